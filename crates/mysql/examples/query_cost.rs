@@ -1,5 +1,5 @@
-//! Asks for one row N times, to count the client's instructions under callgrind; the server is played back, and
-//! sends the columns along or not:
+//! Executes a query for one row N times, to count the client's instructions under callgrind. The server's side is a
+//! recording, with or without the columns:
 //!
 //! ```text
 //! cargo build --release -p lowroad-mysql --example query_cost

@@ -1,5 +1,5 @@
-//! Proofs of a password: `mysql_native_password`, `caching_sha2_password` and `sha256_password`. The last two also take
-//! the whole password, inside TLS or encrypted by RSA-OAEP. Knows no packets and no connection.
+//! Password authentication: `mysql_native_password`, `caching_sha2_password` and `sha256_password`. The last two also
+//! accept the whole password, inside TLS or encrypted with RSA-OAEP. Independent of packets and connections.
 
 use alloc::vec::Vec;
 
@@ -9,16 +9,16 @@ use sha2::Sha256;
 use crate::error::Error;
 use crate::seal;
 
-/// How a server wants the password.
+/// A server's authentication method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
     /// `mysql_native_password`
     Native,
     /// `caching_sha2_password`
     CachingSha2,
-    /// `sha256_password`, which always wants the whole password
+    /// `sha256_password`, which always requires the whole password
     Sha256,
-    /// One that this client can't do; why.
+    /// A method that this client does not support, and the reason.
     Unknown(&'static str),
 }
 
@@ -50,7 +50,7 @@ impl Plugin {
         }
     }
 
-    /// Its name; that of the default one if it is unknown.
+    /// The plugin's name; for an unknown one that of the default.
     pub fn name(&self) -> &'static str {
         match self {
             Plugin::CachingSha2 => "caching_sha2_password",
@@ -59,7 +59,7 @@ impl Plugin {
         }
     }
 
-    /// What is sent for a password; nothing for none.
+    /// The proof sent for a password; empty for an empty password.
     pub fn proof(&self, password: &str, salt: &[u8; 20]) -> Vec<u8> {
         match self {
             _ if password.is_empty() => Vec::new(),
@@ -90,10 +90,10 @@ fn caching_sha2(password: &str, salt: &[u8; 20]) -> [u8; 32] {
     core::array::from_fn(|at| once[at] ^ mixed[at])
 }
 
-/// The password itself, for nobody but the owner of the key to read.
+/// The password, encrypted so that only the owner of the key can read it.
 ///
 /// # Errors
-/// The key is none, or too short.
+/// The key is invalid, or too short.
 pub fn sealed(
     password: &str,
     salt: &[u8; 20],
@@ -113,7 +113,7 @@ pub fn sealed(
 mod tests {
     use super::*;
 
-    /// The server has SHA1(SHA1(password)), and checks as it does.
+    /// The server stores SHA1(SHA1(password)), and verifies as this test does.
     #[test]
     fn the_native_proof_is_what_the_server_expects() {
         let salt = *b"01234567890123456789";

@@ -1,5 +1,5 @@
-//! The client: what is expected next, and what is done with it. Knows no socket and no clock: timeouts are
-//! the caller's, by closing the connection.
+//! The client as a state machine: the expected packet, and its handling. Has no socket and no clock: the caller
+//! enforces timeouts by closing the connection.
 
 mod login;
 mod result;
@@ -17,36 +17,36 @@ use crate::read::Reader;
 use crate::request;
 use crate::statements::Statements;
 
-/// A buffer that has grown beyond this is given back when it is empty.
+/// A buffer larger than this is freed when it is empty.
 const KEPT_LEN_MAX: usize = 64 << 10;
 
-/// "No data supplied for parameters in prepared statement", one of the numbers that clients give themselves.
+/// "No data supplied for parameters in prepared statement", from the range of errors that clients generate.
 const VALUES_DO_NOT_FIT: u16 = 2031;
 
-/// What comes next from the server.
+/// The packet expected from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its first packet.
+    /// The greeting.
     Greeting,
-    /// Nothing before TLS.
+    /// None before the TLS handshake.
     Tls,
-    /// Whether the login is right, or more questions.
+    /// The result of the login, or a further request for it.
     Login,
-    /// Its public key.
+    /// The server's public key.
     Key,
-    /// Whether a setting of the session is done.
+    /// The result of a session setting.
     Setting,
-    /// Nothing: a statement may be executed.
+    /// None: a statement may be executed.
     Idle,
-    /// The number of the prepared statement, and how much follows.
+    /// The prepared statement's id, and the numbers of its parameters and columns.
     Prepared,
-    /// The parameters of the statement that is prepared: so many packets, then so many columns.
+    /// The parameters of the statement being prepared: `left` packets, then `columns` columns.
     Parameters { left: usize, columns: usize },
-    /// That a statement that gives no rows is done.
+    /// The result of a statement without rows.
     Command,
-    /// How many columns a result has, or that it has none.
+    /// A result's number of columns, or the end of a statement without rows.
     Result,
-    /// The columns of a result, or of the statement that is prepared.
+    /// The columns of a result, or of the statement being prepared.
     Columns {
         at: usize,
         count: usize,
@@ -54,11 +54,11 @@ enum State {
     },
     /// Rows, or their end.
     Rows,
-    /// Nothing ever.
+    /// None: the connection has ended.
     Ended,
 }
 
-/// A connection to a database server, from the client's side.
+/// The client's side of a connection to a database server.
 pub struct Client {
     login: Login,
     limits: Limits,
@@ -70,25 +70,25 @@ pub struct Client {
     dialect: Dialect,
     plugin: Plugin,
     salt: [u8; 20],
-    /// Statements for the session, the last first.
+    /// Statements that set up the session, in reverse order.
     settings: Vec<String>,
-    /// The number of the next packet, from whichever side.
+    /// The sequence number of the next packet in either direction.
     sequence: u8,
-    /// The beginning of a packet.
+    /// The beginning of an incomplete packet.
     held: Vec<u8>,
     out: Vec<u8>,
-    /// How much of `out` was sent.
+    /// The number of bytes of `out` that were sent.
     sent: usize,
     statements: Statements,
-    /// The place of the statement that is executed.
+    /// The index of the executing statement.
     current: usize,
     row_count: u32,
-    /// The statement that is prepared, and the packet that is to be sent then.
+    /// The text of the statement being prepared, the execute packet to send afterwards, and its number of values.
     waiting: (String, Vec<u8>, usize),
 }
 
 impl Client {
-    /// A client for a new connection. `random` is used for nothing else, ever.
+    /// A client for a new connection. `random` must be used for this connection only.
     pub fn new(login: Login, limits: Limits, random: [u8; 32]) -> Client {
         Client {
             statements: Statements::new(limits.statement_count_max),
@@ -117,12 +117,12 @@ impl Client {
         self.state == State::Idle
     }
 
-    /// What is to be sent.
+    /// The bytes to send.
     pub fn output(&self) -> &[u8] {
         &self.out[self.sent..]
     }
 
-    /// Says that the first `len` bytes of [`output`](Client::output) were sent.
+    /// Reports that the first `len` bytes of [`output`](Client::output) were sent.
     pub fn sent(&mut self, len: usize) {
         self.sent = (self.sent + len).min(self.out.len());
         if self.sent == self.out.len() {
@@ -134,11 +134,11 @@ impl Client {
         }
     }
 
-    /// Takes what has come from the server, in pieces of any size, and tells what it means. Of what it is
-    /// given, it holds the beginning of one packet at most.
+    /// Processes bytes from the server, in pieces of any size, and reports events. Of the input it buffers at most the
+    /// beginning of one packet.
     ///
     /// # Errors
-    /// The connection must be closed; what was on its way has failed.
+    /// The connection must be closed; the statement in progress has failed.
     pub fn input(&mut self, bytes: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
         if self.state == State::Ended {
             return Err(Error::Ended);
@@ -150,7 +150,7 @@ impl Client {
         taken
     }
 
-    /// Nothing is sent or understood any more.
+    /// Ends the connection: no more input or output.
     fn close(&mut self) {
         self.state = State::Ended;
         self.held = Vec::new();
@@ -158,11 +158,11 @@ impl Client {
         self.sent = 0;
     }
 
-    /// Executes a statement, which is prepared before if it was not yet; the values are for its `?`.
-    /// [`Event::Done`] or [`Event::Failed`] tells its end.
+    /// Executes a statement, and prepares it first if necessary; the values are for its `?`. It ends with
+    /// `MySqlEvent::Done` or `MySqlEvent::Failed`.
     ///
     /// # Errors
-    /// It is not begun.
+    /// The statement was not started.
     pub fn execute<'v>(
         &mut self,
         statement: &str,
@@ -184,7 +184,7 @@ impl Client {
             self.expect(State::Result);
             return Ok(());
         }
-        // Of a known statement with other values than it wants, the answer to preparing it says so.
+        // A known statement with the wrong number of values is prepared again; the reply to that reports the mismatch.
         let (text, packet, waiting_count) = &mut self.waiting;
         packet.clear();
         if statement.len() >= len_max.min(packet::LEN_END - 1)
@@ -200,10 +200,10 @@ impl Client {
         Ok(())
     }
 
-    /// Executes a statement without preparing it, as some can't be. It must be one that gives no rows.
+    /// Executes a statement without preparing it, since some statements cannot be prepared. It must return no rows.
     ///
     /// # Errors
-    /// It is not begun.
+    /// The statement was not started.
     pub fn command(&mut self, statement: &str) -> Result<(), Refused> {
         if self.state != State::Idle {
             return Err(Refused::Busy);
@@ -216,7 +216,7 @@ impl Client {
         Ok(())
     }
 
-    /// A command was written: its answer is to come.
+    /// Enters the state after a command was written.
     fn expect(&mut self, state: State) {
         self.sequence = 1;
         self.row_count = 0;
@@ -250,7 +250,7 @@ impl Client {
         Ok(())
     }
 
-    /// Keeps a buffer for the next packet that comes in pieces.
+    /// Keeps a buffer for the next packet that arrives in pieces.
     fn keep(&mut self, mut held: Vec<u8>) {
         if held.capacity() <= KEPT_LEN_MAX {
             held.clear();
@@ -264,7 +264,7 @@ impl Client {
         events: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Error> {
         if self.state == State::Idle {
-            // This is how a server says that it shuts down, or that nothing came for too long.
+            // Without a command in progress a packet means that the server shuts down, or has closed an idle session.
             return Err(Error::Dismissed);
         }
         if packet.sequence != self.sequence {
@@ -284,7 +284,7 @@ impl Client {
             State::Prepared => self.prepared(payload, events),
             State::Parameters { left, columns } => self.parameter(payload, left, columns, events),
             State::Greeting => self.greeting(payload, events),
-            // An attacker can put it before the handshake, as if it had come inside TLS.
+            // An attacker could inject a packet before the handshake that would then count as received inside TLS.
             State::Tls => Err(Error::Protocol(
                 "it sends a packet before the TLS handshake",
             )),
@@ -295,7 +295,7 @@ impl Client {
         }
     }
 
-    /// The statement has failed; the connection stays.
+    /// The statement has failed; the connection remains usable.
     fn failed(&mut self, payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
         failure(payload, events)?;
         self.state = State::Idle;
@@ -303,13 +303,13 @@ impl Client {
     }
 }
 
-/// Tells what a packet of the kind ERR says.
+/// Reports an ERR packet.
 fn failure(payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
     let mut from = Reader(payload);
     from.u8()?;
     let code = from.u16()?;
     let mut state = &b"HY000"[..];
-    // Before the login it comes without a state.
+    // Before the login an ERR packet has no SQLSTATE.
     if from.0.first() == Some(&b'#') {
         from.u8()?;
         state = from.bytes(5)?;

@@ -1,4 +1,4 @@
-//! Columns of a result: their names and how their values are read (protocol: column definition 4.1).
+//! Columns of a result: their names, and the types of their values (protocol: column definition 4.1).
 
 use alloc::string::String;
 
@@ -8,16 +8,16 @@ use crate::read::Reader;
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, as the statement gives it.
+    /// Its name in the statement.
     pub name: String,
-    /// What its values are.
+    /// The type of its values.
     pub kind: Kind,
     pub(crate) is_unsigned: bool,
-    /// Digits of a fraction of a second; more than 6 means none.
+    /// Digits of a second's fraction; more than 6 means none.
     pub(crate) decimals: u8,
 }
 
-/// What the values of a column are.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// TINYINT, BOOLEAN
@@ -44,19 +44,19 @@ pub enum Kind {
     Text,
     /// BLOB, BINARY, and text with a binary collation
     Bytes,
-    /// Nothing but NULL
+    /// Only NULL
     Null,
 }
 
-/// The collation that means bytes.
+/// The collation number of binary strings.
 const BINARY: u16 = 63;
 const UNSIGNED: u16 = 1 << 5;
 
-/// Bytes of a name: servers allow 256 characters.
+/// The longest name in bytes: servers allow 256 characters.
 const NAME_LEN_MAX: usize = 1_024;
 
 impl Column {
-    /// One without a name, to be [`read`](Column::read).
+    /// A column without a name, to be [`read`](Column::read).
     pub fn empty() -> Column {
         Column {
             name: String::new(),
@@ -66,7 +66,7 @@ impl Column {
         }
     }
 
-    /// Becomes what a packet says; what was allocated is used again.
+    /// Parses a column definition, reusing the allocation.
     pub fn read(&mut self, payload: &[u8]) -> Result<(), Error> {
         let mut from = Reader(payload);
         for _ in 0..4 {

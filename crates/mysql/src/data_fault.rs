@@ -1,9 +1,9 @@
-//! Errors of statements that the visitor's data cause, not the statement.
+//! Errors of statements that are caused by the visitor's data, not by the statement.
 
 /// A fault of the data of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
-    /// A value that its column does not take: too long, out of range, missing, in the wrong form, or refused by a CHECK.
+    /// A value that its column rejects: too long, out of range, missing, in the wrong form, or refused by a CHECK.
     Invalid,
     /// A value in conflict with existing rows: a duplicate key, or a reference that is missing or in use.
     Conflict,

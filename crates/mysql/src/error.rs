@@ -1,17 +1,17 @@
-//! What ends a connection, and what is not begun.
+//! Errors that end a connection, and reasons not to start a statement.
 
 use core::fmt;
 
-/// Why the connection must be closed. The server is at fault, or a limit of ours was reached.
+/// Why the connection must be closed. The server is at fault, or a limit of this client was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The server does not keep to the protocol; what it did.
+    /// The server violated the protocol, as described.
     Protocol(&'static str),
-    /// The server wants what this client can't do; what to do instead.
+    /// The server requires an unsupported feature; the text has the remedy.
     Unsupported(&'static str),
-    /// The server offers no TLS, which [`TlsPolicy::Required`](crate::TlsPolicy) wants.
+    /// The server offers no TLS, which [`TlsPolicy::Required`](crate::TlsPolicy) requires.
     NoTls,
-    /// The server refused the login or the session's settings; its reason came as an event.
+    /// The server refused the login or the session's settings; an event reported its reason.
     LoginRefused,
     /// A packet is longer than [`Limits::packet_len_max`](crate::Limits).
     PacketTooLong,
@@ -19,15 +19,15 @@ pub enum Error {
     TooManyColumns,
     /// A result has more rows than [`Limits::row_count_max`](crate::Limits).
     TooManyRows,
-    /// The server has ended the session: it shuts down, was told to, or nothing came for too long.
+    /// The server has ended the session: it shuts down, killed the session, or the session was idle too long.
     Dismissed,
-    /// There was an error before.
+    /// The connection had failed before.
     Ended,
 }
 
 impl Error {
-    /// Whether the response to a statement exceeds this client's limits, or has a form that it does not support: the
-    /// fault of the statement or of a limit, and no sign that the server is unhealthy.
+    /// Whether the response to a statement exceeds this client's limits, or has an unsupported form. Then the
+    /// statement or a limit is at fault, and the server may be healthy.
     pub fn is_of_answer(self) -> bool {
         match self {
             Error::PacketTooLong
@@ -64,10 +64,10 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Why a statement is not begun. The connection is as it was.
+/// Why a statement was not started. The connection is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The login, or another statement, is on its way; or the connection has ended.
+    /// The login or another statement is in progress, or the connection has ended.
     Busy,
     /// Statement and values are longer than [`Limits::packet_len_max`](crate::Limits).
     TooLong,

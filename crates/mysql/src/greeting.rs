@@ -1,5 +1,5 @@
-//! The server's first packet (handshake version 10) and the answer to it. Knows the capabilities that both
-//! sides must have; nothing of passwords.
+//! The server's first packet (handshake version 10) and the reply to it. Negotiates capabilities; independent of
+//! passwords.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,39 +23,39 @@ const PLUGIN_AUTH: u32 = 1 << 19;
 const PLUGIN_AUTH_LENENC: u32 = 1 << 21;
 const DEPRECATE_EOF: u32 = 1 << 24;
 
-/// MariaDB's own: the columns of a prepared statement are not sent again while they are the same.
+/// MariaDB's extension: the columns of a prepared statement are not sent again while they are unchanged.
 const CACHE_METADATA: u32 = 1 << 4;
 
 /// utf8mb4_unicode_ci
 const COLLATION: u8 = 224;
 
-/// What a server says of itself.
+/// A server's greeting.
 pub struct Greeting {
-    /// What it can do.
+    /// The server's capabilities.
     capabilities: u32,
-    /// What only MariaDB can do.
+    /// MariaDB's extended capabilities.
     extensions: u32,
     /// MariaDB, not MySQL.
     pub is_mariadb: bool,
-    /// What it mixes with passwords.
+    /// The salt of the password proof.
     pub salt: [u8; 20],
-    /// How it wants the password by default.
+    /// The default authentication method.
     pub plugin: Plugin,
 }
 
-/// What both sides can do.
+/// Capabilities that both sides have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dialect {
-    /// Lists of columns are not ended by a packet of their own.
+    /// Lists of columns are not followed by an EOF packet.
     pub deprecates_eof: bool,
-    /// The columns of a prepared statement are not sent again while they are the same.
+    /// The columns of a prepared statement are not sent again while they are unchanged.
     pub caches_columns: bool,
 }
 
-/// Reads it.
+/// Parses the greeting.
 ///
 /// # Errors
-/// It is none, or the server is too old.
+/// It is malformed, or the server is too old.
 pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
     let mut from = Reader(payload);
     if from.u8()? != 10 {
@@ -97,12 +97,12 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
 }
 
 impl Greeting {
-    /// Whether it can go on over TLS.
+    /// Whether the server offers TLS.
     pub fn offers_tls(&self) -> bool {
         self.capabilities & TLS != 0
     }
 
-    /// What both sides can do.
+    /// The capabilities that both sides have.
     pub fn dialect(&self) -> Dialect {
         Dialect {
             deprecates_eof: self.capabilities & DEPRECATE_EOF != 0,
@@ -110,12 +110,12 @@ impl Greeting {
         }
     }
 
-    /// The payload of the request for TLS; the answer's beginning is the same.
+    /// Writes the payload of the TLS request, which equals the beginning of the reply.
     pub fn tls_request(&self, login: &Login, to: &mut Vec<u8>) {
         self.head(login, true, to);
     }
 
-    /// The answer's payload; `proof` is the password as `plugin` wants it, and `is_tls` whether TLS has begun.
+    /// Writes the reply's payload; `proof` is the password in the form of `plugin`, and `is_tls` whether TLS has begun.
     pub fn answer(
         &self,
         login: &Login,
@@ -138,7 +138,7 @@ impl Greeting {
         put_zero_ended(to, plugin.name());
     }
 
-    /// Capabilities, the longest packet and the collation. Gives the capabilities.
+    /// Writes capabilities, the longest packet and the collation. Returns the capabilities.
     fn head(&self, login: &Login, is_tls: bool, to: &mut Vec<u8>) -> u32 {
         let mut wanted = PROTOCOL_41
             | TRANSACTIONS
@@ -155,7 +155,7 @@ impl Greeting {
         if login.database.is_empty() {
             wanted &= !CONNECT_WITH_DB;
         }
-        // A client that leaves the first bit out means MariaDB's own bits with what follows.
+        // Without the first bit, MariaDB reads its extended capabilities from the bytes that follow.
         if self.extensions & CACHE_METADATA == 0 {
             wanted |= CLIENT_MYSQL;
         }
@@ -174,7 +174,7 @@ fn put_zero_ended(to: &mut Vec<u8>, text: &str) {
     to.push(0);
 }
 
-/// A setting, or its default where it is empty.
+/// A setting, or its default if it is empty.
 fn or<'t>(text: &'t str, default: &'t str) -> &'t str {
     if text.is_empty() { default } else { text }
 }
@@ -184,7 +184,7 @@ fn names(login: &Login) -> String {
     let charset = or(&login.charset, "utf8mb4");
     let default = match charset {
         "utf8mb4" => "utf8mb4_unicode_ci",
-        // That of the server.
+        // An empty text leaves the choice to the server.
         _ => "",
     };
     match or(&login.collation, default) {
@@ -193,7 +193,7 @@ fn names(login: &Login) -> String {
     }
 }
 
-/// The statements that give the session the variables that pages expect, the same with all servers.
+/// The statements that set the session variables that pages rely on, equal for all servers.
 pub fn settings(login: &Login, is_mariadb: bool) -> Vec<String> {
     let mut all = alloc::vec![alloc::format!(
         "SET sql_mode=(SELECT CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION')),time_zone='{}',{}",

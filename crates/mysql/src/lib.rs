@@ -1,5 +1,5 @@
-//! A client of MariaDB and MySQL as bytes in, bytes out and events: the MySQL client/server protocol with
-//! prepared statements. Knows no socket, clock, thread or random source, and nothing of who asks.
+//! A sans-I/O client of MariaDB and MySQL: the MySQL client/server protocol with prepared statements, as bytes in,
+//! bytes out and events. Has no socket, clock, thread or random source, and is independent of its callers.
 //!
 //! ```text
 //! Client::new ──input: greeting──► output: login ──input: ok──► output: settings ──input: ok──► Event::Ready
@@ -8,8 +8,8 @@
 //!                          └──► Event::Failed: the connection stays usable
 //! ```
 //!
-//! One statement is on its way at a time. What is wrong with the server is an [`Error`], after which the
-//! connection must be closed and made anew with a new [`Client`].
+//! One statement is in progress at a time. A server's fault is reported as `MySqlError`, after which the connection
+//! must be closed and replaced, with a new [`Client`].
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Dates and times of the binary protocol as the text that MariaDB prints. Knows no calendar.
+//! Converts dates and times of the binary protocol to MariaDB's text format. Independent of calendars.
 
 use crate::error::Error;
 use crate::read::Reader;
 
-/// Room for `-838:59:59.999999` and `9999-12-31 23:59:59.999999`, and for days of 32 bits.
+/// Bytes for `-838:59:59.999999` and `9999-12-31 23:59:59.999999`, and for 32-bit days.
 pub const LEN_MAX: usize = 32;
 
 /// A short ASCII text.
@@ -24,7 +24,7 @@ impl Short {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // It is ASCII, put together below.
+        // Only ASCII is appended, so this never fails.
         core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
     }
 
@@ -35,7 +35,7 @@ impl Short {
         }
     }
 
-    /// At least `width` digits, at most 10.
+    /// Appends a number with at least `width` digits, at most 10.
     fn number(&mut self, number: u32, width: usize) {
         let mut digits = [b'0'; 10];
         let mut rest = number;
@@ -48,7 +48,7 @@ impl Short {
         digits[at..].iter().for_each(|digit| self.push(*digit));
     }
 
-    /// `.123`, with as many digits as the column has.
+    /// Appends `.123`, with the column's number of digits.
     fn fraction(&mut self, micros: u32, decimals: u8) {
         if !(1..=6).contains(&decimals) {
             return;
@@ -67,7 +67,7 @@ impl Short {
     }
 }
 
-/// A date, or with `decimals` a date and time.
+/// Reads a date, or with `decimals` a date and time.
 pub fn date(from: &mut Reader<'_>, decimals: Option<u8>) -> Result<Short, Error> {
     let len = from.u8()?;
     let mut fields = Reader(from.bytes(usize::from(len))?);
@@ -95,7 +95,7 @@ pub fn date(from: &mut Reader<'_>, decimals: Option<u8>) -> Result<Short, Error>
     Ok(text)
 }
 
-/// A time, which may be negative and longer than a day.
+/// Reads a time, which may be negative and longer than a day.
 pub fn time(from: &mut Reader<'_>, decimals: u8) -> Result<Short, Error> {
     let len = from.u8()?;
     let mut fields = Reader(from.bytes(usize::from(len))?);

@@ -1,28 +1,28 @@
-//! Packets: three bytes of length, one of sequence number, then the payload. Takes them off a stream and
-//! puts them together. Knows nothing of what is in them.
+//! Packet framing: three bytes of length, one of sequence number, then the payload. Splits a byte stream into packets,
+//! and builds packets. Independent of payloads.
 
 use alloc::vec::Vec;
 
 use crate::error::Error;
 
-/// Bytes before a payload.
+/// Bytes of a packet's header.
 pub const HEAD_LEN: usize = 4;
 
-/// A packet of this length is continued by the next one, which this client never allows.
+/// A packet of this length continues in the next one; this client's limits exclude it.
 pub const LEN_END: usize = 0xff_ffff;
 
 /// The first packet in some bytes.
 pub struct Packet<'b> {
-    /// Its number in the exchange.
+    /// Its sequence number in the exchange.
     pub sequence: u8,
-    /// What it holds.
+    /// Its payload.
     pub payload: &'b [u8],
 }
 
-/// The first packet, and what follows it; none while it is not whole.
+/// The first packet and the bytes after it; `None` while it is incomplete.
 ///
 /// # Errors
-/// It says that it is longer than allowed.
+/// Its announced length exceeds the limit.
 #[inline]
 pub fn first(bytes: &[u8], len_max: usize) -> Result<Option<(Packet<'_>, &[u8])>, Error> {
     let Some((&[a, b, c, sequence], rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
@@ -36,10 +36,10 @@ pub fn first(bytes: &[u8], len_max: usize) -> Result<Option<(Packet<'_>, &[u8])>
     Ok(whole.map(|(payload, rest)| (Packet { sequence, payload }, rest)))
 }
 
-/// How many bytes are missing until the first packet in `bytes` is whole, as far as that is known.
+/// The number of bytes missing from the first packet in `bytes`, if known.
 ///
 /// # Errors
-/// It says that it is longer than allowed.
+/// Its announced length exceeds the limit.
 pub fn missing(bytes: &[u8], len_max: usize) -> Result<usize, Error> {
     let Some(&[a, b, c, _]) = bytes.first_chunk::<HEAD_LEN>() else {
         return Ok(HEAD_LEN - bytes.len());
@@ -51,13 +51,13 @@ pub fn missing(bytes: &[u8], len_max: usize) -> Result<usize, Error> {
     Ok((HEAD_LEN + len).saturating_sub(bytes.len()))
 }
 
-/// Begins a packet at the end of `to`; gives what [`end`] wants.
+/// Begins a packet at the end of `to`; returns the argument of [`end`].
 pub fn begin(to: &mut Vec<u8>, sequence: u8) -> usize {
     to.extend_from_slice(&[0, 0, 0, sequence]);
     to.len()
 }
 
-/// Ends a packet. Its payload is shorter than 16 MiB: callers check their limits before.
+/// Ends a packet. Its payload is shorter than 16 MiB, since callers check their limits first.
 pub fn end(to: &mut [u8], start: usize) {
     let [a, b, c, _] = ((to.len() - start) as u32).to_le_bytes();
     to[start - HEAD_LEN..start - 1].copy_from_slice(&[a, b, c]);

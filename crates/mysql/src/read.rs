@@ -1,11 +1,11 @@
-//! Reads the protocol's integers and texts from a packet. Every length is checked. Knows no packet's meaning.
+//! Reads the protocol's integers and strings from a packet, with checked lengths. Independent of the packets' meaning.
 
 use crate::error::Error;
 
-/// A packet shorter than what it says it holds.
+/// The error of a packet that is shorter than its contents require.
 pub const SHORT: Error = Error::Protocol("a packet ends too early");
 
-/// What is left of a packet.
+/// The unread part of a packet.
 #[derive(Clone, Copy)]
 pub struct Reader<'p>(pub &'p [u8]);
 
@@ -57,14 +57,14 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// A text with its length before it.
+    /// A length-encoded string.
     #[inline]
     pub fn text(&mut self) -> Result<&'p [u8], Error> {
         let len = self.lenenc()?;
         self.bytes(usize::try_from(len).map_err(|_| SHORT)?)
     }
 
-    /// A text up to a zero byte, which is taken, or up to the end.
+    /// A string up to a zero byte, which is consumed, or up to the end.
     pub fn until_zero(&mut self) -> &'p [u8] {
         let end = self.0.iter().position(|&byte| byte == 0);
         let taken = &self.0[..end.unwrap_or(self.0.len())];

@@ -1,4 +1,4 @@
-//! What a client sends: commands. Knows their bytes, not when they are due.
+//! The client's commands as bytes. Independent of the client's state.
 
 use alloc::vec::Vec;
 
@@ -10,15 +10,15 @@ const COM_STMT_PREPARE: u8 = 0x16;
 const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_CLOSE: u8 = 0x19;
 
-/// Where in the packet of [`execute`] the statement's number is, from the packet's start.
+/// The offset of the statement's id in the packet of [`execute`].
 const ID_AT: usize = packet::HEAD_LEN + 1;
 
-/// A statement that is not prepared.
+/// Writes a command that executes a statement without preparing it.
 pub fn query(to: &mut Vec<u8>, statement: &str) {
     text(to, COM_QUERY, statement);
 }
 
-/// Has a statement prepared.
+/// Writes a command that prepares a statement.
 pub fn prepare(to: &mut Vec<u8>, statement: &str) {
     text(to, COM_STMT_PREPARE, statement);
 }
@@ -30,7 +30,7 @@ fn text(to: &mut Vec<u8>, command: u8, text: &str) {
     packet::end(to, start);
 }
 
-/// Has the server forget a statement; there is no answer.
+/// Writes a command that closes a prepared statement; it has no reply.
 pub fn close(to: &mut Vec<u8>, id: u32) {
     let start = packet::begin(to, 0);
     to.push(COM_STMT_CLOSE);
@@ -38,7 +38,7 @@ pub fn close(to: &mut Vec<u8>, id: u32) {
     packet::end(to, start);
 }
 
-/// Executes a prepared statement; false, and nothing is written, if it would be longer than `len_max`.
+/// Writes a command that executes a prepared statement; false, without output, if it would be longer than `len_max`.
 #[inline]
 pub fn execute<'v>(
     to: &mut Vec<u8>,
@@ -63,7 +63,7 @@ pub fn execute<'v>(
     true
 }
 
-/// Writes the number of the statement into a packet made with another one.
+/// Writes a statement's id into a packet made with another one.
 pub fn set_id(packet: &mut [u8], id: u32) {
     packet[ID_AT..ID_AT + 4].copy_from_slice(&id.to_le_bytes());
 }
@@ -84,7 +84,7 @@ fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = V
     }
 }
 
-/// Writes a value; gives its type and whether it is unsigned.
+/// Writes a value; returns its type, and the flag of unsigned types.
 #[inline]
 fn put(to: &mut Vec<u8>, value: Value<'_>) -> (u8, u8) {
     match value {

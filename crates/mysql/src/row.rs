@@ -1,4 +1,4 @@
-//! Rows of the binary protocol: a bitmap of what is NULL, then the values. Knows columns, no connection.
+//! Rows of the binary protocol: a bitmap of NULLs, then the values. Uses columns; independent of connections.
 
 use crate::column::{Column, Kind};
 use crate::error::Error;
@@ -6,10 +6,10 @@ use crate::event::Value;
 use crate::moment;
 use crate::read::Reader;
 
-/// Gives the values of a row one after the other.
+/// Reports the values of a row one after the other.
 ///
 /// # Errors
-/// The row is shorter or longer than its columns say.
+/// The row's length does not match its columns.
 #[inline]
 pub fn read(
     payload: &[u8],
@@ -82,12 +82,12 @@ fn value(
     Ok(())
 }
 
-/// The session is in UTF-8; what is not is given as bytes.
+/// A text. The session uses UTF-8; invalid text is returned as bytes.
 fn text(bytes: &[u8]) -> Value<'_> {
     core::str::from_utf8(bytes).map_or(Value::Bytes(bytes), Value::Text)
 }
 
-/// BIT: up to 64 bits, the highest first.
+/// BIT: up to 64 bits in big-endian order.
 fn bits(bytes: &[u8]) -> Result<Value<'static>, Error> {
     if bytes.len() > 8 {
         return Err(Error::Protocol("BIT has more than 64 bits"));

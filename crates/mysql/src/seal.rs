@@ -1,6 +1,6 @@
-//! RSA-OAEP (RFC 8017 §7.1.1, with SHA-1 and no label) with a server's public key: the one thing that
-//! `caching_sha2_password` needs of RSA, in a hundredth of what a library for all of it takes. Encrypts only;
-//! what it works on is padded with random bytes, so that its time tells nothing of the password.
+//! RSA-OAEP (RFC 8017 §7.1.1, with SHA-1 and no label) with a server's public key: the only part of RSA that
+//! `caching_sha2_password` needs, in a hundredth of a full library's size. Encryption only; the message is padded with
+//! random bytes, so that timing reveals nothing of the password.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,24 +9,24 @@ use sha1::{Digest, Sha1};
 
 use crate::error::Error;
 
-/// Bytes of a SHA-1 digest.
+/// The length of a SHA-1 digest in bytes.
 const DIGEST_LEN: usize = 20;
 
-/// Bytes of a PEM text; that of a key of 4,096 bits has 800.
+/// The longest PEM text in bytes; that of a 4,096-bit key has 800.
 const PEM_LEN_MAX: usize = 1_024;
 
 const NO_KEY: Error = Error::Protocol("its public key can't be read");
 
-/// A public key: numbers as bytes, the highest first.
+/// A public key: numbers in big-endian bytes.
 struct Key {
     modulus: Vec<u8>,
     exponent: u32,
 }
 
-/// A message that only the owner of a key can read. `random` is used for nothing else.
+/// Encrypts a message for the owner of a key. `random` must be used for nothing else.
 ///
 /// # Errors
-/// The key is none of 1,024 to 4,096 bits, or too short for the message.
+/// The key is not of 1,024 to 4,096 bits, or too short for the message.
 pub fn seal(message: &[u8], key_pem: &[u8], random: &[u8; DIGEST_LEN]) -> Result<Vec<u8>, Error> {
     let key = key(key_pem).ok_or(NO_KEY)?;
     let len = key.modulus.len();
@@ -34,7 +34,7 @@ pub fn seal(message: &[u8], key_pem: &[u8], random: &[u8; DIGEST_LEN]) -> Result
     let padding = padding.ok_or(Error::Protocol(
         "its public key is too short for the password",
     ))?;
-    // 0, seed, digest of the label, zeroes, 1, message
+    // The OAEP block: 0, seed, digest of the label, zeroes, 1, message.
     let mut block = vec![0];
     block.extend_from_slice(random);
     block.extend_from_slice(&Sha1::digest([]));
@@ -47,7 +47,7 @@ pub fn seal(message: &[u8], key_pem: &[u8], random: &[u8; DIGEST_LEN]) -> Result
     Ok(power(&block, &key))
 }
 
-/// MGF1: changes `data` by what `seed` makes.
+/// MGF1: masks `data` with the output of `seed`.
 fn mask(data: &mut [u8], seed: &[u8]) {
     for (count, part) in (0_u32..).zip(data.chunks_mut(DIGEST_LEN)) {
         let digest = Sha1::new()
@@ -59,7 +59,7 @@ fn mask(data: &mut [u8], seed: &[u8]) {
     }
 }
 
-/// Reads `-----BEGIN PUBLIC KEY-----` (RFC 7468) with an RSA key in it (RFC 3279 §2.3.1).
+/// Parses `-----BEGIN PUBLIC KEY-----` (RFC 7468) with an RSA key in it (RFC 3279 §2.3.1).
 fn key(pem: &[u8]) -> Option<Key> {
     let text = core::str::from_utf8(pem.get(..pem.len().min(PEM_LEN_MAX))?).ok()?;
     let body = text
@@ -79,7 +79,7 @@ fn key(pem: &[u8]) -> Option<Key> {
     let exponent = exponent.iter().try_fold(0_u32, |number, &byte| {
         number.checked_mul(256)?.checked_add(u32::from(byte))
     })?;
-    // The work grows with both; all servers have 65,537 and 2,048 bits.
+    // Bounds the work, which grows with both; servers use 65,537 and 2,048 bits.
     let is_usual = (128..=512).contains(&modulus.len()) && exponent <= 65_537;
     (is_usual && modulus.last()? % 2 == 1).then(|| Key {
         modulus: modulus.into(),
@@ -92,7 +92,7 @@ fn trimmed(number: &[u8]) -> &[u8] {
     &number[zeroes..]
 }
 
-/// The content of the first DER element, which must have this tag, and what follows it.
+/// The content of the first DER element, which must have this tag, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = der.split_first_chunk::<2>()?;
     let (len, rest) = match first {
@@ -134,7 +134,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// `block` to the power of the key's exponent, by the key's modulus; as long as the modulus.
+/// `block` to the power of the key's exponent, modulo the key's modulus; of the modulus's length.
 fn power(block: &[u8], key: &Key) -> Vec<u8> {
     let modulus = limbs(&key.modulus);
     let base = limbs(block);
@@ -152,7 +152,7 @@ fn power(block: &[u8], key: &Key) -> Vec<u8> {
     bytes
 }
 
-/// A number in pieces of 64 bits, the lowest first.
+/// A number in 64-bit limbs, little-endian.
 fn limbs(bytes: &[u8]) -> Vec<u64> {
     let limb = |part: &[u8]| {
         part.iter()
@@ -161,7 +161,7 @@ fn limbs(bytes: &[u8]) -> Vec<u64> {
     bytes.rchunks(8).map(limb).collect()
 }
 
-/// `left * right` by the modulus, bit for bit; both are below the modulus.
+/// `left * right` modulo the modulus, bit by bit; both are below the modulus.
 fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
     let mut made = vec![0; modulus.len()];
     let mut same = made.clone();
@@ -177,7 +177,7 @@ fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
     made
 }
 
-/// Adds a number to one, both below the modulus.
+/// Adds modulo the modulus; both numbers are below it.
 fn add(to: &mut [u64], number: &[u64], modulus: &[u64]) {
     let mut carry = false;
     for (limb, more) in to.iter_mut().zip(number) {
@@ -202,7 +202,7 @@ mod tests {
     use rsa::rand_core::{self, CryptoRng, RngCore};
     use rsa::{Oaep, RsaPrivateKey};
 
-    /// Numbers that are no secret.
+    /// A generator of numbers that are not secret.
     struct Numbers(u64);
 
     impl RngCore for Numbers {

@@ -1,5 +1,4 @@
-//! The statements that are prepared on a connection, by their texts: a few, the oldest leaves first. Knows
-//! nothing of packets.
+//! The prepared statements of a connection by their texts: a small LRU cache. Independent of packets.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,11 +8,11 @@ use crate::column::Column;
 /// A prepared statement.
 pub struct Statement {
     text: String,
-    /// The server's number of it.
+    /// The server's id.
     pub id: u32,
-    /// How many `?` it has.
+    /// The number of its `?`.
     pub value_count: usize,
-    /// The columns of its result, as they were sent last.
+    /// The columns of its result, as last sent.
     pub columns: Vec<Column>,
     used: u64,
 }
@@ -34,7 +33,7 @@ impl Statements {
         }
     }
 
-    /// Where the statement with this text is.
+    /// The index of the statement with this text.
     #[inline]
     pub fn find(&mut self, text: &str) -> Option<usize> {
         let at = self.kept.iter().position(|known| known.text == text)?;
@@ -43,12 +42,12 @@ impl Statements {
         Some(at)
     }
 
-    /// The statement at a place that [`find`](Statements::find) or [`add`](Statements::add) gave.
+    /// The statement at an index of [`find`](Statements::find) or [`add`](Statements::add).
     pub fn at(&mut self, at: usize) -> Option<&mut Statement> {
         self.kept.get_mut(at)
     }
 
-    /// Keeps one more. Gives its place, and the number of the one that had to leave for it.
+    /// Adds a statement. Returns its index, and the id of the evicted one.
     pub fn add(&mut self, text: String, id: u32, value_count: usize) -> (usize, Option<u32>) {
         self.now += 1;
         let new = Statement {

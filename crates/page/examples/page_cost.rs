@@ -1,4 +1,4 @@
-//! Renders the bare page with one row, or with more, N times, to count instructions under callgrind:
+//! Renders the bare page N times, with one row or more, to count instructions under callgrind:
 //!
 //! ```text
 //! cargo build --release -p lowroad-page --example page_cost

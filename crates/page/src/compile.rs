@@ -1,4 +1,4 @@
-//! Makes steps of a page's tokens, in one pass. Knows the grammar and what of it the image can do.
+//! Compiles a page's tokens to operations in one pass. Knows the grammar, and the subset that the unikernel supports.
 
 mod call;
 mod expression;
@@ -16,17 +16,17 @@ use crate::op::{Op, Span};
 use crate::page::{Page, Place};
 use scope::Scopes;
 
-/// How deep expressions, and blocks, may be in each other.
+/// The deepest nesting of expressions and blocks.
 const DEPTH_MAX: u32 = 64;
 
-/// Bytes of a page's texts with all its parts, and its steps.
+/// The most bytes of a page's texts with all its parts, and the most operations.
 const TEXT_LEN_MAX: usize = 4 << 20;
 const OP_COUNT_MAX: usize = 1 << 18;
 
-/// Gives the source of the part with a name.
+/// Returns the source of the part of a name.
 pub type Find<'f, 's> = &'f mut dyn FnMut(&str) -> Option<&'s str>;
 
-/// Parses a page with this name.
+/// Compiles a page of this name.
 pub fn page<'s>(name: &str, source: &'s str, find: Find<'_, 's>) -> Result<Page, ParseError> {
     let mut compiler = Compiler {
         tokens: lexer::tokens(source)?,
@@ -54,9 +54,9 @@ struct Compiler<'s, 'f> {
     tokens: Vec<(Token<'s>, u32)>,
     at: usize,
     find: Find<'f, 's>,
-    /// The page and its parts.
+    /// The names of the page and its parts.
     names: Vec<String>,
-    /// Which of them is parsed.
+    /// The index of the part being parsed.
     part: usize,
     text: String,
     ops: Vec<Op>,
@@ -76,7 +76,7 @@ impl<'s> Compiler<'s, '_> {
         token
     }
 
-    /// The line of the token that was taken last.
+    /// The line of the last taken token.
     fn line(&self) -> u32 {
         let at = self
             .at
@@ -102,7 +102,7 @@ impl<'s> Compiler<'s, '_> {
         self.ops.len() - 1
     }
 
-    /// Has the jump at a place lead to where the next step will be.
+    /// Sets the jump at `from` to lead to the next operation.
     fn land(&mut self, from: usize) {
         let distance = (self.ops.len() - from - 1) as i32;
         if let Some(
@@ -117,7 +117,7 @@ impl<'s> Compiler<'s, '_> {
         }
     }
 
-    /// Keeps a text with the page.
+    /// Appends a text to the page's texts.
     fn span(&mut self, text: &str) -> Span {
         let at = self.text.len() as u32;
         self.text.push_str(text);
@@ -154,7 +154,7 @@ impl<'s> Compiler<'s, '_> {
         }
     }
 
-    /// The end of the tag.
+    /// Expects the end of the tag.
     fn expect_end(&mut self) -> Result<(), ParseError> {
         match self.next() {
             Some(Token::End) => Ok(()),
@@ -178,7 +178,7 @@ impl<'s> Compiler<'s, '_> {
         self.wrong(format!("{what}, but {found}"))
     }
 
-    /// Goes one deeper for what `inner` parses.
+    /// Runs `inner` one level deeper, within the nesting limit.
     fn deeper<T>(
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, ParseError>,

@@ -1,23 +1,23 @@
-//! What is wrong with a page, and where.
+//! Errors in pages and their lines.
 
 use alloc::string::String;
 use core::fmt;
 
-/// A page that can't be in the image.
+/// A page that the direct renderer does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// Counted from 1.
     pub line: u32,
-    /// What is wrong, and what to write instead.
+    /// The fault and its remedy.
     pub what: String,
 }
 
-/// Why a page has ended before its end.
+/// Why a page ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Counted from 1.
     pub line: u32,
-    /// What is wrong; it may name what a visitor sent, and is for the log.
+    /// The fault, for the log; it may contain data of a visitor.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! Cuts a page into tokens, with minijinja's rules for whitespace. Knows no grammar.
+//! Splits a page into tokens, with minijinja's whitespace rules. Independent of the grammar.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 
 use crate::error::ParseError;
 
-/// A piece of a page.
+/// A token of a page.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Token<'s> {
-    /// Text to be written.
+    /// Literal text.
     Data(&'s str),
     /// `{{`
     Expression,
@@ -24,7 +24,7 @@ pub enum Token<'s> {
     Sign(&'static str),
 }
 
-/// Bytes of a page's source.
+/// The longest source in bytes.
 const SOURCE_LEN_MAX: usize = 1 << 20;
 
 const SIGNS: &[&str] = &[
@@ -84,14 +84,14 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// Where the next tag begins.
+    /// The position of the next tag.
     fn start(&self) -> Option<usize> {
         let pairs = self.rest.as_bytes().windows(2);
         let is_start = |pair: &[u8]| pair[0] == b'{' && matches!(pair[1], b'{' | b'%' | b'#');
         pairs.into_iter().position(is_start)
     }
 
-    /// A tag, whose beginning has a sign or not; whether whitespace behind it goes.
+    /// Reads a tag with or without a sign at its start; returns whether following whitespace is removed.
     fn tag(&mut self, sign_len: usize) -> Result<bool, ParseError> {
         let kind = self.rest.as_bytes().get(1).copied();
         if kind == Some(b'#') {
@@ -102,7 +102,7 @@ impl<'s> Lexer<'s> {
             else {
                 return Err(self.wrong("a comment does not end: write #}"));
             };
-            // A sign that is also the first one does not count.
+            // In `{#-#}` the minus belongs to the start.
             let whole = self.take(2 + sign_len + end + 2);
             return Ok(end > 0 && whole.ends_with("-#}"));
         }
@@ -167,7 +167,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// One token; how much deeper its bracket leads.
+    /// Reads one token; returns the change of the bracket depth.
     fn token(&mut self, end: &str) -> Result<i32, ParseError> {
         let line = self.line;
         let Some(&first) = self.rest.as_bytes().first() else {
@@ -276,7 +276,7 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// What follows `{%` of a tag that is nothing but a name: its length, and whether whitespace behind it goes.
+/// Matches a tag that is only a name: its length after `{%`, and whether following whitespace is removed.
 fn basic_tag(after: &str, name: &str, may_have_sign: bool) -> Option<(usize, bool)> {
     let blank = |c: char| c.is_ascii_whitespace();
     let mut rest = after;

@@ -1,13 +1,13 @@
-//! `.lrp` pages without minijinja: the part of their language (docs/pages.md) that a machine without an
-//! operating system can do, parsed once and run as a machine that stops where it needs a database. Knows no
-//! database, no connection and no clock.
+//! Renders `.lrp` pages without minijinja: the part of their language (docs/pages.md) that works without an operating
+//! system, compiled once and run by a machine that stops when it needs a database. Independent of databases,
+//! connections and clocks.
 //!
 //! ```text
 //! Page::parse ─► Run::begin ─► step ─► Step::Query ─► columns, (value…, row_end)…, answered ─► step ─► … Step::Done
 //! ```
 //!
-//! What a page here shows, minijinja with the server's settings shows with the same bytes. What is outside of the
-//! subset is refused by [`Page::parse`], with what to write instead.
+//! The output is byte for byte that of minijinja with the server's settings. [`Page::parse`] refuses features outside
+//! of the subset, with the remedy.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Numbers: how they are calculated, compared and written. The rules are minijinja's, with whole numbers of 64
-//! bits, where that has 128.
+//! Arithmetic, comparison and formatting of numbers. The rules are minijinja's, but integers have 64 bits instead of
+//! 128.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,7 +10,7 @@ use core::fmt::Write;
 use crate::op::Binary;
 use crate::value::Val;
 
-/// Two numbers of one kind.
+/// Two numbers of one type.
 enum Two {
     Whole(i128, i128),
     Float(f64, f64),
@@ -40,19 +40,19 @@ fn two(left: Val, right: Val) -> Option<Two> {
     })
 }
 
-/// How two numbers or truth values compare; none if one is something else.
+/// Compares two numbers or booleans; `None` for other values.
 pub fn compared(left: Val, right: Val) -> Option<Ordering> {
     match two(left, right)? {
         Two::Whole(left, right) => Some(left.cmp(&right)),
         Two::Float(a, b) => match (whole(left), whole(right)) {
-            // Exact, where both are whole.
+            // Exact if both are integers.
             (Some(left), Some(right)) => Some(left.cmp(&right)),
             _ => Some(a.partial_cmp(&b).unwrap_or_else(|| a.total_cmp(&b))),
         },
     }
 }
 
-/// What an operator makes of two numbers.
+/// The result of an operator on two numbers.
 pub fn calculated(op: Binary, left: Val, right: Val) -> Result<Val, String> {
     let Some(two) = two(left, right) else {
         let (left, right) = (left.kind(), right.kind());
@@ -102,7 +102,7 @@ fn of_float(op: Binary, left: f64, right: f64) -> Option<f64> {
     }
 }
 
-/// Quotient and remainder, as Python has them.
+/// Quotient and remainder by Python's rules.
 fn floor_divided(left: f64, right: f64) -> (f64, f64) {
     let mut remainder = left % right;
     let mut quotient = (left - remainder) / right;
@@ -120,9 +120,9 @@ fn floor_divided(left: f64, right: f64) -> (f64, f64) {
     (if is_more { floored + 1.0 } else { floored }, remainder)
 }
 
-/// The next whole number below; `core` has none.
+/// The floor function, which `core` lacks.
 fn floor(number: f64) -> f64 {
-    /// From here on all are whole.
+    /// From here on all floats are integers.
     const WHOLE: f64 = (1_u64 << 52) as f64;
     if number.is_nan() || number.abs() >= WHOLE {
         return number;
@@ -141,7 +141,7 @@ pub fn negated(value: Val) -> Result<Val, String> {
     negated.ok_or_else(|| format!("{} can't be negative", value.kind()))
 }
 
-/// A number with so many digits behind the point, 0 if it is not said.
+/// Rounds a number to this many decimals, by default 0.
 pub fn rounded(value: Val, digits: Option<Val>) -> Result<Val, String> {
     let digits = match digits {
         None => 0,
@@ -155,7 +155,7 @@ pub fn rounded(value: Val, digits: Option<Val>) -> Result<Val, String> {
     }
 }
 
-/// Writes a whole number.
+/// Writes an integer.
 #[inline]
 pub fn write_whole(number: i128, to: &mut Vec<u8>) {
     let mut digits = [0; 20];
@@ -175,16 +175,16 @@ pub fn write_whole(number: i128, to: &mut Vec<u8>) {
     to.extend_from_slice(&digits[at..]);
 }
 
-/// Writes a finite number as JSON, with an exponent below 1e-5 and from 1e16 on, as the server's serializer does.
+/// Writes a finite number as JSON; with an exponent below 1e-5 and from 1e16 on, as the server's serializer does.
 pub fn write_json(number: f64, to: &mut String) {
     let size = number.abs();
     if (1e-5..1e-4).contains(&size) {
-        // Writing to a string can't fail.
+        // Writing to a string cannot fail.
         let _ = write!(to, "{number}");
         return;
     }
     let start = to.len();
-    // `Debug` has an exponent below 1e-4, and never a plus sign.
+    // `Debug` uses an exponent below 1e-4, and no plus sign.
     let _ = write!(to, "{number:?}");
     if size >= 1e16
         && let Some(at) = to[start..].find('e')
@@ -193,7 +193,7 @@ pub fn write_json(number: f64, to: &mut String) {
     }
 }
 
-/// Writes a single value that is no text as minijinja does.
+/// Writes a single value other than text, as minijinja does.
 pub fn write_plain(value: Val, to: &mut String) {
     let _ = match value {
         Val::Bool(true) => to.write_str("True"),

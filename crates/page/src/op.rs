@@ -1,22 +1,22 @@
-//! The steps of a page. Knows nothing of how they come about or what they do.
+//! The operations of a page. Independent of the compiler and the machine.
 
 use crate::value::Val;
 
-/// A part of the page's text.
+/// A range of the page's texts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
     pub at: u32,
     pub len: u32,
 }
 
-/// One step. Distances of jumps are from the step after it.
+/// An operation. Jump distances count from the operation after it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
     /// Writes text.
     Write(Span),
     /// Writes the top value, escaped.
     Print,
-    /// Writes what a name's value has under another one, as most of what pages show.
+    /// Writes an attribute of a variable: the most frequent output of pages.
     PrintAttribute {
         slot: u16,
         name: Span,
@@ -24,46 +24,46 @@ pub enum Op {
     /// Drops the top value.
     Drop,
     Push(Val),
-    /// Pushes what a name means.
+    /// Pushes a variable.
     Load(u16),
-    /// The same and jumps, if it is set.
+    /// Pushes a variable and jumps, if it is set.
     LoadIfSet {
         slot: u16,
         jump: i32,
     },
-    /// Gives the top value a name.
+    /// Assigns the top value to a variable.
     Store(u16),
-    /// Forgets names.
+    /// Clears variables.
     Clear {
         from: u16,
         to: u16,
     },
     Attribute(Span),
-    /// A key is above what it is looked up in.
+    /// Looks up a key; the key is above the container.
     Item,
     Binary(Binary),
     Not,
     Negate,
     Jump(i32),
-    /// Takes the top value, and jumps if it is false.
+    /// Pops the top value, and jumps if it is false.
     JumpIfNot(i32),
-    /// `and`, `or`: jumps with the top value if its truth is this one, else takes it.
+    /// `and`, `or`: jumps and keeps the top value if its truth is `truth`, otherwise pops it.
     JumpKeeping {
         truth: bool,
         jump: i32,
     },
-    /// Asks the database; the values are above each other.
+    /// Queries the database; the values are on the stack.
     Query {
         statement: Span,
         values: u16,
         is_row: bool,
     },
-    /// Takes the top value, and begins to go through it, or jumps if it is empty.
+    /// Pops the top value, and begins to iterate over it, or jumps if it is empty.
     For {
         slot: u16,
         jump: i32,
     },
-    /// The next round, or out.
+    /// Begins the next round, or leaves the loop.
     Next {
         jump: i32,
     },
@@ -73,7 +73,7 @@ pub enum Op {
         filter: Filter,
         arguments: u16,
     },
-    /// Whether the top value is of a kind.
+    /// Tests the type of the top value.
     Test {
         test: Test,
         is_negated: bool,

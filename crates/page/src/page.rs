@@ -1,4 +1,4 @@
-//! A page as it is kept: its texts and its steps.
+//! A compiled page: its texts and operations.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,16 +7,16 @@ use crate::compile;
 use crate::error::ParseError;
 use crate::op::{Op, Span};
 
-/// A parsed page. It is made once and run by any number of [`Run`](crate::Run)s.
+/// A compiled page. It is compiled once and run by any number of [`Run`](crate::Run)s.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub(crate) text: String,
     pub(crate) ops: Vec<Op>,
-    /// Where each step comes from.
+    /// The source line of each operation.
     pub(crate) lines: Vec<Place>,
-    /// How many places for names it has.
+    /// The number of variable slots.
     pub(crate) slots: usize,
-    /// The page's name and those of its parts.
+    /// The names of the page and its parts.
     pub(crate) parts: Vec<String>,
 }
 
@@ -30,19 +30,19 @@ pub(crate) struct Place {
 }
 
 impl Page {
-    /// Parses a page that includes nothing. Takes up to 64 KiB of stack, for a page with tags 64 deep in each other.
+    /// Compiles a page without includes. Takes up to 64 KiB of stack, for a page with tags nested 64 deep.
     ///
     /// # Errors
-    /// Something is wrong, or outside of what the image can do.
+    /// A syntax error, or an unsupported feature.
     pub fn parse(source: &str) -> Result<Page, ParseError> {
         Page::parse_with("", source, &mut |_| None)
     }
 
-    /// Parses a page with what it includes. `name` is its path in the site, such as `shop/item.lrp`; `find` gives
-    /// the source of a part by such a path.
+    /// Compiles a page with its includes. `name` is its path in the site, such as `shop/item.lrp`; `find` returns the
+    /// source of a part by such a path.
     ///
     /// # Errors
-    /// Something is wrong, or outside of what the image can do; in a part, `what` begins with its name.
+    /// A syntax error, or an unsupported feature; for a part, the message begins with its name.
     pub fn parse_with<'s>(
         name: &str,
         source: &'s str,

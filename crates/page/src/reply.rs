@@ -1,5 +1,4 @@
-//! What a page says about its response besides the text. It checks what it is told, so that no value breaks out
-//! of its field.
+//! A page's response besides its text. Checks all values, so that none can inject further fields.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,17 +7,17 @@ use alloc::vec::Vec;
 /// A response without its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// The status, from 200 to 599; none means 200.
+    /// The status, from 200 to 599; `None` means 200.
     pub status: Option<u16>,
-    /// Fields with different names, none of which is about the connection or the length.
+    /// Fields with distinct names, without those of the connection or the length.
     pub fields: Vec<(String, String)>,
-    /// Seconds for which it may be kept.
+    /// The seconds for which caches may store it.
     pub cache_s: Option<u64>,
-    /// The page looked at what differs from visitor to visitor: only the visitor's browser may keep it.
+    /// The page used data that differ between visitors: only the visitor's browser may store it.
     pub is_personal: bool,
 }
 
-/// Fields of a page.
+/// The most fields of a page.
 const FIELDS_MAX: usize = 32;
 
 impl Reply {
@@ -37,7 +36,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Sets a field, in place of one of that name.
+    /// Sets a field, replacing one of the same name.
     pub(crate) fn set_field(&mut self, name: &str, value: &str) -> Result<(), String> {
         const OTHERS: &[&str] = &[
             "set-cookie",
@@ -67,7 +66,7 @@ impl Reply {
     }
 }
 
-/// RFC 9110 §5.6.2
+/// A character of a token (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,19 +1,19 @@
-//! A request as pages see it. Knows the encodings of queries and cookies.
+//! A request as pages see it, and the decoding of queries and cookies.
 
 use alloc::string::String;
 use core::net::IpAddr;
 
-/// A request to a page. What is not UTF-8 in it is shown with U+FFFD.
+/// A request for a page. Invalid UTF-8 in it is shown as U+FFFD.
 pub trait Request {
     /// `GET`
     fn method(&self) -> &str;
     /// The path, decoded.
     fn path(&self) -> &[u8];
-    /// The target, as it was sent.
+    /// The target as the client sent it.
     fn target(&self) -> &[u8];
     /// The host's name.
     fn host(&self) -> &[u8];
-    /// What follows the `?`, without it; empty if there is none.
+    /// The query without its `?`; empty if there is none.
     fn query(&self) -> &[u8];
     /// The client's address.
     fn peer(&self) -> IpAddr;
@@ -21,7 +21,7 @@ pub trait Request {
     fn field(&self, name: &str) -> Option<&[u8]>;
 }
 
-/// Pairs that are looked at; further ones are not.
+/// The most pairs that are examined; further ones are ignored.
 const PAIRS_MAX: usize = 1_000;
 
 /// Appends the first value with this name in `a=1&b=2`; false if there is none.
@@ -43,7 +43,7 @@ pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
     false
 }
 
-/// Whether a name is this one when it is decoded. `scratch` is as before afterwards.
+/// Whether an encoded name equals `name` after decoding. `scratch` is unchanged afterwards.
 fn is_name(known: &[u8], name: &str, scratch: &mut String) -> bool {
     if !known
         .iter()
@@ -72,7 +72,7 @@ pub fn cookie(line: &[u8], name: &str, to: &mut String) -> bool {
     false
 }
 
-/// Appends text in which `%` with two digits stands for a byte, and perhaps `+` for a space.
+/// Appends decoded text: `%` with two digits stands for a byte, and optionally `+` for a space.
 fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
     let is_special = |byte: &u8| *byte == b'%' || *byte == b'+' && plus_is_space;
     if !bytes.iter().any(is_special) {
@@ -94,7 +94,7 @@ fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
     lossy(&decoded, to);
 }
 
-/// Appends bytes as text, with U+FFFD for what is no UTF-8.
+/// Appends bytes as text, with U+FFFD for invalid UTF-8.
 pub fn lossy(bytes: &[u8], to: &mut String) {
     match core::str::from_utf8(bytes) {
         Ok(text) => to.push_str(text),

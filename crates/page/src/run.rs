@@ -1,4 +1,5 @@
-//! Runs pages: a machine with a stack that stops at each query and goes on with its rows. Knows no database.
+//! The machine that runs pages: a stack machine that stops at each query and continues with its rows. Independent of
+//! databases.
 
 mod filter;
 mod list;
@@ -17,14 +18,14 @@ use crate::request::Request;
 use crate::value::{Val, Value};
 use store::Store;
 
-/// How much a page may take. Each is told by its own failure.
+/// The limits of a page. Exceeding each has a distinct failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of the page's text.
     pub output_len_max: usize,
-    /// Bytes of the rows and of the texts that are made; at most 1 GiB.
+    /// Bytes of the rows and of computed texts; at most 1 GiB.
     pub memory_len_max: usize,
-    /// Steps.
+    /// Operations.
     pub step_count_max: u64,
     /// Statements.
     pub query_count_max: u32,
@@ -41,21 +42,21 @@ impl Default for Limits {
     }
 }
 
-/// What a run wants next.
+/// The next action of a run's caller.
 #[derive(Debug)]
 pub enum Step<'r> {
-    /// A statement's rows: give them by [`Run::columns`], [`Run::value`] and [`Run::row_end`], end with
-    /// [`Run::answered`] or [`Run::refused`], and call [`Run::step`] again. Until then a further call gives the
-    /// same statement again.
+    /// A statement to execute: pass its rows by [`Run::columns`], [`Run::value`] and [`Run::row_end`], end with
+    /// [`Run::answered`] or [`Run::refused`], and call [`Run::step`] again. Until then a further call returns the same
+    /// statement again.
     Query {
-        /// Written out in the page.
+        /// A literal in the page.
         statement: &'r str,
-        /// For its `?`, as many as there are.
+        /// The values of its `?`, one for each.
         values: Values<'r>,
     },
-    /// The page is whole.
+    /// The page is complete.
     Done,
-    /// The page has ended too early: what was written of it is void, and [`Run::begin`] is next.
+    /// The page failed: its output so far is void, and [`Run::begin`] is next.
     Failed(Failure),
 }
 
@@ -88,7 +89,7 @@ impl<'r> Iterator for Values<'r> {
 
 impl ExactSizeIterator for Values<'_> {}
 
-/// A loop that is gone through.
+/// A loop in progress.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     over: Val,
@@ -97,22 +98,22 @@ struct Loop {
     slot: u16,
 }
 
-/// Where a query is.
+/// The progress of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asking {
     No,
-    /// Rows are to come; of `row(…)` only the first counts.
+    /// Rows are expected; for `row(…)` only the first one counts.
     Rows {
         is_row: bool,
     },
     Answered,
 }
 
-/// A page that is run for a request. What it has allocated is used again by the next.
+/// A page that runs for a request. Its allocations are reused by the next page.
 #[derive(Debug)]
 pub struct Run {
     limits: Limits,
-    /// The next step.
+    /// The next operation.
     at: usize,
     stack: Vec<Val>,
     slots: Vec<Val>,
@@ -123,14 +124,14 @@ pub struct Run {
     values: Vec<Val>,
     steps: u64,
     queries: u32,
-    /// What went wrong outside of a step.
+    /// A failure outside of an operation.
     wrong: Option<String>,
 }
 
 impl Run {
-    /// A machine; [`begin`](Run::begin) is next.
+    /// A machine; call [`begin`](Run::begin) next.
     pub fn new(limits: Limits) -> Run {
-        /// Places in memory have 32 bits.
+        /// Positions in memory are 32-bit numbers.
         const MEMORY_LEN_MAX: usize = 1 << 30;
         Run {
             limits: Limits {
@@ -151,7 +152,7 @@ impl Run {
         }
     }
 
-    /// Begins a page from its start, whatever was before.
+    /// Begins a page at its start, in any state.
     pub fn begin(&mut self, page: &Page) {
         self.at = 0;
         self.stack.clear();
@@ -167,8 +168,8 @@ impl Run {
         self.wrong = None;
     }
 
-    /// Runs the page, always the same one with the same request and output, until it needs rows or has ended.
-    /// Text is appended to `out`.
+    /// Runs the page until it needs rows or ends. The page, the request and the output must be the same in all calls
+    /// for a page. Text is appended to `out`.
     pub fn step<'r>(
         &'r mut self,
         page: &'r Page,
@@ -192,14 +193,14 @@ impl Run {
         }
     }
 
-    /// Begins the answer, anew if it was begun before: the names of its columns.
+    /// Begins a result with the names of its columns, replacing one that was begun before.
     pub fn columns<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         if matches!(self.asking, Asking::Rows { .. }) {
             self.store.begin_rows(names);
         }
     }
 
-    /// The next value of the row, as many as there are columns.
+    /// Adds the next value of the row; one for each column.
     #[inline]
     pub fn value(&mut self, value: Value<'_>) {
         let Asking::Rows { is_row } = self.asking else {
@@ -210,7 +211,7 @@ impl Run {
         }
     }
 
-    /// The row is whole.
+    /// Completes the row.
     #[inline]
     pub fn row_end(&mut self) {
         let Asking::Rows { is_row } = self.asking else {
@@ -221,12 +222,12 @@ impl Run {
         }
         self.store.end_row();
         if self.store.len() > self.limits.memory_len_max {
-            // What else comes is dropped; the next step says so.
+            // Further rows are dropped; the next `step` reports the failure.
             self.wrong = Some(self.over_memory());
         }
     }
 
-    /// All rows have come.
+    /// Completes the result.
     pub fn answered(&mut self) {
         if let Asking::Rows { is_row } = self.asking {
             let rows = self.store.end_rows();
@@ -239,23 +240,23 @@ impl Run {
         }
     }
 
-    /// There will be no rows; the next step fails with this reason.
+    /// Reports that the query failed; the next `step` fails with this reason.
     pub fn refused(&mut self, reason: &str) {
         self.wrong = Some(format!("the database says: {reason}"));
         self.asking = Asking::Answered;
     }
 
-    /// Steps that its loops have taken so far.
+    /// The operations that its loops have run so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// What the page has said about its response; final when it is done.
+    /// The page's status, fields and cache lifetime; final when it is complete.
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
 
-    /// Where the step is that was taken last: the name of the page or of its part, and the line.
+    /// The source of the last operation: the name of the page or its part, and the line.
     pub fn place<'p>(&self, page: &'p Page) -> (&'p str, u32) {
         let (part, line) = self.part_and_line(page);
         (page.parts.get(part).map_or("", String::as_str), line)
@@ -266,7 +267,7 @@ impl Run {
         place.map_or((0, 1), |place| (place.part as usize, place.line))
     }
 
-    /// What is wrong with the step that was taken last.
+    /// The failure of the last operation.
     fn failure(&self, page: &Page, what: String) -> Failure {
         let (part, line) = self.part_and_line(page);
         let what = match page.parts.get(part) {

@@ -1,7 +1,7 @@
-//! SQL texts as far as pages have to understand them: how many values they want, and whether they only read.
-//! The same rules as those of the server's pages; knows no database.
+//! Lexical analysis of SQL statements: the number of their values, and whether they only read. The rules are those of
+//! the server's pages; independent of databases.
 
-/// Whether a statement begins as those that read do.
+/// Whether a statement begins like a read.
 pub fn reads(sql: &str) -> bool {
     const READING: &[&str] = &[
         "SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE", "WITH", "EXPLAIN",
@@ -10,7 +10,7 @@ pub fn reads(sql: &str) -> bool {
     READING.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
-/// How many values a statement wants.
+/// The number of values of a statement.
 pub fn values(sql: &str) -> usize {
     pieces(sql).filter(|(kind, _)| *kind == Kind::Value).count()
 }

@@ -1,4 +1,4 @@
-//! Texts as they are written: HTML and JSON.
+//! Text output as HTML and JSON.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use core::fmt::Write;
 
 use crate::value::{Text, Val};
 
-/// The empty text, as the functions give it whose effect is elsewhere.
+/// The empty text: the result of functions called for their effect.
 pub const EMPTY: Val = Val::Text(Text {
     at: 0,
     len: 0,
@@ -14,7 +14,7 @@ pub const EMPTY: Val = Val::Text(Text {
     is_safe: false,
 });
 
-/// How a byte is written in HTML; none if it is written as it is.
+/// The HTML escape of a byte; `None` if it is written unchanged.
 #[inline]
 fn escaped(byte: u8) -> Option<&'static str> {
     if !(b'"'..=b'>').contains(&byte) {
@@ -44,7 +44,7 @@ pub fn escape(text: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(rest);
 }
 
-/// The same to a text.
+/// As `escape`, to a string.
 pub fn escape_into(text: &str, to: &mut String) {
     for c in text.chars() {
         match u8::try_from(c).ok().and_then(escaped) {

@@ -1,25 +1,25 @@
-//! Values: as they cross the crate's border, and as the machine has them.
+//! Values: those of the crate's interface, and those of the machine.
 
 /// A value between pages and databases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'v> {
     /// NULL, none
     Null,
-    /// A truth value; for a database it is 1 or 0.
+    /// A boolean; for a database it is 1 or 0.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A whole number above those of `Int`; smaller ones are welcome.
+    /// An integer above the range of `Int`; smaller ones are accepted too.
     UInt(u64),
     /// Any other number.
     Float(f64),
     /// Text.
     Text(&'v str),
-    /// Bytes: text where they are UTF-8, else text with U+FFFD.
+    /// Bytes: text if they are UTF-8, otherwise text with U+FFFD.
     Bytes(&'v [u8]),
 }
 
-/// A text in one of the two places: the page's own, or the run's.
+/// A text in one of two buffers: the page's, or the run's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Text {
     pub at: u32,
@@ -38,10 +38,10 @@ pub enum Pairs {
     Fields,
 }
 
-/// A value of the machine. What is large is elsewhere, so that it can be copied.
+/// A value of the machine. Large data are referred to by position, so that values can be copied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Val {
-    /// A place of a name that was not set.
+    /// A variable that is not set.
     Unset,
     Undefined,
     None,
@@ -68,10 +68,10 @@ pub enum Val {
 }
 
 impl Val {
-    /// The rank of texts; what is above is made of other values.
+    /// The rank of texts; values of higher ranks contain other values.
     pub const TEXT_RANK: u8 = 4;
 
-    /// A whole number; none if it has more than 64 bits.
+    /// An integer; `None` if it has more than 64 bits.
     pub fn whole(number: i128) -> Option<Val> {
         i64::try_from(number)
             .map(Val::Int)
@@ -79,7 +79,7 @@ impl Val {
             .ok()
     }
 
-    /// What it is, for messages.
+    /// The type's name for messages.
     pub fn kind(self) -> &'static str {
         match self {
             Val::Unset | Val::Undefined => "undefined",
@@ -94,7 +94,7 @@ impl Val {
         }
     }
 
-    /// Whether it is one value of a database.
+    /// Whether it is a scalar.
     pub fn is_single(self) -> bool {
         matches!(
             self,
@@ -102,7 +102,7 @@ impl Val {
         )
     }
 
-    /// Values of different kinds are ordered by it.
+    /// The order of values of different types.
     pub fn rank(self) -> u8 {
         match self {
             Val::Unset | Val::Undefined => 0,

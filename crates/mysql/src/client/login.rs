@@ -14,11 +14,11 @@ const MORE: u8 = 0x01;
 const SWITCH: u8 = 0xfe;
 const ERR: u8 = 0xff;
 
-/// What `caching_sha2_password` adds to a proof.
+/// The status bytes of `caching_sha2_password`.
 const FAST_IS_ENOUGH: u8 = 3;
 const ALL_IS_WANTED: u8 = 4;
 const ASK_FOR_KEY: u8 = 2;
-/// The same with `sha256_password`.
+/// The request for the key in `sha256_password`.
 const SHA256_ASK_FOR_KEY: u8 = 1;
 
 impl Client {
@@ -39,7 +39,7 @@ impl Client {
         };
         self.dialect = greeting.dialect();
         self.salt = greeting.salt;
-        // The default is not that of the user, who may have one that will do.
+        // The server's default method may differ from the user's, so a supported one is offered; the server can switch.
         self.plugin = match greeting.plugin {
             Plugin::Unknown(_) | Plugin::Sha256 => Plugin::Native,
             known => known,
@@ -73,10 +73,10 @@ impl Client {
         self.answered(State::Login);
     }
 
-    /// Goes on with the login over TLS, after [`Event::StartTls`].
+    /// Continues the login over TLS, after `MySqlEvent::StartTls`.
     ///
     /// # Errors
-    /// Bytes came before the TLS handshake, or the client has not asked for it.
+    /// Bytes arrived before the TLS handshake, or the client has not requested TLS.
     pub fn tls_started(&mut self) -> Result<(), Error> {
         let greeting = self.greeting.take().filter(|_| self.state == State::Tls);
         let Some(greeting) = greeting.filter(|_| self.held.is_empty()) else {
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// The server wants the password in another way.
+    /// Handles the server's switch to another authentication method.
     fn switch(&mut self, mut from: Reader<'_>) -> Result<(), Error> {
         self.plugin = Plugin::of(from.until_zero());
         if let Plugin::Unknown(reason) = self.plugin {
@@ -129,7 +129,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends the whole password inside TLS, or asks for the key to encrypt it with. An empty one is no secret.
+    /// Sends the whole password inside TLS, or requests the key to encrypt it. An empty password needs no secrecy.
     fn whole_password(&mut self, ask_for_key: u8) -> Result<(), Error> {
         if self.is_tls || self.login.password.is_empty() {
             let ended = [self.login.password.as_bytes(), &[0]].concat();
@@ -156,7 +156,7 @@ impl Client {
                 let password = &self.login.password;
                 let sealed = auth::sealed(password, &self.salt, from.0, &self.random)?;
                 self.random = [0; 32];
-                // A server that asks twice would have the same random bytes twice.
+                // A second request would be encrypted with the same random bytes, so it is not answered.
                 self.login.trusts_key = false;
                 self.answer(&sealed, State::Login);
                 Ok(())

@@ -1,4 +1,4 @@
-//! Statements: what comes when one is prepared, and when it is executed.
+//! Statements: the replies to preparing and executing them.
 
 use super::{Client, State, VALUES_DO_NOT_FIT};
 use crate::column::Column;
@@ -12,7 +12,7 @@ const LOCAL_INFILE: u8 = 0xfb;
 const END: u8 = 0xfe;
 const ERR: u8 = 0xff;
 
-/// A bit of the server's status: another result follows.
+/// A server status bit: another result follows.
 const MORE_RESULTS: u16 = 1 << 3;
 
 impl Client {
@@ -37,7 +37,7 @@ impl Client {
         let (at, left) = self.statements.add(text, id, parameters);
         self.current = at;
         if let Some(old) = left {
-            // It has no answer, so that it may go before what follows.
+            // COM_STMT_CLOSE has no reply, so it may precede the next command.
             request::close(&mut self.out, old);
         }
         match self.list_len(parameters) {
@@ -47,7 +47,7 @@ impl Client {
         Ok(())
     }
 
-    /// Packets of a list: without the newer dialect one more ends it.
+    /// Packets of a list of `count`: without CLIENT_DEPRECATE_EOF one more ends it.
     fn list_len(&self, count: usize) -> usize {
         match count {
             0 => 0,
@@ -55,7 +55,7 @@ impl Client {
         }
     }
 
-    /// What a parameter is, the server does not know either: only their number counts.
+    /// Handles a parameter's packet. Its type is unknown even to the server; only the number of parameters counts.
     pub(super) fn parameter(
         &mut self,
         payload: &[u8],
@@ -77,7 +77,7 @@ impl Client {
         Ok(())
     }
 
-    /// A list of columns begins; an empty one has ended.
+    /// Begins a list of columns; an empty one ends at once.
     fn columns_begin(
         &mut self,
         count: usize,
@@ -244,7 +244,7 @@ impl Client {
         self.end(status, 0, 0, events)
     }
 
-    /// A packet of the kind OK.
+    /// Handles an OK packet.
     fn done(&mut self, payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
         let mut from = Reader(payload);
         from.u8()?;
@@ -262,7 +262,7 @@ impl Client {
         events: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Error> {
         if status & MORE_RESULTS != 0 {
-            // Of a procedure: what it selects comes first, and that it is done last.
+            // A procedure: its result sets come first, its own OK packet last.
             self.state = State::Result;
             return Ok(());
         }

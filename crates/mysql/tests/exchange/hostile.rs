@@ -1,12 +1,12 @@
-//! Servers that send anything: recorded exchanges with random changes. Nothing panics, and what is told and
-//! kept stays within the limits.
+//! Hostile servers: recorded exchanges with random changes. The client must not panic, and its events and memory must
+//! stay within the limits.
 
 use lowroad_mysql::{Event, Limits, Login, TlsPolicy, Value};
 
 use crate::server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, greeting, packet};
 use crate::{ALL, answer, found, prepared};
 
-/// A small generator of numbers (xorshift64*); a failure prints its seed.
+/// A small random number generator (xorshift64*); a failure prints its seed.
 struct Random(u64);
 
 impl Random {
@@ -56,14 +56,14 @@ fn wide(dialect: Dialect) -> Vec<Vec<u8>> {
     packets
 }
 
-/// What a server says to what the client has said.
+/// A server's reply to the client's bytes.
 fn reply(said: &[u8], dialect: Dialect, random: &mut Random) -> Vec<u8> {
     match said.get(4) {
         None => {
             let plugin = ["mysql_native_password", "caching_sha2_password"][random.below(2)];
             packet(0, &greeting(dialect, plugin))
         }
-        // The answer to the greeting has number 1, all commands have 0.
+        // The reply to the greeting has sequence number 1; commands have 0.
         Some(_) if said[3] == 1 => match random.below(4) {
             0 => packet(2, b"\xfemysql_native_password\0abcdefghijabcdefghij\0"),
             1 => packet(2, &[1, 3 + random.below(2) as u8]),

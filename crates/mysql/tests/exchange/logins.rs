@@ -1,4 +1,4 @@
-//! Logins: how the password is asked for.
+//! Logins: the forms in which the password is requested.
 
 use lowroad_mysql::{Error, Limits, Login, TlsPolicy};
 use rsa::pkcs8::{EncodePublicKey, LineEnding};
@@ -88,7 +88,7 @@ fn the_whole_password_is_for_a_key_that_is_trusted() {
     let (asked, mut talk) = wanted(true);
     asked.expect("asked for");
     assert_eq!(talk.said()[3..], [3, 2], "the key is asked for");
-    // Whoever can open it is not of interest here (`auth` has that); it is as long as the key.
+    // Only the length is checked here, which is the key's; `auth` tests the decryption.
     let modulus = BigUint::from_bytes_be(&[0xc5; 128]);
     let key = RsaPublicKey::new(modulus, BigUint::from(65_537_u32)).expect("a key");
     let pem = key.to_public_key_pem(LineEnding::LF).expect("PEM");
@@ -123,12 +123,12 @@ fn servers_that_can_not_be_talked_to() {
     assert_eq!(talk.told(), ["Failed 1040 HY000 Too many connections"]);
 }
 
-/// Where the greeting has the second byte of the capabilities: behind version, thread, salt and a zero.
+/// The offset of the second capability byte in the greeting: after version, thread, salt and a zero.
 const CAPABILITIES_AT: usize = 1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1;
 /// TLS in that byte.
 const TLS: u8 = 1 << 3;
 
-/// A client that was greeted by a server with or without TLS.
+/// A client after the greeting of a server with or without TLS.
 fn greeted(tls: TlsPolicy, offers_tls: bool, plugin: &str) -> (Result<(), Error>, Talk) {
     let login = Login {
         user: "me".into(),

@@ -1,4 +1,4 @@
-//! Exchanges with a server that is played: what is said and heard, packet by packet.
+//! Exchanges with a simulated server, packet by packet.
 
 mod hostile;
 mod logins;
@@ -9,7 +9,7 @@ use server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, packet};
 
 const ALL: [Dialect; 3] = [Dialect::Old, Dialect::New, Dialect::Caching];
 
-/// What a server says when a statement with one `?` and one column is prepared.
+/// A server's reply to the preparation of a statement with one `?` and one column.
 fn prepared(dialect: Dialect) -> Vec<Vec<u8>> {
     let mut packets = vec![
         vec![0, 7, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0],
@@ -21,7 +21,7 @@ fn prepared(dialect: Dialect) -> Vec<Vec<u8>> {
     packets
 }
 
-/// What it says when the statement is executed, and two rows are found.
+/// Its reply to the execution of the statement, with two rows.
 fn found(dialect: Dialect) -> Vec<Vec<u8>> {
     let mut packets = vec![vec![1]];
     match dialect {
@@ -34,7 +34,7 @@ fn found(dialect: Dialect) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A client that waits for what comes of a statement.
+/// A client that waits for the reply to a statement.
 fn executing() -> Talk {
     let mut talk = Talk::ready(Dialect::New, Limits::default());
     talk.client
@@ -45,7 +45,7 @@ fn executing() -> Talk {
     talk
 }
 
-/// Packets of an answer as bytes.
+/// Packets of a reply as bytes.
 fn answer(packets: &[Vec<u8>]) -> Vec<u8> {
     (1..)
         .zip(packets)

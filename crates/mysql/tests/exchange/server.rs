@@ -1,21 +1,21 @@
-//! A server's side of the protocol, as bytes. Knows what a test wants to be said, and nothing of the client.
+//! A server's side of the protocol, as bytes. Independent of the client.
 
 use lowroad_mysql::{Client, Error, Event, Limits, Login};
 
 pub const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
-/// The end of rows where there are no packets of the kind EOF any more.
+/// The end of rows without EOF packets.
 pub const END: &[u8] = &[0xfe, 0, 0, 2, 0, 0, 0];
 pub const EOF: &[u8] = &[0xfe, 0, 0, 2, 0];
 pub const UNKNOWN_COLUMN: &[u8] = b"\xff\x1e\x04#42S22Unknown column 'x'";
 
-/// What a server can do.
+/// A server's capabilities.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Lists end with EOF.
+    /// Lists end with an EOF packet.
     Old,
-    /// MySQL 8: they do not.
+    /// MySQL 8: lists end without one.
     New,
-    /// MariaDB: and columns are left out where they are known.
+    /// MariaDB: also omits known columns.
     Caching,
 }
 
@@ -52,7 +52,7 @@ pub fn column(name: &str, kind: u8, flags: u8) -> Vec<u8> {
     payload
 }
 
-/// A client, and what it has told so far.
+/// A client, and its events so far.
 pub struct Talk {
     pub client: Client,
     pub told: Vec<String>,
@@ -67,7 +67,7 @@ impl Talk {
         }
     }
 
-    /// A client that is logged in.
+    /// A client after its login.
     pub fn ready(dialect: Dialect, limits: Limits) -> Talk {
         let mut talk = Talk::new(Login::default(), limits);
         talk.hear(0, &greeting(dialect, "mysql_native_password"))
@@ -80,32 +80,32 @@ impl Talk {
         talk
     }
 
-    /// The server says a packet.
+    /// The server sends a packet.
     pub fn hear(&mut self, sequence: u8, payload: &[u8]) -> Result<(), Error> {
         self.input(&packet(sequence, payload))
     }
 
-    /// The server says bytes.
+    /// The server sends bytes.
     pub fn input(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let told = &mut self.told;
         self.client
             .input(bytes, &mut |event| told.push(name(event)))
     }
 
-    /// What the client has said since the last time.
+    /// The client's output since the last call.
     pub fn said(&mut self) -> Vec<u8> {
         let said = self.client.output().to_vec();
         self.client.sent(said.len());
         said
     }
 
-    /// What the client has told since the last time.
+    /// The client's events since the last call.
     pub fn told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.told)
     }
 }
 
-/// An event, short.
+/// An event's short name.
 fn name(event: Event<'_>) -> String {
     match event {
         Event::Columns(columns) => {

@@ -1,11 +1,11 @@
-//! A client with a socket: what the tests say to a server, and what they hear.
+//! A client with a socket, for tests with a real server.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use lowroad_mysql::{Client, Error, Event, Limits, Login, Value};
 
-/// A value that is kept.
+/// An owned value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kept {
     Null,
@@ -16,7 +16,7 @@ pub enum Kept {
     Bytes(Vec<u8>),
 }
 
-/// What came of a statement.
+/// The result of a statement.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
     pub names: Vec<String>,
@@ -29,14 +29,14 @@ pub struct Answer {
     row: Vec<Kept>,
 }
 
-/// A connection that waits for its answers.
+/// A blocking connection.
 pub struct Connection {
     pub client: Client,
     socket: UnixStream,
 }
 
 impl Connection {
-    /// A connection for which the server has said that it is ready.
+    /// Connects, and waits until the session is ready.
     pub fn open(
         url: &str,
         login: Login,
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// As root, to the database `test`.
+    /// Connects as root to the database `test`.
     pub fn root(url: &str) -> Connection {
         let login = Login {
             user: "root".into(),
@@ -72,7 +72,7 @@ impl Connection {
         self.wait(&mut answer).map(|()| answer)
     }
 
-    /// The rows of a statement that works.
+    /// The rows of a statement that must succeed.
     pub fn rows(&mut self, statement: &str, values: &[Value<'_>]) -> Vec<Vec<Kept>> {
         let answer = self.ask(statement, values).expect("an answer");
         assert_eq!(answer.failed, None, "{statement}");

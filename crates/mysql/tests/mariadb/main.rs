@@ -1,4 +1,4 @@
-//! The client with a real MariaDB, which each test starts in a folder of its own.
+//! The client with a real MariaDB, which each test starts in a separate folder.
 
 mod connection;
 #[allow(dead_code, reason = "pages are tested with PostgreSQL, too")]
@@ -76,7 +76,7 @@ fn values_of_each_type_both_ways() {
             .len(),
         0
     );
-    // What MariaDB prints is what comes.
+    // The client's text of a value equals MariaDB's.
     for column in ["n", "day", "at", "moment", "exact", "e"] {
         let statement = format!("SELECT {column}, CONCAT({column}) FROM t");
         let rows = root.rows(&statement, &[]);
@@ -143,7 +143,7 @@ fn many_queries_on_one_connection_and_errors_between_them() {
         );
     }
     for i in 0..10_000 {
-        // More texts than are kept, so that some are closed and prepared again.
+        // More texts than are cached, so that some are closed and prepared again.
         let statement = format!("SELECT i, s FROM n WHERE i = ? AND {} = {}", i % 40, i % 40);
         let rows = root.rows(&statement, &[Value::Int(i % 100)]);
         assert_eq!(rows, [[Kept::Int(i % 100), text(&"é".repeat(100))]]);

@@ -1,5 +1,5 @@
-//! Calls: functions, filters and tests. Keeps the rule that the text of a statement is written out in the page,
-//! so that nothing a visitor sends can become part of it.
+//! Calls: functions, filters and tests. Ensures that the text of a statement is a literal in the page, which prevents
+//! SQL injection.
 
 use alloc::format;
 
@@ -10,7 +10,7 @@ use crate::op::{Filter, Function, Op, Test};
 use crate::statement;
 
 impl Compiler<'_, '_> {
-    /// A function's arguments, and its call.
+    /// Compiles a function's arguments and its call.
     pub fn call(&mut self, name: &str) -> Result<(), ParseError> {
         let (function, from, to) = match name {
             "query" => return self.query(name, false),
@@ -40,7 +40,7 @@ impl Compiler<'_, '_> {
         Ok(())
     }
 
-    /// What is in the parentheses; so many values are allowed.
+    /// Compiles the arguments in parentheses, and checks their number.
     fn arguments(&mut self, name: &str, from: u16, to: u16) -> Result<u16, ParseError> {
         let count = match self.take_sign("(") {
             true => self.items(")")?,
@@ -93,7 +93,7 @@ impl Compiler<'_, '_> {
         Ok(())
     }
 
-    /// `| filter` and `is test`, as often as they come.
+    /// Compiles a sequence of `| filter` and `is test`.
     pub fn filters(&mut self) -> Result<(), ParseError> {
         loop {
             if self.take_sign("|") {
@@ -146,7 +146,7 @@ impl Compiler<'_, '_> {
                 );
             }
         };
-        // minijinja would take what follows as the test's argument.
+        // minijinja would take the next token as the test's argument.
         let is_argument = match self.peek() {
             Some(Token::Name(name)) => !["and", "or", "else", "is"].contains(name),
             Some(Token::Text(_) | Token::Whole(_) | Token::Float(_)) => true,

@@ -1,5 +1,5 @@
-//! Expressions, with minijinja's precedence: if, or, and, not, comparisons, + and -, ~, * and /, -, then what
-//! is behind a value, and filters last.
+//! Expressions, with minijinja's precedence, from lowest to highest: if, or, and, not, comparisons, + and -, ~, * and
+//! /, unary -, postfix operators, filters.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,18 +10,18 @@ use crate::lexer::Token;
 use crate::op::{Binary, LoopPart, Op};
 use crate::value::{Text, Val};
 
-/// What `request` has.
+/// The attributes of `request`.
 const PARTS: &[&str] = &[
     "params", "cookies", "fields", "method", "path", "target", "host", "peer",
 ];
 
 impl<'s> Compiler<'s, '_> {
-    /// An expression; its value is left on the stack.
+    /// Compiles an expression; its value is left on the stack.
     pub fn expression(&mut self) -> Result<(), ParseError> {
         self.deeper(Self::choice)
     }
 
-    /// The same where `if` means something else.
+    /// As `expression`, where `if` has another meaning.
     pub fn expression_without_if(&mut self) -> Result<(), ParseError> {
         self.deeper(Self::or)
     }
@@ -31,7 +31,8 @@ impl<'s> Compiler<'s, '_> {
         let start = self.ops.len();
         self.or()?;
         while self.take_name("if") {
-            // What is to be done first comes last: it is put aside. Distances of jumps stay as they are.
+            // The condition is evaluated first but written second, so the operations before it are moved behind it.
+            // Jump distances are relative, and stay valid.
             let ops = self.ops.split_off(start);
             let lines = self.lines.split_off(start);
             self.or()?;
@@ -177,7 +178,7 @@ impl<'s> Compiler<'s, '_> {
         self.behind()
     }
 
-    /// `.name` and `[key]`, as often as they come.
+    /// Compiles a sequence of `.name` and `[key]`.
     fn behind(&mut self) -> Result<(), ParseError> {
         loop {
             if self.take_sign(".") {
@@ -265,7 +266,7 @@ impl<'s> Compiler<'s, '_> {
         }
     }
 
-    /// A text, with those that follow it at once.
+    /// A text literal, joined with adjacent ones.
     fn literal(&mut self, mut text: String) -> Val {
         while let Some(Token::Text(more)) = self.peek() {
             text.push_str(more);
@@ -280,7 +281,7 @@ impl<'s> Compiler<'s, '_> {
         })
     }
 
-    /// Values up to a closing sign; how many.
+    /// Compiles values up to a closing sign; returns their number.
     pub fn items(&mut self, end: &str) -> Result<u16, ParseError> {
         let mut count = 0_u16;
         while !self.take_sign(end) {

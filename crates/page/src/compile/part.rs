@@ -1,5 +1,5 @@
-//! `{% include %}`: the steps of another file at this place, as if they stood here. minijinja gives what is
-//! included the same names, too, and keeps what it sets.
+//! `{% include %}`: the operations of another file are inserted here. As in minijinja, the included file sees the same
+//! names, and its assignments remain.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,11 +9,11 @@ use super::Compiler;
 use crate::error::ParseError;
 use crate::lexer::{self, Token};
 
-/// Files that a page may be made of; as many as a line's number has room for.
+/// The most files of a page; a line number has room for as many.
 const PARTS_MAX: usize = 256;
 
 impl Compiler<'_, '_> {
-    /// What follows `include`.
+    /// Compiles the rest of an `include` tag.
     pub fn include(&mut self) -> Result<(), ParseError> {
         let Some(Token::Text(name)) = self.peek().cloned() else {
             return self.unexpected("the name of a part, written out, is expected");
@@ -41,7 +41,7 @@ impl Compiler<'_, '_> {
         Ok(())
     }
 
-    /// An error that says in which part it is.
+    /// An error with the name of its part.
     pub fn named_error(&self, part: usize, error: ParseError) -> ParseError {
         match part {
             0 => error,
@@ -53,8 +53,8 @@ impl Compiler<'_, '_> {
     }
 }
 
-/// The name of a part that another one names: from the site's folder if it begins with `/`, else from the folder
-/// of the one that names it. What leads out is left as it is, and not found.
+/// The name of a part referred to by another: relative to the site's folder if it begins with `/`, otherwise to the
+/// referring part's folder. Names that lead outside are left unchanged, and not found.
 fn joined(name: &str, parent: &str) -> String {
     let folder = parent.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = match name.starts_with('/') || folder.is_empty() {

@@ -1,9 +1,9 @@
-//! Which names are known where, and in which places their values are kept. A loop's body is a scope: what is set
-//! there is forgotten with each round, and hides what has the same name outside.
+//! Scopes: the known names and the slots of their values. A loop's body is a scope: its names are cleared in each
+//! round, and hide outer ones.
 
 use alloc::vec::Vec;
 
-/// The scopes around a place in the page, the innermost last.
+/// The scopes around a position in the page, the innermost last.
 pub struct Scopes<'s> {
     open: Vec<Scope<'s>>,
     slots: u16,
@@ -29,14 +29,14 @@ impl<'s> Scopes<'s> {
         usize::from(self.slots)
     }
 
-    /// Begins a loop's body; gives the first place that it may use.
+    /// Begins a loop's body; returns the first slot that it may use.
     pub fn enter(&mut self) -> u16 {
         self.loops += 1;
         self.open.push(Scope { names: Vec::new() });
         self.slots
     }
 
-    /// Ends a loop's body; gives the first place that it has not used.
+    /// Ends a loop's body; returns the first slot that it has not used.
     pub fn leave(&mut self) -> u16 {
         self.loops -= 1;
         self.open.pop();
@@ -47,7 +47,7 @@ impl<'s> Scopes<'s> {
         self.loops > 0
     }
 
-    /// The place for a name that is set here; none if there are too many.
+    /// The slot of a name assigned here; `None` if there are too many.
     pub fn set(&mut self, name: &'s str) -> Option<u16> {
         let scope = self.open.last_mut()?;
         if let Some((_, slot)) = scope.names.iter().find(|(known, _)| *known == name) {
@@ -59,7 +59,7 @@ impl<'s> Scopes<'s> {
         Some(slot)
     }
 
-    /// The places where a name may have its value, the innermost first.
+    /// The slots that may have a name's value, the innermost first.
     pub fn find(&self, name: &str) -> Vec<u16> {
         let of = |scope: &Scope<'s>| {
             let found = scope.names.iter().find(|(known, _)| *known == name);

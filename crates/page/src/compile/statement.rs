@@ -8,14 +8,14 @@ use crate::lexer::Token;
 use crate::op::Op;
 use crate::value::Val;
 
-/// Names that have their own meaning.
+/// Reserved names.
 const TAKEN: &[&str] = &[
     "query", "row", "execute", "request", "loop", "status", "header", "cache", "true", "false",
     "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else",
 ];
 
 impl<'s> Compiler<'s, '_> {
-    /// What comes up to one of some tags, whose name is given; the tag is not taken to its end.
+    /// Compiles up to one of the tags `ends` and returns its name; the rest of that tag is not consumed.
     pub fn body(&mut self, ends: &[&str]) -> Result<&'s str, ParseError> {
         self.deeper(|it| it.body_inside(ends))
     }
@@ -53,10 +53,10 @@ impl<'s> Compiler<'s, '_> {
         }
     }
 
-    /// Writes what the steps from `start` on have made.
+    /// Prints the value of the operations from `start` on.
     fn print(&mut self, start: usize) {
         if let [Op::Load(slot), Op::Attribute(name)] = self.ops[start..] {
-            // No jump leads here: an expression's jumps end behind a step of its own.
+            // No jump leads here: an expression's jumps end after one of its operations.
             self.ops.truncate(start);
             self.lines.truncate(start);
             self.emit(Op::PrintAttribute { slot, name });
@@ -92,7 +92,7 @@ impl<'s> Compiler<'s, '_> {
         }
     }
 
-    /// A name that is given to something.
+    /// Takes a name for an assignment.
     fn new_name(&mut self) -> Result<&'s str, ParseError> {
         match self.next() {
             Some(Token::Name(name)) if TAKEN.contains(&name) => self.wrong(format!(
@@ -182,7 +182,8 @@ impl<'s> Compiler<'s, '_> {
         let clear = self.emit(Op::Clear { from, to: from });
         let end = self.body(&["else", "endfor"])?;
         let to = self.scopes.leave();
-        // What the body has named besides the element itself is forgotten; mostly there is nothing.
+        // Names set in the body are cleared each round. Most bodies set only the loop variable, which needs no
+        // clearing.
         let names_more = to > slot + 1;
         if names_more {
             self.ops[clear] = Op::Clear { from: slot + 1, to };
@@ -202,7 +203,7 @@ impl<'s> Compiler<'s, '_> {
         self.expect_end()
     }
 
-    /// A value that is known now.
+    /// Pushes a constant.
     pub fn push(&mut self, value: Val) {
         self.emit(Op::Push(value));
     }

@@ -1,4 +1,4 @@
-//! Filters, texts that are put together, and comparisons.
+//! Filters, concatenation, and comparisons.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,11 +11,11 @@ use crate::page::Page;
 use crate::value::Val;
 use crate::{number, text};
 
-/// The longest a text may be that is repeated.
+/// The deepest nesting of lists in JSON and text.
 const DEPTH_MAX: u32 = 16;
 
 impl Run {
-    /// Applies a filter to what is on the stack: a value, then the arguments.
+    /// Applies a filter to the values on the stack: its input, then the arguments.
     pub(super) fn filter(
         &mut self,
         page: &Page,
@@ -68,7 +68,7 @@ impl Run {
         self.push_made(made)
     }
 
-    /// A text made of a value's.
+    /// Pushes a text computed from a value's.
     fn made(
         &mut self,
         page: &Page,
@@ -106,7 +106,7 @@ impl Run {
         Ok(Val::Int(len as i64))
     }
 
-    /// What of values becomes text between others, with nothing escaped.
+    /// Appends a value's text without escaping.
     fn append(&mut self, page: &Page, value: Val) -> Result<(), Wrong> {
         match value {
             Val::Text(text) => self.store.append(page, text),
@@ -172,7 +172,7 @@ impl Run {
         Ok(self.store.text_from(start, is_safe))
     }
 
-    /// Appends a value as it is, or as it is shown between texts that are safe.
+    /// Appends a value unchanged, or escaped if it joins safe texts.
     fn append_shown(&mut self, page: &Page, value: Val, escapes: bool) -> Result<(), Wrong> {
         match value {
             Val::None if escapes => Ok(()),

@@ -1,4 +1,4 @@
-//! Loops, and what is in rows, lists and the request.
+//! Loops, and access to rows, lists and the request.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -57,7 +57,8 @@ impl Run {
             return Ok(());
         }
         let round = *round;
-        // A round costs at most what is between here and its begin.
+        // A round runs at most the operations between here and the loop's begin, so the step limit needs no other
+        // check.
         self.steps += u64::from(jump.unsigned_abs());
         if self.steps > self.limits.step_count_max {
             let max = self.limits.step_count_max;
@@ -98,7 +99,7 @@ impl Run {
         })
     }
 
-    /// The cell or the part of the request with a name.
+    /// The cell, or the part of the request, of this name.
     #[inline]
     pub(super) fn attribute(
         &mut self,
@@ -121,7 +122,7 @@ impl Run {
         }
     }
 
-    /// What `of[key]` is.
+    /// The value of `of[key]`.
     pub(super) fn item(
         &mut self,
         page: &Page,
@@ -144,7 +145,7 @@ impl Run {
                 Ok(item.copied().unwrap_or(Val::Undefined))
             }
             (Val::Row { .. } | Val::Request | Val::Pairs(_), Val::Text(name)) => {
-                // A copy, since looking it up may write texts. Names are short.
+                // A copy, since the lookup may write texts. Names are short.
                 let name = self.store.text(page, name).to_string();
                 self.attribute(page, request, of, &name)
             }
@@ -186,7 +187,7 @@ impl Run {
         value
     }
 
-    /// The first value with a name, or none.
+    /// The first value of a name, or none.
     fn pair(&mut self, request: &impl Request, pairs: Pairs, name: &str) -> Val {
         let at = self.store.texts().len();
         let to = self.store.texts();

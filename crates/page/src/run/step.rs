@@ -1,4 +1,4 @@
-//! The steps themselves.
+//! The execution of operations.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,14 +12,14 @@ use crate::request::Request;
 use crate::text;
 use crate::value::Val;
 
-/// What is wrong.
+/// The message of a failure.
 pub type Wrong = String;
 
-/// The compiler lets no stack become empty too early.
+/// The failure of an empty stack; the compiler prevents it.
 pub const NO_VALUE: &str = "a value is missing; this is a fault of the program";
 
 impl Run {
-    /// Goes on until rows are needed (`asking` says so) or the page has ended.
+    /// Runs until rows are needed (see `asking`) or the page has ended.
     pub(super) fn go(
         &mut self,
         page: &Page,
@@ -188,13 +188,13 @@ impl Run {
         self.stack.pop().ok_or_else(|| NO_VALUE.to_string())
     }
 
-    /// Where the last `count` values begin.
+    /// The stack index of the last `count` values.
     pub(super) fn stack_at(&self, count: usize) -> Result<usize, Wrong> {
         let at = self.stack.len().checked_sub(count);
         at.ok_or_else(|| NO_VALUE.to_string())
     }
 
-    /// Pushes what has taken memory.
+    /// Pushes a value that took memory, within the limit.
     pub(super) fn push_made(&mut self, value: Val) -> Result<(), Wrong> {
         if self.store.len() > self.limits.memory_len_max {
             return Err(self.over_memory());

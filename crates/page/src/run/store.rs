@@ -1,4 +1,4 @@
-//! Where a run keeps its texts, rows and lists: two pieces of memory that only grow until the next page.
+//! A run's texts, rows and lists, in two buffers that only grow until the next page.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,13 +7,13 @@ use crate::page::Page;
 use crate::request;
 use crate::value::{Text, Val, Value};
 
-/// A result: its columns' names, then its cells row by row.
+/// A result: its column names, then its cells row by row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rows {
-    /// Where the names are among the cells.
+    /// The position of the names among the cells.
     names: u32,
     width: u32,
-    /// Where the cells begin.
+    /// The position of the first cell.
     cells: u32,
     count: u32,
 }
@@ -24,11 +24,11 @@ pub struct Store {
     texts: String,
     cells: Vec<Val>,
     results: Vec<Rows>,
-    /// The result that is coming.
+    /// The result being received.
     coming: Rows,
 }
 
-/// A buffer that has grown beyond this is given back with the next page.
+/// A buffer larger than this is freed when the next page begins.
 const KEPT_LEN_MAX: usize = 256 << 10;
 
 impl Store {
@@ -45,7 +45,7 @@ impl Store {
         self.coming = Rows::default();
     }
 
-    /// Bytes that are in use.
+    /// Bytes in use.
     pub fn len(&self) -> usize {
         self.texts.len()
             + self.cells.len() * size_of::<Val>()
@@ -75,12 +75,12 @@ impl Store {
         bytes.unwrap_or_default()
     }
 
-    /// All texts, to write at the end.
+    /// All texts, for appending.
     pub fn texts(&mut self) -> &mut String {
         &mut self.texts
     }
 
-    /// The text from a place to the end.
+    /// The text from a position to the end.
     pub fn text_from(&self, at: usize, is_safe: bool) -> Val {
         Val::Text(Text {
             at: at as u32,
@@ -90,7 +90,7 @@ impl Store {
         })
     }
 
-    /// Writes a text at the end.
+    /// Appends a text.
     #[inline]
     pub fn add(&mut self, text: &str) -> Val {
         let at = self.texts.len();
@@ -98,7 +98,7 @@ impl Store {
         self.text_from(at, false)
     }
 
-    /// Writes a text that is known at the end.
+    /// Appends a text of the page or the run.
     pub fn append(&mut self, page: &Page, text: Text) {
         let at = text.at as usize;
         let end = at + text.len as usize;
@@ -125,7 +125,7 @@ impl Store {
             .unwrap_or_default()
     }
 
-    /// A result comes; one that was coming is dropped.
+    /// Begins a result; an unfinished one is dropped.
     pub fn begin_rows<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         if self.coming.width > 0 {
             self.cells.truncate(self.coming.names as usize);
@@ -165,7 +165,7 @@ impl Store {
         self.cells.push(cell);
     }
 
-    /// Ends a row; it has as many cells as there are columns, whatever came.
+    /// Completes a row to one cell per column, even if fewer or more values were received.
     #[inline]
     pub fn end_row(&mut self) {
         self.coming.count += 1;
@@ -173,7 +173,7 @@ impl Store {
         self.cells.resize(end as usize, Val::None);
     }
 
-    /// The result that has come, and how many rows it has.
+    /// Completes the result; returns its index and its number of rows.
     pub fn end_rows(&mut self) -> (u32, u32) {
         let rows = core::mem::take(&mut self.coming);
         self.results.push(rows);
@@ -186,7 +186,7 @@ impl Store {
             .map_or(0, |rows| rows.count)
     }
 
-    /// The names of a row and its cells.
+    /// The names and cells of a row.
     #[inline]
     pub fn row(&self, result: u32, row: u32) -> (&[Val], &[Val]) {
         let Some(rows) = self.results.get(result as usize) else {
@@ -201,7 +201,7 @@ impl Store {
         )
     }
 
-    /// The names of a result's columns as a list.
+    /// A result's column names as a list.
     pub fn names(&self, result: u32) -> Val {
         let rows = self
             .results

@@ -1,5 +1,5 @@
-//! The example page with a real MariaDB: how page, client and socket are put together, and that the bytes are
-//! those that the file with the data promises.
+//! The example page with a real MariaDB: how page, client and socket are combined, and that the output equals the file
+//! stored with the data.
 
 #[path = "../../../mysql/tests/mariadb/connection.rs"]
 #[allow(dead_code, reason = "the client's tests use the rest")]
@@ -70,13 +70,13 @@ fn to_page(value: mysql::Value<'_>) -> Value<'_> {
     }
 }
 
-/// What came last of a statement.
+/// The end of a statement.
 enum End {
     Answered,
     Failed(String),
 }
 
-/// Gives an event to the run; its end, if it is that.
+/// Passes an event to the run; returns the statement's end.
 fn note(run: &mut Run, event: mysql::Event<'_>) -> Option<End> {
     match event {
         mysql::Event::StartTls => {}

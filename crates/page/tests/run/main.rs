@@ -1,4 +1,4 @@
-//! What is refused, where runs stop, and what they may take.
+//! Refused pages, the points where runs stop, and limits.
 
 mod random;
 
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use lowroad_page::{Failure, Limits, Page, Request, Run, Step, Value};
 
-/// A request without anything.
+/// An empty request.
 pub struct Plain;
 
 impl Request for Plain {
@@ -37,7 +37,7 @@ fn page(source: &str) -> Page {
     Page::parse(source).unwrap_or_else(|error| panic!("{source}: {error}"))
 }
 
-/// Runs a page whose statements each find so many rows with the column `id`.
+/// Runs a page; each of its statements returns this many rows with the column `id`.
 fn run(source: &str, limits: Limits, row_count: i64) -> Result<(String, Run), Failure> {
     let (page, mut run, mut out) = (page(source), Run::new(limits), Vec::new());
     run.begin(&page);
@@ -170,7 +170,7 @@ fn a_query_stays_until_it_is_answered() {
         };
         assert_eq!(statement, "SELECT ?, ?");
         assert_eq!(values.collect::<Vec<_>>(), [Value::Text("x"), Value::Null]);
-        // The connection is lost in the midst of the rows, and the statement asked anew.
+        // The connection is lost amid the rows, and the statement is repeated.
         run.columns(["a"].into_iter());
         for _ in 0..=round {
             run.value(Value::Int(1));
@@ -242,7 +242,7 @@ fn rows_that_do_not_fit_their_columns_do_no_harm() {
     run.row_end();
     assert!(matches!(run.step(&page, &Plain, &mut out), Step::Done));
     assert_eq!(out, b"[1][23][]");
-    // No columns, no answer.
+    // Without columns there is no result.
     run.begin(&page);
     out.clear();
     assert!(matches!(
@@ -338,7 +338,7 @@ fn limits_end_a_page() {
 
 #[test]
 fn the_cost_grows_with_the_size_and_not_faster() {
-    // Were it quadratic, this would take minutes.
+    // If it were quadratic, this would take minutes.
     let source = "{% for a in query('SELECT 1') %}{{ a.id }}{{ 'x' ~ a.id }}{% endfor %}";
     let limits = Limits {
         memory_len_max: 1 << 26,

@@ -1,4 +1,4 @@
-//! Pages put together from random pieces: whatever they are, nothing panics.
+//! Pages composed of random pieces must never cause a panic.
 
 use lowroad_page::{Limits, Page, Run, Step, Value};
 

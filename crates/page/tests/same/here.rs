@@ -1,4 +1,4 @@
-//! The crate's side, with a database that knows three statements.
+//! This crate's side, with a database that knows three statements.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ impl Request for Visit {
 /// The names of a statement's columns and its rows.
 pub type Table = (Vec<&'static str>, Vec<Vec<Value<'static>>>);
 
-/// What the database knows.
+/// The database's contents.
 pub fn table(statement: &str, value: Option<i64>) -> Table {
     if statement.contains("FROM bare") {
         let rows = ["<one>", "two & 'three'"].map(|text| vec![Value::Text(text)]);
@@ -71,7 +71,7 @@ pub fn table(statement: &str, value: Option<i64>) -> Table {
     )
 }
 
-/// What may be included.
+/// The parts that can be included.
 pub fn part(name: &str) -> Option<&'static str> {
     match name {
         "_head.lrp" => Some("<h1>{{ x | default('none') }}</h1>{% set y = 'set there' %}\n"),

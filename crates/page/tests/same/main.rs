@@ -1,4 +1,4 @@
-//! Pages of the subset, rendered here and by minijinja with the server's settings: the same bytes, or both fail.
+//! Pages of the subset, rendered by this crate and by minijinja with the server's settings: equal bytes, or both fail.
 
 mod here;
 mod there;
@@ -22,7 +22,7 @@ impl Compared {
         }
     }
 
-    /// The same, and it must be a page that works.
+    /// As `same`, for a page that must work.
     fn shows(&mut self, source: &str) {
         self.same(source);
         if let Err(error) = here::render(source) {
@@ -367,7 +367,7 @@ fn requests() {
     }
 }
 
-/// Pieces that make pages, most of which work.
+/// Statements of random pages, most of which work.
 const SENTENCES: &[&str] = &[
     "{% set x = query('SELECT three') %}",
     "{% for y in x %}",
@@ -420,7 +420,7 @@ const SENTENCES: &[&str] = &[
     "{{ x | trim }}",
 ];
 
-/// Pieces of expressions and texts, few of which work together.
+/// Fragments of expressions and texts; few combinations work.
 const PIECES: &[&str] = &[
     "{{ ",
     " }}",
@@ -512,7 +512,7 @@ fn random_pages_that_work_here_show_the_same_there() {
     let mut shown = 0;
     for _ in 0..40_000 {
         let source = random_page(&mut below);
-        // What is refused here may well be right there.
+        // A page refused here may be valid for minijinja.
         if here::render(&source).is_ok() {
             shown += 1;
             compared.same(&source);

@@ -1,4 +1,4 @@
-//! minijinja's side, with the settings of the server (`templates.rs` there) and the same database.
+//! minijinja's side, with the settings of the server (its `templates.rs`) and the same database.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use minijinja::{
 
 use crate::here::table;
 
-/// A row as the server has it.
+/// A row as in the server.
 #[derive(Debug)]
 struct Row(Vec<(&'static str, Value)>);
 
@@ -30,7 +30,7 @@ impl Object for Row {
     }
 }
 
-/// Pairs of which those that are missing are none.
+/// Pairs; missing names are none.
 #[derive(Debug)]
 struct Pairs(&'static [(&'static str, &'static str)]);
 
