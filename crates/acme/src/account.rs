@@ -1,4 +1,4 @@
-//! Accounts: made once for each authority, and kept.
+//! Accounts: each is made once for an authority, and stored.
 
 use std::io;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::plan::{Kind, Trouble};
 use crate::settings::{Authority, Settings};
 use crate::severity::Severity;
 
-/// Somebody else makes it: how often to look, and how many times.
+/// Polling interval and limit while another process makes the account.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const LOOKS_MAX: u32 = 600;
 
-/// What is kept of an account.
+/// A stored account.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     directory: String,
     contact: Vec<String>,
-    /// Of the external account.
+    /// The key identifier of the external account.
     key_id: Option<String>,
     credentials: serde_json::Value,
 }
 
-/// An account, and what its authority has said last.
+/// An account and the client for its authority.
 pub(crate) struct Opened {
     pub account: Account,
     pub asker: Asker,
 }
 
-/// What an account's file is called.
+/// The file name of an account.
 pub(crate) fn file_name(authority: &Authority) -> String {
     let url = &authority.directory;
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
@@ -49,7 +49,7 @@ pub(crate) fn file_name(authority: &Authority) -> String {
     rest.chars().map(plain).collect()
 }
 
-/// The account with this authority.
+/// Opens the account with this authority, and makes it if necessary.
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     authority: &Authority,
@@ -62,7 +62,7 @@ pub(crate) async fn open(
         return restore(settings, folder, &name, stored, asker).await;
     }
     let _lock = lock(folder, &name).await?;
-    // Somebody else may have been faster.
+    // Another process may have made the account before this one got the lock.
     match stored(folder, &name, authority) {
         Ok(Some(stored)) => return restore(settings, folder, &name, stored, asker).await,
         Ok(None) => {}
@@ -81,12 +81,12 @@ pub(crate) async fn open(
 
 /// Why a stored account cannot be used.
 enum AccountFault {
-    /// It will never be: another is needed.
+    /// Its file is damaged for good: another account is needed.
     Damaged(String),
     Trouble(Trouble),
 }
 
-/// The account that is stored. The authority is told when other contacts are wanted.
+/// Restores the stored account. If the configured contacts have changed, the authority is updated.
 async fn restore(
     settings: &Settings,
     folder: &Folder,
@@ -103,7 +103,7 @@ async fn restore(
     if stored.contact != settings.contact {
         let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
         match account.update_contacts(&contact).await {
-            // Whoever orders with it is told the same, and does something about it.
+            // An order with this account gets the same error, and handles it.
             Err(error) if is_lost(&error) => {}
             updated => {
                 updated.map_err(sorted)?;
@@ -120,7 +120,7 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     problem_type(error) == Some("accountDoesNotExist")
 }
 
-/// What is stored, unless it is for another authority or another external account.
+/// The stored account, unless it is of another authority or another external account.
 fn stored(
     folder: &Folder,
     name: &str,

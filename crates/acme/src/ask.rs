@@ -1,4 +1,4 @@
-//! On demand: whether somebody wants a certificate for a name.
+//! On demand: asks the operator's service whether a name may get a certificate.
 
 use bytes::Bytes;
 use http::{Request, Uri};
@@ -7,7 +7,7 @@ use instant_acme::BodyWrapper;
 use crate::http::Http;
 use crate::plan::{Kind, Trouble};
 
-/// Asks `GET URL?domain=NAME`. 200 means yes, every other status no.
+/// Requests `GET URL?domain=NAME`. Status 200 means yes, any other status no.
 pub(crate) async fn ask(http: &Http, url: &str, name: &str) -> Result<bool, Trouble> {
     let uri = uri(url, name)?;
     let request = Request::get(uri).body(BodyWrapper::<Bytes>::default());
@@ -21,7 +21,7 @@ pub(crate) async fn ask(http: &Http, url: &str, name: &str) -> Result<bool, Trou
     }
 }
 
-/// The name has letters, digits, hyphens and dots: nothing that would have to be escaped.
+/// The URL of the request. A checked name has letters, digits, hyphens and dots, so it needs no escaping.
 fn uri(url: &str, name: &str) -> Result<Uri, Trouble> {
     let mark = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{mark}domain={name}");

@@ -1,4 +1,4 @@
-//! What an authority looks for, shown while it looks. Whatever happens, it is taken away again.
+//! Publishes challenge responses while an authority validates. They are withdrawn in any case.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Challenge {
     }
 }
 
-/// One name's challenge, as the authority has given it.
+/// A name's challenge from the authority.
 pub(crate) struct Given<'a> {
     pub domain: &'a str,
     pub token: &'a str,
@@ -39,7 +39,7 @@ pub(crate) struct Given<'a> {
     pub authority: &'a str,
 }
 
-/// What is shown for one order. Dropped, it takes away what it can take away without waiting.
+/// The published challenges of one order. Dropping it withdraws those that can be withdrawn without waiting.
 pub(crate) struct Shown {
     shared: Arc<Shared>,
     tokens: Vec<String>,
@@ -57,7 +57,7 @@ impl Shown {
         }
     }
 
-    /// Shows it. When this returns, the authority may look.
+    /// Publishes a challenge response. When this returns, the authority may validate it.
     pub async fn show(&mut self, given: Given<'_>) -> Result<(), Trouble> {
         match &self.shared.settings.challenge {
             Challenge::Http01 => {
@@ -76,7 +76,7 @@ impl Shown {
                     value: given.authorization.dns_value(),
                     authority: given.authority.into(),
                 };
-                // Taken away even if it was not shown whole.
+                // Recorded first, so that a record is removed even if the hook fails halfway.
                 self.records.push(record.clone());
                 hook::run(hook, Action::Present, &record).await?;
             }
@@ -84,7 +84,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Takes away all, records too. A hook that fails at it does no harm, but says so.
+    /// Withdraws all, DNS records too. A failing hook is harmless, but is logged.
     pub async fn take_away(mut self) {
         let Challenge::Dns01(hook) = &self.shared.settings.challenge else {
             return;
@@ -108,7 +108,7 @@ impl Drop for Shown {
     }
 }
 
-/// A certificate that says nothing but that we know the challenge (RFC 8737, section 3).
+/// The certificate that proves knowledge of the challenge (RFC 8737, section 3).
 fn certificate(given: &Given<'_>, unix_s: u64) -> Result<Pair, Trouble> {
     let making = |error: rcgen::Error| Trouble::local(format!("no challenge: {error}"));
     let mut params = CertificateParams::new([given.domain.to_owned()]).map_err(making)?;

@@ -1,4 +1,4 @@
-//! The time of day. Tests may set it ahead.
+//! The time of day. Tests can advance it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
-/// A sleep is looked at again after this long: the machine may have been suspended, or its clock set.
+/// A sleep checks the time at this interval: the machine may have been suspended, or its clock set.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The system's clock. All copies are one.
+/// The system's clock. All clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Arc<Ahead>);
 
@@ -20,19 +20,19 @@ struct Ahead {
 }
 
 impl Clock {
-    /// Seconds since 1970.
+    /// Seconds since 1970-01-01 UTC.
     pub fn unix_s(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         since.map_or(0, |since| since.as_secs()) + self.0.seconds.load(Ordering::Relaxed)
     }
 
-    /// Sets it ahead; whoever sleeps on it sees so. For tests.
+    /// Advances the clock and wakes its sleepers. For tests.
     pub fn advance(&self, seconds: u64) {
         self.0.seconds.fetch_add(seconds, Ordering::Relaxed);
         self.0.moved.notify_waiters();
     }
 
-    /// Returns when it is this late.
+    /// Sleeps until this time.
     pub(crate) async fn sleep_until(&self, unix_s: u64) {
         loop {
             let moved = self.0.moved.notified();

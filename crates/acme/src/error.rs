@@ -1,11 +1,11 @@
-//! What an authority says, sorted by who can help.
+//! Classifies errors of authorities by their remedy.
 
 use instant_acme::{Error, Problem};
 
 use crate::http::{Said, Unreachable};
 use crate::plan::{Kind, Trouble};
 
-/// The type of a problem, without what all have in common.
+/// The type of a problem without the common URN prefix.
 pub(crate) fn problem_type(error: &Error) -> Option<&str> {
     match error {
         Error::Api(problem) => short_type(problem),
@@ -17,7 +17,7 @@ fn short_type(problem: &Problem) -> Option<&str> {
     problem.r#type.as_deref()?.rsplit(':').next()
 }
 
-/// An error of `instant-acme`, and what the last answer has said.
+/// Converts an error of `instant-acme`, with the metadata of the last response.
 pub(crate) fn trouble(error: &Error, said: Said) -> Trouble {
     let (kind, text) = sorted(error, said);
     let retry_after_s = match kind {
@@ -42,7 +42,7 @@ fn sorted(error: &Error, said: Said) -> (Kind, String) {
         Error::Api(problem) => {
             let kind = match short_type(problem) {
                 Some("rateLimited") => Kind::RateLimited,
-                // Nonces go when it starts anew.
+                // The next order starts with fresh nonces.
                 Some("serverInternal" | "badNonce") => Kind::Unreachable,
                 Some("malformed") => Kind::WrongAnswer,
                 _ if status == 429 => Kind::RateLimited,
@@ -71,7 +71,7 @@ fn sorted(error: &Error, said: Said) -> (Kind, String) {
     }
 }
 
-/// What it says, and of which names.
+/// The problem's description, with the names concerned.
 pub(crate) fn in_words(problem: &Problem) -> String {
     let mut text = problem.detail.clone().unwrap_or_default();
     if let Some(kind) = short_type(problem) {
@@ -80,7 +80,7 @@ pub(crate) fn in_words(problem: &Problem) -> String {
     for part in &problem.subproblems {
         text = format!("{text}; {part}");
     }
-    // It stands in logs and states: in one line, and not a book.
+    // For logs and states: one line of bounded length.
     let text = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     text.take(1000).collect()
 }

@@ -1,5 +1,4 @@
-//! Whether the user of this thread has the rights to files that certificates need: for `lowroad check`. Nothing is
-//! written.
+//! Checks the rights of this thread's user to the files of certificates, for `lowroad check`. Writes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +10,12 @@ use crate::folder::Folder;
 use crate::settings::{Challenge, Settings};
 
 impl Settings {
-    /// Files and folders that cannot be used as they must be, a line each. May block.
+    /// Files and folders without the required rights, a line each. May block.
     pub fn file_problems(&self) -> Vec<String> {
         let folder = Folder::new(&self.folder);
         let mut problems = Vec::new();
         problems.extend(unwritable(&self.folder));
-        // Below a folder that cannot be used nothing can.
+        // If the folder is unusable, so is everything below it.
         if problems.is_empty() {
             for own in self.own_folders(&folder) {
                 problems.extend(own.exists().then(|| unwritable(&own)).flatten());
@@ -28,7 +27,7 @@ impl Settings {
         for roots in self.authorities.iter().filter_map(|it| it.roots.as_ref()) {
             problems.extend(unusable(roots, Access::READ_OK, "read", false));
         }
-        // Programs without a folder are looked for in `PATH`.
+        // Programs without a folder are looked up in `PATH`.
         if let Challenge::Dns01(hook) = &self.challenge
             && let Some(program) = hook.command.first().filter(|it| it.contains('/'))
         {
@@ -37,7 +36,7 @@ impl Settings {
         problems
     }
 
-    /// Folders in which files are replaced.
+    /// Folders with files that are replaced.
     fn own_folders(&self, folder: &Folder) -> Vec<PathBuf> {
         let names = self.keys().map(|key| folder.certificate_file(&key));
         let files = names.chain(self.account_files(folder));
@@ -52,13 +51,13 @@ impl Settings {
         folders
     }
 
-    /// Files that are read if they are there.
+    /// Files that are read if they exist.
     fn own_files(&self, folder: &Folder) -> Vec<PathBuf> {
         let names = self.keys().map(|key| folder.certificate_file(&key));
         names.chain(self.account_files(folder)).collect()
     }
 
-    /// What certificates are called.
+    /// The keys of certificates.
     fn keys(&self) -> impl Iterator<Item = String> {
         let sites = self.checked_sites(&self.sites).unwrap_or_default();
         sites.into_iter().map(|(key, _)| key)
@@ -70,7 +69,7 @@ impl Settings {
     }
 }
 
-/// Why a folder cannot be written. One that is not there is made in the nearest one above that is.
+/// Why a folder is not writable. For a missing folder, the nearest existing ancestor is checked.
 fn unwritable(folder: &Path) -> Option<String> {
     let path = folder.display();
     let nearest = folder.ancestors().find_map(|at| {

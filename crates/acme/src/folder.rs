@@ -1,13 +1,13 @@
-//! What is kept: accounts, certificates with keys, and plans, in a folder for nobody but its owner.
+//! The storage of accounts, certificates with keys, and plans, in a folder that only its owner can access.
 //!
 //! | | |
 //! |---|---|
 //! | `accounts/HOST-PATH.json` | an account's key and number |
 //! | `names/NAME/certificate.pem` | key, certificate and chain; `*` is written as `_` |
-//! | `names/NAME/state.json` | what is planned, what went wrong |
-//! | `names/NAME/lock`, `accounts/….lock` | held (flock) by who orders, or makes the account |
+//! | `names/NAME/state.json` | the plan, and the last error |
+//! | `names/NAME/lock`, `accounts/….lock` | locked (flock) while a process orders, or makes the account |
 //!
-//! Everything here may block.
+//! All functions here may block.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -20,24 +20,24 @@ mod write;
 
 use crate::plan::{Plan, Trouble};
 
-/// More than a certificate, its key and its state take.
+/// Bytes of a write test: more than a certificate, its key and its state.
 const PROBE_LEN: usize = 64 * 1024;
 
 /// The folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 
-/// What is known of a certificate beside what is in it.
+/// The stored state of a certificate, besides its own contents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub names: Vec<String>,
     pub on_demand: bool,
-    /// The directory of who has signed it.
+    /// The directory URL of its issuer.
     pub authority: Option<String>,
     pub plan: Plan,
 }
 
-/// Nobody else orders for a name, or makes an account, while this is there.
+/// An exclusive lock: no other process orders for the name, or makes the account, while this exists.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -52,7 +52,7 @@ impl Folder {
         self.0.join("names").join(name.replace('*', "_"))
     }
 
-    /// Where a name's certificate is.
+    /// The path of a name's certificate.
     pub fn certificate_file(&self, name: &str) -> PathBuf {
         self.of(name).join("certificate.pem")
     }
@@ -62,7 +62,7 @@ impl Folder {
         fs::read(self.certificate_file(name))
     }
 
-    /// What the file of a name's certificate is like. `None`: it cannot be looked at, mostly because there is none.
+    /// The stamp of a name's certificate file. `None` if it is inaccessible, mostly because it is missing.
     pub fn certificate_stamp(&self, name: &str) -> Option<FileStamp> {
         FileStamp::at(&self.certificate_file(name)).ok()
     }
@@ -71,7 +71,7 @@ impl Folder {
         self.write(&self.certificate_file(name), pem)
     }
 
-    /// What is known of a name. A file that cannot be understood is as good as none.
+    /// The stored state of a name. A file that cannot be parsed counts as missing.
     pub fn saved(&self, name: &str) -> Option<Saved> {
         let text = fs::read(self.of(name).join("state.json")).ok()?;
         serde_json::from_slice(&text).ok()
@@ -82,7 +82,7 @@ impl Folder {
         self.write(&self.of(name).join("state.json"), &text)
     }
 
-    /// Nothing is known of a name any more. A certificate stays.
+    /// Deletes a name's state. A certificate stays.
     pub fn forget(&self, name: &str) -> Result<(), Trouble> {
         let path = self.of(name).join("state.json");
         match fs::remove_file(&path) {
@@ -91,7 +91,7 @@ impl Folder {
         }
     }
 
-    /// All of which something is known.
+    /// All stored states.
     pub fn all_saved(&self) -> Vec<Saved> {
         let Ok(folders) = fs::read_dir(self.0.join("names")) else {
             return Vec::new();
@@ -102,14 +102,14 @@ impl Folder {
         names.filter_map(|name| self.saved(&name)).collect()
     }
 
-    /// Whether a certificate could be stored: before an authority is asked for one, which counts.
+    /// Tests whether a certificate can be stored, before an order, since authorities limit orders.
     pub fn probe(&self, name: &str) -> Result<(), Trouble> {
         self.probe_file(&self.of(name).join("probe"))
     }
 
-    /// Whether anything could be stored.
+    /// Tests whether files can be stored.
     pub fn probe_all(&self) -> Result<(), Trouble> {
-        // Another process may do the same.
+        // The process id avoids collisions with other processes that test the same folder.
         self.probe_file(&self.0.join(format!("probe-{}", std::process::id())))
     }
 
@@ -118,7 +118,7 @@ impl Folder {
         fs::remove_file(path).map_err(|error| in_words(path, &error))
     }
 
-    /// An account, by its file's name.
+    /// The contents of an account's file.
     pub fn account(&self, account: &str) -> io::Result<Vec<u8>> {
         fs::read(self.account_file(account))
     }
@@ -127,7 +127,7 @@ impl Folder {
         self.write(&self.account_file(account), text)
     }
 
-    /// The authority does not know it any more. Its key is kept for whoever needs it.
+    /// Forgets an account that the authority no longer knows. Its key file is renamed, not deleted.
     pub fn forget_account(&self, account: &str) {
         let file = self.account_file(account);
         let _ = fs::rename(&file, file.with_extension("old"));
@@ -137,7 +137,7 @@ impl Folder {
         self.0.join("accounts").join(format!("{account}.json"))
     }
 
-    /// Takes a name's lock. `None`: somebody else has it.
+    /// Takes a name's lock. `None` if another process has it.
     pub fn lock(&self, name: &str) -> Result<Option<Lock>, Trouble> {
         self.lock_file(&self.of(name).join("lock"))
     }
@@ -217,7 +217,7 @@ mod tests {
         let meta = fs::metadata(&file).expect("a file");
         assert_eq!((meta.uid(), meta.gid()), (12345, 54321));
         assert_eq!(fs::read(&file).expect("a file"), b"new");
-        // What is new belongs to whom its folder belongs.
+        // A new file gets the owner of its folder.
         let parent = file.parent().expect("a folder");
         std::os::unix::fs::chown(parent, Some(12345), Some(54321)).expect("root");
         folder.probe("a.example").expect("room");

@@ -1,4 +1,4 @@
-//! `dns-01`: a command of the operator's puts records into the DNS and takes them out again.
+//! `dns-01`: the operator's command adds and removes DNS records.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::process::Command;
 use crate::plan::Trouble;
 use crate::settings::Hook;
 
-/// So much of what a command has said last is of interest.
+/// Bytes of a command's last output that are kept for messages.
 const OUTPUT_LEN_MAX: usize = 2000;
 
-/// What the command is to do.
+/// The task of the command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
-    /// Add a record, and return when the world can see it.
+    /// Add a record, and return when it is publicly visible.
     Present,
     /// Remove it.
     Cleanup,
@@ -34,10 +34,10 @@ impl Action {
 /// A record of type TXT.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// The name that it proves, without `*.`.
+    /// The name being validated, without `*.`.
     pub domain: String,
     pub value: String,
-    /// The directory of who will look for it.
+    /// The directory URL of the authority that validates it.
     pub authority: String,
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let mut output = Vec::new();
     let end = async {
-        // What it has started may have its pipes, too: they end when all of them have ended.
+        // Child processes of the command may share its pipes, which close when all of them have ended.
         let ((mut said, more), status) = tokio::join!(said(out, err), child.wait());
         said.extend(more);
         output = said;
@@ -86,7 +86,7 @@ pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<
         Ok(status) => status.map_err(|error| failed(error.to_string()))?,
         Err(_) => return Err(failed(format!("killed after {} s", hook.timeout_s))),
     };
-    // It has ended by itself; its number may be another's soon.
+    // The command has ended and was reaped, so its process id may be reused soon.
     group.0 = None;
     match status.success() {
         true => Ok(()),
@@ -96,7 +96,7 @@ pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<
 
 static EMPTY: String = String::new();
 
-/// The command and what it has started. They end with it.
+/// The process group of the command. It is killed on drop.
 struct Group(Option<Pid>);
 
 impl Drop for Group {

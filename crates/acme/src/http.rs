@@ -1,7 +1,7 @@
-//! The client for HTTP that authorities are asked with, and who decides on certificates asked for on demand.
+//! The HTTP client for authorities, and for the service that approves certificates on demand.
 //!
-//! That of `instant-acme` does without what is needed here: limits on time and length, the authorities of
-//! [`lowroad_tls`], and what an answer with an error has said of when to come back. Redirects are not followed.
+//! The client of `instant-acme` lacks limits of time and length, the trusted roots of [`lowroad_tls`], and the
+//! Retry-After of error responses. Redirects are not followed.
 
 use std::fmt;
 use std::future::Future;
@@ -22,16 +22,16 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use lowroad_tls::Trust;
 use rustls::ClientConfig;
 
-/// From asking to the last byte of the answer.
+/// Time limit from the request to the last byte of the response.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// No chain of certificates is longer.
+/// The longest response; no chain of certificates is longer.
 const LEN_MAX: usize = 1 << 20;
 
-/// Connections, shared by all who ask the same authority.
+/// A connection pool, shared by all clients of an authority.
 #[derive(Clone)]
 pub(crate) struct Http(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
 
-/// Nobody has answered.
+/// The authority did not respond.
 #[derive(Debug)]
 pub(crate) struct Unreachable(String);
 
@@ -43,21 +43,21 @@ impl fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// What the last answer has said beside its content.
+/// The metadata of the last response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Said {
     pub status: StatusCode,
     pub retry_after_s: Option<u64>,
 }
 
-/// Asks for one order, and remembers what was said.
+/// A client for one order, which records the metadata of responses.
 #[derive(Clone)]
 pub(crate) struct Asker {
     http: Http,
     said: Arc<Mutex<Said>>,
 }
 
-/// Whether nobody else reads what is sent there.
+/// Whether traffic to this URL is protected from eavesdropping: https, or this machine.
 pub(crate) fn is_private(url: &Uri) -> bool {
     match (url.scheme_str(), url.host()) {
         (Some("https"), Some(_)) => true,
@@ -67,7 +67,7 @@ pub(crate) fn is_private(url: &Uri) -> bool {
 }
 
 impl Http {
-    /// Trusts these authorities, in PEM, or those of the system. May block.
+    /// A client that trusts these authorities (PEM), or those of the system. May block.
     pub fn new(roots: Option<&Path>) -> Result<Http, String> {
         let verifier = trust(roots)?.verifier();
         let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
@@ -82,14 +82,14 @@ impl Http {
             .enable_http1()
             .build();
         let client = Client::builder(TokioExecutor::new())
-            // Authorities are asked for minutes, and then not for weeks.
+            // An order takes minutes; the next one is weeks away.
             .pool_idle_timeout(Duration::from_secs(20))
             .pool_timer(hyper_util::rt::TokioTimer::new())
             .build(connector);
         Ok(Http(client))
     }
 
-    /// Asks with limits.
+    /// Sends a request, with limits of time and length.
     pub async fn ask(
         &self,
         request: Request<BodyWrapper<Bytes>>,
@@ -132,8 +132,8 @@ impl Asker {
             retry_after_s: retry_after_s(response.headers(), SystemTime::now()),
         };
         let (mut parts, body) = response.into_parts();
-        // An authority that offers a window may not say when to ask for it again (RFC 9773, section 4.3.2), but
-        // `instant-acme` fails without. All else that it asks for is posted, and polled in its own time.
+        // An authority may omit Retry-After from renewal information (RFC 9773, section 4.3.2), but `instant-acme`
+        // fails without it. Its other requests are POSTs, and have separate polling intervals.
         if is_get {
             let again = http::HeaderValue::from_static("21600");
             parts.headers.entry(RETRY_AFTER).or_insert(again);
@@ -152,7 +152,7 @@ impl HttpClient for Asker {
     }
 }
 
-/// An error and what it is due to: what `hyper` says alone is but half of it.
+/// An error with its sources, since `hyper`'s own message is incomplete.
 fn in_words(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -166,7 +166,7 @@ fn in_words(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Seconds, or a date.
+/// Parses Retry-After: seconds, or a date.
 fn retry_after_s(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {

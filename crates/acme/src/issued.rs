@@ -1,4 +1,4 @@
-//! A certificate that an authority has signed, with its key: one text of PEM, so that both are replaced at once.
+//! An issued certificate with its key: one PEM text, so that both are replaced atomically.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::plan::Validity;
 
-/// A certificate and what is known of it.
+/// A certificate and its metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct Issued {
     pub pair: Pair,
     pub validity: Validity,
-    /// As it was read, to write it back to a file that was damaged.
+    /// The key as read, for restoring a damaged file.
     key: Arc<PrivateKeyDer<'static>>,
-    /// What it is called when its authority is asked about it (RFC 9773, section 4.1).
+    /// Its identifier for renewal information (RFC 9773, section 4.1).
     pub id: Option<CertificateIdentifier<'static>>,
 }
 
 impl Issued {
-    /// Reads certificates and key. What is doubtful about them is the authority's affair.
+    /// Parses certificates and key. Warnings about them are ignored, since the authority made them.
     pub fn read(pem: &[u8], file: &Path, unix_s: u64) -> Result<Issued, String> {
         let texts = Texts {
             certificates_file: file,
@@ -53,19 +53,19 @@ impl Issued {
         })
     }
 
-    /// Whether it is for all these names.
+    /// Whether it covers all these names.
     pub fn covers(&self, names: &[String]) -> bool {
         let has = |name: &String| self.pair.dns_names().any(|other| other == name);
         names.iter().all(has)
     }
 
-    /// Whether it is for all these names, and another one is not, or ends earlier.
+    /// Whether it covers all these names, and the other does not or expires earlier.
     pub fn is_better_than(&self, other: &Issued, names: &[String]) -> bool {
         let ends_later = self.validity.not_after_s > other.validity.not_after_s;
         self.covers(names) && (ends_later || !other.covers(names))
     }
 
-    /// Key, certificate and chain, as [`Issued::read`] reads them.
+    /// Key, certificate and chain, in the format of [`Issued::read`].
     pub fn to_pem(&self) -> Vec<u8> {
         let label = match &*self.key {
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -81,9 +81,9 @@ impl Issued {
     }
 }
 
-/// RFC 7468, section 2.
+/// Appends PEM (RFC 7468, section 2).
 fn push_pem(to: &mut String, label: &str, der: &[u8]) {
-    /// Bytes that are one line of 64 characters.
+    /// Bytes of a line of 64 characters.
     const LINE_LEN: usize = 48;
     to.push_str(&format!("-----BEGIN {label}-----\n"));
     for line in der.chunks(LINE_LEN) {

@@ -1,13 +1,13 @@
-//! Gets and keeps certificates for names by ACME (RFC 8555), on a tokio runtime beside the workers. It knows no
-//! listener: it says what certificates and challenges there are ([`Manager::add_to`]), and when that has changed.
+//! Obtains and renews certificates by ACME (RFC 8555), on a tokio runtime beside the workers. Independent of
+//! listeners: it provides certificates and challenges ([`Manager::add_to`]), and reports when they change.
 //!
 //! | | |
 //! |---|---|
-//! | [`Settings`] | which authorities, names, challenges and limits |
-//! | [`Manager`], [`View`] | runs it; certificates, challenges and states are asked of it |
-//! | [`Tokens`] | what workers answer to `http-01` |
-//! | [`plan`] | what is due when, without a clock, a network or a file |
-//! | [`Trouble`] | why there is no certificate, sorted by who can help |
+//! | `AcmeSettings` | authorities, names, challenges and limits |
+//! | `CertificateManager`, `CertificateView` | runs the orders; provides certificates, challenges and states |
+//! | `ChallengeTokens` | the workers' responses for `http-01` |
+//! | [`plan`] | the next step and its time, without a clock, a network or a file |
+//! | `AcmeFailure` | the reason for a missing certificate, classified by its remedy |
 
 #![forbid(unsafe_code)]
 

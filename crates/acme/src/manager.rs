@@ -1,4 +1,4 @@
-//! What is asked of from outside, and what its parts share.
+//! The manager: its interface, and the state that its parts share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -36,11 +36,11 @@ use crate::tokens::Tokens;
 const HOUR_S: u64 = 3600;
 const MINUTE_S: u64 = 60;
 
-/// What a listener and a log are told.
+/// An event for listeners and the log.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// There are other certificates, or challenges: when the callback returns, handshakes must see what
-    /// [`Manager::add_to`] adds now.
+    /// Certificates or challenges have changed: when the callback returns, handshakes must use the current output of
+    /// [`Manager::add_to`].
     Changed,
     /// A line for the log.
     Message(Severity, &'a str),
@@ -48,55 +48,55 @@ pub enum Event<'a> {
 
 type Callback = Box<dyn Fn(&View, Event<'_>) + Send + Sync>;
 
-/// The certificates, for a callback that has no manager yet.
+/// Access to the certificates for a callback that has no manager yet.
 pub struct View(Arc<Shared>);
 
-/// Gets certificates and keeps them. Dropped, it stops; what it has got stays in its folder.
+/// Obtains certificates and renews them. Dropping it stops it; its certificates stay in the folder.
 pub struct Manager {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
-/// What orders, tasks and questions share.
+/// The context shared by orders, tasks and callers.
 pub(crate) struct Shared {
     pub settings: Settings,
     pub folder: Folder,
     pub tokens: Tokens,
     pub history: Arc<OrderHistory>,
     callback: Callback,
-    /// Something is to be looked at.
+    /// Wakes the task runner.
     wake: Notify,
     /// Files of certificates may have changed.
     files_changed: AtomicBool,
-    /// Another manager has taken its place.
+    /// A successor has replaced this manager.
     is_over: AtomicBool,
-    /// Counts what has ended.
+    /// Counts the tasks that have ended.
     ended: watch::Sender<u64>,
     inner: Mutex<Inner>,
-    /// By the authority's place.
+    /// By the authority's index.
     clients: Mutex<Vec<Option<Http>>>,
 }
 
-/// What changes.
+/// The mutable state.
 struct Inner {
     entries: BTreeMap<String, Entry>,
-    /// The state of all certificates, also of those that are no longer wanted.
+    /// The running task of each certificate, also of those that are no longer wanted.
     busy: HashMap<String, Busy>,
     /// Certificates for `tls-alpn-01`, by name.
     challenges: HashMap<String, Pair>,
     orders: SlidingWindow,
-    /// Names that were asked for on demand.
+    /// Names requested on demand.
     asked: SlidingWindow,
-    /// Names that are not asked for again before a second, and why.
+    /// Refused names: not requested again before this second, and the reason.
     denied: HashMap<String, (u64, Denied)>,
 }
 
 impl Manager {
-    /// Reads the folder, and begins on a runtime. The callback is called on threads of the runtime; it must
-    /// be quick, and must not call the manager, but may use the [`View`]. May block while it reads.
+    /// Reads the folder, and starts on a runtime. The callback runs on the runtime's threads: it must be quick, and
+    /// must not call the manager, but may use the `CertificateView`. May block while it reads.
     ///
     /// # Errors
-    /// Something is wrong with the settings. A folder that cannot be used is no reason: that is tried again.
+    /// The settings are invalid. An unusable folder is no error, since it is tried again.
     pub fn start(
         settings: Settings,
         runtime: &Handle,
@@ -105,11 +105,11 @@ impl Manager {
         Manager::start_with(settings, runtime, callback, None)
     }
 
-    /// Ends another manager and takes its place, with other settings. Certificates in use stay in use, also where their
-    /// files are damaged; orders under way are given up.
+    /// Replaces another manager, with other settings. Certificates in use stay in use, even if their files are damaged;
+    /// orders in progress are abandoned.
     ///
     /// # Errors
-    /// As with [`Manager::start`]; the other one goes on.
+    /// As with [`Manager::start`]; the other manager continues.
     pub fn succeed(
         previous: &Manager,
         settings: Settings,
@@ -164,22 +164,22 @@ impl Manager {
         Ok(Manager { shared, task })
     }
 
-    /// What workers answer to `http-01`.
+    /// The workers' responses for `http-01`.
     pub fn tokens(&self) -> Tokens {
         self.shared.tokens.clone()
     }
 
-    /// Adds all certificates that there are, and the challenges that are to be shown now.
+    /// Adds all current certificates and challenges.
     pub fn add_to(&self, certificates: &mut Certificates) {
         self.shared.add_to(certificates);
     }
 
-    /// The certificate that is called so (its first name), as for who names nobody.
+    /// The certificate of this key (its first name), for example for clients without SNI.
     pub fn pair(&self, name: &str) -> Option<Pair> {
         self.shared.pair(name)
     }
 
-    /// How it stands with each certificate, by name.
+    /// The state of each certificate, by name.
     pub fn state(&self) -> Vec<State> {
         let now_s = self.shared.settings.clock.unix_s();
         let inner = self.shared.inner();
@@ -221,15 +221,15 @@ impl Manager {
             .collect()
     }
 
-    /// Files of certificates may have changed: they are looked at soon. Without a call that happens once a minute.
+    /// Requests a check of the certificates' files. Without it they are checked once a minute.
     pub fn check_files(&self) {
         self.shared.request_file_check();
     }
 
-    /// Other names are wanted, as after a reload. Certificates that go stay in the folder.
+    /// Sets the wanted names, as after a reload. Certificates that are no longer wanted stay in the folder.
     ///
     /// # Errors
-    /// As with [`Manager::start`]; nothing has changed.
+    /// As with [`Manager::start`]; the names are unchanged.
     pub fn replace_sites(&self, sites: &[Vec<String>]) -> Result<(), Problem> {
         let sites = self.shared.settings.checked_sites(sites)?;
         self.shared.take_sites(sites, &self.shared.in_use());
@@ -238,7 +238,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The operator says that it will go well now: no failure is waited for.
+    /// Ends all waits after failures, at the operator's request.
     pub fn retry(&self) {
         for entry in self.shared.inner().entries.values_mut() {
             entry.plan.forgive();
@@ -246,11 +246,11 @@ impl Manager {
         self.shared.wake.notify_one();
     }
 
-    /// Wants a certificate for a name that a client has asked for, and returns when there is one. May be called for
-    /// the same name by many: they share one order. Whoever cannot wait so long stops waiting; the order goes on.
+    /// Requests a certificate for a client's name, and returns when there is one. Concurrent calls for a name share one
+    /// order. If the caller stops waiting, the order continues.
     ///
     /// # Errors
-    /// [`Denied`]
+    /// `DemandRefusal`
     pub async fn on_demand(&self, name: &str) -> Result<(), Denied> {
         demand::get(&self.shared, name).await
     }
@@ -301,7 +301,7 @@ impl Shared {
     }
 
     fn changed(self: &Arc<Self>) {
-        // The certificates of its successor must stay.
+        // A successor's certificates must not be overwritten.
         if self.is_over.load(Ordering::Relaxed) {
             return;
         }
@@ -317,7 +317,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Shows a certificate of `tls-alpn-01`, or takes it away.
+    /// Publishes a certificate of `tls-alpn-01`, or withdraws it.
     pub(crate) fn show_challenge(self: &Arc<Self>, name: &str, pair: Option<Pair>) {
         let mut inner = self.inner();
         match pair {
@@ -340,10 +340,10 @@ impl Shared {
     }
 }
 
-/// Chance.
+/// A random jitter.
 pub(crate) fn jitter() -> Jitter {
     let mut bytes = [0; 4];
-    // Without randomness nothing else works either.
+    // Without a random source TLS does not work either.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     Jitter(u32::from_le_bytes(bytes))
 }

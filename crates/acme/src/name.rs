@@ -1,15 +1,15 @@
-//! Names that certificates are for: hosts, or all hosts of one level (`*.example.org`).
+//! Names of certificates: hosts, or all hosts of one level (`*.example.org`).
 
 use std::fmt;
 
-/// Why it is no name that a certificate could be for.
+/// Why a name cannot be in a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAName {
-    /// Nothing, or more than 253 bytes.
+    /// Empty, or more than 253 bytes.
     Length,
-    /// A part is empty, too long, or has other characters than letters, digits and hyphens.
+    /// A label is empty, too long, or has characters other than letters, digits and hyphens.
     Label,
-    /// An address, or a single word, which no public authority signs.
+    /// An address, or a single label, which public authorities do not sign.
     NotPublic,
 }
 
@@ -27,10 +27,10 @@ impl fmt::Display for NotAName {
     }
 }
 
-/// The name in lower case, without a dot at its end.
+/// Normalizes a name: lower case, without a final dot.
 ///
 /// # Errors
-/// [`NotAName`]
+/// `InvalidIdentifier`
 pub fn check(name: &str) -> Result<String, NotAName> {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     if name.is_empty() || name.len() > 253 {

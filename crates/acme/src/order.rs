@@ -20,36 +20,36 @@ use crate::manager::Shared;
 use crate::plan::{Kind, Trouble};
 use crate::settings::{Authority, Challenge};
 
-/// From the first question to the certificate.
+/// Time limit from the lock to the certificate.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// Another process has the lock: how often to look again.
+/// Polling interval while another process has the lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// An authority that is verifying or signing is asked so long.
+/// Polling of an authority that validates or signs.
 const POLLING: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .backoff(1.6)
     .timeout(Duration::from_secs(180));
 
-/// What is wanted.
+/// A certificate to order.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// What the certificate is called.
+    /// The certificate's key.
     pub key: String,
     pub names: Vec<String>,
     pub on_demand: bool,
-    /// The authority's place.
+    /// The authority's index.
     pub place: usize,
-    /// The certificate that goes, if the same authority has signed it.
+    /// The certificate that it replaces, if the same authority has issued that.
     pub replaces: Option<CertificateIdentifier<'static>>,
 }
 
-/// What has come of it.
+/// The result of an order.
 pub(crate) enum Got {
-    /// A certificate, and why it could not be stored, if so.
+    /// A certificate, and the failure to store it, if any.
     Issued(Issued, Option<Trouble>),
-    /// The folder has one already: this, and the directory of its authority.
+    /// The folder already has one: the certificate, and the directory URL of its issuer.
     Found(Issued, Option<String>),
-    /// Who is asked on demand does not want one.
+    /// The operator's service refused it.
     Unwanted,
 }
 
@@ -101,7 +101,7 @@ async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> 
     Ok(Got::Issued(issued, stored.err()))
 }
 
-/// One process orders for a name.
+/// Takes the name's lock, so that one process at a time orders.
 async fn lock(shared: &Shared, key: &str) -> Result<Lock, Trouble> {
     loop {
         if let Some(lock) = shared.folder.lock(key)? {
@@ -111,7 +111,7 @@ async fn lock(shared: &Shared, key: &str) -> Result<Lock, Trouble> {
     }
 }
 
-/// What another process has stored, if it need not be renewed now.
+/// The certificate that another process has stored, if it is not due for renewal.
 fn fresh(shared: &Shared, wanted: &Wanted) -> Option<(Issued, Option<String>)> {
     let now_s = shared.settings.clock.unix_s();
     let issued = shared.stored(&wanted.key, &wanted.names)?;
@@ -129,7 +129,7 @@ fn fresh(shared: &Shared, wanted: &Wanted) -> Option<(Issued, Option<String>)> {
     (!plan.needs_order(now_s)).then_some((issued, authority))
 }
 
-/// Key, certificate and chain.
+/// Orders; returns key, certificate and chain.
 async fn issue(shared: &Arc<Shared>, wanted: &Wanted, opened: &Opened) -> Result<Vec<u8>, Trouble> {
     let authority = &shared.settings.authorities[wanted.place];
     let sorted = |error: Error| trouble(&error, opened.asker.said());
@@ -138,7 +138,7 @@ async fn issue(shared: &Arc<Shared>, wanted: &Wanted, opened: &Opened) -> Result
         Err(Failed::Acme(error)) if account::is_lost(&error) => {
             shared.folder.forget_account(&account::file_name(authority));
             let mut trouble = sorted(error);
-            // The next order makes another account, soon.
+            // The account is gone; the next order, which is soon, makes a new one.
             trouble.kind = Kind::Unreachable;
             return Err(trouble);
         }
@@ -159,7 +159,7 @@ async fn issue(shared: &Arc<Shared>, wanted: &Wanted, opened: &Opened) -> Result
     Ok(format!("{}{chain}", key.serialize_pem()).into_bytes())
 }
 
-/// Why an order fails: by the authority's word, or by ours.
+/// Why an order fails: an error of the authority, or a local one.
 enum Failed {
     Acme(Error),
     Own(Trouble),
@@ -219,8 +219,8 @@ async fn placed(
     Ok(account.new_order(&new).await?)
 }
 
-/// What a certificate replaces is a courtesy. An authority may not know it any more, have heard of another in its place,
-/// or not say that it has heard: then it is asked again without.
+/// Whether to repeat the order without `replaces` (RFC 9773), which is optional: an authority may not know the replaced
+/// certificate any more, may have a replacement for it already, or may not support the field.
 fn may_go_without(error: &Error) -> bool {
     match error {
         Error::Unsupported(_) => true,
@@ -232,7 +232,7 @@ fn may_go_without(error: &Error) -> bool {
     }
 }
 
-/// Shows what the authority looks for, and waits until it has seen it.
+/// Publishes the challenges, and waits until the authority has validated them.
 async fn prove(
     shared: &Shared,
     wanted: &Wanted,
@@ -242,7 +242,7 @@ async fn prove(
     let challenge = &shared.settings.challenge;
     let authority = &shared.settings.authorities[wanted.place].directory;
     if !show(challenge, authority, wanted, order, shown).await? {
-        // All was proved before.
+        // All names were validated before.
         return Ok(());
     }
     let mut authorizations = order.authorizations();
@@ -265,7 +265,7 @@ async fn prove(
     }
 }
 
-/// Whether there was anything to be shown.
+/// Publishes the pending challenges; false if there are none.
 async fn show(
     challenge: &Challenge,
     authority: &str,
@@ -309,12 +309,12 @@ async fn show(
     Ok(some)
 }
 
-/// RFC 8555, section 8.1.
+/// A character of a token (RFC 8555, section 8.1).
 fn is_of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
-/// What the authority has seen instead of what it looked for.
+/// The authority's errors of the failed validations.
 async fn why(order: &mut Order) -> Failed {
     let mut seen = Vec::new();
     let mut authorizations = order.authorizations();
@@ -338,7 +338,7 @@ async fn why(order: &mut Order) -> Failed {
     }
 }
 
-/// What was ordered is what has come.
+/// Checks that the issued certificate is the ordered one.
 fn checked(shared: &Shared, wanted: &Wanted, pem: &[u8]) -> Result<Issued, Trouble> {
     let wrong =
         |what: String| Trouble::new(Kind::WrongAnswer, format!("a certificate that {what}"));

@@ -1,7 +1,8 @@
-//! What is due when, for one certificate. It knows no clock, network or file: the time, and chance, are arguments.
+//! The plan of one certificate: its next step and the time of it. Has no clock, network or file: the time, and
+//! randomness, are arguments.
 //!
-//! Call [`Plan::holds`] with the certificate that there is, then ask [`Plan::due`] what to do, and say what came of
-//! it: [`Plan::got`], [`Plan::window`] or [`Plan::failed`].
+//! Call [`Plan::holds`] with the current certificate, then [`Plan::due`] for the next step, and report its outcome by
+//! [`Plan::got`], [`Plan::window`] or [`Plan::failed`].
 
 use serde::{Deserialize, Serialize};
 
@@ -13,88 +14,88 @@ mod tests;
 pub use backoff::{Kind, Trouble};
 pub use renewal::{LifetimeStage, Validity, Window};
 
-/// From a certificate to the next order.
+/// The least time between a certificate and the next order, in seconds.
 const BETWEEN_S: u64 = 3600;
 
-/// Chance, as a part of 2³².
+/// A random fraction of 2³².
 #[derive(Clone, Copy, Debug)]
 pub struct Jitter(pub u32);
 
 impl Jitter {
-    /// Somewhere in `0..span`.
+    /// A number in `0..span`.
     pub(crate) fn of(self, span: u64) -> u64 {
         let part = (u128::from(span) * u128::from(self.0)) >> 32;
         u64::try_from(part).unwrap_or(span)
     }
 }
 
-/// What to do.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// A certificate is to be ordered from the authority at this place.
+    /// Order a certificate from the authority at this index.
     Order(usize),
-    /// The authority is to be asked when it wants the certificate renewed.
+    /// Request the renewal window from the authority.
     Window,
-    /// Nothing before this second.
+    /// Wait until this second.
     At(u64),
 }
 
-/// What is planned for one certificate. It is kept in a file, so that a restart asks no authority too early.
+/// The plan of one certificate. It is stored in a file, so that a restart contacts no authority too early.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// In the order in which they are tried.
     authorities: Vec<Standing>,
-    /// What stands in the way here: no authority can help.
+    /// Local failures, which no authority can help with.
     local: Hold,
     held: Option<Held>,
     last_error: Option<LastError>,
 }
 
-/// An authority.
+/// The health of an authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Standing {
     url: String,
     hold: Hold,
 }
 
-/// What failures have led to.
+/// The effect of failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Hold {
-    /// One after the other.
+    /// Consecutive failures.
     failures: u32,
-    /// It is not tried before.
+    /// No attempt before this second.
     until_s: u64,
 }
 
-/// The certificate that there is.
+/// The current certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Held {
-    /// What tells it from others; two may last equally long.
+    /// Its fingerprint; two certificates may have the same validity.
     fingerprint: String,
     validity: Validity,
     window: Option<Window>,
     /// A second in the window, or before two thirds of the lifetime.
     renewal_s: u64,
-    /// When the window is asked for next.
+    /// The next request for the window.
     ask_s: u64,
 }
 
-/// What went wrong last, in words.
+/// The last error, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastError {
-    /// When, in seconds since 1970.
+    /// When, in seconds since 1970-01-01 UTC.
     pub at_s: u64,
-    /// What.
+    /// The error.
     pub text: String,
 }
 
 impl Plan {
-    /// Without a certificate, for authorities with these directories, the preferred first.
+    /// A plan without a certificate, for authorities with these directory URLs, in order of preference.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Plan {
         Plan::default().with(urls)
     }
 
-    /// The same plan for other authorities: what is known of those that stay is kept.
+    /// Replaces the authorities; the state of those that stay is kept.
     pub fn with<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> Plan {
         let known = std::mem::take(&mut self.authorities);
         let standing = |url: &str| {
@@ -108,7 +109,7 @@ impl Plan {
         self
     }
 
-    /// There is this certificate. If it is another than before, all is well again, and its window is asked for.
+    /// Sets the current certificate. If it is a new one, all errors are cleared, and its window is due to be requested.
     pub fn holds(&mut self, fingerprint: &str, validity: Validity, jitter: Jitter) {
         let held = self.held.as_ref();
         if held.is_some_and(|held| held.fingerprint == fingerprint) {
@@ -125,46 +126,46 @@ impl Plan {
         self.forgive();
     }
 
-    /// An order has brought this certificate. Whatever its authority says of it, the next order comes no sooner than
-    /// an hour later: certificates that are to be renewed as soon as they are there would be ordered for ever.
+    /// Records an issued certificate. The next order is at least an hour later, even if its window asks for an earlier
+    /// one: certificates that are due for renewal at once would otherwise be ordered for ever.
     pub fn got(&mut self, now_s: u64, fingerprint: &str, validity: Validity, jitter: Jitter) {
         self.holds(fingerprint, validity, jitter);
         self.local.until_s = now_s + BETWEEN_S;
     }
 
-    /// There is none, or not for all names.
+    /// There is no certificate, or it lacks names.
     pub fn holds_none(&mut self) {
         self.held = None;
     }
 
-    /// There was one, and it cannot be read any more: the wait between two certificates is over. What authorities are
-    /// waited for stays.
+    /// The certificate has become unreadable: the wait between two certificates ends. Waits imposed by authorities
+    /// remain.
     pub fn lost(&mut self) {
         self.held = None;
         self.local = Hold::default();
     }
 
-    /// The authority has said when it wants the certificate renewed, or nothing; it is asked again at `ask_s`.
+    /// Sets the renewal window of the authority, if it has one; the next request is at `ask_s`.
     pub fn window(&mut self, window: Option<Window>, ask_s: u64, jitter: Jitter) {
         let Some(held) = &mut self.held else {
             return;
         };
         held.ask_s = ask_s;
-        // The same window means the same second: it would move on and on otherwise.
+        // An unchanged window keeps its renewal time. Drawing a new one at each request could postpone it for ever.
         if held.window != window {
             held.window = window;
             held.renewal_s = held.validity.renewal_s(window, jitter);
         }
     }
 
-    /// The authority could not be asked for its window; what it said before holds until `ask_s`.
+    /// The request for the window failed; the last window stays valid until `ask_s`.
     pub fn ask_later(&mut self, ask_s: u64) {
         if let Some(held) = &mut self.held {
             held.ask_s = ask_s;
         }
     }
 
-    /// An order of the authority at this place has failed. The next is tried at once, this one later.
+    /// Records a failed order from the authority at this index. The next authority is tried at once, this one later.
     pub fn failed(&mut self, now_s: u64, place: usize, trouble: &Trouble, jitter: Jitter) {
         let lifetime_s = self.validity().map(|validity| validity.lifetime_s());
         let hold = match (trouble.kind, self.authorities.get_mut(place)) {
@@ -176,7 +177,7 @@ impl Plan {
         self.note_error(now_s, &trouble.text);
     }
 
-    /// Something is wrong that no order waits for.
+    /// Records an error that delays no order.
     pub fn note_error(&mut self, now_s: u64, text: &str) {
         self.last_error = Some(LastError {
             at_s: now_s,
@@ -184,13 +185,13 @@ impl Plan {
         });
     }
 
-    /// What went wrong last is well again.
+    /// Clears the last error.
     pub fn forget_error(&mut self) {
         self.last_error = None;
         self.local = Hold::default();
     }
 
-    /// Somebody says that it will go well now: nothing is waited for.
+    /// Ends all waits after failures.
     pub fn forgive(&mut self) {
         self.local = Hold::default();
         for standing in &mut self.authorities {
@@ -198,7 +199,7 @@ impl Plan {
         }
     }
 
-    /// What to do now.
+    /// The next step.
     pub fn due(&self, now_s: u64) -> Due {
         match &self.held {
             Some(held) if now_s < held.renewal_s => match now_s < held.ask_s {
@@ -209,13 +210,13 @@ impl Plan {
         }
     }
 
-    /// Whether a certificate is wanted, be it that none can be had now.
+    /// Whether an order is due, even if none is possible now.
     pub fn needs_order(&self, now_s: u64) -> bool {
         let held = self.held.as_ref();
         held.is_none_or(|held| held.renewal_s <= now_s)
     }
 
-    /// The first of the authorities that need not be waited for, or when there will be one.
+    /// The first authority without a wait, or the end of the shortest wait.
     fn next_order(&self, now_s: u64) -> Due {
         let ready_s = |standing: &Standing| standing.hold.until_s.max(self.local.until_s);
         let ready = |standing: &Standing| ready_s(standing) <= now_s;
@@ -231,7 +232,7 @@ impl Plan {
         }
     }
 
-    /// When something is ordered next, if nobody says otherwise.
+    /// The time of the next order, if no further event changes it.
     pub fn next_order_s(&self, now_s: u64) -> u64 {
         match &self.held {
             Some(held) if now_s < held.renewal_s => held.renewal_s.max(self.local.until_s),
@@ -242,12 +243,12 @@ impl Plan {
         }
     }
 
-    /// How long the certificate that there is lasts.
+    /// The validity of the current certificate.
     pub fn validity(&self) -> Option<Validity> {
         self.held.as_ref().map(|held| held.validity)
     }
 
-    /// What went wrong last, if nothing went well since.
+    /// The last error, if no success followed.
     pub fn last_error(&self) -> Option<&LastError> {
         self.last_error.as_ref()
     }

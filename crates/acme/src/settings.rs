@@ -1,4 +1,4 @@
-//! What is wanted: names, authorities, challenges and limits.
+//! The settings: names, authorities, challenges and limits.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,28 +8,28 @@ use crate::clock::Clock;
 use crate::http::is_private;
 use crate::name::{self, NotAName};
 
-/// All that can be said.
+/// All settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where accounts, keys and certificates are kept. Made with mode 0700 if it is not there.
+    /// The folder of accounts, keys and certificates. Made with mode 0700 if it is missing.
     pub folder: PathBuf,
-    /// Whom to ask, in turn.
+    /// The authorities, in the order in which they are tried.
     pub authorities: Vec<Authority>,
-    /// Where authorities may write to, as `mailto:admin@example.org`.
+    /// Contact URLs for the authorities, such as `mailto:admin@example.org`.
     pub contact: Vec<String>,
     /// Whether the operator agrees to the authorities' terms of service.
     pub terms_agreed: bool,
-    /// How to prove that names are ours.
+    /// The challenge that proves control of names.
     pub challenge: Challenge,
-    /// The names of each certificate. What it is called in the folder is the first of them.
+    /// The names of each certificate. The first one is its key in the folder.
     pub sites: Vec<Vec<String>>,
-    /// Names in one certificate, at most (default 100, as many as most authorities take).
+    /// The most names in one certificate (default 100, the limit of most authorities).
     pub names_max: usize,
-    /// Orders in an hour, at most, for all names together (default 100).
+    /// The most orders in an hour, for all names together (default 100).
     pub orders_per_hour_max: usize,
-    /// Certificates for names that nobody has listed. `None`: there are none.
+    /// Certificates for names outside of the configuration. `None`: none.
     pub on_demand: Option<OnDemand>,
-    /// What time it is.
+    /// The source of time.
     pub clock: Clock,
 }
 
@@ -38,11 +38,11 @@ pub struct Settings {
 pub struct Authority {
     /// The URL of its directory.
     pub directory: String,
-    /// An account that the operator has with it elsewhere.
+    /// An existing account with the authority's operator.
     pub external_account: Option<ExternalAccount>,
-    /// What kind of certificate: authorities say which they have. `None`: the usual one.
+    /// The certificate profile, one of those that the authority lists. `None`: its default.
     pub profile: Option<String>,
-    /// Certificates, in PEM, that its own server is verified with. `None`: those of the system.
+    /// Root certificates, in PEM, for the connection to the authority. `None`: the system's.
     pub roots: Option<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ pub struct Authority {
 pub struct ExternalAccount {
     /// The key's identifier.
     pub key_id: String,
-    /// The key, in base64 as the authority has shown it.
+    /// The key, in base64 as the authority displays it.
     pub key: String,
 }
 
@@ -61,14 +61,14 @@ impl fmt::Debug for ExternalAccount {
     }
 }
 
-/// How to prove that a name is ours.
+/// The challenge that proves control of a name.
 #[derive(Clone, Debug)]
 pub enum Challenge {
-    /// By an answer on port 80: see [`crate::Tokens`].
+    /// A response on port 80: see `ChallengeTokens`.
     Http01,
-    /// By a certificate on port 443: see [`crate::Manager::add_to`].
+    /// A certificate on port 443: see [`crate::Manager::add_to`].
     TlsAlpn01,
-    /// By a record that a command puts into the DNS. The only one for wildcards.
+    /// A DNS record that a command adds. The only one for wildcards.
     Dns01(Hook),
 }
 
@@ -77,23 +77,23 @@ pub enum Challenge {
 pub struct Hook {
     /// Program and first arguments.
     pub command: Vec<String>,
-    /// After so many seconds it is killed (default 120).
+    /// The command is killed after this many seconds (default 120).
     pub timeout_s: u64,
 }
 
-/// Certificates for names that clients ask for.
+/// Certificates for names that clients request.
 #[derive(Clone, Debug)]
 pub struct OnDemand {
-    /// Whoever answers 200 to `GET URL?domain=NAME` wants a certificate for that name.
+    /// The URL of the approving service: it answers 200 to `GET URL?domain=NAME` for names that may get a certificate.
     pub ask: String,
-    /// So many names are asked for in a minute, at most (default 10).
+    /// The most new names in a minute (default 10).
     pub per_minute_max: usize,
-    /// So many names have a certificate by this way, at most (default 10,000; about 8 KB of memory each).
+    /// The most names with a certificate on demand (default 10,000; about 8 KB of memory each).
     pub names_max: usize,
 }
 
 impl OnDemand {
-    /// With the defaults.
+    /// Settings with the defaults.
     pub fn new(ask: impl Into<String>) -> OnDemand {
         OnDemand {
             ask: ask.into(),
@@ -103,30 +103,30 @@ impl OnDemand {
     }
 }
 
-/// What is wrong with settings.
+/// A fault in settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Nobody has agreed.
+    /// The terms of service are not agreed to.
     Terms,
     /// There is no authority.
     NoAuthority,
-    /// An authority is there twice.
+    /// An authority is listed twice.
     SameAuthority(String),
-    /// A URL does not begin with `https://`, and is not of this machine.
+    /// A URL neither begins with `https://` nor refers to this machine.
     Url(String),
     /// A contact is no URL.
     Contact(String),
-    /// The key of an external account is not in base64: this is its identifier.
+    /// The key of the external account with this identifier is not in base64.
     ExternalKey(String),
     /// The hook has no program.
     NoCommand,
     /// A certificate has no names.
     NoNames,
-    /// No name.
+    /// A name is invalid.
     Name(String, NotAName),
     /// Only `dns-01` is for wildcards.
     Wildcard(String),
-    /// A certificate has more names than it may have.
+    /// A certificate has more names than `names_max`.
     TooManyNames(String, usize),
     /// Two certificates begin with the same name.
     SameName(String),
@@ -161,7 +161,7 @@ impl fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 impl Settings {
-    /// With the defaults: `http-01`, nobody to ask, and nothing to ask for.
+    /// Settings with the defaults: `http-01`, no authority, and no names.
     pub fn new(folder: impl Into<PathBuf>) -> Settings {
         Settings {
             folder: folder.into(),
@@ -177,10 +177,10 @@ impl Settings {
         }
     }
 
-    /// Looks whether all this can be done.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The first thing that can't.
+    /// The first fault.
     pub fn check(&self) -> Result<(), Problem> {
         if !self.terms_agreed {
             return Err(Problem::Terms);
@@ -211,14 +211,14 @@ impl Settings {
         self.checked_sites(&self.sites).map(|_| ())
     }
 
-    /// What authorities are known by.
+    /// The directory URLs of the authorities.
     pub(crate) fn directories(&self) -> impl Iterator<Item = &str> {
         self.authorities
             .iter()
             .map(|authority| authority.directory.as_str())
     }
 
-    /// Names in their usual form, by what the certificate is called.
+    /// The normalized names of each certificate, with its key.
     pub(crate) fn checked_sites(
         &self,
         sites: &[Vec<String>],
@@ -272,7 +272,7 @@ impl Authority {
 }
 
 impl ExternalAccount {
-    /// The key's bytes. Authorities show it in either alphabet, with and without padding.
+    /// The key's bytes. Authorities use both base64 alphabets, with and without padding.
     pub(crate) fn decoded(&self) -> Option<Vec<u8>> {
         use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD, Engine};
         let text = self.key.trim().trim_end_matches('=');

@@ -1,12 +1,12 @@
-//! How much a message matters.
+//! The severity of messages.
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Something happened as it should.
+    /// Normal operation.
     Info,
-    /// Something failed, and a certificate is valid for a while yet.
+    /// A failure while a certificate is valid for some time.
     Warning,
-    /// Something failed, and clients see it now or soon.
+    /// A failure that clients see now or soon.
     Error,
 }

@@ -1,4 +1,4 @@
-//! How it stands with a certificate, in words: for `lowroad status`.
+//! The state of a certificate as text, for `lowroad status`.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use lowroad_tls::x509;
 
 use crate::plan::LastError;
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// An order is under way.
+    /// An order is in progress.
     Ordering,
-    /// It is ordered, for the first time or anew, at this second; the past means at once.
+    /// An order is due at this second; in the past: at once.
     Order(u64),
 }
 
-/// How it stands with one certificate.
+/// The state of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The names that it is for.
+    /// The certificate's names.
     pub names: Vec<String>,
-    /// The directory of the authority that has signed it, or that is being asked.
+    /// The directory URL of its issuer, or of the authority of the current order.
     pub authority: Option<String>,
-    /// The last second at which the one that is shown is valid. `None`: there is none.
+    /// The last valid second of the certificate in use. `None`: there is none.
     pub not_after_s: Option<u64>,
-    /// What comes next.
+    /// The next step.
     pub next: Next,
-    /// What went wrong last, if nothing went well since.
+    /// The last error, if no success followed.
     pub last_error: Option<LastError>,
-    /// When this was so.
+    /// The time of this state.
     pub now_s: u64,
 }
 

@@ -1,26 +1,26 @@
-//! What is answered to `http-01`: a table from tokens to key authorisations (RFC 8555, section 8.3). Workers look
-//! here for each request below [`PATH_PREFIX`]; at other times it is empty.
+//! Responses for `http-01`: a table from tokens to key authorizations (RFC 8555, section 8.3). Workers look up requests
+//! below [`PATH_PREFIX`]; mostly the table is empty.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Below this path, over plain HTTP, a CA asks for tokens.
+/// The path prefix of an authority's validation requests, over plain HTTP.
 pub const PATH_PREFIX: &str = "/.well-known/acme-challenge/";
 
-/// The table. All copies are one.
+/// The table. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(Arc<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Of `answers`: a worker need not wait for the lock to see that there is nothing.
+    /// The length of `answers`: workers check it without the lock.
     len: AtomicUsize,
     answers: RwLock<HashMap<String, Arc<str>>>,
 }
 
 impl Tokens {
-    /// The content of the answer, of type `application/octet-stream`. `None`: it is nothing of ours.
+    /// The content of the response, of type `application/octet-stream`. `None` for unknown tokens.
     pub fn find(&self, token: &str) -> Option<Arc<str>> {
         if self.0.len.load(Ordering::Acquire) == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! Writes files that are there as a whole or not at all, also after a loss of power.
+//! Atomic file writes: after a crash or power loss a file is complete or unchanged.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -6,8 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes under another name, lets it reach the disk, and then gives it its own. `root` and what is below are made if
-/// they are not there. The owner of the file stays; a new one belongs to whom its folder belongs.
+/// Writes a temporary file, syncs it, and renames it over `path`. Missing folders from `root` down are made. The file's
+/// owner is kept; a new file gets the owner of its folder.
 pub(super) fn whole(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = parent(root, path)?;
     let beside = beside(path);
@@ -32,7 +32,7 @@ fn write(folder: &Path, beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<
     File::open(folder)?.sync_all()
 }
 
-/// A file that is made if it is not there, and never written.
+/// Opens a file that is created if it is missing, and never written.
 pub(super) fn opened(root: &Path, path: &Path) -> io::Result<File> {
     let folder = parent(root, path)?;
     let file = OpenOptions::new()
@@ -47,7 +47,7 @@ pub(super) fn opened(root: &Path, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A name that no other process or thread writes to.
+/// A temporary name that no other process or thread uses.
 fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -55,7 +55,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_extension(extension)
 }
 
-/// The folder of a file. What is missing of it is made.
+/// The folder of a file. Missing ancestors are made.
 fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let folder = path.parent().unwrap_or(root);
     let mut missing: Vec<&Path> = Vec::new();
@@ -79,7 +79,7 @@ fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(folder.into())
 }
 
-/// Who may not give files away keeps them.
+/// Sets the owner; without the right to do so, the file keeps its owner.
 fn give(file: &File, like: &Metadata) -> io::Result<()> {
     let own = file.metadata()?;
     if (own.uid(), own.gid()) == (like.uid(), like.gid()) {

@@ -1,4 +1,4 @@
-//! Applies outcomes to entries, and saves, shows and logs what follows from them.
+//! Applies outcomes to entries, and saves, publishes and logs their effects.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Shared {
         }
     }
 
-    /// Gives the entry to save, or `Some(None)` to forget it. `None`: neither.
+    /// Returns the state to save, or `Some(None)` to delete it. `None`: neither.
     fn note(
         self: &Arc<Self>,
         key: &str,
@@ -45,7 +45,7 @@ impl Shared {
             now_s: self.settings.clock.unix_s(),
         };
         let mut inner = self.inner();
-        // It may be wanted no longer.
+        // The certificate may be no longer wanted.
         let entry = inner.entries.get_mut(key)?;
         let noted = note(entry, &context);
         if noted.is_unchanged {

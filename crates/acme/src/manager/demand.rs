@@ -1,4 +1,4 @@
-//! Certificates for names that clients ask for: who gets one, and how many wait for the same.
+//! Certificates on demand: which client names get one, and how callers wait for the same one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use super::history::increment;
 use super::{Inner, Shared};
 use crate::name::{self, NotAName};
 
-/// So many names that nobody wants are remembered.
+/// The most refused names that are remembered.
 const DENIED_MAX: usize = 10_000;
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// There are none on demand.
+    /// Certificates on demand are off.
     Off,
-    /// It is no name.
+    /// The name is invalid.
     Name(NotAName),
-    /// Whoever was asked does not want one.
+    /// The operator's service refused it.
     Unwanted,
-    /// Too many names were asked for in this minute, or there are too many.
+    /// Too many names were requested in this minute, or too many exist.
     TooMany,
-    /// It was ordered in vain: why, in words.
+    /// The order failed, for this reason.
     Failed(String),
 }
 
@@ -59,12 +59,12 @@ pub(super) async fn get(shared: &Arc<Shared>, name: &str) -> Result<(), Denied> 
             (false, false) => ask_for(shared, &name, now_s)?,
         }
         asked = true;
-        // Its sender is in `shared`: there is one.
+        // Cannot fail: `shared` has the sender.
         let _ = ended.changed().await;
     }
 }
 
-/// Has it ordered, if nobody has.
+/// Requests an order, unless there is one.
 fn ask_for(shared: &Shared, name: &str, now_s: u64) -> Result<(), Denied> {
     let on_demand = shared.settings.on_demand.as_ref().ok_or(Denied::Off)?;
     let too_many = || {
@@ -88,7 +88,7 @@ fn ask_for(shared: &Shared, name: &str, now_s: u64) -> Result<(), Denied> {
 }
 
 impl Inner {
-    /// `None`: it must be asked for, or waited for.
+    /// The known result. `None`: it must be requested, or waited for.
     fn look(&self, name: &str, now_s: u64) -> Option<Result<(), Denied>> {
         let Some(entry) = self.entries.get(name) else {
             let (until_s, why) = self.denied.get(name)?;
@@ -98,18 +98,18 @@ impl Inner {
         if issued.is_some_and(|issued| now_s <= issued.validity.not_after_s) {
             return Some(Ok(()));
         }
-        // One that is listed goes its own way.
+        // Certificates of the configuration have separate retries.
         let error = entry.plan.last_error();
         let error = error.filter(|_| !entry.on_demand && !self.busy.contains_key(name))?;
         Some(Err(Denied::Failed(error.text.clone())))
     }
 
-    /// It is not asked for again before.
+    /// Refuses the name until a second.
     pub(super) fn deny(&mut self, name: &str, why: Denied, now_s: u64, until_s: u64) {
         if self.denied.len() >= DENIED_MAX {
             self.denied.retain(|_, (until_s, _)| now_s < *until_s);
         }
-        // Full of what is still denied: those who ask are limited by the rate.
+        // If it is full of current refusals, the rate limit still bounds new requests.
         if self.denied.len() < DENIED_MAX {
             self.denied.insert(name.into(), (until_s, why));
         }

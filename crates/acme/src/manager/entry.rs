@@ -1,4 +1,4 @@
-//! One certificate: what is planned, what there is, and what is being done.
+//! One certificate: its plan, its current state, and its running task.
 
 use super::file_check::{FileCheck, FileRecord};
 use super::jitter;
@@ -9,12 +9,12 @@ use crate::settings::Settings;
 use crate::severity::Severity;
 use crate::state::{Next, State, display_time};
 
-/// What is done for a certificate now.
+/// The running task of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Busy {
-    /// Ordering from the authority at this place.
+    /// An order from the authority at this index.
     Ordering(usize),
-    /// Asking for its window.
+    /// A request for its renewal window.
     Asking,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct Entry {
     pub names: Vec<String>,
     pub on_demand: bool,
     pub plan: Plan,
-    /// What is shown, be it for other names, or over.
+    /// The certificate in use, even for other names, or expired.
     pub issued: Option<Issued>,
-    /// The directory of who has signed it.
+    /// The directory URL of its issuer.
     pub authority: Option<String>,
     pub file: FileRecord,
-    /// What the log has of the end of the certificate.
+    /// The last stage that was logged.
     pub logged_stage: LifetimeStage,
-    /// On demand: it was not wanted when it was to be renewed.
+    /// On demand: the operator's service refused the renewal.
     pub is_unwanted: bool,
     /// The last request for the authority's renewal window failed.
     pub has_window_failed: bool,
@@ -60,7 +60,7 @@ impl Entry {
         }
     }
 
-    /// Uses a certificate that was read. One that is not for all names is better than none.
+    /// Uses a certificate from a file. One that lacks names is better than none.
     pub fn take(&mut self, issued: Issued) {
         match issued.covers(&self.names) {
             true => {
@@ -72,14 +72,14 @@ impl Entry {
         self.issued = Some(issued);
     }
 
-    /// How near the end of the certificate in use is. `None`: there is none, or not for all names.
+    /// The stage of the certificate in use. `None`: there is none, or it lacks names.
     pub fn stage(&self, now_s: u64) -> Option<LifetimeStage> {
         let issued = self.issued.as_ref()?;
         let is_for_all = issued.covers(&self.names);
         is_for_all.then(|| issued.validity.stage(now_s))
     }
 
-    /// How much a failure matters: with a certificate that is valid for a while there is time to try again.
+    /// The severity of a failure: with a certificate valid for some time, there is time to retry.
     pub fn failure_severity(&self, now_s: u64) -> Severity {
         match self.stage(now_s) {
             Some(LifetimeStage::Valid) => Severity::Warning,
@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// A line about the end of the certificate, once when it comes near and once when it has come.
+    /// A log line about the expiry, once when it is near and once when it has passed.
     pub fn expiry_line(&mut self, now_s: u64) -> Option<String> {
         let validity = self.issued.as_ref()?.validity;
         let stage = validity.stage(now_s);
@@ -113,12 +113,12 @@ impl Entry {
         Some(line)
     }
 
-    /// What the certificate is called: its first name.
+    /// The certificate's key: its first name.
     pub fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// What its file is compared with.
+    /// The input for a check of its file.
     pub fn file_check(&self, key: &str) -> FileCheck {
         FileCheck {
             key: key.into(),
@@ -137,7 +137,7 @@ impl Entry {
         }
     }
 
-    /// The place of the authority that has signed it, if it is still one of ours.
+    /// The index of its issuer, if that is still configured.
     pub fn place(&self, settings: &Settings) -> Option<usize> {
         let url = self.authority.as_ref()?;
         let mut authorities = settings.authorities.iter();

@@ -1,5 +1,5 @@
-//! Compares a certificate's file with the certificate in use. A file that is gone, cannot be read or is damaged gets the
-//! certificate in use again; a better one, from another process or an operator, is taken. Everything here may block.
+//! Compares a certificate's file with the certificate in use. A file that is missing, unreadable or damaged is
+//! restored; a better one, from another process or an operator, is used. All functions here may block.
 
 use lowroad_file_stamp::FileStamp;
 
@@ -7,18 +7,18 @@ use super::Shared;
 use crate::issued::Issued;
 use crate::plan::Trouble;
 
-/// The state of a certificate's file.
+/// The known state of a certificate's file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileRecord {
-    /// Its state at the last reading. `None`: it was missing.
+    /// Its stamp at the last reading. `None`: it was missing.
     pub stamp: Option<FileStamp>,
-    /// It is to be read, whatever it is like.
+    /// Whether to read it even if its stamp is unchanged.
     pub is_unread: bool,
-    /// Why it does not have the certificate in use, which is to be written back: as it was logged.
+    /// The logged fault, while the certificate in use is to be written back.
     pub fault: Option<String>,
 }
 
-/// A file that is to be compared.
+/// A file to be compared.
 pub(super) struct FileCheck {
     pub key: String,
     pub names: Vec<String>,
@@ -34,29 +34,29 @@ pub(super) struct CheckedFile {
     pub finding: FileFinding,
 }
 
-/// What a file is like.
+/// The result of a comparison.
 pub(super) enum FileFinding {
-    /// It has the certificate in use.
+    /// The file has the certificate in use.
     Intact,
-    /// It has a better certificate, of this authority.
+    /// The file has a better certificate, issued by this authority.
     Better(Issued, Option<String>),
-    /// It has a certificate that is of no use here, for this reason.
+    /// The file has a certificate that cannot be used, for this reason.
     Useless(&'static str),
-    /// It had this fault, and has the certificate in use again.
+    /// The file had this fault, and was restored.
     Restored(String),
-    /// It has this fault, and cannot be written.
+    /// The file has this fault, and cannot be written.
     NotRestored(String, Trouble),
-    /// It has this fault, and there is no certificate in use.
+    /// The file has this fault, and there is no certificate in use.
     Lost(String),
-    /// It has a fault, and another process orders, which replaces the file.
+    /// The file has a fault, and another process orders, which will replace the file.
     Locked,
 }
 
 impl FileCheck {
-    /// `None`: nothing has changed.
+    /// Compares the file. `None`: nothing has changed.
     pub fn run(self, shared: &Shared) -> Option<CheckedFile> {
         let folder = &shared.folder;
-        // Before the file is read: what changes meanwhile is looked at again.
+        // Taken before the file is read, so that a change in between is seen by the next check.
         let stamp = folder.certificate_stamp(&self.key);
         let record = &self.record;
         if stamp == record.stamp && !record.is_unread && record.fault.is_none() {
@@ -80,10 +80,10 @@ impl FileCheck {
         })
     }
 
-    /// What the file has.
+    /// Reads and classifies the file.
     ///
     /// # Errors
-    /// Why it must be replaced.
+    /// The fault that requires replacing it.
     fn read(&self, shared: &Shared) -> Result<FileFinding, String> {
         let found = shared.read_certificate(&self.key)?;
         let now_s = shared.settings.clock.unix_s();
@@ -101,7 +101,7 @@ impl FileCheck {
         }
         let ends_s = |issued: &Issued| issued.validity.not_after_s;
         match found.covers(&self.names) {
-            // Written back and forth, it would never come to rest between two processes for different names.
+            // Two processes with different names would otherwise overwrite each other's file for ever.
             false => Ok(FileFinding::Useless("is not for all names")),
             true if ends_s(&found) < now_s && now_s <= ends_s(held) => {
                 Err("has an expired certificate".into())
@@ -122,7 +122,7 @@ impl FileCheck {
             Ok(None) => return FileFinding::Locked,
             Err(trouble) => return FileFinding::NotRestored(fault, trouble),
         };
-        // Another process may have replaced it until the lock was taken.
+        // Another process may have replaced the file before this one got the lock.
         if let Ok(finding) = self.read(shared) {
             return finding;
         }

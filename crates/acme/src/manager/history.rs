@@ -1,5 +1,5 @@
-//! What outlives a manager: counters, and the certificates that this process has ordered itself. A manager passes it
-//! on to its successor.
+//! State that outlives a manager: counters, and the certificates ordered by this process. A manager passes it to its
+//! successor.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::plan::Kind;
 
-/// AcmeCounters since the start of the process, and certificates ordered by it.
+/// Counters since the start of the process, and certificates ordered by it.
 #[derive(Default)]
 pub(crate) struct OrderHistory {
     pub counters: AcmeCounters,
@@ -15,7 +15,7 @@ pub(crate) struct OrderHistory {
     ordered_here: Mutex<HashMap<String, String>>,
 }
 
-/// What happened so far.
+/// Counters since the start of the process.
 #[derive(Default)]
 pub(crate) struct AcmeCounters {
     pub orders: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct AcmeCounters {
 }
 
 impl OrderHistory {
-    /// To be called before a certificate is stored, so that no check of the file takes it for another process's.
+    /// Must be called before a certificate is stored, so that no file check takes it for another process's.
     pub fn record_order(&self, key: &str, fingerprint: &str) {
         self.ordered_here().insert(key.into(), fingerprint.into());
     }
@@ -84,7 +84,6 @@ impl AcmeCounters {
     }
 }
 
-/// One more.
 pub(crate) fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Makes entries from the settings, the folder, and the entries in use. Everything here may block.
+//! Makes entries from the settings, the folder, and the entries in use. All functions here may block.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,22 +9,22 @@ use super::entry::Entry;
 use crate::issued::Issued;
 use crate::settings::OnDemand;
 
-/// Certificates in use before other settings.
+/// The certificates in use before a change of the settings.
 #[derive(Default)]
 pub(super) struct CertificatesInUse {
     folder: PathBuf,
-    /// And whether they are on demand.
+    /// With a flag for certificates on demand.
     by_key: HashMap<String, (Issued, bool)>,
 }
 
 impl Shared {
-    /// The certificate in the folder, if it is for all these names.
+    /// The stored certificate, if it covers all these names.
     pub(crate) fn stored(&self, key: &str, names: &[String]) -> Option<Issued> {
         let found = self.read_certificate(key).ok();
         found.filter(|issued| issued.covers(names))
     }
 
-    /// The certificate in the folder.
+    /// Reads the stored certificate.
     ///
     /// # Errors
     /// The fault of its file, as the rest of a sentence.
@@ -53,9 +53,9 @@ impl Shared {
         }
     }
 
-    /// These are wanted, and those of on-demand that there are.
+    /// Sets the wanted certificates, and keeps the existing ones on demand.
     pub(super) fn take_sites(&self, sites: Vec<(String, Vec<String>)>, in_use: &CertificatesInUse) {
-        // Read without the lock, and replaced at once: a task may end meanwhile.
+        // Read without the lock, then replaced in one step, since a task may end meanwhile.
         let is_known = |key: &str, names: &[String]| {
             let inner = self.inner();
             let entry = inner.entries.get(key);
@@ -82,7 +82,7 @@ impl Shared {
         inner.entries.append(&mut kept);
     }
 
-    /// Certificates that were made on demand are renewed if clients still use them.
+    /// Loads certificates made on demand before; they are renewed if clients still use them.
     pub(super) fn take_asked_before(&self, in_use: &CertificatesInUse) {
         let Some(OnDemand { names_max, .. }) = self.settings.on_demand else {
             return;
@@ -106,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// An entry and its state.
+    /// Reads an entry and its state.
     fn read_entry(
         &self,
         key: &str,
@@ -117,7 +117,7 @@ impl Shared {
         let urls = self.settings.directories();
         let saved = self.folder.saved(key).filter(|saved| saved.names == names);
         let mut entry = Entry::new(names.to_vec(), on_demand, saved, urls);
-        // Before the file is read: what changes meanwhile is looked at again.
+        // Taken before the file is read, so that a change in between is seen by the next check.
         entry.file.stamp = self.folder.certificate_stamp(key);
         let read = self.read_certificate(key).ok();
         let in_use_before = in_use.by_key.get(key).map(|(issued, _)| issued.clone());
@@ -129,14 +129,14 @@ impl Shared {
             !read.as_ref().is_some_and(is_fine)
         };
         match in_use_before.filter(is_worse) {
-            // The check of the file reports a fault, and writes it back.
+            // The file check reports the fault and restores the file.
             Some(before) if is_same_folder => {
                 entry.file.is_unread = read.is_none();
                 let outdated = "has an older certificate".to_owned();
                 entry.file.fault = read.is_some().then_some(outdated);
                 entry.take(before);
             }
-            // Another folder begins anew. Until its certificate comes, this is shown.
+            // A new folder starts without state. The certificate in use stays until a new one is issued.
             Some(before) if read.is_none() => {
                 entry.plan.holds_none();
                 entry.issued = Some(before);

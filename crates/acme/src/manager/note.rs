@@ -1,5 +1,5 @@
-//! Applies the outcome of a task or of a check of a file to an entry, and returns the lines for log and view. It does
-//! nothing itself.
+//! Applies the outcome of a task or of a file check to an entry, and returns the log lines and required actions. It has
+//! no side effects.
 
 use super::entry::Entry;
 use super::file_check::{CheckedFile, FileFinding};
@@ -12,20 +12,20 @@ use crate::settings::Settings;
 use crate::severity::Severity;
 use crate::state::display_time;
 
-/// What nobody wants is not asked about again for so long.
+/// How long a name that the operator's service refused is not requested again.
 const UNWANTED_S: u64 = MINUTE_S;
 
-/// What a task has come to.
+/// The outcome of a task.
 pub(super) enum TaskOutcome {
-    /// An order of the authority at this place.
+    /// An order from the authority at this index.
     Ordered(usize, Result<Got, Trouble>),
-    /// Second of the next request to the authority.
+    /// The renewal window, and the second of the next request.
     Window(Option<Window>, u64),
     /// The request to the authority failed.
     NoWindow(Trouble),
 }
 
-/// What an outcome is applied with.
+/// The context of applying an outcome.
 pub(super) struct NoteContext<'a> {
     pub settings: &'a Settings,
     pub history: &'a OrderHistory,
@@ -35,13 +35,13 @@ pub(super) struct NoteContext<'a> {
 /// The action that an outcome requires.
 #[derive(Default)]
 pub(super) struct FollowUp {
-    /// For the log.
+    /// A line for the log.
     pub line: Option<(Severity, String)>,
-    /// Another certificate is shown.
+    /// The certificate in use has changed.
     pub changed: bool,
-    /// There is nothing new to be saved.
+    /// There is nothing to save.
     pub is_unchanged: bool,
-    /// The entry goes; its name is denied until a second.
+    /// The entry is removed; its name is refused until a second.
     pub gone: Option<(Denied, u64)>,
 }
 
@@ -78,7 +78,7 @@ impl Entry {
 
     fn got(&mut self, place: usize, got: Got, context: &NoteContext<'_>) -> FollowUp {
         match got {
-            // Other names are wanted since it was ordered.
+            // The wanted names have changed since the order.
             Got::Issued(issued, _) | Got::Found(issued, _) if !issued.covers(&self.names) => {
                 FollowUp::default()
             }
@@ -106,7 +106,7 @@ impl Entry {
             return noted;
         };
         self.plan.failed(now_s, place, &trouble, jitter());
-        // The next check of the file writes it back.
+        // The next file check writes it back.
         self.file.fault = Some(format!("could not be written: {trouble}"));
         let severity = self.failure_severity(now_s);
         let line = noted.line.map(|(_, got)| {
@@ -116,7 +116,7 @@ impl Entry {
         FollowUp { line, ..noted }
     }
 
-    /// Takes a certificate that the folder has.
+    /// Uses a certificate from the folder.
     fn adopt(
         &mut self,
         issued: Issued,
@@ -150,7 +150,8 @@ impl Entry {
         }
     }
 
-    /// Who was asked does not want it. That may be an error; with a certificate there is time to ask again.
+    /// Handles a refusal by the operator's service. It may be a mistake; while the certificate is valid, the service is
+    /// asked again.
     fn unwanted(&mut self, place: usize, now_s: u64) -> FollowUp {
         let issued = self.issued.as_ref();
         if issued.is_none_or(|issued| issued.validity.not_after_s < now_s) {
@@ -178,7 +179,7 @@ impl Entry {
         );
         let noted = FollowUp::line(self.failure_severity(now_s), line);
         match (self.on_demand, &self.issued, self.plan.due(now_s)) {
-            // Whoever wants it asks again.
+            // The next client that needs it requests it again.
             (true, None, Due::At(at_s)) => FollowUp {
                 gone: Some((Denied::Failed(trouble.text), at_s)),
                 ..noted
@@ -187,7 +188,7 @@ impl Entry {
         }
     }
 
-    /// What a failure means for clients.
+    /// A failure's effect on clients.
     fn outlook(&self, now_s: u64) -> String {
         let name = self.name();
         let Some(issued) = &self.issued else {
@@ -211,7 +212,7 @@ impl Entry {
         }
     }
 
-    /// One line for each outage.
+    /// Logs one line per outage.
     fn window_failed(&mut self, trouble: &Trouble, context: &NoteContext<'_>) -> FollowUp {
         increment(&context.history.counters.window_failures);
         self.plan.ask_later(context.now_s + HOUR_S);
@@ -225,7 +226,7 @@ impl Entry {
         FollowUp::line(Severity::Warning, line)
     }
 
-    /// Applies the outcome of a check of its file.
+    /// Applies the result of a file check.
     pub fn note_file(&mut self, checked: CheckedFile, context: &NoteContext<'_>) -> FollowUp {
         let counters = &context.history.counters;
         let before = std::mem::take(&mut self.file);

@@ -1,5 +1,5 @@
-//! Starts due tasks, one for each order and question, and applies the outcomes. Between them it looks at the files
-//! of certificates, and at how near their ends are.
+//! Starts due tasks, one for each order and window request, and applies their outcomes. In between it checks the files
+//! of certificates and their expiry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::plan::{Due, Trouble, Window};
 use crate::severity::Severity;
 use crate::state::display_time;
 
-/// Orders, and questions, at the same time.
+/// The most concurrent orders, and window requests.
 const TASKS_MAX: usize = 8;
-/// Nobody is asked for a window more often, or less often.
+/// The bounds of the interval between window requests; a Retry-After outside is clamped.
 const ASK_S: std::ops::RangeInclusive<u64> = MINUTE_S..=24 * HOUR_S;
-/// Files are looked at this often, also if no change of them is reported.
+/// How often files are checked without reported changes.
 const CHECK_S: u64 = MINUTE_S;
 
 type Task = (String, TaskOutcome);
@@ -56,15 +56,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
 struct Runner {
     shared: Arc<Shared>,
     tasks: JoinSet<Task>,
-    /// Whose task it is.
+    /// The certificate key of each task.
     keys: HashMap<Id, String>,
     next_check_s: u64,
-    /// The limit of orders in an hour holds some up, which was logged.
+    /// The hourly limit delays orders; already logged.
     is_rate_limited: bool,
 }
 
 impl Runner {
-    /// Reports a folder that cannot be written long before a certificate must be stored.
+    /// Reports an unwritable folder long before a certificate must be stored.
     async fn probe(&self) {
         let folder = self.shared.folder.clone();
         let probed = tokio::task::spawn_blocking(move || folder.probe_all()).await;
@@ -81,7 +81,7 @@ impl Runner {
         }
     }
 
-    /// Compares files with the certificates in use, when that is due. Those that are being ordered are left alone.
+    /// Checks files if that is due, except those of certificates being ordered.
     async fn check_files(&mut self) {
         let now_s = self.shared.settings.clock.unix_s();
         let is_requested = self.shared.files_changed.swap(false, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Runner {
             idle.map(|(key, entry)| entry.file_check(key)).collect()
         };
         let shared = self.shared.clone();
-        // Outcomes are applied there, too: a check that has written a file is logged even if the manager ends meanwhile.
+        // Applied on the same thread: a check that has written a file is logged even if the manager ends meanwhile.
         let checked = tokio::task::spawn_blocking(move || {
             for checked in checks.into_iter().filter_map(|check| check.run(&shared)) {
                 let key = checked.key.clone();
@@ -107,7 +107,7 @@ impl Runner {
         increment(&self.shared.history.counters.file_checks);
     }
 
-    /// Logs certificates that expire soon or have expired. Gives the time of the next such event.
+    /// Logs certificates that expire soon or have expired. Returns the time of the next such event.
     fn log_expiry(&self) -> u64 {
         let now_s = self.shared.settings.clock.unix_s();
         let mut next_s = u64::MAX;
@@ -123,7 +123,7 @@ impl Runner {
         next_s
     }
 
-    /// Gives when there is something to do again.
+    /// Starts due tasks; returns the time of the next one.
     fn start_what_is_due(&mut self) -> u64 {
         let shared = self.shared.clone();
         let now_s = shared.settings.clock.unix_s();
@@ -146,7 +146,7 @@ impl Runner {
                 continue;
             }
             if self.tasks.len() >= TASKS_MAX {
-                // Whichever ends first makes room.
+                // The next task that ends makes room.
                 break;
             }
             let begun = match due {
@@ -166,7 +166,7 @@ impl Runner {
         next_s.min(limited_s.unwrap_or(u64::MAX))
     }
 
-    /// One line for each time that the limit begins to hold orders up.
+    /// Logs one line each time that the limit begins to delay orders.
     fn log_rate_limit(&mut self, free_s: Option<u64>) {
         let was_limited = std::mem::replace(&mut self.is_rate_limited, free_s.is_some());
         if let (Some(free_s), false) = (free_s, was_limited) {
@@ -199,7 +199,7 @@ impl Runner {
         let place = entry.place(&self.shared.settings);
         let id = entry.issued.as_ref().and_then(|issued| issued.id.clone());
         let (Some(place), Some(id)) = (place, id) else {
-            // Nobody of ours has signed it.
+            // The issuer is not configured any more, or unknown.
             entry.plan.window(None, u64::MAX, jitter());
             self.shared.wake.notify_one();
             return None;
@@ -223,7 +223,7 @@ impl Runner {
     async fn ended(&mut self, ended: Result<(Id, Task), JoinError>) {
         let (id, key, ended) = match ended {
             Ok((id, (key, ended))) => (id, key, ended),
-            // A task that panics must not hold its certificate for ever.
+            // A panicked task must release its certificate.
             Err(error) => {
                 let id = error.id();
                 let key = self.keys.get(&id).cloned().unwrap_or_default();
@@ -242,7 +242,7 @@ impl Runner {
     }
 }
 
-/// Asks the authority for a certificate's renewal window, and for the time of the next request.
+/// Requests a certificate's renewal window; returns it with the time of the next request.
 async fn window(
     shared: &Arc<Shared>,
     place: usize,

@@ -1,4 +1,4 @@
-//! Why there is no certificate, and how long to wait before the next order.
+//! Reasons for a missing certificate, and the delay before the next order.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use super::Jitter;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 3600;
 const DAY_S: u64 = 86_400;
-/// No authority makes us wait longer: the operator may have come to terms with it.
+/// The longest Retry-After that is obeyed: the operator may have settled the cause with the authority.
 const RETRY_AFTER_S_MAX: u64 = 7 * DAY_S;
 
-/// Who can help.
+/// The class of a failure, by its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Time: the authority does not answer, or says that it cannot.
+    /// Time: the authority does not respond, or reports an internal error.
     Unreachable,
-    /// Time: too much was asked of the authority.
+    /// Time: a rate limit of the authority.
     RateLimited,
-    /// The operator: the authority cannot verify a name, or wants something else of us.
+    /// The operator: the authority cannot validate a name, or refuses the order.
     Refused,
-    /// Those who run the authority: what it says is not ACME, or the certificate is not what was ordered.
+    /// The authority's operators: its response is not ACME, or the certificate is not the ordered one.
     WrongAnswer,
     /// The operator: a file, a folder, a hook.
     Local,
@@ -28,11 +28,11 @@ pub enum Kind {
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Who can help.
+    /// Its class.
     pub kind: Kind,
-    /// The authority does not want to be asked before, in seconds.
+    /// The authority's Retry-After in seconds.
     pub retry_after_s: Option<u64>,
-    /// In words, for the operator.
+    /// A text for the operator.
     pub text: String,
 }
 
@@ -49,9 +49,9 @@ impl Trouble {
         Trouble::new(Kind::Local, text.to_string())
     }
 
-    /// How long to wait after so many failures: twice as long each time, up to a limit, and up to a quarter longer
-    /// by chance, so that not all names come back at once. With a certificate that lasts for days, no wait takes
-    /// more than a twentieth of them, unless the authority has said how long.
+    /// The delay after this many failures: doubled each time up to a limit, with a random addition of up to a quarter,
+    /// so that retries of many names are spread. With a certificate of a few days, no delay exceeds a twentieth of its
+    /// lifetime, unless the authority requires it.
     pub(super) fn delay_s(&self, failures: u32, lifetime_s: Option<u64>, jitter: Jitter) -> u64 {
         let (first_s, max_s) = match self.kind {
             Kind::Unreachable | Kind::Local => (MINUTE_S, HOUR_S),
@@ -64,7 +64,7 @@ impl Trouble {
         let own_s = doubled_s.min(fair_s.max(first_s));
         let asked_s = self.retry_after_s.unwrap_or(0).min(RETRY_AFTER_S_MAX);
         let least_s = match (self.kind, self.retry_after_s) {
-            // It has said how long: no need to guess.
+            // The authority's own delay replaces the estimate.
             (Kind::RateLimited, Some(_)) => asked_s.max(MINUTE_S),
             _ => own_s.max(asked_s),
         };

@@ -1,11 +1,11 @@
-//! When a certificate is renewed: in the window that its authority says (RFC 9773), else before two thirds of its
-//! lifetime are over.
+//! The renewal time of a certificate: in the window of its authority (RFC 9773), otherwise before two thirds of its
+//! lifetime have passed.
 
 use serde::{Deserialize, Serialize};
 
 use super::Jitter;
 
-/// From when to when a certificate is valid, in seconds since 1970.
+/// The validity of a certificate, in seconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
     /// The first second.
@@ -14,16 +14,16 @@ pub struct Validity {
     pub not_after_s: u64,
 }
 
-/// When an authority wants a certificate renewed, in seconds since 1970.
+/// An authority's renewal window, in seconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Not before.
+    /// The earliest renewal.
     pub start_s: u64,
-    /// Before.
+    /// The latest renewal.
     pub end_s: u64,
 }
 
-/// How near the end of a certificate is.
+/// How near a certificate's expiry is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LifetimeStage {
     /// There is time to renew it.
@@ -31,12 +31,12 @@ pub enum LifetimeStage {
     Valid,
     /// The last tenth of its lifetime has begun.
     Expiring,
-    /// It is over.
+    /// It has expired.
     Expired,
 }
 
 impl Validity {
-    /// How near its end is.
+    /// The stage at this time.
     pub fn stage(self, now_s: u64) -> LifetimeStage {
         match now_s {
             _ if now_s > self.not_after_s => LifetimeStage::Expired,
@@ -58,13 +58,13 @@ impl Validity {
         self.not_after_s - self.lifetime_s() / 10
     }
 
-    /// In seconds.
+    /// The lifetime in seconds.
     pub fn lifetime_s(self) -> u64 {
         self.not_after_s.saturating_sub(self.not_before_s)
     }
 
-    /// A second at which to renew. A window that ends before it starts says nothing; one that is too late to try
-    /// twice is not waited for.
+    /// The time of the renewal. A window that ends before it starts is ignored; one that is too late for two attempts
+    /// is not waited for.
     pub fn renewal_s(self, window: Option<Window>, jitter: Jitter) -> u64 {
         let lifetime_s = self.lifetime_s();
         let latest_s = self.not_before_s + lifetime_s / 20 * 19;

@@ -23,7 +23,7 @@ fn trouble(kind: Kind) -> Trouble {
     Trouble::new(kind, "no")
 }
 
-/// With a certificate of 90 days whose window was asked for.
+/// A plan with a certificate of 90 days and a known window.
 fn settled() -> Plan {
     let mut plan = plan();
     plan.holds("first", of_days(90), NONE);
@@ -143,21 +143,21 @@ fn retry_after_is_kept_to() {
     limited.retry_after_s = Some(3 * DAY_S);
     plan.failed(NOW_S, 0, &limited, NONE);
     assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 3 * DAY_S));
-    // Not for ever, and not in no time.
+    // Bounded from above and below.
     limited.retry_after_s = Some(u64::MAX);
     plan.failed(NOW_S, 0, &limited, NONE);
     assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 7 * DAY_S));
     limited.retry_after_s = Some(0);
     plan.failed(NOW_S, 0, &limited, NONE);
     assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 60));
-    // Those who are in maintenance say it, too.
+    // An authority in maintenance may send Retry-After, too.
     let mut down = trouble(Kind::Unreachable);
     down.retry_after_s = Some(1800);
     plan.failed(NOW_S, 0, &down, NONE);
     assert_eq!(plan.due(NOW_S), Due::At(NOW_S + 1800));
 }
 
-/// All authorities are down for ten days, from the second at which the certificate is to be renewed.
+/// All authorities are down for ten days, from the second of the renewal on.
 #[test]
 fn days_without_an_authority_are_outlived() {
     let mut plan = settled();
@@ -212,7 +212,7 @@ fn a_plan_outlives_its_process() {
     same.holds("first", of_days(90), MOST);
     assert_eq!(same, plan);
 
-    // Another authority comes first now; what is known of the other stays.
+    // Another authority is preferred now; the state of the other one is kept.
     let mut other = again.with(["https://three.example/", "https://two.example/"]);
     other.holds_none();
     assert_eq!(other.due(NOW_S), Due::Order(0));
@@ -226,7 +226,7 @@ fn a_certificate_that_is_lost_is_ordered_at_once() {
     plan.got(NOW_S, "first", of_days(90), NONE);
     plan.lost();
     assert_eq!(plan.due(NOW_S), Due::Order(0));
-    // What an authority has said is kept to.
+    // Waits imposed by an authority remain.
     plan.failed(NOW_S, 0, &trouble(Kind::RateLimited), NONE);
     plan.failed(NOW_S, 1, &trouble(Kind::RateLimited), NONE);
     plan.lost();

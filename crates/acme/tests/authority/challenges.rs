@@ -45,7 +45,7 @@ fn http_01() {
         "{state}"
     );
 
-    // One account for both; nobody else may read any of it.
+    // One account for both, readable by its owner only.
     let accounts = fs::read_dir(settings.folder.join("accounts")).expect("a folder");
     let accounts = accounts.flatten().filter(|file| {
         let mode = file.metadata().expect("a file").permissions().mode() & 0o777;
@@ -59,7 +59,7 @@ fn http_01() {
     assert_eq!(pem.matches("BEGIN PRIVATE KEY").count(), 1);
     assert!(pem.matches("BEGIN CERTIFICATE").count() >= 2);
 
-    // What is stored is enough for the next start.
+    // The stored files suffice for the next start.
     drop(running);
     pebble.down();
     let again = Running::start(settings.clone());
@@ -87,7 +87,7 @@ fn tls_alpn_01() {
     assert!(running.store.current().covers("b.example"));
 }
 
-/// Shakes hands with whoever comes.
+/// Does a TLS handshake with each client.
 fn serve_tls(listener: TcpListener, store: Store) {
     let now_s = std::time::UNIX_EPOCH
         .elapsed()
@@ -113,7 +113,7 @@ fn serve_tls(listener: TcpListener, store: Store) {
     });
 }
 
-/// A hook that tells the resolver, and notes what it did.
+/// A hook that configures the resolver, and logs its calls.
 pub fn hook(pebble: &Pebble, folder: &Folder) -> Hook {
     let path = folder.path().join("hook.sh");
     let (log, addr) = (folder.path().join("hook.log"), pebble.dns_management);
@@ -201,7 +201,7 @@ fn external_accounts_and_profiles() {
     without.wait_for("makes no account: externalAccountRequired");
     drop(without);
 
-    // It does not have everything.
+    // The authority lacks this profile.
     settings.authorities[0] = pebble.authority();
     settings.authorities[0].profile = Some("eternal".into());
     settings.folder = folder.path().join("other");

@@ -1,4 +1,4 @@
-//! Failures and the ends of certificates are logged by how much they matter, and counted.
+//! Failures and expiries are logged by severity, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -66,7 +66,7 @@ fn with_a_valid_certificate_each_failure_is_a_warning() {
     }
 }
 
-/// A certificate without a name of its site is useless to clients of that name.
+/// A certificate without a site's name is useless to that site's clients.
 #[test]
 fn with_a_certificate_for_other_names_a_failure_is_an_error() {
     let folder = Folder::new();
@@ -129,7 +129,7 @@ fn the_end_of_a_certificate_is_logged_and_counted() {
     assert!(running.store.current().covers("a.example"));
 }
 
-/// The authority answers no question about windows: a line for each outage, not one an hour.
+/// The authority fails all window requests: one log line per outage, not per hour.
 #[test]
 fn a_window_that_cannot_be_asked_for_is_logged_once() {
     let folder = Folder::new();

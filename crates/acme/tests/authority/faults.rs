@@ -1,4 +1,4 @@
-//! Authorities that do what none should, and a disk that is full.
+//! Faulty authorities, and a full disk.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::kit::{Folder, Running, stored};
 const DAY_S: u64 = 86_400;
 const HOUR_S: u64 = 3600;
 
-/// What is said of an answer, and how long it is waited then, in seconds.
+/// The error text for an answer, and the wait after it in seconds.
 fn outcome(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (String, u64) {
     let folder = Folder::new();
     let running = Running::start(settings(&folder, fake(order)));
@@ -37,13 +37,13 @@ fn a_rate_limit_is_kept_to() {
     });
     assert!(text.ends_with("rateLimited: too many"), "{text}");
     assert!((DAY_S..DAY_S + HOUR_S).contains(&wait_s), "{wait_s}");
-    // Somebody else may stand before the authority, and not know ACME.
+    // A proxy in front of the authority may not know ACME.
     let (text, wait_s) = outcome(|_, _| Answer::new(429, "<html>").with("retry-after", "7200"));
     assert!(text.ends_with("too many requests"), "{text}");
     assert!((2 * HOUR_S..3 * HOUR_S).contains(&wait_s), "{wait_s}");
 }
 
-/// The authority has forgotten the certificate that is replaced: it is ordered without saying so.
+/// The authority has forgotten the replaced certificate: the order is repeated without it.
 #[test]
 fn what_is_replaced_is_a_courtesy() {
     let folder = Folder::new();
@@ -122,7 +122,7 @@ fn wrong_answers_are_named() {
     }
 }
 
-/// It takes its time and does not say how long, so that it is asked again and again.
+/// The authority is slow and sends no Retry-After, so it is polled repeatedly.
 #[test]
 fn an_order_that_is_being_processed_is_waited_for() {
     let asked = AtomicUsize::new(0);
@@ -173,7 +173,7 @@ fn a_refusal_says_why() {
     assert!(error.text.contains("rejectedIdentifier"), "{state}");
 }
 
-/// A small file system of its own, in place of a full disk.
+/// A small separate file system, in place of a full disk.
 struct Disk(Folder);
 
 impl Disk {
@@ -224,12 +224,12 @@ fn a_full_disk_costs_no_order() {
     let first = stored(&settings.folder, "a.example");
     drop(running);
     disk.fill();
-    // This is logged long before a certificate must be stored.
+    // Logged long before a certificate must be stored.
     let running = Running::start(settings.clone());
     assert_eq!(running.severity("nothing can be stored"), Severity::Warning);
     tokens.set(running.manager.tokens());
     clock.advance(62 * DAY_S);
-    // What can't be written is told before; the time to wait begins with this.
+    // An unwritable folder is detected before the order; the wait starts with that.
     running.wait_for("not renewed");
     clock.advance(2 * HOUR_S);
     running.wait_for_some("not renewed", 2);

@@ -1,4 +1,4 @@
-//! Files of certificates that are gone or damaged, or that another process has written.
+//! Certificate files that are missing or damaged, or that another process has written.
 
 use std::fs;
 use std::path::Path;
@@ -89,7 +89,7 @@ fn a_damaged_file_gets_the_certificate_in_use_again() {
     }
 }
 
-/// No change is reported where there is no inotify.
+/// Without inotify no change is reported.
 #[test]
 fn files_are_looked_at_each_minute() {
     let folder = Folder::new();
@@ -115,7 +115,7 @@ fn a_file_that_cannot_be_written_back_is_tried_again() {
     assert_eq!(severity, Severity::Warning);
     let state = running.state("a.example").to_string();
     assert!(state.contains("cannot be written back"), "{state}");
-    // It is tried each time, and told once.
+    // It is tried each time, and logged once.
     running.wait_until_idle();
     assert_eq!(running.lines().len(), 1, "{:#?}", running.lines());
     fs::remove_dir(&file).expect("a folder");
@@ -144,7 +144,7 @@ fn a_file_that_is_damaged_at_the_start_is_replaced_at_once() {
     running.wait_until_saved(&settings.folder, "a.example");
     drop(running);
     let file = settings.folder.join("names/a.example/certificate.pem");
-    // All but the folder of the name, with which the state of the certificate goes.
+    // Not the case that removes the name's folder, which has the certificate's state too.
     let kept = DAMAGES.into_iter().enumerate().filter(|(at, _)| *at != 1);
     for (at, (fault, damage)) in kept {
         let first = stored(&settings.folder, "a.example");
@@ -152,7 +152,7 @@ fn a_file_that_is_damaged_at_the_start_is_replaced_at_once() {
         let running = start();
         let severity = running.severity(&format!("a.example: certificate.pem {fault}"));
         assert_eq!(severity, Severity::Error, "{at}");
-        // It is no hour yet since the last one.
+        // Less than an hour after the last certificate.
         running.wait_for("a.example: got a certificate");
         assert_ne!(stored(&settings.folder, "a.example"), first, "{at}");
         assert_eq!(running.count("acme.files_damaged"), 1, "{at}");

@@ -1,4 +1,4 @@
-//! Certificates on demand, and how many of all.
+//! Certificates on demand, and limits of orders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ fn on_demand_for_those_who_are_wanted() {
     let running = Running::start(settings.clone());
     web::serve_tokens(listener, running.manager.tokens());
 
-    // Ten want the same.
+    // Ten concurrent requests for one name.
     let manager = &running.manager;
     let ten = async {
         let one = || manager.on_demand("A.example");
@@ -63,7 +63,7 @@ fn on_demand_for_those_who_are_wanted() {
     let again = running.runtime.block_on(manager.on_demand("a.example"));
     assert_eq!((again, asked.load(Ordering::Relaxed)), (Ok(()), 1));
 
-    // Nobody wants the next; it is not asked about twice.
+    // The service refuses the next name; it is not asked twice.
     for _ in 0..2 {
         let other = running.runtime.block_on(manager.on_demand("b.example"));
         assert_eq!(other, Err(Denied::Unwanted));
@@ -77,7 +77,7 @@ fn on_demand_for_those_who_are_wanted() {
     let name = running.runtime.block_on(manager.on_demand("10.0.0.1"));
     assert!(matches!(name, Err(Denied::Name(_))));
 
-    // The next start knows it. When it is to be renewed, nobody wants it any more; it stays while its time lasts.
+    // The next start loads it. At its renewal the service refuses it; it stays in use while it is valid.
     drop(running);
     pebble.down();
     wanted.store(false, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Certificates from a real authority: pebble, over loopback, with its own DNS. Where it can't be had, these tests
-//! are skipped. What no real authority does, a server of the test's does (`faults`).
+//! Certificates from a real authority: pebble, over loopback, with its own DNS. Without pebble these tests are skipped.
+//! Behaviour that no real authority has is simulated (`faults`).
 
 mod challenges;
 mod failures;

@@ -1,4 +1,4 @@
-//! Two processes want the same certificate at the same time: it is ordered once.
+//! Two processes need the same certificate at the same time: it is ordered once.
 
 use std::process::{Child, Command, Stdio};
 
@@ -10,7 +10,7 @@ use crate::kit::{Folder, Running, names};
 
 const SETTINGS: &str = "LOWROAD_ACME_CHILD";
 
-/// What a child is told: folder, directory, roots, hook.
+/// The settings of a child: folder, directory, roots, hook.
 fn child(settings: &Settings, hook: &Hook) -> Child {
     let authority = &settings.authorities[0];
     let roots = authority.roots.as_ref().expect("roots");
@@ -29,7 +29,7 @@ fn child(settings: &Settings, hook: &Hook) -> Child {
         .expect("a child")
 }
 
-/// Does nothing, unless the test below has started it.
+/// The child process of the test below; otherwise does nothing.
 #[test]
 fn as_a_child() {
     let Ok(told) = std::env::var(SETTINGS) else {

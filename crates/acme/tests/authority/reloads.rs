@@ -1,4 +1,4 @@
-//! Reloads: other names, or other settings, while certificates are in use and while they are ordered.
+//! Reloads: other names or settings while certificates are in use, and while they are ordered.
 
 use std::fs;
 use std::sync::mpsc;
@@ -25,7 +25,7 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
         |file| fs::remove_file(file).expect("a file"),
     ];
     for (at, damage) in (1..).zip(damages) {
-        // Or the check at the start would find it, and its line could get lost with its manager.
+        // Otherwise the check at the start would find the damage, and its log line could be lost with the manager.
         running.wait_until_idle();
         damage(&file);
         let mut other = settings.clone();
@@ -36,7 +36,7 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
         assert_eq!(stored(folder.path(), "a.example"), text, "{at}");
     }
     running.wait_until_idle();
-    // Other names: this certificate is better than none.
+    // With other names, this certificate is better than none.
     fs::remove_file(&file).expect("a file");
     let sites = [names(&["a.example", "b.example"])];
     running.manager.replace_sites(&sites).expect("names");
@@ -44,7 +44,8 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
     running.wait_for_some("it was written back", 3);
 }
 
-/// As from an authority for tests to a real one: a certificate of the other folder is shown until there is a new one.
+/// As when moving from a test authority to a real one: the other folder's certificate stays in use until there is a
+/// new one.
 #[test]
 fn another_folder_begins_anew() {
     let folder = Folder::new();
@@ -84,8 +85,8 @@ fn a_reload_keeps_a_certificate_that_is_newer_than_its_file() {
     assert_eq!(stored(folder.path(), "a.example"), new);
 }
 
-/// The site goes and comes back, or has other names, while the authority verifies: one order, and its certificate is
-/// this process's.
+/// The site is removed and restored, or gets other names, while the authority validates: one order, and its certificate
+/// counts as this process's.
 #[test]
 fn a_reload_during_an_order_waits_for_it() {
     let test = "a_reload_during_an_order_waits_for_it";
@@ -123,7 +124,7 @@ fn a_reload_during_an_order_waits_for_it() {
     assert_eq!(running.lines().len(), 1, "{:#?}", running.lines());
 }
 
-/// A certificate that this process has ordered, and that a manager finds in the folder, is not another process's.
+/// A certificate ordered by this process and found by a manager in the folder does not count as another process's.
 #[test]
 fn a_certificate_of_this_process_is_not_anothers() {
     let test = "a_certificate_of_this_process_is_not_anothers";
@@ -138,7 +139,7 @@ fn a_certificate_of_this_process_is_not_anothers() {
     running.wait_for("got a certificate");
     let text = stored(&settings.folder, "a.example");
     pebble.down();
-    // As if the reload came before the order has stored it.
+    // As if the reload came before the order stored it.
     running.manager.replace_sites(&[]).expect("no names");
     let file = settings.folder.join("names/a.example/certificate.pem");
     fs::remove_file(&file).expect("a file");

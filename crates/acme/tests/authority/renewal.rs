@@ -1,4 +1,4 @@
-//! Certificates are renewed in time, whatever the authority does meanwhile.
+//! Certificates are renewed in time, despite failures of the authority.
 
 use lowroad_acme::Next;
 use lowroad_testkit::wait_until;
@@ -30,7 +30,7 @@ fn a_certificate_is_renewed_with_a_new_key() {
     assert_eq!(pebble.count("There are now 1 accounts"), 1);
 }
 
-/// The authority wants it back, as after an incident: long before two thirds of its time are over.
+/// The authority moves the window, as after an incident, long before two thirds of the lifetime.
 #[test]
 fn the_window_of_the_authority_is_kept_to() {
     let Some(mut pebble) = Pebble::start("the_window_of_the_authority", Options::default()) else {
@@ -43,7 +43,7 @@ fn the_window_of_the_authority_is_kept_to() {
     let running = Running::start(settings.clone());
     web::serve_tokens(listener, running.manager.tokens());
     running.wait_for("got a certificate");
-    // Its usual window has come before another is said.
+    // Its default window arrives before the other one is set.
     wait_until("the window", || {
         let state = std::fs::read_to_string(settings.folder.join("names/a.example/state.json"));
         state.ok().filter(|text| text.contains("start_s"))
@@ -66,7 +66,7 @@ fn the_window_of_the_authority_is_kept_to() {
     );
 }
 
-/// Its management speaks TLS, too.
+/// Pebble's management interface uses TLS, too.
 fn set_window(pebble: &Pebble, question: &str) {
     let url = format!("https://{}/set-renewal-info/", pebble.management);
     let status = std::process::Command::new("curl")
@@ -75,7 +75,7 @@ fn set_window(pebble: &Pebble, question: &str) {
     assert!(status.expect("curl").success());
 }
 
-/// Down from the day of the renewal, for a week. It comes back without a memory: accounts and orders are gone.
+/// Down from the day of the renewal, for a week. It returns without its state: accounts and orders are lost.
 #[test]
 fn an_authority_that_is_down_for_days() {
     let Some(mut pebble) = Pebble::start("an_authority_that_is_down", Options::default()) else {
@@ -146,7 +146,7 @@ fn nonces_that_are_refused() {
     let clock = settings.clock.clone();
     let running = Running::start(settings);
     web::serve_tokens(listener, running.manager.tokens());
-    // An order has about ten messages; each is tried three times. What fails is ordered again.
+    // An order has about ten messages; each is tried three times. Failed orders are repeated.
     wait_until("a certificate", || {
         if running
             .lines()

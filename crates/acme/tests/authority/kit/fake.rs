@@ -1,4 +1,4 @@
-//! An authority that does what a test tells it, and certificates that were there before.
+//! A scripted authority, and certificates that existed before.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use lowroad_tls::authority::Authority as LocalAuthority;
 use super::web::{self, Answer};
 use super::{Folder, names};
 
-/// An authority that makes accounts, and answers orders by a function of the path and its own address.
+/// An authority that makes accounts, and answers orders by a function of the path and its address.
 pub fn fake(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> SocketAddr {
     let own = Arc::new(OnceLock::<SocketAddr>::new());
     let known = own.clone();
@@ -49,7 +49,7 @@ pub fn settings(folder: &Folder, addr: SocketAddr) -> Settings {
     settings
 }
 
-/// Writes a certificate of about 13 months into a folder, as if it had been got at this second.
+/// Writes a certificate of about 13 months into a folder, as if it had been issued at this second.
 pub fn place_certificate(folder: &Path, name: &str, unix_s: u64) {
     let local = LocalAuthority::open(&folder.join("ca"), "test", unix_s);
     let pem = local.expect("an authority").sign_pem(&[name], unix_s);

@@ -1,4 +1,4 @@
-//! What the tests have in common: a runtime, a folder, a manager whose events are kept.
+//! Helpers of the tests: a runtime, a folder, a manager with recorded events.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ pub mod fake;
 pub mod pebble;
 pub mod web;
 
-/// Folders that go with who made them.
+/// A folder that is removed on drop.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -37,11 +37,11 @@ impl Drop for Folder {
     }
 }
 
-/// A manager on a runtime of its own, as a server has it.
+/// A manager on a separate runtime, as in a server.
 pub struct Running {
     pub manager: Manager,
     pub runtime: Runtime,
-    /// What a listener would show.
+    /// The certificates that a listener would use.
     pub store: Store,
     log: Arc<Mutex<Vec<(Severity, String)>>>,
 }
@@ -68,7 +68,7 @@ impl Running {
         }
     }
 
-    /// Puts a manager with other settings in the place of this one, as a reload does.
+    /// Replaces this manager by one with other settings, as a reload does.
     pub fn succeed(&mut self, settings: Settings) {
         let told = told(&self.store, &self.log);
         let next = Manager::succeed(&self.manager, settings, self.runtime.handle(), told);
@@ -82,7 +82,7 @@ impl Running {
         self.log.lock().expect("lines").clone()
     }
 
-    /// Waits for a line, and gives how much it matters.
+    /// Waits for a line, and returns its severity.
     pub fn severity(&self, text: &str) -> Severity {
         self.wait_for(text);
         let mut log = self.log().into_iter();
@@ -101,7 +101,7 @@ impl Running {
         self.log().into_iter().map(|(_, line)| line).collect()
     }
 
-    /// How it stands with the certificate that is called so.
+    /// The state of the certificate of this key.
     pub fn state(&self, name: &str) -> State {
         let mut states = self.manager.state().into_iter();
         states
@@ -109,12 +109,12 @@ impl Running {
             .expect("a state")
     }
 
-    /// Waits for a line of the log, and gives all that came until then.
+    /// Waits for a line of the log, and returns all lines up to it.
     pub fn wait_for(&self, text: &str) -> Vec<String> {
         self.wait_for_some(text, 1)
     }
 
-    /// Waits until so many lines have said it.
+    /// Waits until this many lines contain the text.
     pub fn wait_for_some(&self, text: &str, count: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -132,7 +132,7 @@ impl Running {
         lines
     }
 
-    /// Waits until the manager has done all that was due: a folder that was just looked at is looked at again.
+    /// Waits until all due work is done; needs two checks, since a check may have just begun.
     pub fn wait_until_idle(&self) {
         let checks = || self.count("acme.file_checks");
         for _ in 0..2 {
@@ -158,7 +158,7 @@ impl Running {
     }
 }
 
-/// What shows certificates and keeps lines.
+/// A callback that stores certificates and records lines.
 fn told(
     store: &Store,
     log: &Arc<Mutex<Vec<(Severity, String)>>>,
@@ -176,7 +176,7 @@ fn told(
     }
 }
 
-/// The text of the certificate that is called so.
+/// The PEM text of the certificate of this key.
 pub fn stored(folder: &Path, name: &str) -> String {
     let file = folder.join("names").join(name).join("certificate.pem");
     std::fs::read_to_string(file).expect("a certificate")

@@ -1,5 +1,5 @@
-//! Pebble, the test authority of Let's Encrypt, and the DNS server that comes with it. They are looked for in the
-//! folder that `LOWROAD_PEBBLE` names and in the path, or built with Go into a cache, once.
+//! Pebble, the test authority of Let's Encrypt, and its DNS server. They are searched for in the folder
+//! `LOWROAD_PEBBLE` and in the path, or built with Go into a cache, once.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +17,7 @@ use super::Folder;
 const VERSION: &str = "v2.10.1";
 const PROGRAMS: [&str; 2] = ["pebble", "pebble-challtestsrv"];
 
-/// Where both programs are.
+/// The folder of both programs.
 pub fn programs() -> Result<PathBuf, String> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOUND.get_or_init(find).clone()
@@ -61,24 +61,24 @@ fn build(cache: &Path) -> Result<(), String> {
     }
 }
 
-/// What is special about an authority.
+/// The options of an authority.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Of a hundred nonces, so many are refused.
+    /// The percentage of nonces that are rejected.
     pub bad_nonces: u32,
-    /// Accounts are bound to this one.
+    /// The external account that accounts must be bound to.
     pub external: Option<ExternalAccount>,
 }
 
-/// A running authority. Its ports stay the same when it is started anew; what it knew is gone then.
+/// A running authority. Its ports stay the same after a restart; its state is lost.
 pub struct Pebble {
     folder: Folder,
     options: Options,
     directory: SocketAddr,
     pub management: SocketAddr,
-    /// Where it looks for `http-01`.
+    /// The listener for `http-01` validations.
     pub http: Option<TcpListener>,
-    /// Where it looks for `tls-alpn-01`.
+    /// The listener for `tls-alpn-01` validations.
     pub tls: Option<TcpListener>,
     dns: SocketAddr,
     pub dns_management: SocketAddr,
@@ -96,7 +96,7 @@ impl Drop for Process {
 }
 
 impl Pebble {
-    /// `None`: it can't be had here, and the test is skipped.
+    /// `None`: it is unavailable here, and the test is skipped.
     pub fn start(test: &str, options: Options) -> Option<Pebble> {
         match programs() {
             Ok(programs) => Some(Pebble::run(&programs, options)),
@@ -186,7 +186,7 @@ impl Pebble {
         )
     }
 
-    /// Starts it, or starts it anew.
+    /// Starts or restarts it.
     pub fn up(&mut self) {
         let programs = programs().expect("found before");
         let process = Command::new(programs.join("pebble"))
@@ -213,7 +213,7 @@ impl Pebble {
         self.authority = None;
     }
 
-    /// How often its log says this.
+    /// The number of times that its log contains this.
     pub fn count(&self, text: &str) -> usize {
         let log = fs::read_to_string(self.folder.path().join("log")).expect("a log");
         log.matches(text).count()
@@ -231,7 +231,7 @@ impl Pebble {
         Authority {
             directory: self.url(),
             external_account: self.options.external.clone(),
-            // Without one, pebble takes any.
+            // Without one, pebble picks any profile.
             profile: Some("default".into()),
             roots: Some(self.roots()),
         }
@@ -252,7 +252,7 @@ fn wait_for(addr: SocketAddr) {
     wait_until("a listener", || TcpStream::connect(addr).ok());
 }
 
-/// Ports that nobody has now. They are below those that the kernel gives out, so that nobody has them soon.
+/// Free ports. They are below the kernel's ephemeral range, so that no other process is given them.
 fn free() -> [SocketAddr; 4] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let is_free =

@@ -7,7 +7,7 @@ use std::thread;
 
 use lowroad_acme::{PATH_PREFIX, Tokens};
 
-/// What is answered.
+/// A response.
 pub struct Answer {
     pub status: u16,
     pub fields: Vec<(&'static str, String)>,
@@ -29,7 +29,7 @@ impl Answer {
     }
 }
 
-/// Answers until the process ends. The handler is given method and target.
+/// Answers until the process ends. The handler gets method and target.
 pub fn serve(
     listener: TcpListener,
     handler: impl Fn(&str, &str) -> Answer + Send + Sync + 'static,
@@ -50,12 +50,12 @@ pub fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").expect("a port")
 }
 
-/// As a worker answers to `http-01`.
+/// Answers `http-01` as a worker does.
 pub fn serve_tokens(listener: TcpListener, tokens: Tokens) {
     TokensSlot::serve(listener).set(tokens);
 }
 
-/// As the workers of several managers answer, one after the other.
+/// Answers as the workers of several managers do, one manager after the other.
 #[derive(Clone, Default)]
 pub struct TokensSlot(Arc<Mutex<Option<Tokens>>>);
 
