@@ -1,15 +1,14 @@
-//! Requests that a server must refuse, or take with care, and the proof that it did so.
+//! Requests that a server must refuse or handle with care, and the checks that it did.
 //!
-//! Each case is sent in different pieces, always with a good request right behind it on the same
-//! connection. Whether that one is answered tells whether the connection was kept, without waiting
-//! for anything; a refused request whose successor is answered is a smuggled one. Knows no RFC:
-//! the cases say what they must get.
+//! Each case is sent in different pieces, always followed by a good request on the same connection. Whether the good
+//! one is answered shows whether the connection stayed open, without waiting for a timeout. If a refused request's
+//! successor is answered, the request was smuggled. Independent of RFCs: the cases contain their expected results.
 
 use std::path::PathBuf;
 
 use crate::{Client, Folder, Response, Server};
 
-/// The file that every site here has, and what is in it.
+/// The file that every site here has, and its content.
 pub const GOOD: (&str, &str) = ("good.txt", "good\n");
 
 /// Longer cases are not sent byte by byte.
@@ -17,7 +16,7 @@ const BYTEWISE_LEN_MAX: usize = 600;
 
 /// A server with one site, and the folder around its root.
 pub struct Site {
-    /// The root lies in it as `site`; what else is in it must not get out.
+    /// Contains the root as `site`; its other contents must stay private.
     pub folder: Folder,
     /// The server, with one worker.
     pub server: Server,
@@ -29,7 +28,7 @@ impl Site {
         Site::with(program, "", |_| {})
     }
 
-    /// A site with these lines in its `[[site]]`, filled before the server starts.
+    /// A site with these lines in its `[[site]]`; `fill` adds files before the server starts.
     pub fn with(program: &str, lines: &str, fill: impl FnOnce(&Folder)) -> Site {
         let folder = Folder::new();
         folder.file(format!("site/{}", GOOD.0), GOOD.1);
@@ -47,8 +46,8 @@ impl Site {
         self.folder.path().join("site")
     }
 
-    /// Each case, a name and its bytes, gets this status on a page that says this; the connection
-    /// closes, and nothing behind the case is answered. Other connections are served afterwards.
+    /// Checks each case, a name and its bytes: the response has this status and a page with this text, the connection
+    /// closes, and the request after the case is not answered. Other connections are served afterwards.
     pub fn refuses(&self, status: u16, says: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
         for (name, sent) in cases {
             for pieces in deliveries(sent.as_ref()) {
@@ -64,8 +63,8 @@ impl Site {
         }
     }
 
-    /// Each case, a name and its bytes, gets this status and words, and the good request behind it
-    /// its answer.
+    /// Checks each case, a name and its bytes: the response has this status and text, and the good request after it is
+    /// answered.
     pub fn keeps(&self, status: u16, says: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
         for (name, sent) in cases {
             for pieces in deliveries(sent.as_ref()) {
@@ -90,7 +89,7 @@ impl Site {
     }
 }
 
-/// All answers up to the server's orderly end.
+/// All responses up to the server's orderly close.
 pub fn responses_to_end(client: &mut Client) -> Vec<Response> {
     assert!(client.wait_for_close(), "the connection was reset");
     let mut responses = Vec::new();
@@ -100,7 +99,7 @@ pub fn responses_to_end(client: &mut Client) -> Vec<Response> {
     responses
 }
 
-/// Sends the pieces and a good request after them; all answers up to the server's orderly end.
+/// Sends the pieces and a good request after them; returns all responses up to the server's orderly close.
 fn exchange(server: &Server, pieces: &[&[u8]]) -> Vec<Response> {
     let mut client = server.connect();
     pieces.iter().for_each(|piece| client.send(piece));
@@ -111,7 +110,7 @@ fn exchange(server: &Server, pieces: &[&[u8]]) -> Vec<Response> {
     responses_to_end(&mut client)
 }
 
-/// The same bytes at once, in two halves, and, if there are few, one by one.
+/// The same bytes at once, in two halves, and byte by byte if they are few.
 fn deliveries(sent: &[u8]) -> Vec<Vec<&[u8]>> {
     let (first, second) = sent.split_at(sent.len() / 2);
     let mut ways = vec![vec![sent], vec![first, second]];
@@ -135,10 +134,10 @@ fn assert_answer(response: &Response, status: u16, says: &str, told: &str) {
     assert!(text.contains(says), "{told}: {says:?} is not in {text}");
 }
 
-/// A request that must not be answered where it is hidden in another's body.
+/// A request hidden in another one's body, which must not be answered.
 pub const HIDDEN: &str = "GET /good.txt HTTP/1.1\r\nHost: hidden\r\n\r\n";
 
-/// A GET with these field lines and what follows the head.
+/// A GET with these field lines and these bytes after the head.
 pub fn get(fields: &str, body: &str) -> String {
     format!("GET /good.txt HTTP/1.1\r\nHost: test\r\n{fields}\r\n{body}")
 }

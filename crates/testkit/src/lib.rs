@@ -1,10 +1,9 @@
-//! For tests over real sockets: a server process, a client that sees every byte, folders that
-//! clean up. Knows HTTP only as far as it takes to find the end of a response.
+//! For tests over real sockets: a server process, a client that sees every byte, and folders that are removed. Parses
+//! HTTP only to find the end of a response.
 //!
-//! Waiting is always for something that happens, with a generous end ([`PATIENCE`]), never for a
-//! time to pass.
+//! Tests wait for events, with a generous timeout ([`PATIENCE`]), never for a fixed time.
 
-// Allowed again in three small files of `net`, for system calls that have no safe form.
+// Allowed in three small files of `net`, for system calls without a safe wrapper.
 #![deny(unsafe_code)]
 
 pub mod hostile;
@@ -24,18 +23,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// When a test gives up.
+/// The timeout of a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The environment variable that names another server for tests to start, as one that was built
-/// without features.
+/// The environment variable with the path of another server for tests to start, for example one built without features.
 pub const PROGRAM: &str = "LOWROAD_PROGRAM";
 
-/// A folder of its own, removed at the end.
+/// A temporary folder, removed on drop.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty folder that anybody may read.
+    /// An empty, world-readable folder.
     pub fn new() -> Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -48,8 +46,8 @@ impl Folder {
         Folder(path)
     }
 
-    /// An empty folder in memory where the system has a place for that: rewriting a file again and
-    /// again must not wait for a disk in the middle.
+    /// An empty folder in memory if the system has a place for it, for files that are rewritten often and must not
+    /// wait for a disk.
     pub fn in_memory() -> Folder {
         let on_disk = Folder::new();
         let name = on_disk.path().file_name().expect("a name");
@@ -60,13 +58,13 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Writes a file in it, with the folders on the way, dated a minute back so that it counts as
-    /// settled. Returns its path.
+    /// Writes a file in it, with missing folders. It is dated a minute back, so that it counts as settled. Returns its
+    /// path.
     pub fn file(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         self.file_of(name, content, SystemTime::now() - Duration::from_secs(60))
     }
@@ -89,7 +87,7 @@ impl Folder {
         path
     }
 
-    /// A file of `len` zeros that takes no space on the disk, dated a minute back.
+    /// A sparse file of `len` zeros, dated a minute back.
     pub fn zeros(&self, name: impl AsRef<Path>, len: u64) -> PathBuf {
         let path = self.file(name, "");
         let file = std::fs::File::options().write(true).open(&path);
@@ -113,18 +111,18 @@ impl Drop for Folder {
     }
 }
 
-/// A running server; killed at the end if it still runs.
+/// A running server; killed on drop.
 pub struct Server {
     child: Child,
-    /// Where it listens, in the order in which it said so.
+    /// Its addresses, in the order in which it printed them.
     pub addresses: Vec<SocketAddr>,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
 }
 
 impl Server {
-    /// Starts `program`, or what [`PROGRAM`] names, with these arguments and waits until it says where it
-    /// listens. Arguments should ask for port 0.
+    /// Starts `program`, or the one in [`PROGRAM`], with these arguments, and waits until it prints its addresses.
+    /// Arguments should request port 0.
     pub fn start(program: &str, arguments: &[&str]) -> Server {
         let other = std::env::var_os(PROGRAM);
         let mut command = Command::new(other.unwrap_or_else(|| program.into()));
@@ -146,7 +144,7 @@ impl Server {
         Server::start(program, &["run", "-c", &file.display().to_string()])
     }
 
-    /// Starts a prepared command; its output is read here, its input is the caller's business.
+    /// Starts a prepared command. Its output is read here; its input is up to the caller.
     pub fn spawn(mut command: Command) -> Server {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server starts");
@@ -192,7 +190,7 @@ impl Server {
         Client::connect(self.address())
     }
 
-    /// One GET on a connection of its own.
+    /// Makes one GET on a new connection.
     pub fn get(&self, path: &str) -> Response {
         let mut client = self.connect();
         client.send(format!(
@@ -221,12 +219,12 @@ impl Server {
         wait_for_line_in(&self.stdout, text)
     }
 
-    /// What else it has written to standard output; for a server that has ended.
+    /// The remaining lines on standard output of a server that has ended.
     pub fn rest_of_output(&self) -> Vec<String> {
         self.stdout.iter().collect()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the server ends.
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let child = &mut self.child;
         wait_until("the server's end", || {
@@ -234,7 +232,7 @@ impl Server {
         })
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().expect("a child of ours").is_none()
     }
@@ -259,8 +257,8 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// Notes that the calling test can't run on this machine: it returns after this, and is counted as
-/// skipped by `tools/test.sh`.
+/// Records that the calling test cannot run on this machine: the caller returns after this, and `tools/test.sh` counts
+/// it as skipped.
 pub fn skip(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
     if let Some(path) = std::env::var_os("LOWROAD_SKIPPED") {
@@ -285,7 +283,7 @@ fn wait_for_line_in(lines: &Receiver<String>, text: &str) -> String {
     }
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is a result.
 pub fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -297,10 +295,10 @@ pub fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A client's end of a connection.
+/// The client's end of a connection.
 pub struct Client {
     stream: TcpStream,
-    /// Received and not part of a response yet.
+    /// Received bytes that are not part of a response yet.
     pub received: Vec<u8>,
 }
 
@@ -316,7 +314,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Takes a response from the start of what was received, if it is whole; one to a HEAD has no `body`.
+    /// Takes a complete response from the start of the received bytes; a response to HEAD has no `body`.
     pub fn take(received: &mut Vec<u8>, body: bool) -> Option<Response> {
         let end = received.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let head = String::from_utf8(received[..end].to_vec()).expect("a text head");
@@ -339,7 +337,7 @@ impl Response {
         Some(response)
     }
 
-    /// The value of a field, if it came once or more: the first.
+    /// The first value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (known, value) = line.split_once(':')?;
@@ -347,7 +345,7 @@ impl Response {
         })
     }
 
-    /// The head without its Date line, which differs from one second to the next.
+    /// The head without its Date line, which changes every second.
     pub fn dateless_head(&self) -> String {
         let (before, date) = self.head.split_once("\r\nDate: ").expect("a date");
         let after = date.get("Sun, 06 Nov 1994 08:49:37 GMT".len()..);
@@ -379,7 +377,7 @@ impl Client {
         Client::new(socket.into())
     }
 
-    /// A client on a connection that was made elsewhere.
+    /// A client on an existing connection.
     pub fn new(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
@@ -390,44 +388,43 @@ impl Client {
         }
     }
 
-    /// Sends bytes. A connection that the server has closed already is no failure: the response
-    /// tells.
+    /// Sends bytes. A connection already closed by the server is no failure; the response shows it.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
-    /// Says that no more will be sent.
+    /// Shuts down the sending side.
     pub fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Resets the connection: the client is gone. A close alone ends its requests only (RFC 9112 §9.6).
+    /// Resets the connection: the client is gone. A FIN alone only ends its requests (RFC 9112 §9.6).
     pub fn reset(self) {
         let lingers = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&self.stream, lingers).expect("an option");
     }
 
-    /// A GET with these further field lines (each with its line end) on this connection, and the
-    /// response to it.
+    /// Sends a GET with these further field lines (each with its line end) on this connection, and receives the
+    /// response.
     pub fn get(&mut self, path: &str, fields: &str) -> Response {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"));
         self.response()
     }
 
-    /// Receives a response to a GET (or whatever has a body when it says so).
+    /// Receives a response to a GET, or another one with a body by its fields.
     pub fn response(&mut self) -> Response {
         let response = self.response_with_body(true);
         response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
     }
 
-    /// Receives a response to a HEAD, which has no body whatever its fields say.
+    /// Receives a response to HEAD, which has no body despite its fields.
     pub fn response_to_head(&mut self) -> Response {
         let response = self.response_with_body(false);
         response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
     }
 
-    /// Receives a response to a GET; `None` if the connection ends or breaks before its end. What
-    /// came of it is in `received` then.
+    /// Receives a response to a GET; `None` if the connection ends or breaks before its end, with the partial response
+    /// in `received`.
     pub fn whole_response(&mut self) -> Option<Response> {
         self.response_with_body(true)
     }
@@ -443,7 +440,7 @@ impl Client {
         }
     }
 
-    /// Receives until the server closes; true if it did in an orderly way.
+    /// Receives until the server closes; true if it closed in an orderly way.
     pub fn wait_for_close(&mut self) -> bool {
         loop {
             let mut buffer = [0; 65536];
@@ -462,7 +459,7 @@ impl Client {
         let mut buffer = [0; 65536];
         let len = match self.stream.read(&mut buffer) {
             Ok(len) => len,
-            // Somebody's signal: there may be more.
+            // A signal interrupted the read; more bytes may follow.
             Err(error) if error.kind() == ErrorKind::Interrupted => return true,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
             Err(error) => panic!("nothing comes from the server: {error}"),
@@ -471,12 +468,12 @@ impl Client {
         len > 0
     }
 
-    /// The stream itself.
+    /// The stream.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// The start of what was received, for messages.
+    /// The start of the received bytes, for messages.
     fn text(&self) -> String {
         let start = &self.received[..self.received.len().min(1000)];
         String::from_utf8_lossy(start).into_owned()

@@ -1,5 +1,5 @@
-//! A scripted HTTP origin: a closure says what it answers, byte for byte, and all that it was asked is kept. Knows nothing
-//! of who asks, and is strict with nobody.
+//! A scripted HTTP origin: a closure writes the response byte for byte, and all requests are recorded. Independent of
+//! the client, and accepts any request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,35 +7,35 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What an origin was asked.
+/// A request that the origin received.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The number of the request, from 0.
     pub number: usize,
     /// The method.
     pub method: String,
-    /// The target as it came.
+    /// The target as received.
     pub target: String,
     /// Request line and field lines with their line ends, without the empty line.
     pub head: String,
-    /// The body, with its chunks taken away.
+    /// The body, without chunked framing.
     pub body: Vec<u8>,
-    /// The field lines behind a body in chunks.
+    /// The trailer section of a chunked body.
     pub trailers: String,
 }
 
-/// The origin. Its threads end with it.
+/// The origin. Its threads end when it is dropped.
 pub struct Origin {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
     ended: Arc<AtomicBool>,
 }
 
-/// What it does with a request: writes an answer, or part of one, or nothing. The connection is kept if this is true.
+/// The script for a request: writes a response, a part of one, or none. The connection is kept if it returns true.
 pub type Script = dyn Fn(&Asked, &mut TcpStream) -> bool + Send + Sync;
 
 impl Asked {
-    /// Takes a request from the start of what was received, if it is whole.
+    /// Takes a complete request from the start of the received bytes.
     pub fn take(input: &mut Vec<u8>) -> Option<Asked> {
         let head_len = find(input, b"\r\n\r\n")? + 2;
         let head = String::from_utf8_lossy(&input[..head_len]).into_owned();
@@ -65,14 +65,14 @@ impl Asked {
         Some(asked)
     }
 
-    /// Gives it its number, and puts it among those that were there before.
+    /// Numbers the request, and appends it to the others.
     pub fn keep(mut self, all: &mut Vec<Asked>) -> Asked {
         self.number = all.len();
         all.push(self.clone());
         self
     }
 
-    /// The value of a field, if it came: the first.
+    /// The first value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().skip(1);
         lines.find_map(|line| {
@@ -83,12 +83,12 @@ impl Asked {
 }
 
 impl Origin {
-    /// An origin that answers each request with the text that `answer` gives, and keeps connections.
+    /// An origin that answers each request with the text from `answer`, and keeps connections.
     pub fn saying(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Origin {
         Origin::start(move |asked, stream| stream.write_all(answer(asked).as_bytes()).is_ok())
     }
 
-    /// An origin that does with each request as the script says.
+    /// An origin that runs the script for each request.
     pub fn start(
         script: impl Fn(&Asked, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Origin {
@@ -118,12 +118,12 @@ impl Origin {
         format!("http://{}", self.address)
     }
 
-    /// All that it was asked so far.
+    /// All requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.asked).clone()
     }
 
-    /// How often it was asked.
+    /// The number of requests.
     pub fn count(&self) -> usize {
         lock(&self.asked).len()
     }
@@ -132,14 +132,14 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.ended.store(true, SeqCst);
-        // Its listener hears of the end by a connection.
+        // The connection wakes the listener, which then sees the flag.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 /// Serves one connection.
 fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Option<()> {
-    // Heads and bodies that are written apart go out apart, and at once.
+    // Without Nagle's algorithm, separately written heads and bodies become separate segments.
     stream.set_nodelay(true).ok()?;
     let mut input = Vec::new();
     loop {
@@ -151,7 +151,7 @@ fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Opt
     }
 }
 
-/// Receives until there is a request; `None` at the end of the connection.
+/// Receives a request; `None` at the end of the connection.
 fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Asked> {
     loop {
         if let Some(asked) = Asked::take(input) {
@@ -165,7 +165,7 @@ fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Asked> {
     }
 }
 
-/// A body in chunks, the lines behind it, and how many bytes all that takes.
+/// The chunked body, its trailer section, and their length in bytes.
 pub fn chunks(input: &[u8]) -> Option<(Vec<u8>, String, usize)> {
     let (mut body, mut trailers, mut at) = (Vec::new(), String::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! Of processes: what memory they take, and how many descriptors this one may have. Read setrlimit(2), and proc(5) for
+//! Process resources: the memory of a process, and the descriptor limit of this one. See setrlimit(2), and proc(5) for
 //! `smaps_rollup`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -6,14 +6,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Bytes of private memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// All that is resident.
+    /// All resident bytes.
     pub resident: u64,
-    /// What of it is no file's.
+    /// Resident bytes that are not from files.
     pub anonymous: u64,
 }
 
 impl Memory {
-    /// That of a process of ours.
+    /// The memory of a child process.
     pub fn of(pid: u32) -> Memory {
         let path = format!("/proc/{pid}/smaps_rollup");
         let text = std::fs::read_to_string(path).expect("a process of ours");
@@ -29,7 +29,7 @@ impl Memory {
         }
     }
 
-    /// How many bytes have come since `before` for each of `count`.
+    /// The bytes added since `before` for each of `count`.
     pub fn since(&self, before: Memory, count: usize) -> (f64, f64) {
         let each = |now: u64, before: u64| now.saturating_sub(before) as f64 / count as f64;
         (
@@ -39,7 +39,7 @@ impl Memory {
     }
 }
 
-/// Gives this process so many descriptors; if that is not possible, says so and returns false.
+/// Raises this process's descriptor limit to `count`; prints a message and returns false if that is impossible.
 pub fn enough_descriptors(count: u64) -> bool {
     let now = getrlimit(Resource::Nofile);
     if now.maximum.is_some_and(|max| max < count) {

@@ -1,19 +1,18 @@
-//! What a running server has counted, by its own `status` command. Knows the form of its lines,
-//! not what the numbers mean.
+//! Counters of a running server, read by its `status` command. Knows the lines' format, not the counters' meaning.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::wait_until;
 
-/// A way to ask one server.
+/// Access to one server's status.
 pub struct Status {
     program: String,
     admin: PathBuf,
 }
 
 impl Status {
-    /// Of the server whose admin socket is at `admin`.
+    /// The status of the server with the admin socket `admin`.
     pub fn new(program: &str, admin: impl Into<PathBuf>) -> Status {
         Status {
             program: program.into(),

@@ -1,8 +1,8 @@
-//! What a systemd unit takes from a process, without systemd: user, capabilities, system calls, address families and
-//! namespaces. Not the views of the file system that it gives.
+//! Applies a systemd unit's restrictions to a process without systemd: user, capabilities, system calls, address
+//! families and namespaces; not its views of the file system.
 //!
-//! A thread takes all that from itself, for good, and then starts the process. Groups of system calls are those that
-//! `systemd-analyze` knows. Read systemd.exec(5).
+//! A thread restricts itself permanently, then starts the process. The groups of system calls are those of
+//! `systemd-analyze`. See systemd.exec(5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -57,12 +57,12 @@ impl Unit {
         self.all(key).flat_map(str::split_whitespace)
     }
 
-    /// Whether this machine can tell what the unit allows.
+    /// Whether this machine can apply the unit's restrictions.
     pub fn can_be_applied() -> bool {
         rustix::process::getuid().is_root() && !group("@system-service").is_empty()
     }
 
-    /// Does something with what the unit leaves, on a thread of its own, and all processes that are started there with it.
+    /// Runs a function under the unit's restrictions, on a separate thread, together with all processes that it starts.
     pub fn confine<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let confined = scope.spawn(|| {
@@ -74,14 +74,14 @@ impl Unit {
         })
     }
 
-    /// Keeps uid 0 with what the unit bounds it to, as `!` before the command says.
+    /// Keeps uid 0 with the capabilities of the bounding set, as `!` before the command specifies.
     fn stay_root(&self) {
         let kept: CapabilitySet = self
             .words("CapabilityBoundingSet")
             .map(capability)
             .collect();
         for other in CapabilitySet::all().difference(kept).iter() {
-            // Some are newer than the kernel.
+            // Some capabilities are newer than the kernel.
             let _ = remove_capability_from_bounding_set(other);
         }
         let sets = CapabilitySets {
@@ -112,7 +112,7 @@ impl Unit {
             wanted
         );
         for other in CapabilitySet::all().difference(kept).iter() {
-            // Some are newer than the kernel.
+            // Some capabilities are newer than the kernel.
             let _ = remove_capability_from_bounding_set(other);
         }
         set_keep_capabilities(true).expect("capabilities are kept");
@@ -147,7 +147,7 @@ impl Unit {
             rules.insert(libc::SYS_clone, vec![none.expect("a rule")]);
             rules.remove(&libc::SYS_unshare);
             rules.remove(&libc::SYS_setns);
-            // Its flags are in memory, where no filter sees them. Libraries then use clone(2).
+            // Its flags are in memory, which seccomp filters cannot read. With ENOSYS, libraries fall back to clone(2).
             apply(&filter(
                 BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
                 SeccompAction::Allow,
@@ -158,7 +158,7 @@ impl Unit {
         apply(&filter(rules, refused, SeccompAction::Allow));
     }
 
-    /// As systemd adds them up: the first line says whether what is named is allowed, and a `~` takes away.
+    /// Combines filters as systemd does: the first line decides between allow-list and deny-list, and `~` removes.
     fn allowed_calls(&self) -> BTreeSet<Sysno> {
         let mut allowed = calls("@default");
         for line in self.all("SystemCallFilter") {
@@ -195,7 +195,7 @@ fn apply(program: &BpfProgram) {
     apply_filter(program).expect("the kernel takes the filter");
 }
 
-/// The calls of a group, or the one of a name. Names of other architectures are none.
+/// The calls of a group, or the one of a name. Names of other architectures yield none.
 fn calls(name: &str) -> BTreeSet<Sysno> {
     match name.starts_with('@') {
         true => group(name)
@@ -206,7 +206,7 @@ fn calls(name: &str) -> BTreeSet<Sysno> {
     }
 }
 
-/// What is in a group: names, and other groups. Empty where `systemd-analyze` is missing.
+/// The contents of a group: names, and other groups. Empty without `systemd-analyze`.
 fn group(name: &str) -> Vec<String> {
     let asked = Command::new("systemd-analyze")
         .args(["--no-pager", "syscall-filter", name])

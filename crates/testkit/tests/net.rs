@@ -1,4 +1,4 @@
-//! A web server behind links that are bad in all ways: what the client gets is right all the same.
+//! A web server behind bad links of all kinds: the client must receive correct responses.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -10,10 +10,10 @@ use lowroad_testkit::net::{
 };
 use lowroad_testkit::{skip, wait_until};
 
-/// One segment and many, at the edges of one, and a download of some size.
+/// Lengths of one segment and many, at segment boundaries, and a longer download.
 const LENS: [usize; 8] = [1000, 0, 1, 536, 1460, 1461, 20_000, 400_000];
 
-/// Whether the test can't run; says so then.
+/// Whether the test cannot run; prints the reason.
 fn skipped(test: &str) -> bool {
     skipped_without(test, "nginx")
 }
@@ -26,7 +26,7 @@ fn skipped_without(test: &str, server: &str) -> bool {
     lacks.is_some()
 }
 
-/// Checks over both address families; what the link did, up and down.
+/// Checks over both address families; returns the link's counters, up and down.
 fn check(manglings: &Manglings, mtu: u16, adjust: impl Fn(&mut Check)) -> [Counts; 2] {
     let path = Path::new(manglings, mtu).expect("a path");
     let site = Site::new(manglings.seed, &LENS);
@@ -43,7 +43,7 @@ fn check(manglings: &Manglings, mtu: u16, adjust: impl Fn(&mut Check)) -> [Count
             "{report:?}"
         );
     }
-    // The counts are those of the thread's last round; what is asserted below happened long before.
+    // The thread publishes counters once per round; the events asserted below happened earlier.
     let counts = path.mangler.counts();
     for direction in counts {
         assert_eq!(direction.oversize, 0, "{counts:?}");
@@ -215,7 +215,7 @@ fn what_an_xdp_program_sends_back_passes_the_link_at_once() {
             .send_to(b"there and back", (SERVER.0, 9))
             .expect("sent");
     });
-    // No other packet follows; one that lies in a ring until then would stay there.
+    // No other packet follows; a frame stuck in a ring would stay there.
     wait_until("the frame", || {
         (path.mangler.counts()[1].frames == 1).then_some(())
     });
@@ -251,7 +251,7 @@ fn a_wrong_answer_is_found() {
         "{report:#?}"
     );
 
-    // Nobody listens there.
+    // No server listens there.
     let refused = Check {
         address: SocketAddr::new(IpAddr::V4(CLIENT.0), 9),
         ..check

@@ -1,5 +1,5 @@
-//! TLS of the server's listeners: certificates from files, the local authority or ACME, and the offer of each address.
-//! Without the feature `tls` the same names stand for nothing.
+//! TLS of the server's listeners: certificates from files, the local authority or ACME, and the TLS endpoint of each
+//! address. Without the feature `tls`, stubs have the same names.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! TLS with clients where it is not built in.
+//! Stubs for builds without TLS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use lowroad_log::Logger;
 use lowroad_privileges::account::Account;
 use lowroad_store::watch::Watcher;
 
-/// Nothing to be installed.
+/// Does nothing.
 pub fn install() {}
 
-/// There is nothing to be trusted.
+/// Fails, since there is no authority to trust.
 ///
 /// # Errors
-/// Always: says so.
+/// Always, with the missing feature.
 pub fn trust() -> Result<String, String> {
     Err(format!("trust: {}", Lacking(Feature::Tls)))
 }
 
-/// There is nothing to check.
+/// No errors and no warnings.
 pub fn check(_: &Config) -> (Vec<String>, Vec<String>) {
     (Vec::new(), Vec::new())
 }
 
-/// There are no tickets.
+/// No tickets to check.
 ///
 /// # Errors
 /// None.
@@ -37,32 +37,32 @@ pub fn check_ticket_keys(_: &std::path::Path) -> Result<(), String> {
 #[derive(Clone)]
 pub struct Tls;
 
-/// What no address has.
+/// The endpoint of an address; has no values.
 pub enum Offer {}
 
 impl Tls {
-    /// None.
+    /// No TLS.
     ///
     /// # Errors
-    /// Never: a configuration that names it was refused.
+    /// Never: a configuration with TLS was refused.
     pub fn start(_: &Config, _: &Logger, _: Option<&Account>) -> Result<Tls, String> {
         Ok(Tls)
     }
 
-    /// None.
+    /// No TLS.
     ///
     /// # Errors
-    /// Never: a configuration that names it was refused.
+    /// Never: a configuration with TLS was refused.
     pub fn reload(_: &Config, _: &Logger, _: &Tls) -> Result<Tls, String> {
         Ok(Tls)
     }
 
-    /// None.
+    /// No endpoint.
     pub fn offer(&self, _: SocketAddr) -> Option<Arc<Offer>> {
         None
     }
 
-    /// There is nothing to keep.
+    /// No certificates to obtain.
     ///
     /// # Errors
     /// Never.
@@ -70,27 +70,27 @@ impl Tls {
         Ok(())
     }
 
-    /// Nobody looks.
+    /// No response, since there are no validations.
     pub fn challenge(&self, _: &[u8]) -> Option<Arc<str>> {
         None
     }
 
-    /// There is nothing to follow.
+    /// No files to check.
     pub fn follow(&self, _: Option<&Watcher>, _: &Logger) {}
 
-    /// Nothing.
+    /// No lines.
     pub fn status(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
 
 impl Offer {
-    /// None.
+    /// Unreachable: there is no endpoint.
     pub fn layer(self: &Arc<Self>) -> Box<dyn Layer> {
         match **self {}
     }
 
-    /// Never asked.
+    /// Unreachable: there is no endpoint.
     pub fn is_misdirected(&self, _: Option<&str>, _: &str) -> bool {
         match *self {}
     }

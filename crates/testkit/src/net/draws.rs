@@ -1,4 +1,4 @@
-//! Numbers that look random and follow from a seed. Knows nothing of what is drawn.
+//! A deterministic pseudorandom number generator. Independent of its uses.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a
 /// counter, and a function that mixes it.
@@ -15,21 +15,21 @@ impl Draws {
         }
     }
 
-    /// Any number.
+    /// A 64-bit number.
     pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed(self.state)
     }
 
-    /// A number below `end`, which is not 0. Slightly uneven, which does not matter for tests.
+    /// A number below `end`, which is not 0. The slight bias does not matter for tests.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).expect("64 bits at most");
         usize::try_from(self.number() % end).expect("below a usize")
     }
 
-    /// True in this many of a hundred cases.
+    /// True in this percentage of cases.
     pub fn percent(&mut self, percent: f64) -> bool {
-        // 53 bits are what a double holds exactly.
+        // A double represents integers of 53 bits exactly.
         let unit = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
         unit * 100.0 < percent
     }

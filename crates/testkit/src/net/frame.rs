@@ -1,5 +1,5 @@
-//! Ethernet frames with TCP in them, as bytes: where things are, whether the checksums hold, and
-//! how a middlebox edits a SYN. Pure; knows no sockets and no state.
+//! Ethernet frames with TCP: parsing, verification of checksums, and a middlebox's edits of SYNs. Pure functions,
+//! independent of sockets and state.
 //!
 //! RFC 9293 section 3.1 (options), RFC 1071 and RFC 1624 (checksums).
 
@@ -25,21 +25,21 @@ const OPTION_WINDOW_SCALE: u8 = 3;
 const OPTION_SACK_PERMITTED: u8 = 4;
 const OPTION_TIMESTAMPS: u8 = 8;
 
-/// What a middlebox does to the options of each SYN and SYN-ACK that passes.
+/// A middlebox's edits of the options of SYNs and SYN-ACKs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SynEdits {
-    /// A larger MSS becomes this.
+    /// A larger MSS is reduced to this.
     pub mss_max: Option<u16>,
-    /// Timestamps are taken out.
+    /// Removes timestamps.
     pub no_timestamps: bool,
-    /// SACK-permitted is taken out.
+    /// Removes SACK-permitted.
     pub no_sack: bool,
-    /// The window scale is taken out.
+    /// Removes the window scale.
     pub no_window_scale: bool,
 }
 
 impl SynEdits {
-    /// Takes out all three, as a very old or very careful middlebox does.
+    /// Removes all three, like a very old or very strict middlebox.
     pub fn strip_all() -> SynEdits {
         SynEdits {
             mss_max: None,
@@ -62,28 +62,28 @@ impl SynEdits {
 /// The TCP segment of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Header and data, without padding behind the packet.
+    /// Header and data, without the frame's padding.
     tcp: Range<usize>,
     /// The options.
     options: Range<usize>,
     /// Source and destination address.
     addresses: Range<usize>,
-    /// IPv4's header, which has a checksum of its own.
+    /// The IPv4 header, which has a separate checksum.
     ipv4_head: Option<Range<usize>>,
     syn: bool,
     /// Whether it resets its connection.
     pub rst: bool,
 }
 
-/// Whether a frame finds out who has an address (ARP, neighbour discovery and the like): never
-/// mangled, because that would test something else.
+/// Whether a frame resolves addresses (ARP, neighbour discovery and the like). Such frames are never mangled, since
+/// that would test other things.
 pub fn resolves_addresses(frame: &[u8]) -> bool {
     match ethertype(frame) {
         Some(ETHERTYPE_ARP) => true,
         Some(ETHERTYPE_IPV6) => {
             let packet = &frame[ETHERNET_LEN..];
             let next = packet.get(6).copied();
-            // Multicast listener reports come behind a hop-by-hop header (0).
+            // Multicast listener reports have a hop-by-hop header (0) first.
             let kind = packet.get(IPV6_LEN).copied();
             next == Some(0) || next == Some(PROTOCOL_ICMPV6) && matches!(kind, Some(130..=143))
         }
@@ -91,7 +91,7 @@ pub fn resolves_addresses(frame: &[u8]) -> bool {
     }
 }
 
-/// Finds the TCP segment; `None` if there is none, or a broken one, or a fragment.
+/// Finds the TCP segment; `None` for other, malformed or fragmented packets.
 pub fn segment(frame: &[u8]) -> Option<Segment> {
     let (tcp, addresses, ipv4_head) = match ethertype(frame)? {
         ETHERTYPE_IPV4 => ipv4(frame)?,
@@ -112,7 +112,7 @@ pub fn segment(frame: &[u8]) -> Option<Segment> {
     })
 }
 
-/// Whether all checksums of this frame's segment hold.
+/// Whether all checksums of the segment are correct.
 pub fn checksums_hold(frame: &[u8], segment: &Segment) -> bool {
     let tcp = &frame[segment.tcp.clone()];
     let tcp_len = u16::try_from(tcp.len()).unwrap_or(0);
@@ -125,8 +125,8 @@ pub fn checksums_hold(frame: &[u8], segment: &Segment) -> bool {
     head_holds && folded(pseudo_header + sum(tcp)) == 0xffff
 }
 
-/// Edits the options if the segment is a SYN; whether anything was changed. The checksum is as
-/// right or wrong afterwards as it was before.
+/// Edits the options if the segment is a SYN; returns whether anything was changed. A correct checksum stays correct, a
+/// wrong one wrong.
 pub fn edit_syn(frame: &mut [u8], segment: &Segment, edits: &SynEdits) -> bool {
     if !segment.syn {
         return false;
@@ -174,7 +174,7 @@ fn ipv6(frame: &[u8]) -> Option<Found> {
     Some((tcp..end, start + 8..start + 40, None))
 }
 
-/// Each option with a length: its kind and where it is, kind and length included.
+/// Each option with a length: its kind, and its range including kind and length.
 fn options(frame: &[u8], within: Range<usize>) -> Vec<(u8, Range<usize>)> {
     let mut found = Vec::new();
     let mut at = within.start;
@@ -193,13 +193,13 @@ fn options(frame: &[u8], within: Range<usize>) -> Vec<(u8, Range<usize>)> {
     found
 }
 
-/// Overwrites bytes of the segment and brings its checksum up to date: RFC 1624, equation 3,
-/// HC' = ~(~HC + ~m + m'), a byte at a time.
+/// Overwrites bytes of the segment and updates its checksum: RFC 1624, equation 3, HC' = ~(~HC + ~m + m'), byte by
+/// byte.
 fn replace(frame: &mut [u8], segment: &Segment, at: usize, new: &[u8]) {
     let checksum_at = segment.tcp.start + TCP_CHECKSUM_AT;
     let mut checksum = be16(frame, checksum_at).expect("within the segment");
     for (at, new) in (at..).zip(new) {
-        // The byte's place within its 16-bit word.
+        // The position of the byte in its 16-bit word.
         let shift = if (at - segment.tcp.start).is_multiple_of(2) {
             8
         } else {

@@ -1,8 +1,8 @@
-//! One direction of a mangled link: what becomes of each frame, and when it goes on.
+//! One direction of a mangled link: the fate of each frame, and its delay.
 //!
-//! Sans-IO: frames and the time come in as arguments, [`Lane::ready`] gives back what is due. What
-//! happens to frame n of a lane follows from the seed and n alone ([`fate`]); which frame is n is
-//! up to the kernels at both ends. Knows no sockets and no HTTP.
+//! Sans-I/O: frames and the time are arguments, and `LinkLane::ready` returns due frames. The fate of frame n of a lane
+//! depends only on the seed and n ([`fate`]); the numbering depends on the kernels at both ends. Independent of sockets
+//! and HTTP.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,69 +10,69 @@ use std::time::Duration;
 use super::draws::Draws;
 use super::frame::{self, SynEdits};
 
-/// A frame that is held back goes on after this at the latest, however few follow it.
+/// A held frame is released after this time even if too few frames follow it.
 const HOLD_MAX: Duration = Duration::from_millis(30);
 
-/// Frames on their way at most; more are lost, as in any queue.
+/// The most queued frames; further ones are lost, as in any queue.
 const QUEUE_LEN_MAX: usize = 20_000;
 
-/// What happens to the frames of one direction. The default changes nothing.
+/// The mangling of one direction. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mangling {
-    /// Of a hundred frames, this many are lost.
+    /// The percentage of frames that are lost.
     pub loss_percent: f64,
-    /// This many arrive twice, the second right behind the first.
+    /// The percentage of frames that arrive twice, in direct succession.
     pub duplication_percent: f64,
-    /// This many are held back until a few later ones have passed.
+    /// The percentage of frames that are held until a few later ones have passed.
     pub reorder_percent: f64,
-    /// How many later ones, at most (at least one; 0 counts as 3).
+    /// The most later frames that pass a held one (at least one; 0 counts as 3).
     pub reorder_frames_max: usize,
-    /// How long each is on its way.
+    /// The delay of each frame.
     pub delay_ms: u64,
-    /// And up to this much longer, by chance. Never overtakes: that is `reorder_percent`'s part.
+    /// The largest random addition to the delay. It never reorders frames; `reorder_percent` does.
     pub jitter_ms: u64,
-    /// What happens to the options of a SYN.
+    /// The edits of SYN options.
     pub syn: SynEdits,
 }
 
-/// What was done to the frames of one direction.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames that came in, without those that only find out addresses.
+    /// Frames received, except those that only resolve addresses.
     pub frames: u64,
-    /// Of these: lost.
+    /// Lost frames.
     pub lost: u64,
-    /// Duplicated.
+    /// Duplicated frames.
     pub duplicated: u64,
-    /// Held back.
+    /// Reordered frames.
     pub reordered: u64,
     /// SYNs with their options changed.
     pub edited: u64,
     /// Frames above the MTU: the sender's offloads are on, or a program built them too long.
     pub oversize: u64,
-    /// TCP segments that came in with a wrong checksum (they go on all the same).
+    /// TCP segments received with a wrong checksum (they are forwarded).
     pub bad_checksums: u64,
-    /// TCP segments that came in and reset their connection.
+    /// Resets received.
     pub resets: u64,
     /// Frames lost because the lane, or the device after it, was full.
     pub overflowed: u64,
 }
 
-/// What is decided for one frame.
+/// The decision for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// How many of it go on: 0, 1 or 2.
+    /// The number of copies that are forwarded: 0, 1 or 2.
     pub copies: u8,
-    /// How many later frames go on first, if any follow soon.
+    /// The number of later frames that are forwarded first, if they follow soon.
     pub behind_frames: u64,
-    /// How much longer than `delay_ms` it is on its way.
+    /// The addition to `delay_ms`.
     pub jitter: Duration,
 }
 
-/// What becomes of frame `n` of the lane with this seed.
+/// The fate of frame `n` of the lane with this seed.
 pub fn fate(mangling: &Mangling, seed: u64, n: u64) -> Fate {
     let mut draws = Draws::new(seed, n);
-    // All are drawn for each frame, so that a change of one setting leaves the others as they are.
+    // All numbers are drawn for each frame, so that changing one setting does not change the other decisions.
     let lost = draws.percent(mangling.loss_percent);
     let twice = draws.percent(mangling.duplication_percent);
     let held = draws.percent(mangling.reorder_percent);
@@ -95,9 +95,9 @@ pub struct Lane {
     seed: u64,
     frame_len_max: usize,
     counts: Counts,
-    /// On their way; `due` never falls.
+    /// Frames in transit; `due` is monotonic.
     queue: VecDeque<(Duration, Vec<u8>)>,
-    /// Held back, by the count of frames after which they go on and their own number.
+    /// Held frames, by the frame count that releases them and their number.
     held: BTreeMap<(u64, u64), Held>,
 }
 
@@ -108,7 +108,7 @@ struct Held {
 }
 
 impl Lane {
-    /// An empty one, for a link with this MTU.
+    /// An empty lane of a link with this MTU.
     pub fn new(mangling: Mangling, seed: u64, mtu: u16) -> Lane {
         Lane {
             mangling,
@@ -120,12 +120,12 @@ impl Lane {
         }
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Takes a frame that arrived `now` (time since any fixed point).
+    /// Takes a frame that arrived at `now` (time since any fixed point).
     pub fn take(&mut self, now: Duration, mut frame: Vec<u8>) {
         if frame::resolves_addresses(&frame) {
             self.send(now, frame, 1, Duration::ZERO);
@@ -149,7 +149,7 @@ impl Lane {
         self.release(now, n);
     }
 
-    /// A frame that is due `now`.
+    /// The next frame that is due at `now`.
     pub fn ready(&mut self, now: Duration) -> Option<Vec<u8>> {
         self.release_late(now);
         if self.queue.front().is_none_or(|(due, _)| *due > now) {
@@ -158,12 +158,12 @@ impl Lane {
         self.queue.pop_front().map(|(_, frame)| frame)
     }
 
-    /// Says that the device did not take a frame that was ready.
+    /// Reports that the device did not accept a frame returned by `ready`.
     pub fn not_sent(&mut self) {
         self.counts.overflowed += 1;
     }
 
-    /// When to ask again for one.
+    /// The time of the next due frame.
     pub fn next_due(&self) -> Option<Duration> {
         let held = self.held.values().map(|held| held.until);
         held.chain(self.queue.front().map(|(due, _)| *due)).min()
@@ -186,7 +186,7 @@ impl Lane {
         self.counts.reordered += u64::from(goes_on && fate.behind_frames > 0);
     }
 
-    /// Frame `n` has passed: those that waited for it follow.
+    /// Frame `n` has passed: releases the frames that waited for it.
     fn release(&mut self, now: Duration, n: u64) {
         while let Some(first) = self.held.first_entry()
             && first.key().0 <= n
@@ -206,7 +206,7 @@ impl Lane {
 
     fn send(&mut self, now: Duration, frame: Vec<u8>, copies: u8, jitter: Duration) {
         let due = now + Duration::from_millis(self.mangling.delay_ms) + jitter;
-        // None overtakes another here.
+        // Jitter must not reorder frames.
         let due = self.queue.back().map_or(due, |(last, _)| due.max(*last));
         for _ in 0..copies {
             if self.queue.len() < QUEUE_LEN_MAX {

@@ -1,5 +1,5 @@
-//! A link between two devices that loses, doubles, delays and edits frames: a thread between two
-//! packet sockets. What it does to which frame is decided by [`Lane`]; knows not what is in them.
+//! A link between two devices that loses, duplicates, delays and edits frames: a thread between two packet sockets.
+//! `LinkLane` decides the fate of frames; this is independent of their contents.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,13 @@ use super::lane::{Counts, Lane, Mangling};
 use super::namespace::{Namespace, NetError};
 use super::packet_socket::PacketSocket;
 
-/// Frames that one side may bring before the other has its turn.
+/// The most frames from one side before the other has its turn.
 const BATCH_LEN: usize = 64;
 
-/// Both directions of a link.
+/// The mangling of both directions of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Manglings {
-    /// What all decisions follow from.
+    /// The seed of all decisions.
     pub seed: u64,
     /// From the client to the server.
     pub up: Mangling,
@@ -27,7 +27,7 @@ pub struct Manglings {
 }
 
 impl Manglings {
-    /// The same in both directions (with other draws).
+    /// The same mangling in both directions (with different random numbers).
     pub fn both(seed: u64, mangling: Mangling) -> Manglings {
         Manglings {
             seed,
@@ -37,7 +37,7 @@ impl Manglings {
     }
 }
 
-/// A running mangler; it stops, and frames stop with it, at the end.
+/// A running mangler. Dropping it stops it, and the flow of frames.
 pub struct Mangler {
     stop: Arc<OwnedFd>,
     counts: Arc<Mutex<[Counts; 2]>>,
@@ -45,7 +45,7 @@ pub struct Mangler {
 }
 
 impl Mangler {
-    /// Starts between two devices of a namespace, the first towards the client.
+    /// Starts between two devices of a namespace, the first one on the client's side.
     pub fn start(
         namespace: &Namespace,
         devices: [&str; 2],
@@ -78,7 +78,7 @@ impl Mangler {
         })
     }
 
-    /// What it has done: from the client to the server, and back.
+    /// The counters: from the client to the server, and back.
     pub fn counts(&self) -> [Counts; 2] {
         *self.counts.lock().expect("no holder panics")
     }
@@ -94,9 +94,9 @@ impl Drop for Mangler {
 }
 
 struct Link {
-    /// Towards the client, and towards the server.
+    /// On the client's side, and on the server's side.
     sockets: [PacketSocket; 2],
-    /// By the side that frames come from.
+    /// By the side of the sender.
     lanes: [Lane; 2],
     start: Instant,
     stop: Arc<OwnedFd>,
@@ -115,21 +115,21 @@ impl Link {
         }
     }
 
-    /// Until there is something to do; true if that is to stop.
+    /// Waits until a frame arrives or is due; true if the mangler is to stop.
     fn wait(&self) -> bool {
         let due = self.lanes.iter().filter_map(Lane::next_due).min();
         let timeout = due.map(|due| timespec(due.saturating_sub(self.start.elapsed())));
         let [client, server] = &self.sockets;
         let mut fds = [self.stop.as_fd(), client.as_fd(), server.as_fd()]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // An interrupted wait is a wait that ended early.
+        // An interrupted wait counts as one that ended early.
         let _ = poll(&mut fds, timeout.as_ref());
         !fds[0].revents().is_empty()
     }
 
     fn take_in(&mut self, side: usize) {
         for _ in 0..BATCH_LEN {
-            // A device that went down comes up as an error here; the test sees silence.
+            // A device that went down is reported as an error here; the test sees silence.
             let Ok(Some(frame)) = self.sockets[side].receive() else {
                 return;
             };

@@ -1,11 +1,11 @@
-//! Networks for tests: namespaces with cables between them, a link that mangles what passes, a
-//! server with files whose content is known, and a client that verifies every byte.
+//! Networks for tests: namespaces connected by veth pairs, a link that mangles frames, a server with generated files,
+//! and a client that verifies every byte.
 //!
 //! ```text
 //! client (eth0) --veth-- (up0) mangler (down0) --veth-- (eth0) server
 //! ```
 //!
-//! Knows nothing of what answers: a server's process, or something below it.
+//! Independent of the responder: a server's process, or a level below it.
 
 pub mod draws;
 pub mod frame;
@@ -35,7 +35,7 @@ pub const CLIENT: (Ipv4Addr, Ipv6Addr) = addresses(1);
 /// The server's addresses on a [`Path`].
 pub const SERVER: (Ipv4Addr, Ipv6Addr) = addresses(2);
 
-/// The device of the client, and that of the server, in its namespace.
+/// The device of the client and of the server, each in its namespace.
 pub const DEVICE: &str = "eth0";
 
 const fn addresses(host: u8) -> (Ipv4Addr, Ipv6Addr) {
@@ -43,7 +43,7 @@ const fn addresses(host: u8) -> (Ipv4Addr, Ipv6Addr) {
     (Ipv4Addr::new(10, 77, 0, host), v6)
 }
 
-/// What this machine lacks for tests with namespaces, for [`crate::skip`]; `None` if nothing.
+/// The requirement for tests with namespaces that this machine lacks, for [`crate::skip`]; `None` if it lacks none.
 pub fn lacks() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
@@ -55,7 +55,7 @@ pub fn lacks() -> Option<String> {
     Namespace::new("probe").err().map(|error| error.to_string())
 }
 
-/// Whether a program is there: whether it starts, whatever it says then.
+/// Whether a program exists: whether it starts, with any result.
 pub fn starts(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null());
@@ -63,23 +63,23 @@ pub fn starts(program: &str) -> bool {
     command.status().is_ok()
 }
 
-/// A client and a server, each with a namespace of its own, and what lies between them.
+/// A client and a server in separate namespaces, and the mangled link between them.
 pub struct Path {
-    /// Stops first.
+    /// Declared first, so that it stops before its namespaces are deleted.
     pub mangler: Mangler,
-    /// Where the client is, at [`CLIENT`].
+    /// The client's namespace, with [`CLIENT`].
     pub client: Namespace,
-    /// Where the server is, at [`SERVER`].
+    /// The server's namespace, with [`SERVER`].
     pub server: Namespace,
-    /// Where the mangler is; without addresses.
+    /// The mangler's namespace; without addresses.
     pub middle: Namespace,
-    /// What lets programs at both ends send frames back.
+    /// Lets programs at both ends send frames back.
     _passing: [XdpVerdict; 2],
 }
 
 impl Path {
-    /// A path with this MTU. All frames on it are complete: checksummed, and no longer than that.
-    /// XDP programs at both ends may send frames back.
+    /// A path with this MTU. All frames on it are complete: with checksums, and not longer than the MTU. XDP programs
+    /// at both ends may send frames back.
     pub fn new(manglings: &Manglings, mtu: u16) -> Result<Path, NetError> {
         let client = Namespace::new("client")?;
         let server = Namespace::new("server")?;

@@ -1,12 +1,12 @@
-//! A network namespace of a test, programs and closures in it, and the cables between two.
+//! Network namespaces for tests, programs and closures in them, and veth pairs between them.
 //!
-//! A namespace has no name in the file system: a file descriptor of this process is what keeps it.
-//! So nothing is left behind when the test ends, however it ends: the last descriptor goes, the
-//! kernel deletes the namespace, and with it its devices. Knows nothing of packets.
+//! A namespace has no name in the file system: a file descriptor of this process keeps it alive. So it is cleaned up
+//! however the test ends: when the last descriptor is closed, the kernel deletes the namespace and its devices.
+//! Independent of packets.
 //!
-//! To look into one while a test runs: `nsenter --net=PATH`, with [`Namespace::path`].
+//! To enter one while a test runs: `nsenter --net=PATH`, with [`Namespace::path`].
 
-// The only reasons for unsafe code: `unshare`, and work between fork and exec.
+// Unsafe code is needed only for `unshare`, and between fork and exec.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -25,14 +25,14 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::xdp_verdict::{Verdict, XdpVerdict};
 
-/// Why a network could not be made.
+/// Why a network could not be created.
 #[derive(Debug)]
 pub enum NetError {
-    /// The kernel makes no namespace for this process.
+    /// The kernel refused the namespace.
     Namespace(io::Error),
     /// A program could not be started.
     Start(String, io::Error),
-    /// A program failed; its command line and what it said.
+    /// A program failed; its command line and its output.
     Failed(String, String),
     /// A setting could not be written; its path.
     Setting(String, io::Error),
@@ -68,15 +68,15 @@ impl fmt::Display for NetError {
 
 impl std::error::Error for NetError {}
 
-/// A network namespace with its loopback device up; deleted when the last user of it is gone.
+/// A network namespace with its loopback device up; deleted when its last user is gone.
 pub struct Namespace {
     name: String,
-    /// Shared with the commands that were prepared for it: they need it when they start.
+    /// Shared with prepared commands, which need it when they start.
     file: Arc<File>,
 }
 
 impl Namespace {
-    /// A new one. The name is for messages only.
+    /// Creates a namespace. The name is for messages only.
     pub fn new(name: &str) -> Result<Namespace, NetError> {
         let file = thread::spawn(unshared).join().expect("it does not panic");
         let file = Arc::new(file.map_err(NetError::Namespace)?);
@@ -91,16 +91,16 @@ impl Namespace {
         &self.name
     }
 
-    /// Where `ip link set netns` and `nsenter --net=` find it as long as this value lives.
+    /// The path for `ip link set netns` and `nsenter --net=`, valid as long as this value lives.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// Runs a closure in a thread inside. Threads that it starts are inside too, and sockets stay
-    /// where they were made. Panics go through.
+    /// Runs a closure on a thread in the namespace. Threads that it starts are in it too, and sockets stay in the
+    /// namespace where they were created. Panics are propagated.
     ///
-    /// A program that is started by the closure is ended with the thread if it was prepared with
-    /// [`Namespace::prepare`]: do that from outside.
+    /// A program started by the closure is killed with the thread if it was prepared with [`Namespace::prepare`]:
+    /// start such programs outside.
     pub fn enter<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             move_into(&self.file).expect("root may enter its own namespace");
@@ -114,21 +114,19 @@ impl Namespace {
         })
     }
 
-    /// Makes a command run inside, in a process group of its own, and end when the thread that
-    /// starts it ends.
+    /// Makes a command run in the namespace, in a new process group, and end when the thread that starts it ends.
     ///
-    /// Only the network is another: mounts, and with them `/sys/fs/bpf`, stay (`ip netns exec`
-    /// mounts another `/sys`).
+    /// Only the network changes: mounts, including `/sys/fs/bpf`, stay (`ip netns exec` mounts another `/sys`).
     pub fn prepare(&self, command: &mut Command) {
         let file = Arc::clone(&self.file);
         let parent = rustix::process::getpid();
         command.process_group(0);
-        // SAFETY: between fork and exec only system calls are made, by rustix without libc's
-        // state; nothing is allocated and no lock taken.
+        // SAFETY: between fork and exec the closure makes only system calls, by rustix without libc's state; it
+        // allocates no memory and takes no lock.
         unsafe { command.pre_exec(move || child_enters(&file, parent)) };
     }
 
-    /// Starts a command inside; it and its children are killed at the end of the value.
+    /// Starts a command in the namespace; it and its children are killed on drop.
     pub fn spawn(&self, mut command: Command) -> Result<Program, NetError> {
         self.prepare(&mut command);
         let child = command.spawn();
@@ -136,7 +134,7 @@ impl Namespace {
         Ok(Program { child })
     }
 
-    /// Runs a command inside to its end; what it wrote to standard output.
+    /// Runs a command in the namespace to its end; returns its standard output.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, NetError> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null());
@@ -151,16 +149,16 @@ impl Namespace {
         }
     }
 
-    /// Sets a kernel parameter of this namespace, by its path like `ipv4/tcp_syncookies`.
+    /// Sets a kernel parameter of this namespace, by its path such as `ipv4/tcp_syncookies`.
     pub fn set(&self, parameter: &str, value: &str) -> Result<(), NetError> {
         let path = format!("/proc/sys/net/{parameter}");
-        // The folder shows the parameters of the thread that opens it.
+        // /proc/sys/net shows the parameters of the namespace of the thread that opens it.
         let written = self.enter(|| std::fs::write(&path, value));
         written.map_err(|error| NetError::Setting(path, error))
     }
 
-    /// What a device inside sends is complete from now on: checksummed, and no frame above the
-    /// MTU. What it receives is not merged.
+    /// Turns offloads of a device off: frames that it sends are complete, with checksums and not above the MTU, and
+    /// received frames are not merged.
     pub fn offload_off(&self, device: &str) -> Result<(), NetError> {
         let off = [
             "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off",
@@ -169,9 +167,9 @@ impl Namespace {
         self.run("ethtool", &arguments).map(drop)
     }
 
-    /// The device, one end of a veth pair, takes frames that an XDP program at the other end
-    /// sends back, as long as the value lives. It still merges nothing: a program switches GRO
-    /// on, but with this limit no two frames are short enough for it.
+    /// Lets the device, one end of a veth pair, receive frames that an XDP program at the other end sends back, as
+    /// long as the value lives. Frames are still not merged: attaching a program switches GRO on, but with this size
+    /// limit no two frames are short enough.
     pub fn accept_xdp(&self, device: &str) -> Result<XdpVerdict, NetError> {
         self.run("ip", &["link", "set", device, "gro_max_size", "1"])?;
         let attached = self.enter(|| XdpVerdict::attach(device, Verdict::Pass));
@@ -179,7 +177,7 @@ impl Namespace {
     }
 }
 
-/// A program in a namespace, killed at the end with its process group.
+/// A program in a namespace, killed on drop with its process group.
 pub struct Program {
     child: Child,
 }
@@ -198,7 +196,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Not waited for yet, so the number is still that of our child and of its group.
+        // The child was not reaped yet, so its process id still belongs to it and its group.
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
@@ -206,11 +204,11 @@ impl Drop for Program {
     }
 }
 
-/// One end of a cable.
+/// One end of a veth pair.
 pub struct End<'n> {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: &'n Namespace,
-    /// What the device is called there.
+    /// The device's name there.
     pub device: &'n str,
     /// Its addresses (/24 and /64), if it has any.
     pub addresses: Option<(Ipv4Addr, Ipv6Addr)>,
@@ -222,11 +220,11 @@ impl End<'_> {
         let mtu = mtu.to_string();
         if let Some((v4, v6)) = self.addresses {
             ip(&["address", "add", &format!("{v4}/24"), "dev", self.device])?;
-            // Without nodad the address could not be used for a second.
+            // Without nodad, duplicate address detection would block the address for a second.
             let v6 = format!("{v6}/64");
             ip(&["address", "add", &v6, "dev", self.device, "nodad"])?;
         } else {
-            // Such an end only passes frames on; it has nothing to say of its own.
+            // An end without addresses only forwards frames, and must send none itself, such as router solicitations.
             self.namespace
                 .set(&format!("ipv6/conf/{}/disable_ipv6", self.device), "1")?;
         }
@@ -234,7 +232,7 @@ impl End<'_> {
     }
 }
 
-/// Connects two namespaces by a veth pair with this MTU (1500 if in doubt). Both ends are up.
+/// Connects two namespaces by a veth pair with this MTU (usually 1500). Both ends are up.
 pub fn pair(a: &End, b: &End, mtu: u16) -> Result<(), NetError> {
     let peer = b.namespace.path();
     a.namespace.run(
@@ -247,9 +245,9 @@ pub fn pair(a: &End, b: &End, mtu: u16) -> Result<(), NetError> {
     b.set_up(mtu)
 }
 
-/// In a thread of its own, which ends with this: the namespace it moved to, as a file.
+/// Moves the calling thread, which is to end afterwards, to a new namespace, and returns that as a file.
 fn unshared() -> io::Result<File> {
-    // SAFETY: no file descriptors are unshared, only the network of a thread about to end.
+    // SAFETY: file descriptors are not unshared, only the network of a thread that is about to end.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
     File::open("/proc/thread-self/ns/net")
 }
@@ -262,11 +260,11 @@ fn move_into(file: &File) -> io::Result<()> {
     )?)
 }
 
-/// Runs in the child, before exec: system calls only.
+/// Runs in the child before exec: system calls only.
 fn child_enters(file: &File, parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(parent) {
-        // The parent ended before it could be tied to us.
+        // The parent ended before the death signal was set.
         return Err(io::ErrorKind::Interrupted.into());
     }
     move_into(file)

@@ -1,7 +1,6 @@
-//! A socket that receives and sends whole Ethernet frames of one device. Knows not what is in
-//! them. packet(7).
+//! A socket that receives and sends whole Ethernet frames of one device (packet(7)). Independent of their contents.
 
-// The only reason for unsafe code: rustix has no address of a device, so it is given one.
+// Unsafe code is needed only because rustix has no type for a link-layer address.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,22 +10,22 @@ use rustix::io::Errno;
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// A large download in flight, a few times.
+/// Room for several large downloads in flight.
 const RECEIVE_BUFFER_LEN: usize = 32 << 20;
 
-/// Jumbo frames, and merged ones that should not be.
+/// Room for jumbo frames, and for merged frames, which are an error.
 const FRAME_LEN_MAX: usize = 70_000;
 
-/// Such a socket, which never waits.
+/// A non-blocking packet socket.
 pub struct PacketSocket {
     fd: OwnedFd,
     buffer: Vec<u8>,
 }
 
-/// All frames of a device.
+/// The address of all frames of a device.
 struct Device(libc::sockaddr_ll);
 
-// SAFETY: what is passed on is a sockaddr_ll, which is plain data, and its own length.
+// SAFETY: the pointer is to a sockaddr_ll, which is plain data, with its length.
 unsafe impl SocketAddrArg for Device {
     unsafe fn with_sockaddr<R>(
         &self,
@@ -41,7 +40,7 @@ impl PacketSocket {
     /// A socket on this device of the calling thread's namespace.
     pub fn open(device: &str) -> io::Result<PacketSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a protocol it hears nothing before it is bound, from other devices above all.
+        // Protocol 0 receives nothing until the bind, in particular no frames of other devices.
         let fd = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let index = rustix::net::netdevice::name_to_index(&fd, device)?;
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER_LEN)?;
@@ -52,8 +51,8 @@ impl PacketSocket {
         })
     }
 
-    /// The next frame that another has sent to the device; `None` if there is none now. The
-    /// kernel does not give a socket what it sent itself.
+    /// The next frame that another sender sent to the device; `None` if there is none now. The kernel does not return a
+    /// socket's own frames.
     pub fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
         match rustix::net::recv(&self.fd, &mut self.buffer[..], RecvFlags::empty()) {
             Ok((len, _)) => Ok(Some(self.buffer[..len].to_vec())),
@@ -62,7 +61,7 @@ impl PacketSocket {
         }
     }
 
-    /// Sends a frame from the device; false if it has no room now or does not take this one.
+    /// Sends a frame from the device; false if the device has no room or rejects it.
     pub fn send(&self, frame: &[u8]) -> bool {
         rustix::net::send(&self.fd, frame, SendFlags::empty()).is_ok()
     }

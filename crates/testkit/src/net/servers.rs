@@ -1,5 +1,5 @@
-//! Servers of a [`Site`] in a namespace: nginx, Apache, and a sink that says what was uploaded to it.
-//! Knows no mangler and no client.
+//! Servers of a site in a namespace: nginx, Apache, and a sink that acknowledges uploads. Independent of mangler and
+//! client.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,36 +12,36 @@ use super::namespace::{Namespace, NetError, Program};
 use super::site::Site;
 use crate::{PATIENCE, wait_until};
 
-/// Where the sink listens within the server's namespace.
+/// The port of the sink in the server's namespace.
 const SINK_PORT: u16 = 8079;
 
-/// Where Debian's Apache has its modules.
+/// Debian's folder of Apache's modules.
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
-/// Apache's own file of errors: as nobody it can't open the standard one.
+/// Apache's error log: its unprivileged user cannot open the default one.
 const APACHE_LOG: &str = "run/error.log";
 
-/// Uploads above this are refused.
+/// The longest accepted upload.
 const UPLOAD_LEN_MAX: usize = 64 << 20;
 
-/// Where uploads go. What comes back is what [`receipt`] says.
+/// The path for uploads; the response is the [`receipt`].
 pub const UPLOAD: &str = "/upload";
 
-/// The answer to an upload of this content.
+/// The response to an upload of this content.
 pub fn receipt(content: &[u8]) -> String {
     format!("{} {:08x}\n", content.len(), crc32fast::hash(content))
 }
 
-/// A web server, one process, that serves a [`Site`] at a port of all addresses of a namespace.
-/// Uploads to [`UPLOAD`] go to a sink, content is never compressed.
+/// A single-process web server of a site, on all addresses of a namespace. Uploads to [`UPLOAD`] go to a sink; content
+/// is never compressed.
 pub struct WebServer {
-    /// Killed at the end.
+    /// Killed on drop.
     pub program: Program,
 }
 
 impl WebServer {
-    /// Starts nginx (Debian: `nginx-core`) and waits until it takes connections. `directives` go
-    /// into its `server` block.
+    /// Starts nginx (Debian: `nginx-core`) and waits until it accepts connections. `directives` go into its `server`
+    /// block.
     pub fn nginx(
         namespace: &Namespace,
         site: &Site,
@@ -56,8 +56,8 @@ impl WebServer {
         WebServer::start(namespace, site, command, port)
     }
 
-    /// Starts Apache (Debian: `apache2-bin`) and waits until it takes connections. `directives` go
-    /// to the end of its configuration.
+    /// Starts Apache (Debian: `apache2-bin`) and waits until it accepts connections. `directives` go to the end of its
+    /// configuration.
     pub fn apache(
         namespace: &Namespace,
         site: &Site,
@@ -71,8 +71,8 @@ impl WebServer {
         made.map_err(|error| NetError::Setting(run.display().to_string(), error))?;
         let config = apache_config(site, port, directives);
         let path = site.folder().file("apache.conf", config);
-        // Apache does not serve as root, and a process that drops root by itself is no longer
-        // ended with its parent; so it never is root.
+        // Apache does not serve as root. A process that drops root rights itself loses its parent-death signal, so
+        // `setpriv` drops them before the start.
         let mut command = Command::new("setpriv");
         let user = ["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"];
         command.args(user).args(["--pdeathsig", "KILL"]);
@@ -99,7 +99,7 @@ impl WebServer {
     }
 }
 
-/// A listening socket does not tell: a server may find fault with its configuration after that.
+/// Makes a request. A successful connect is not enough: a server may fail on its configuration after it listens.
 fn answers(port: u16) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -110,7 +110,7 @@ fn answers(port: u16) -> std::io::Result<()> {
 fn nginx_config(site: &Site, port: u16, directives: &str) -> String {
     let (folder, root) = (site.folder().path().display(), site.root());
     let root = root.display();
-    // One process, so that none outlives the one that is killed.
+    // A single process, so that none survives the kill.
     format!(
         "daemon off;
 master_process off;
@@ -174,13 +174,13 @@ SetEnv proxy-sendcl 1
     )
 }
 
-/// Answers each request with the [`receipt`] of its body, one a connection. The thread that
-/// listens ends with the process; its namespace stays until then.
+/// Answers each request with the [`receipt`] of its body, one per connection. The listening thread lives as long as the
+/// process, and keeps its namespace.
 fn start_sink(namespace: &Namespace) -> std::io::Result<()> {
     let listener = namespace.enter(|| TcpListener::bind(("127.0.0.1", SINK_PORT)))?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A proxy that gives up is the client's finding, not ours.
+            // Errors of the sink are ignored: if a proxy gives up, the client detects it.
             thread::spawn(move || sink(&stream));
         }
     });

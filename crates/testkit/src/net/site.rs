@@ -1,12 +1,11 @@
-//! A folder of files whose content follows from a seed, and what a client must get for each. Knows
-//! no server.
+//! A folder of generated files with content from a seed, and the expected response for each. Independent of servers.
 
 use std::path::{Path, PathBuf};
 
 use super::draws::Draws;
 use crate::Folder;
 
-/// A file, as a client sees it.
+/// A file from the client's point of view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The target, from the slash on.
@@ -18,7 +17,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page with this content.
+    /// The page of this content.
     pub fn of(path: &str, content: &[u8]) -> Page {
         Page {
             path: path.to_owned(),
@@ -28,16 +27,15 @@ impl Page {
     }
 }
 
-/// Such a folder, in memory if the system has a place for that; removed at the end.
+/// The folder, in memory if the system has a place for it; removed on drop.
 pub struct Site {
     folder: Folder,
-    /// Its pages, in the order of the lengths asked for.
+    /// Its pages, in the order of the requested lengths.
     pub pages: Vec<Page>,
 }
 
 impl Site {
-    /// A file of each length. They are called `0-LEN.bin` and so on: no server takes that for
-    /// something to compress.
+    /// Makes a file of each length. They are named `0-LEN.bin` and so on, since servers do not compress this type.
     pub fn new(seed: u64, lens: &[usize]) -> Site {
         let folder = Folder::in_memory();
         let page = |(index, len): (usize, &usize)| {
@@ -55,7 +53,7 @@ impl Site {
         self.folder.path().join("root")
     }
 
-    /// The folder around it, for what the server needs besides.
+    /// The folder around it, for other files of the server.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }

@@ -1,8 +1,8 @@
-//! A client that verifies: many connections, each a closed loop of requests of many kinds, drawn
-//! from a seed, where status, length and CRC-32 of each answer must be right.
+//! A verifying client: many connections, each a closed loop of requests of many kinds drawn from a seed. Status,
+//! length and CRC-32 of each response are checked.
 //!
-//! Run it inside the client's namespace: `path.client.enter(|| check.run())`. Knows not who
-//! answers, and not how fast: it is not for measuring.
+//! Run it in the client's namespace: `path.client.enter(|| check.run())`. Independent of the server. It is not for
+//! performance measurements.
 
 mod connection;
 mod plan;
@@ -20,35 +20,34 @@ use super::site::Page;
 use connection::{Connection, Trouble};
 use plan::Plan;
 
-/// Messages that are kept; more are counted only.
+/// The most messages that are kept; further ones are only counted.
 const MESSAGES_MAX: usize = 50;
 
-/// What to check.
+/// A check's settings.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What all draws follow from.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Where to connect.
+    /// The server's address.
     pub address: SocketAddr,
-    /// How many clients at a time.
+    /// The number of concurrent clients.
     pub clients: usize,
-    /// How many connections each makes, one after the other.
+    /// The number of connections of each client, one after the other.
     pub connections_per_client: usize,
-    /// How many turns (requests, or pipelined pairs) a connection has before it closes as planned.
+    /// The number of turns (requests, or pipelined pairs) of a connection before it closes as planned.
     pub requests_per_connection: Range<usize>,
-    /// What is asked for again and again: half of all requests are for the first of these.
+    /// The requested pages: half of all requests are for the first one.
     pub pages: Vec<Page>,
-    /// Of a hundred connections, this many ask for nothing that a cache could not answer: short
-    /// pages, in few ways.
+    /// The percentage of hot connections, with only cacheable requests: few short pages, in few variations.
     pub hot_percent: f64,
-    /// Of a hundred turns of the other connections, this many are such.
+    /// The percentage of such turns on the other connections.
     pub hot_turn_percent: f64,
-    /// Where uploads are answered with [`receipt`](super::servers::receipt), if anywhere.
+    /// The path for uploads, answered with [`receipt`](super::servers::receipt).
     pub upload: Option<String>,
-    /// How long an upload is at most.
+    /// The longest upload.
     pub upload_len_max: usize,
-    /// A request without its whole answer after this counts as hung. A large page over a bad link
-    /// may need more: 2 MB with an MSS of 536, no SACK and 4 % loss took over half a minute.
+    /// A request without a complete response after this time counts as hung. A large page over a bad link may need
+    /// longer: 2 MB with an MSS of 536, no SACK and 4 % loss took over half a minute.
     pub deadline: Duration,
 }
 
@@ -71,7 +70,7 @@ impl Check {
         }
     }
 
-    /// Runs it to its end, from where the calling thread is.
+    /// Runs the check in the calling thread's namespace.
     pub fn run(&self) -> Report {
         assert!(!self.pages.is_empty(), "pages to ask for");
         assert!(!self.requests_per_connection.is_empty(), "1.. requests");
@@ -81,7 +80,8 @@ impl Check {
         thread::scope(|scope| {
             for _ in 0..self.clients {
                 scope.spawn(|| {
-                    // The number, not the thread, decides what a connection does.
+                    // The number, not the thread, determines the requests of a connection, so that runs are
+                    // reproducible.
                     while let Some(number) = Some(next.fetch_add(1, Relaxed))
                         && number < connections
                     {
@@ -93,7 +93,7 @@ impl Check {
         shared.report.into_inner().expect("no holder panics")
     }
 
-    /// One connection from its start to its planned end, made anew after trouble.
+    /// One connection from its start to its planned end, reconnecting after failures.
     fn connection(&self, number: usize, shared: &Shared) {
         let stream = u64::try_from(number).expect("64 bits at most");
         let mut draws = Draws::new(self.seed, stream);
@@ -127,44 +127,44 @@ impl Check {
     }
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Requests sent.
     pub requests: u64,
-    /// Answers that came whole and right.
+    /// Complete and correct responses.
     pub right: u64,
-    /// Connections made.
+    /// Connections.
     pub connections: u64,
     /// Turns of each kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// Answers that were not what they had to be: which, and in what way. The first 50 of them.
+    /// The first 50 wrong responses, with their faults.
     pub wrong: Vec<String>,
-    /// Where the other troubles below happened, up to 50.
+    /// The first 50 other failures below.
     pub troubles: Vec<String>,
-    /// Answers that were not what they had to be.
+    /// Wrong responses.
     pub wrong_count: u64,
-    /// Requests (and connections) without a whole answer at the deadline.
+    /// Requests (and connections) without a complete response at the deadline.
     pub hung: u64,
     /// Connections that were reset or refused.
     pub reset: u64,
-    /// Connections that ended in an orderly way, but before a whole answer.
+    /// Connections that ended in an orderly way before a complete response.
     pub closed_early: u64,
 }
 
 impl Report {
-    /// Whether all went well.
+    /// Whether there were no failures.
     pub fn is_clean(&self) -> bool {
         self.wrong_count + self.hung + self.reset + self.closed_early == 0
             && self.right == self.requests
     }
 }
 
-/// What the connections of a check share.
+/// The state shared by the connections of a check.
 #[derive(Default)]
 struct Shared {
     report: Mutex<Report>,
-    /// The validators seen so far, by path.
+    /// The validators received so far, by path.
     etags: Mutex<BTreeMap<String, String>>,
 }
 

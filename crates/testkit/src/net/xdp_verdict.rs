@@ -1,11 +1,10 @@
-//! The smallest XDP programs: one verdict for all frames. Knows no other program.
+//! Minimal XDP programs: one verdict for all frames. Independent of other programs.
 //!
-//! With "pass", a veth device takes the frames that an XDP program at the other end sends back.
-//! GRO alone makes such a device poll, but the flush after `XDP_TX` looks for a program at the
-//! peer and wakes nobody without one (`veth_xdp_flush` in Linux 6.18): frames stay in the ring
-//! until an ordinary packet happens to pass. bpf(2).
+//! With "pass", a veth device receives frames that an XDP program at the other end sends back. GRO alone makes such a
+//! device poll, but the flush after `XDP_TX` looks for a program at the peer and wakes no poller without one
+//! (`veth_xdp_flush` in Linux 6.18): frames stay in the ring until an ordinary packet passes. bpf(2).
 
-// The only reason for unsafe code: bpf(2), which rustix does not have.
+// Unsafe code is needed only for bpf(2), which rustix lacks.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,23 +14,23 @@ const COMMAND_PROG_LOAD: libc::c_int = 5;
 const COMMAND_LINK_CREATE: libc::c_int = 28;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
-/// The program takes frames that lie in several pieces; otherwise the MTU would be limited.
+/// The program accepts frames in several fragments; otherwise the MTU would be limited.
 const PROG_HAS_FRAGS: u32 = 1 << 5;
-/// In the driver: what is wanted here is what the driver does then.
+/// Attach in the driver: the purpose is the behaviour of veth with a native program.
 const LINK_IN_DRIVER: u32 = 1 << 2;
 
 /// `r0 = IMMEDIATE` and `exit`.
 const SET_R0: u8 = 0xb7;
 const EXIT: u8 = 0x95;
 
-/// What becomes of each frame.
+/// The verdict for each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is gone.
+    /// Dropped.
     Drop = 1,
-    /// It goes to the kernel.
+    /// Passed to the kernel.
     Pass = 2,
-    /// It goes back as it is.
+    /// Sent back unchanged.
     Tx = 3,
 }
 
@@ -54,7 +53,7 @@ impl Instruction {
     }
 }
 
-/// The start of `union bpf_attr` for a load; the kernel takes the rest as zeros.
+/// The start of `union bpf_attr` for a program load; the kernel takes the rest as zeros.
 #[repr(C)]
 struct ProgLoad {
     prog_type: u32,
@@ -68,7 +67,7 @@ struct ProgLoad {
     flags: u32,
 }
 
-/// The same for a link.
+/// The start of `union bpf_attr` for a link.
 #[repr(C)]
 struct LinkCreate {
     prog_fd: u32,
@@ -77,13 +76,13 @@ struct LinkCreate {
     flags: u32,
 }
 
-/// A program at a device; gone with this value.
+/// A program attached to a device; detached on drop.
 pub struct XdpVerdict {
     _link: OwnedFd,
 }
 
 impl XdpVerdict {
-    /// Attaches it to a device of the calling thread's namespace.
+    /// Attaches a program to a device of the calling thread's namespace.
     pub fn attach(device: &str, verdict: Verdict) -> io::Result<XdpVerdict> {
         let any = rustix::net::socket(
             rustix::net::AddressFamily::INET,
@@ -127,13 +126,13 @@ fn load(verdict: Verdict) -> io::Result<OwnedFd> {
 
 /// # Safety
 ///
-/// Addresses in `attributes` are those of memory that the command may read.
+/// All addresses in `attributes` refer to memory that the command may read.
 unsafe fn bpf<A>(command: libc::c_int, attributes: &A) -> io::Result<OwnedFd> {
     let len = size_of::<A>();
-    // SAFETY: the kernel reads `len` bytes of `attributes`, and what the caller vouches for.
+    // SAFETY: the kernel reads `len` bytes of `attributes`, and memory that is valid by this function's contract.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, len) };
     match i32::try_from(fd) {
-        // SAFETY: both commands return a new descriptor, which nobody else knows.
+        // SAFETY: both commands return a new descriptor without another owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

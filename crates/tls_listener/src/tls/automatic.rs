@@ -1,5 +1,5 @@
-//! Certificates that come by themselves: the manager that gets and keeps them outlives configurations, and says when
-//! there are others. How they are got is [`lowroad_acme`]'s; where they are shown, `certificates`'.
+//! Automatic certificates (ACME): the manager that obtains and renews them outlives configurations, and reports
+//! changes. [`lowroad_acme`] obtains them; `certificates` assigns them to addresses.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -18,32 +18,32 @@ use tokio::runtime::Handle;
 
 use super::Shared;
 
-/// How long is waited for a runtime to be there.
+/// Time limit for starting the runtime.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks at files this many times as long as a look takes.
+/// The pause between two checks of files is at least this many times the duration of a check.
 const LOOK_PAUSE: u32 = 20;
 
-/// What a configuration wants of it, and who does it. One for a process.
+/// The state of automatic certificates. One per process.
 #[derive(Default)]
 pub struct Automatic {
     running: Mutex<Option<Running>>,
     tokens: RwLock<Option<Tokens>>,
-    /// Whose offers are in force.
+    /// The context with the endpoints in force.
     current: Mutex<Weak<Shared>>,
     file_watch: Mutex<FileWatch>,
-    /// On which all managers run, one after the other; begun with the first.
+    /// The runtime of all managers, one after the other; started with the first.
     runtime: OnceLock<Handle>,
 }
 
-/// Reports changes of the files of certificates since they were looked at last.
+/// Reports changes of certificate files since the last check.
 #[derive(Default)]
 enum FileWatch {
-    /// It is to be made.
+    /// The watch is to be made.
     #[default]
     Missing,
-    /// After a change they are looked at no sooner than at this time.
+    /// After a change, files are checked no sooner than at this time.
     Active(PathWatch, Instant),
-    /// They can't be watched.
+    /// The files cannot be watched.
     Impossible,
 }
 
@@ -52,11 +52,11 @@ struct Running {
     manager: Arc<Manager>,
 }
 
-/// Where certificates can be had besides files.
+/// A source of certificates besides files.
 pub trait Source {
-    /// Adds all that there are, and challenges.
+    /// Adds all certificates and challenges.
     fn add_to(&self, certificates: &mut Certificates);
-    /// The certificate that is called so.
+    /// The certificate of this key.
     fn pair(&self, name: &str) -> Option<Pair>;
 }
 
@@ -81,18 +81,18 @@ impl Source for Manager {
 }
 
 impl Automatic {
-    /// Who has certificates now, if anybody.
+    /// The current manager, if there is one.
     pub fn source(&self) -> Option<Arc<Manager>> {
         self.running()
             .as_ref()
             .map(|running| running.manager.clone())
     }
 
-    /// Gets and keeps what a configuration wants, for offers that are in force from now on. To be called once root was
-    /// given up: what it writes is the server's.
+    /// Applies a configuration's settings, for endpoints that are in force from now on. Must be called after root
+    /// rights were dropped, since the files that it writes must belong to the server.
     ///
     /// # Errors
-    /// What can't be used, and why.
+    /// The fault of the settings.
     pub fn keep(
         self: &Arc<Self>,
         config: &Config,
@@ -165,12 +165,12 @@ impl Automatic {
         })
     }
 
-    /// Has the files of certificates looked at that have changed since the last call: another process may have written
-    /// them, and damaged ones are written back. Where they can't be watched, the manager looks at them by itself, less often.
+    /// Has certificate files checked that have changed since the last call: another process may have written them, and
+    /// damaged ones are restored. Without a watch the manager checks them itself, less often.
     pub fn follow(&self, watcher: Option<&Watcher>) {
         let mut watch = lock(&self.file_watch);
         let (Some(watcher), Some(manager)) = (watcher, self.source()) else {
-            // Perhaps the next time, in a minute.
+            // Retried at the next call, in a minute.
             if matches!(*watch, FileWatch::Impossible) {
                 *watch = FileWatch::Missing;
             }
@@ -182,10 +182,10 @@ impl Automatic {
             FileWatch::Active(..) | FileWatch::Impossible => return,
         }
         let started = Instant::now();
-        // Before the files are looked at: what changes meanwhile is looked at again.
+        // Made before the files are checked, so that a change in between is seen by the next check.
         *watch = match PathWatch::new(watcher, manager.certificate_files()) {
             Some(watch) => {
-                // Files of others may change all the time in a folder on the way to thousands of ours.
+                // In a folder shared with other programs, unrelated files may change constantly.
                 let pause = started.elapsed() * LOOK_PAUSE;
                 FileWatch::Active(watch, Instant::now() + pause)
             }
@@ -200,13 +200,13 @@ impl Automatic {
         manager.map(|manager| manager.counts()).unwrap_or_default()
     }
 
-    /// What is answered below `/.well-known/acme-challenge/`.
+    /// The response to a request below `/.well-known/acme-challenge/`.
     pub fn challenge(&self, token: &str) -> Option<Arc<str>> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         tokens.as_ref()?.find(token)
     }
 
-    /// A client has asked for a name without a certificate: it may have one when the client asks again.
+    /// Requests a certificate for a client's name that has none; the client may get it at its next attempt.
     pub fn wish(&self, name: &str) {
         let running = self.running();
         let Some(running) = running.as_ref().filter(|it| it.acme.on_demand.is_some()) else {
@@ -217,12 +217,12 @@ impl Automatic {
             return;
         };
         runtime.spawn(async move {
-            // Why not, it has said to the log.
+            // The manager logs failures itself.
             let _ = manager.on_demand(&name).await;
         });
     }
 
-    /// How it stands with each certificate.
+    /// The state of each certificate.
     pub fn texts(&self) -> Vec<String> {
         let states = self.source().map(|manager| manager.state());
         states
@@ -234,7 +234,7 @@ impl Automatic {
 
     fn runtime(&self) -> Result<&Handle, String> {
         if self.runtime.get().is_none() {
-            // Only one configuration is put in force at a time.
+            // Configurations are applied one at a time, so no other thread sets it.
             let _ = self.runtime.set(runtime()?);
         }
         self.runtime.get().ok_or_else(|| "acme: no runtime".into())
@@ -253,7 +253,7 @@ fn level(severity: Severity) -> Level {
     }
 }
 
-/// The names of each certificate that is wanted.
+/// The names of each wanted certificate.
 pub fn wanted(config: &Config) -> Vec<Vec<String>> {
     let is_automatic = |site: &&config::Site| site.tls.as_ref().is_some_and(|tls| tls.automatic);
     let names = |site: &config::Site| -> Vec<String> {
@@ -268,7 +268,7 @@ pub fn wanted(config: &Config) -> Vec<Vec<String>> {
     sites.filter(|names| !names.is_empty()).collect()
 }
 
-/// As the manager wants it.
+/// Converts the configuration to the manager's settings.
 pub fn settings(acme: &Acme, sites: Vec<Vec<String>>) -> Result<Settings, String> {
     let mut settings = Settings::new(&acme.folder);
     settings.terms_agreed = acme.terms_agreed;
@@ -314,7 +314,7 @@ fn authority(named: &config::AcmeAuthority) -> Result<Authority, String> {
     })
 }
 
-/// A runtime on a thread of its own: what is waited for may take days.
+/// Starts a runtime on a separate thread, since its tasks may wait for days.
 fn runtime() -> Result<Handle, String> {
     let text = |error: std::io::Error| format!("acme: can't start: {error}");
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -1,5 +1,4 @@
-//! Which certificates are shown at an address. All sources come together here: files, this machine's own authority, and
-//! those that come by themselves.
+//! The certificates of an address, from all sources: files, the local authority, and ACME.
 
 use std::net::SocketAddr;
 
@@ -9,7 +8,7 @@ use lowroad_tls::certificates::Certificates;
 use super::automatic::Source;
 use super::files::Pairs;
 
-/// Those of an address, as its store is given them whenever one of them has changed.
+/// The certificates of an address, collected whenever one of them has changed.
 pub fn of_address(
     address: SocketAddr,
     sites: &[config::Site],
@@ -29,7 +28,7 @@ pub fn of_address(
     if let Some(automatic) = automatic {
         automatic.add_to(&mut certificates);
     }
-    // Who names nobody is shown what the default site has, or the first.
+    // Clients without SNI get the certificates of the default site, or of the first.
     let is_default = |site: &&config::Site| site.names.contains(&Name::Default);
     if let Some(site) = here().find(is_default).or_else(|| here().next()) {
         for pair in pairs.of_site(site) {

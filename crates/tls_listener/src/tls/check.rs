@@ -1,4 +1,4 @@
-//! What `lowroad check` says of certificates and keys.
+//! The part of `lowroad check` for certificates and keys.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let names = super::automatic::wanted(config);
     let is_wanted = |acme: &&Acme| !names.is_empty() || acme.on_demand.is_some();
     if let Some(acme) = config.acme.as_ref().filter(is_wanted) {
-        // Root is given up by then.
+        // The server has dropped root rights when it writes these files, so they are checked without them.
         match account::test_as_server(config, || check_acme(acme, names)) {
             Ok(Ok(doubts)) => warnings.extend(doubts),
             Ok(Err(problem)) => problems.push(problem),
@@ -48,7 +48,7 @@ pub fn check_ticket_keys(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Authorities that no client certificate can be verified with.
+/// Sites with authorities that cannot verify any client certificate.
 fn client_problems(sites: &[config::Site], authorities: &ClientAuthorities) -> Vec<String> {
     let tls = sites.iter().filter_map(|site| site.tls.as_ref());
     let problem = |tls: &config::Tls| {
@@ -62,10 +62,10 @@ fn client_problems(sites: &[config::Site], authorities: &ClientAuthorities) -> V
     tls.filter_map(problem).collect()
 }
 
-/// Looks whether certificates can be got, without asking an authority. Returns what `run` starts with all the same.
+/// Checks the settings of automatic certificates without contacting an authority. Returns the warnings.
 ///
 /// # Errors
-/// What keeps the server from starting.
+/// A fault that prevents the server's start.
 fn check_acme(acme: &Acme, names: Vec<Vec<String>>) -> Result<Vec<String>, String> {
     let settings = super::automatic::settings(acme, names)?;
     settings

@@ -1,4 +1,4 @@
-//! The files of authorities that client certificates are verified with (`client_ca`), as they were read.
+//! The authorities that verify client certificates (`client_ca`), as read from their files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ use lowroad_privileges::helper;
 pub struct ClientAuthorities(HashMap<PathBuf, Vec<u8>>);
 
 impl ClientAuthorities {
-    /// Reads the files of all sites. A file that can't be read, but was read `before`, stays in use, with a warning.
+    /// Reads the files of all sites. If a file has become unreadable, its contents in `before` stay in use, with a
+    /// warning.
     ///
     /// # Errors
-    /// The files that can't be read, a line each.
+    /// The unreadable files, a line each.
     pub fn read(
         sites: &[config::Site],
         before: Option<&ClientAuthorities>,
@@ -49,7 +50,7 @@ impl ClientAuthorities {
         }
     }
 
-    /// The certificates that a site wants from its clients.
+    /// The settings for the client certificates of a site.
     pub fn settings(&self, clients: &ClientCertificates) -> lowroad_tls::ClientCertificates {
         let pem = |path: &PathBuf| self.0.get(path).cloned().unwrap_or_default();
         match clients {

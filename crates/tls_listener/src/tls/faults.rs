@@ -1,5 +1,5 @@
-//! Handshakes that fail, and connections that break TLS: counted by kind, and told in the log, at most one of a kind in a
-//! second, since anybody can cause them.
+//! Failed handshakes and TLS errors of clients: counted by kind, and logged at most once per kind and second, since any
+//! client can cause them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use lowroad_log::Logger;
 use lowroad_store::clock;
 use lowroad_tls::{Failure, Fault};
 
-/// What is counted. The order is that of [`kind`].
+/// The counters' names, in the order of [`kind`].
 const KINDS: [&str; 8] = [
     "tls.plain_http",
     "tls.not_tls",
@@ -19,19 +19,19 @@ const KINDS: [&str; 8] = [
     "tls.internal",
 ];
 
-/// Between two lines of a kind.
+/// The least time between two log lines of a kind.
 const PAUSE_MS: u64 = 1000;
 
-/// What went wrong so far.
+/// The failures so far.
 pub struct Faults {
     counts: [AtomicU64; KINDS.len()],
-    /// When a line of the kind may be written again.
+    /// The earliest time of the next log line of each kind.
     next_ms: [AtomicU64; KINDS.len()],
     logger: Logger,
 }
 
 impl Faults {
-    /// None so far.
+    /// A log without failures.
     pub fn new(logger: Logger) -> Faults {
         Faults {
             counts: Default::default(),
@@ -40,7 +40,7 @@ impl Faults {
         }
     }
 
-    /// One more.
+    /// Counts a failure, and logs it.
     pub fn note(&self, failure: &Failure) {
         let kind = kind(failure.fault);
         self.counts[kind].fetch_add(1, Relaxed);
@@ -56,7 +56,7 @@ impl Faults {
         }
     }
 
-    /// Each kind with its count, as `lowroad status` shows it.
+    /// Each kind with its count, for `lowroad status`.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, String)> {
         let counts = self.counts.iter().map(|count| count.load(Relaxed));
         KINDS.into_iter().zip(counts.map(|count| count.to_string()))

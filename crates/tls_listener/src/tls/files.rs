@@ -1,4 +1,4 @@
-//! Certificates and keys of sites, as they were read, and what their files were like then. Knows nothing of addresses.
+//! Certificates and keys of sites, and the stamps of their files. Independent of addresses.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use lowroad_tls::x509;
 
 use super::local;
 
-/// All that sites have.
+/// The certificates of all sites.
 pub struct Pairs {
     files: Vec<OfFiles>,
     /// Positions in `files`.
     by_files: HashMap<Files, usize>,
-    /// By the site's names: signed by this machine's own authority.
+    /// By the site's names: signed by the local authority.
     local: HashMap<Vec<Name>, Pair>,
 }
 
@@ -26,26 +26,26 @@ pub struct Pairs {
 struct OfFiles {
     files: Files,
     pair: Pair,
-    /// When it was read.
+    /// The stamps at the time of reading.
     read: Stamps,
-    /// When they were looked at last: files are read once they have come to rest, since a key is written after its
-    /// certificate.
+    /// The stamps at the last check. Files are read once their stamps are stable between two checks, since a key is
+    /// written after its certificate.
     seen: Stamps,
-    /// Reports changes since they were looked at last; `None`: they are looked at the next time.
+    /// Reports changes since the last check; `None`: the next check looks at the files.
     watch: Option<PathWatch>,
     is_lost: bool,
-    /// Only the helper can look at them, once a minute.
+    /// Only the helper process has the right to read the files; they are checked once a minute.
     is_hidden: bool,
 }
 
 type Stamps = Vec<Option<FileStamp>>;
 
 impl Pairs {
-    /// Reads those of all sites. A certificate whose files can't be read, but that `before` has, stays in use. What is
-    /// doubtful comes along.
+    /// Reads the certificates of all sites. If files have become unreadable, the certificate of `before` stays in use.
+    /// Returns warnings too.
     ///
     /// # Errors
-    /// What can't be used, a line each.
+    /// The unusable files, a line each.
     pub fn read(
         sites: &[config::Site],
         unix_s: u64,
@@ -102,7 +102,7 @@ impl Pairs {
         self.files.get(*self.by_files.get(files)?)
     }
 
-    /// Those of a site.
+    /// The certificates of a site.
     pub fn of_site(&self, site: &config::Site) -> impl Iterator<Item = &Pair> {
         let named = site.tls.iter().flat_map(|tls| &tls.certificates);
         let of_files = named.filter_map(|named| Some(&self.of_files(&files(named))?.pair));
@@ -111,13 +111,13 @@ impl Pairs {
         of_files.chain(local)
     }
 
-    /// Names of a site that none of its certificates is for.
+    /// Names of a site that its certificates do not cover.
     fn uncovered(&self, site: &config::Site) -> Vec<String> {
         let mut known = lowroad_tls::certificates::Certificates::new();
         self.of_site(site).for_each(|pair| known.add(pair));
         let names = site.names.iter().filter_map(|name| match name {
             Name::Exact(host) if !is_address(host) && !known.covers(host) => Some(host.clone()),
-            // A certificate for all hosts of one level is what can be had.
+            // A wildcard name is covered by a wildcard certificate, so any host of its level is tested.
             Name::Wildcard(host) if !known.covers(&format!("any.{host}")) => {
                 Some(format!("*.{host}"))
             }
@@ -128,8 +128,8 @@ impl Pairs {
             .collect()
     }
 
-    /// Looks at the files, and reads those that are others now. Whether anything has changed. What can't be used leaves
-    /// what was there, and is logged.
+    /// Checks the files, and reads the changed ones. Returns whether a certificate has changed. Faulty files are
+    /// logged, and the certificate before them stays in use.
     pub fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {
         let changed = self
             .files
@@ -138,7 +138,7 @@ impl Pairs {
         changed.filter(|has_changed| *has_changed).count() > 0
     }
 
-    /// Each as `lowroad status` shows it.
+    /// Each certificate as text, for `lowroad status`.
     pub fn texts(&self) -> impl Iterator<Item = String> {
         let of_files = self
             .files
@@ -155,7 +155,7 @@ impl Pairs {
 
 impl OfFiles {
     fn read(files: Files, unix_s: u64) -> Result<(OfFiles, Vec<Problem>), Problem> {
-        // Before the files are: what changes meanwhile is read again.
+        // Taken before the files are read, so that a change in between causes another read.
         let stamps = stamps(&files);
         let is_hidden = is_hidden(&files);
         let (pair, doubts) = certificates::read_with(&files, unix_s, helper::open)?;
@@ -171,7 +171,7 @@ impl OfFiles {
         Ok((read, doubts))
     }
 
-    /// The same certificate, not watched yet.
+    /// The same certificate without a watch.
     fn in_use(&self) -> OfFiles {
         OfFiles {
             files: self.files.clone(),
@@ -189,10 +189,10 @@ impl OfFiles {
         if watcher.is_some() && (is_unchanged || self.is_hidden) {
             return false;
         }
-        // Before the files are: what changes meanwhile is looked at again.
+        // Made before the stamps are taken, so that a change in between is seen by the next check.
         let watch = watcher.and_then(|watcher| PathWatch::new(watcher, paths(&self.files)));
         self.watch = None;
-        // At the start they were read with root's rights.
+        // At the start they were read with root rights.
         self.is_hidden = is_hidden(&self.files);
         let now = stamps(&self.files);
         let is_lost = now.contains(&None);
@@ -208,7 +208,8 @@ impl OfFiles {
             return false;
         }
         self.is_lost = false;
-        // The next look is a minute away. What does not fit yet is read again then.
+        // The next check of hidden files is a minute away, so they are read at once; a key that does not match yet is
+        // read again then.
         let is_at_rest = now == self.seen || self.is_hidden;
         self.seen = now.clone();
         if !is_at_rest {

@@ -1,4 +1,4 @@
-//! One connection's TLS, as the engine wants it.
+//! The TLS session of a client connection, for the engine.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,31 +8,32 @@ use lowroad_tls::{Fault, Server, Version};
 
 use super::Offer;
 
-/// Bytes that are sealed at a time: four full records. What is sealed can't be taken back, and waits in memory if the
+/// Bytes encrypted at a time: four full records. Encrypted bytes must be sent in order, and wait in memory while the
 /// socket is full.
 const SEALED_LEN_MAX: usize = 64 * 1024;
-/// The kernel seals from files of this length on, and all that follows on their connections, short responses at a higher price.
+/// The shortest file that turns on kernel TLS for its connection. All later responses on the connection use it too, and
+/// short ones cost more with it.
 const KERNEL_LEN_MIN: u64 = 128 * 1024;
-/// Pieces that are sealed at a time.
+/// The most pieces encrypted at a time.
 const PIECES_MAX: usize = 32;
 
 thread_local! {
-    /// Records are decrypted where they lie, but what came is lent.
+    /// A buffer for in-place decryption, since received bytes are only borrowed.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// TLS with one client.
+/// The TLS session of a client.
 pub struct Secure {
-    /// None if TLS could not even begin, as without randomness.
+    /// `None` if the session could not be created, for example without a random source.
     server: Option<Server>,
     secured: Option<Arc<Secured>>,
-    /// It may be left to the kernel to seal. Not if it has refused.
+    /// Kernel TLS may be used. False after the kernel has refused it.
     may_offload: bool,
     offer: Arc<Offer>,
 }
 
 impl Secure {
-    /// Begins with a client.
+    /// Starts a session.
     pub fn new(offer: &Arc<Offer>) -> Secure {
         let server = offer.acceptor.accept();
         let server = server.inspect_err(|failure| offer.process.faults.note(failure));
@@ -74,7 +75,8 @@ impl Layer for Secure {
         match &self.secured {
             Some(_) if progress.closed => Ok(LayerState::Ended),
             Some(secured) => Ok(LayerState::Ready(secured.clone())),
-            // Who has said all with its handshake is heard first; that it has, its socket says too.
+            // Requests that arrived with the end of the handshake are processed first; the socket reports the client's
+            // close.
             None => {
                 let secured = Arc::new(agreed(server));
                 self.secured = Some(secured.clone());
@@ -104,7 +106,7 @@ impl Layer for Secure {
             return len;
         };
         if let Err(failure) = server.seal(&chosen[..count], wire, now_ms) {
-            // Nothing more leaves, so nobody takes what is missing for nothing.
+            // The engine sends no more after this failure, so the missing bytes cannot pass as an empty response.
             self.offer.process.faults.note(&failure);
         }
         len
@@ -112,7 +114,7 @@ impl Layer for Secure {
 
     fn close(&mut self, wire: &mut Vec<u8>) {
         if let Some(server) = &mut self.server {
-            // After a failure there is nothing to be said.
+            // After a failure there is no session to close.
             let _ = server.close(wire);
         }
     }
@@ -137,7 +139,7 @@ impl Layer for Secure {
     }
 }
 
-/// What both sides have agreed on.
+/// The negotiated parameters.
 fn agreed(server: &Server) -> Secured {
     Secured {
         inside: match server.protocol() {
@@ -164,7 +166,7 @@ fn agreed(server: &Server) -> Secured {
     }
 }
 
-/// The name that the registry has for it.
+/// A cipher suite's name in the IANA registry.
 fn cipher(name: &'static str) -> &'static str {
     match name {
         "TLS13_AES_128_GCM_SHA256" => "TLS_AES_128_GCM_SHA256",

@@ -1,4 +1,4 @@
-//! This machine's own authority, for development: where it is kept, and what it signs.
+//! The local certificate authority for development: its folder, and its certificates.
 
 use std::path::PathBuf;
 
@@ -25,10 +25,10 @@ pub fn sign(site: &config::Site, unix_s: u64) -> Result<Pair, String> {
         .map_err(|error| error.to_string())
 }
 
-/// How to have programs of this machine trust the authority, which is made if there is none.
+/// Instructions to make programs of this machine trust the authority, which is created if necessary.
 ///
 /// # Errors
-/// When it can't be had.
+/// The authority is unavailable.
 pub fn trust() -> Result<String, String> {
     Ok(authority(super::unix_s())?.how_to_trust())
 }
@@ -39,7 +39,7 @@ fn authority(unix_s: u64) -> Result<Authority, String> {
         .map_err(|error| format!("the local authority: {error}"))
 }
 
-/// Where a user keeps data, or the system where there is no user.
+/// The user's data folder, or the system's if there is no user.
 fn folder() -> PathBuf {
     let variable = |name| {
         let value = std::env::var_os(name).map(PathBuf::from);

@@ -1,7 +1,7 @@
-//! TLS of the server's listeners: one [`Offer`] for each address at which it is spoken, shared by all workers.
+//! TLS of the server's listeners: one `TlsEndpoint` for each TLS address, shared by all workers.
 //!
-//! [`certificates::of_address`] is where the certificates of an address come together, from whatever source. How bytes are
-//! opened and sealed is `layer`'s; what goes wrong with clients is counted by `faults`.
+//! `certificates::for_address` collects the certificates of an address from all sources. `session` encrypts and
+//! decrypts; `fault_log` counts clients' errors.
 
 mod automatic;
 mod certificates;
@@ -37,10 +37,10 @@ use files::Pairs;
 pub use check::{check, check_ticket_keys};
 pub use local::trust;
 
-/// What is spoken inside, the preferred first.
+/// The ALPN protocols, in order of preference.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 
-/// Has origins' files opened by `rights`. To be called first of all.
+/// Makes origins' files open with the helper's rights. Must be called before all others.
 pub fn install() {
     lowroad_gateway::proxy::open_files_with(helper::open);
 }
@@ -51,7 +51,7 @@ pub struct Tls(Arc<Shared>);
 
 struct Shared {
     process: Process,
-    /// Sites that have TLS.
+    /// The sites with TLS.
     sites: Vec<config::Site>,
     pairs: Mutex<Pairs>,
     client_authorities: ClientAuthorities,
@@ -59,43 +59,43 @@ struct Shared {
     kernel: KernelTls,
 }
 
-/// Whether the kernel seals long files.
+/// Whether the kernel encrypts long files (kernel TLS).
 enum KernelTls {
-    /// Nobody wants it.
+    /// Not configured.
     Off,
     On,
-    /// It can't, for this reason.
+    /// The kernel does not support it, for this reason.
     Lacking(String),
 }
 
-/// What outlives a configuration.
+/// The state that outlives a configuration.
 #[derive(Clone)]
 struct Process {
     clock: Clock,
-    /// Created with the first TLS address, since random numbers for keys cost 30 ms of processor time and more; created
-    /// at once if their keys are stored.
+    /// Created with the first TLS address, since random numbers for keys cost 30 ms of processor time or more; at once
+    /// if the keys are stored.
     tickets: Arc<OnceLock<Tickets>>,
-    /// Keeps their keys over restarts.
+    /// Stores the keys across restarts.
     ticket_file: Option<Arc<TicketFile>>,
     faults: Arc<Faults>,
     automatic: Arc<Automatic>,
 }
 
-/// What is offered to the clients of one address.
+/// The TLS endpoint of one address.
 pub struct Offer {
     acceptor: Acceptor,
     store: Store,
     process: Process,
-    /// The kernel can seal, and is to.
+    /// Kernel TLS is configured and supported.
     may_offload: bool,
 }
 
 impl Tls {
-    /// TLS of a server that starts, and becomes the user of `account` later. Reads certificates and keys, so it may need
-    /// root. Doubts about them are logged.
+    /// TLS of a server that starts, and becomes the user of `account` later. Reads certificates and keys, so it may
+    /// need root rights. Logs warnings about them.
     ///
     /// # Errors
-    /// The file that can't be used, and why.
+    /// The unusable file, and the reason.
     pub fn start(
         config: &Config,
         logger: &Logger,
@@ -108,7 +108,7 @@ impl Tls {
     /// TLS of a new configuration of a running server. Files that have not changed are not read again.
     ///
     /// # Errors
-    /// The file that can't be used, and why.
+    /// The unusable file, and the reason.
     pub fn reload(config: &Config, logger: &Logger, before: &Tls) -> Result<Tls, String> {
         let before = &*before.0;
         Tls::open(config, logger, before.process.clone(), Some(before))
@@ -152,14 +152,13 @@ impl Tls {
         })))
     }
 
-    /// What is offered at an address of the configuration, if that is TLS.
+    /// The endpoint of an address of the configuration, if it uses TLS.
     pub fn offer(&self, address: SocketAddr) -> Option<Arc<Offer>> {
         self.0.offers.get(&address).cloned()
     }
 
-    /// Reads anew the certificates and keys that have changed; connections keep theirs. Files in watched folders without a
-    /// change are not looked at; all are if there is no watcher. Keeps the keys of tickets, if they are to be kept. Blocks
-    /// on the disk.
+    /// Reloads changed certificates and keys; connections keep theirs. Unchanged files in watched folders are not
+    /// checked; without a watcher all are. Stores the ticket keys if configured. Blocks on the disk.
     pub fn follow(&self, watcher: Option<&Watcher>, logger: &Logger) {
         self.0.process.keep_ticket_keys(logger);
         self.0.process.automatic.follow(watcher);
@@ -173,22 +172,22 @@ impl Tls {
             .show(automatic.as_deref().map(|it| it as &dyn Source));
     }
 
-    /// Gets and keeps the certificates that are to come by themselves. To be called when this is in force, and root was
-    /// given up.
+    /// Obtains and renews the automatic certificates. Must be called when this configuration is in force and root
+    /// rights were dropped.
     ///
     /// # Errors
-    /// What can't be used, and why.
+    /// The fault of the settings.
     pub fn keep(&self, config: &Config, logger: &Logger) -> Result<(), String> {
         self.0.process.automatic.keep(config, &self.0, logger)
     }
 
-    /// What is answered to an authority that looks whether a name is ours, below `/.well-known/acme-challenge/`.
+    /// The response to an authority's validation request, below `/.well-known/acme-challenge/`.
     pub fn challenge(&self, token: &[u8]) -> Option<Arc<str>> {
         let token = std::str::from_utf8(token).ok()?;
         self.0.process.automatic.challenge(token)
     }
 
-    /// What `lowroad status` says of it.
+    /// The lines for `lowroad status`.
     pub fn status(&self) -> Vec<(&'static str, String)> {
         if self.0.offers.is_empty() {
             return Vec::new();
@@ -210,7 +209,7 @@ impl Tls {
 }
 
 impl KernelTls {
-    /// Asks the kernel, if that is wanted. Root may have it load the module.
+    /// Tests kernel support, if kernel TLS is configured. With root rights the kernel may load the module.
     fn of(is_wanted: bool, logger: &Logger) -> KernelTls {
         if !is_wanted {
             return KernelTls::Off;
@@ -236,7 +235,7 @@ impl KernelTls {
 }
 
 impl Shared {
-    /// Shows clients what there is now.
+    /// Sets the current certificates of all endpoints.
     fn show(&self, automatic: Option<&dyn Source>) {
         let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         for (address, offer) in &self.offers {
@@ -272,7 +271,7 @@ impl Process {
         })
     }
 
-    /// The tickets of all addresses.
+    /// The ticket service of all addresses.
     fn tickets(&self) -> Result<Tickets, String> {
         if let Some(tickets) = self.tickets.get() {
             return Ok(tickets.clone());
@@ -286,7 +285,7 @@ impl Process {
         Ok(self.tickets.get_or_init(|| tickets).clone())
     }
 
-    /// Their period may have begun with no handshake in it.
+    /// Stores the ticket keys. Called periodically, since a new key period may begin without a handshake.
     fn keep_ticket_keys(&self, logger: &Logger) {
         let (Some(file), Some(tickets)) = (&self.ticket_file, self.tickets.get()) else {
             return;
@@ -311,7 +310,7 @@ impl Offer {
         let mut settings = Settings::new(store.clone(), process.clock.clone());
         settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
         settings.tickets = Some(process.tickets()?);
-        // The same for all sites of an address: the configuration was checked for it.
+        // The check of the configuration ensures that all sites of an address have the same settings.
         let of_address = |site: &&config::Site| site.tls_addresses().contains(&address);
         let tls = sites.iter().find(of_address).and_then(|it| it.tls.as_ref());
         if let Some(tls) = tls {
@@ -330,13 +329,13 @@ impl Offer {
         })
     }
 
-    /// The layer of a new connection.
+    /// The TLS session of a new connection.
     pub fn layer(self: &Arc<Self>) -> Box<dyn Layer> {
         self.process.clock.set(unix_s());
         Box::new(layer::Secure::new(self))
     }
 
-    /// A handshake has failed for which a name was asked for.
+    /// Requests a certificate for the name of a failed handshake.
     fn wish(&self, server_name: &str) {
         let name = server_name.to_ascii_lowercase();
         if !self.store.current().covers(&name) {
@@ -344,7 +343,7 @@ impl Offer {
         }
     }
 
-    /// Whether a request for `host` came over a connection that was made for another name, with other certificates.
+    /// Whether the connection was made for another name than `host`, with other certificates (421, RFC 9110 §15.5.20).
     pub fn is_misdirected(&self, server_name: Option<&str>, host: &str) -> bool {
         !self.store.current().is_same(server_name, host)
     }

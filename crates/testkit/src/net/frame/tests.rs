@@ -1,4 +1,4 @@
-//! Frames built byte by byte, with checksums made by the slow and sure way.
+//! Frames built byte by byte, with checksums computed by the simplest method.
 
 use super::*;
 

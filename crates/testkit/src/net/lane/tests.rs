@@ -4,7 +4,7 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Frame `n` as bytes that no parser takes for anything.
+/// Frame `n` as bytes that parse as no protocol.
 fn numbered(n: u64) -> Vec<u8> {
     [&[0xff; 14][..], &n.to_be_bytes()].concat()
 }
@@ -83,7 +83,7 @@ fn a_held_frame_passes_after_the_frames_it_waits_for() {
     let (order, _) = run(mangling, 5, 500);
     let behind = |n: u64| fate(&mangling, 5, n).behind_frames;
     let place = |n: u64| order.iter().position(|passed| *passed == n).unwrap();
-    // Where the next frames are not held themselves, exactly so many overtake.
+    // If the next frames are not held, exactly this many overtake.
     let held = (0..490).filter(|n| behind(*n) > 0 && (1..4).all(|k| behind(n + k) == 0));
     for n in held.clone() {
         let last = n + behind(n);

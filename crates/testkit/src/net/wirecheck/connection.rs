@@ -1,6 +1,5 @@
-//! A connection of the verifying client: sends the pieces of a turn, receives the answers, and
-//! compares. Knows HTTP/1.1 as far as a length goes; whatever frames its content in another way is
-//! wrong here.
+//! A connection of the verifying client: sends the pieces of a turn, receives the responses, and compares. Supports
+//! HTTP/1.1 with Content-Length only; other framing counts as wrong.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,16 +11,16 @@ use super::plan::{Ending, Expectation, Kind, Plan};
 
 const HEAD_LEN_MAX: usize = 16 << 10;
 
-/// What went wrong, and with which words.
+/// A failure, and its message.
 #[derive(Debug)]
 pub enum Trouble {
-    /// An answer is not what it had to be.
+    /// A response differs from the expected one.
     Wrong(String),
-    /// There was no whole answer at the deadline.
+    /// There was no complete response at the deadline.
     Hung(String),
     /// The connection was reset, or refused.
     Reset(String),
-    /// The connection ended before the end of an answer.
+    /// The connection ended before the end of a response.
     ClosedEarly(String),
 }
 
@@ -37,7 +36,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Such a connection.
+/// A connection of the client.
 pub struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
@@ -55,7 +54,7 @@ impl Connection {
     pub fn open(address: SocketAddr, deadline: Duration) -> Result<Connection, Trouble> {
         let stream = TcpStream::connect_timeout(&address, deadline);
         let stream = stream.map_err(|error| trouble("connecting", 0, &error))?;
-        // So that each piece is a segment.
+        // Each piece becomes a segment.
         stream.set_nodelay(true).expect("a socket");
         Ok(Connection {
             stream,
@@ -65,12 +64,12 @@ impl Connection {
         })
     }
 
-    /// Whether no turn was taken on it yet.
+    /// Whether it has had no turn yet.
     pub fn is_new(&self) -> bool {
         self.turns == 0
     }
 
-    /// One turn. True if the connection goes on after it.
+    /// Performs one turn. True if the connection continues afterwards.
     pub fn turn(
         &mut self,
         plan: &Plan,
@@ -89,7 +88,7 @@ impl Connection {
         match plan.ending {
             Ending::Stays | Ending::Stays10 if !closes => self.nothing_left().map(|()| true),
             Ending::ClientCloses => self.nothing_left().map(|()| false),
-            // Also a server that says it has had enough.
+            // Also if the server has announced the close itself.
             _ => self.end().map(|()| false),
         }
     }
@@ -109,7 +108,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives one answer and compares it. True if it says that the connection ends.
+    /// Receives one response and compares it. True if it announces the connection's end.
     fn answer(
         &mut self,
         plan: &Plan,
@@ -170,7 +169,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The server ends the connection, and says nothing more before.
+    /// Expects the server to close the connection without further bytes.
     fn end(&mut self) -> Result<(), Trouble> {
         self.nothing_left()?;
         let count = self.receive();
@@ -181,7 +180,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What came beyond the answers is wrong.
+    /// Fails if there are bytes beyond the responses.
     fn nothing_left(&self) -> Result<(), Trouble> {
         if self.received.is_empty() {
             return Ok(());
@@ -236,7 +235,7 @@ fn compare_head(head: &Head, plan: &Plan, expected: &Expectation) -> Result<(), 
     }
     let said = head.field("content-length").map(str::to_owned);
     let due = expected.content.map(|(len, _)| len.to_string());
-    // Apache leaves it out in the answer to HEAD if it would be 0.
+    // Apache omits a length of 0 in responses to HEAD.
     let left_out = expected.head_only && said.is_none();
     if due.is_some() && said != due && !left_out {
         return wrong(format!("no content length of {due:?}"));

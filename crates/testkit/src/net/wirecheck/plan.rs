@@ -1,5 +1,5 @@
-//! What a connection does in one turn: the bytes to send, in which pieces, and what must come
-//! back. Pure but for the validators learnt so far; knows no sockets.
+//! The plan of one turn: the bytes to send, in pieces, and the expected responses. Pure except for the validators
+//! received so far; independent of sockets.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::net::draws::Draws;
 use crate::net::servers::receipt;
 use crate::net::site;
 
-/// Fields that change no answer; each makes another request of it, byte by byte.
+/// Fields that do not change the response; each makes a request with different bytes.
 const FIELDS: [&str; 5] = [
     "",
     "Accept-Encoding: identity\r\n",
@@ -17,25 +17,25 @@ const FIELDS: [&str; 5] = [
     "Accept: text/html,*/*;q=0.8\r\nAccept-Language: en\r\nAccept-Encoding: gzip\r\n",
 ];
 
-/// Answers longer than this are not asked for and half-closed in one go.
+/// Longer responses are not combined with a half-close.
 const HALF_CLOSED_LEN_MAX: usize = 10_000;
 
-/// Pages that are asked for on hot connections are no longer, and no more.
+/// The longest page, and the number of pages, on hot connections.
 const HOT_LEN_MAX: usize = 1000;
 const HOT_PAGES_MAX: usize = 3;
 
-/// What is asked for in a turn.
+/// The kind of request of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A GET that may have been asked for before.
+    /// A GET that may be a repetition.
     Get,
     /// A HEAD.
     Head,
-    /// A GET with a validator: 304, or 200 as long as no answer has told the validator.
+    /// A GET with a validator: 304, or 200 until a response has contained the validator.
     Conditional,
-    /// A GET with a target that nobody has asked for: the same content.
+    /// A GET with a target not requested before: the same content.
     Fresh,
-    /// A GET of what does not exist: 404.
+    /// A GET of a missing page: 404.
     Missing,
     /// A GET in two segments.
     Split,
@@ -50,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For the report.
+    /// The name for the report.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Get => "get",
@@ -67,46 +67,46 @@ impl Kind {
     }
 }
 
-/// How the connection goes on after the turn.
+/// The state of the connection after the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It stays.
     Stays,
-    /// It stays, and the request is HTTP/1.0's `keep-alive`.
+    /// It stays, by HTTP/1.0's `keep-alive`.
     Stays10,
-    /// The request says `close`; the server closes.
+    /// The request has `close`; the server closes.
     Close,
-    /// The request is HTTP/1.0's; the server closes.
+    /// The request is HTTP/1.0; the server closes.
     Close10,
     /// The client closes after the answer.
     ClientCloses,
-    /// The client sends its FIN with or right behind the request.
+    /// The client sends its FIN with or directly after the request.
     HalfClose,
 }
 
-/// What an answer must be.
+/// The expected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// The path whose validator it may tell.
+    /// The path of the validator that it may contain.
     pub path: Option<String>,
     /// Its status.
     pub status: u16,
-    /// The length and CRC-32 of its content; `None` if any will do.
+    /// The length and CRC-32 of its content; `None` if any content is right.
     pub content: Option<(usize, u32)>,
-    /// Whether the content itself does not come: HEAD and 304.
+    /// Whether the content is omitted: HEAD and 304.
     pub head_only: bool,
 }
 
 /// A turn.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is asked for.
+    /// The kind of request.
     pub kind: Kind,
-    /// What then.
+    /// The state of the connection afterwards.
     pub ending: Ending,
     /// Sent one after the other.
     pub pieces: Vec<Vec<u8>>,
-    /// What comes back, in this order.
+    /// The expected responses, in this order.
     pub expectations: Vec<Expectation>,
 }
 
@@ -152,7 +152,7 @@ pub fn draw(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Pl
     }
 }
 
-/// The next turn of a connection that asks only for what a cache may have.
+/// The next turn of a connection with cacheable requests only.
 pub fn draw_hot(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Plan {
     let short = check.pages.iter().filter(|page| page.len <= HOT_LEN_MAX);
     let short: Vec<&Page> = short.take(HOT_PAGES_MAX).collect();
@@ -179,7 +179,7 @@ pub fn draw_hot(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -
     }
 }
 
-/// Half of all turns are for the first page, so that something is asked for often.
+/// Half of all turns are for the first page, so that it is requested often.
 fn page<'c>(check: &'c Check, draws: &mut Draws) -> &'c Page {
     match draws.below(2) {
         0 => &check.pages[0],
@@ -213,9 +213,9 @@ fn ending(kind: Kind, page: &Page, last: bool, draws: &mut Draws) -> Ending {
         let old = draws.percent(5.0) && kind != Kind::ChunkedUpload;
         return if old { Ending::Stays10 } else { Ending::Stays };
     }
-    // A proxy may take a half-closed connection for one that nobody waits at any more.
+    // A proxy may abort the request of a half-closed connection, since the client may be gone.
     let upload = matches!(kind, Kind::Upload | Kind::ChunkedUpload);
-    // And nginx one that does not take its answer at once; the second of a pair is not known here.
+    // nginx may close one that does not take its response at once; the length of a pair's second page is unknown here.
     let long = page.len > HALF_CLOSED_LEN_MAX || kind == Kind::Pair;
     match draws.below(6) {
         0..2 => Ending::Close,
@@ -254,7 +254,7 @@ fn head(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
     (vec![sent], vec![expected])
 }
 
-/// With a validator that was learnt, or with a wrong one as long as there is none.
+/// With the known validator, or with a wrong one if there is none yet.
 fn conditional(page: &Page, etag: Option<String>, ending: Ending, draws: &mut Draws) -> Turn {
     let not_modified = Expectation {
         status: 304,
@@ -297,7 +297,7 @@ fn missing(ending: Ending, draws: &mut Draws) -> Turn {
 }
 
 fn range(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
-    // The bytes themselves are known to nobody here; their number is.
+    // Only the number of bytes is checked, since the partial content's CRC is unknown.
     let expected = Expectation {
         path: None,
         status: 206,

@@ -1,4 +1,4 @@
-//! A few thousand turns, drawn and looked at.
+//! Checks of a few thousand drawn turns.
 
 use super::*;
 
