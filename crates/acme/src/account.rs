@@ -39,6 +39,7 @@ pub(crate) struct Opened {
 pub(crate) fn file_name(authority: &Authority) -> String {
     let url = &authority.directory;
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+    // The name becomes a file name, so all other characters are replaced.
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {
             c
@@ -58,6 +59,7 @@ pub(crate) async fn open(
     let (settings, folder) = (&shared.settings, &shared.folder);
     let name = file_name(authority);
     let asker = http.asker();
+    // Usually the account exists, and no lock is needed.
     if let Ok(Some(stored)) = stored(folder, &name, authority) {
         return restore(settings, folder, &name, stored, asker).await;
     }
@@ -100,6 +102,7 @@ async fn restore(
     let builder = Account::builder_with_http(Box::new(asker.clone()));
     let restored = builder.from_credentials(credentials).await;
     let account = restored.map_err(sorted)?;
+    // Only changed contacts cost a request.
     if stored.contact != settings.contact {
         let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
         match account.update_contacts(&contact).await {
@@ -108,6 +111,7 @@ async fn restore(
             updated => {
                 updated.map_err(sorted)?;
                 let contact = settings.contact.clone();
+                // Stored after the authority has accepted them, so that a failure is repeated.
                 store(folder, name, &Stored { contact, ..stored })?;
             }
         }
@@ -129,6 +133,7 @@ fn stored(
     let text = match folder.account(name) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // A file that this user may not read will stay unreadable.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(AccountFault::Damaged(error.to_string()));
         }
@@ -140,9 +145,11 @@ fn stored(
     let damaged = |error: serde_json::Error| AccountFault::Damaged(error.to_string());
     let stored: Stored = serde_json::from_slice(&text).map_err(damaged)?;
     let credentials = serde_json::from_value(stored.credentials.clone());
+    // Parsed to detect damage here, where another account can be made.
     let _: AccountCredentials = credentials.map_err(damaged)?;
     let external = authority.external_account.as_ref();
     let key_id = external.map(|external| external.key_id.as_str());
+    // An account of another authority or external account must not be used for this one.
     let same = stored.directory == authority.directory && stored.key_id.as_deref() == key_id;
     Ok(same.then_some(stored))
 }
@@ -177,6 +184,7 @@ async fn create(
     let created = builder.create(&new, directory, key.as_ref()).await;
     let (account, credentials) = created.map_err(|error| {
         let mut trouble = trouble(&error, asker.said());
+        // Distinguishes refused accounts from refused names in the log.
         if trouble.kind == Kind::Refused {
             trouble.text = format!("makes no account: {}", trouble.text);
         }
@@ -191,6 +199,7 @@ async fn create(
             .map(|external| external.key_id.clone()),
         credentials: serde_json::to_value(credentials).map_err(Trouble::local)?,
     };
+    // Stored before its first use: an account with a lost key counts against the authority's limits.
     store(folder, &file_name(authority), &stored)?;
     Ok(account)
 }

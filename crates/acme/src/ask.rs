@@ -16,6 +16,7 @@ pub(crate) async fn ask(http: &Http, url: &str, name: &str) -> Result<bool, Trou
         Ok(response) => Ok(response.status() == http::StatusCode::OK),
         Err(error) => {
             let text = format!("{url} cannot be asked whether {name} is wanted: {error}");
+            // The service is the operator's, so its failure is a local one.
             Err(Trouble::new(Kind::Local, text))
         }
     }

@@ -67,6 +67,7 @@ impl Shown {
             }
             Challenge::TlsAlpn01 => {
                 let pair = certificate(&given, self.shared.settings.clock.unix_s())?;
+                // The callback returns when handshakes use the new certificate, so the authority may connect.
                 self.shared.show_challenge(given.domain, Some(pair));
                 self.names.push(given.domain.into());
             }
@@ -99,6 +100,7 @@ impl Shown {
 
 impl Drop for Shown {
     fn drop(&mut self) {
+        // Runs also if the order's future is dropped, for example by a reload.
         for token in &self.tokens {
             self.shared.tokens.remove(token);
         }
@@ -112,6 +114,7 @@ impl Drop for Shown {
 fn certificate(given: &Given<'_>, unix_s: u64) -> Result<Pair, Trouble> {
     let making = |error: rcgen::Error| Trouble::local(format!("no challenge: {error}"));
     let mut params = CertificateParams::new([given.domain.to_owned()]).map_err(making)?;
+    // rcgen's default subject would name rcgen.
     params.distinguished_name = DistinguishedName::new();
     let digest = given.authorization.digest();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];

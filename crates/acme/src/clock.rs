@@ -35,6 +35,7 @@ impl Clock {
     /// Sleeps until this time.
     pub(crate) async fn sleep_until(&self, unix_s: u64) {
         loop {
+            // Registered before the time is read, so that an advance in between is not missed.
             let moved = self.0.moved.notified();
             tokio::pin!(moved);
             moved.as_mut().enable();

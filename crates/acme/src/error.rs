@@ -21,6 +21,7 @@ fn short_type(problem: &Problem) -> Option<&str> {
 pub(crate) fn trouble(error: &Error, said: Said) -> Trouble {
     let (kind, text) = sorted(error, said);
     let retry_after_s = match kind {
+        // For other kinds waiting does not help, so the authority's delay is not recorded.
         Kind::RateLimited | Kind::Unreachable => said.retry_after_s,
         Kind::Refused | Kind::WrongAnswer | Kind::Local => None,
     };
@@ -45,6 +46,7 @@ fn sorted(error: &Error, said: Said) -> (Kind, String) {
                 // The next order starts with fresh nonces.
                 Some("serverInternal" | "badNonce") => Kind::Unreachable,
                 Some("malformed") => Kind::WrongAnswer,
+                // Problem types are optional (RFC 8555 §6.7), so the status decides otherwise.
                 _ if status == 429 => Kind::RateLimited,
                 _ if status >= 500 => Kind::Unreachable,
                 _ => Kind::Refused,
@@ -58,6 +60,7 @@ fn sorted(error: &Error, said: Said) -> (Kind, String) {
                 false => (kind, text),
             }
         }
+        // Responses of proxies in front of the authority have no problem document.
         _ if status == 429 => (Kind::RateLimited, "too many requests".into()),
         _ if status >= 500 => (Kind::Unreachable, format!("answers with status {status}")),
         Error::Timeout(_) => (Kind::Unreachable, "does not come to an end".into()),

@@ -18,6 +18,7 @@ impl Settings {
         // If the folder is unusable, so is everything below it.
         if problems.is_empty() {
             for own in self.own_folders(&folder) {
+                // Missing folders are made later, in a folder that was checked.
                 problems.extend(own.exists().then(|| unwritable(&own)).flatten());
             }
             for file in self.own_files(&folder) {
@@ -73,6 +74,7 @@ impl Settings {
 fn unwritable(folder: &Path) -> Option<String> {
     let path = folder.display();
     let nearest = folder.ancestors().find_map(|at| {
+        // The last ancestor of a relative path is empty.
         let at = match at.as_os_str().is_empty() {
             true => Path::new("."),
             false => at,
@@ -105,5 +107,6 @@ fn unusable(file: &Path, access: Access, what: &str, may_be_missing: bool) -> Op
 }
 
 fn allows(path: &Path, access: Access) -> Result<(), Errno> {
+    // With the effective ids: the check runs as the user that the server becomes.
     accessat(CWD, path, access, AtFlags::EACCESS)
 }

@@ -129,6 +129,7 @@ impl Folder {
 
     /// Forgets an account that the authority no longer knows. Its key file is renamed, not deleted.
     pub fn forget_account(&self, account: &str) {
+        // Kept under another name, since the key may still be needed to recover the account.
         let file = self.account_file(account);
         let _ = fs::rename(&file, file.with_extension("old"));
     }
@@ -150,6 +151,7 @@ impl Folder {
     fn lock_file(&self, path: &Path) -> Result<Option<Lock>, Trouble> {
         let opened = write::opened(&self.0, path);
         let file = opened.map_err(|error| in_words(path, &error))?;
+        // flock ends with the process, so a crash leaves no stale lock.
         match file.try_lock() {
             Ok(()) => Ok(Some(Lock { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),

@@ -68,6 +68,7 @@ pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // A group of its own, so that a timeout also kills its children.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -77,6 +78,7 @@ pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<
     let mut output = Vec::new();
     let end = async {
         // Child processes of the command may share its pipes, which close when all of them have ended.
+        // Both pipes are read while waiting, since a full pipe would block the command.
         let ((mut said, more), status) = tokio::join!(said(out, err), child.wait());
         said.extend(more);
         output = said;
@@ -123,6 +125,7 @@ async fn last(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut piece = [0; 4096];
     while let Ok(len @ 1..) = pipe.read(&mut piece).await {
         kept.extend_from_slice(&piece[..len]);
+        // Only the end is kept: errors are printed last.
         kept.drain(..kept.len().saturating_sub(OUTPUT_LEN_MAX));
     }
     kept

@@ -73,6 +73,7 @@ impl Http {
         let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
+            // `dangerous` only stands for a verifier made here, from the trusted roots.
             .dangerous()
             .with_custom_certificate_verifier(verifier.map_err(|error| error.to_string())?)
             .with_no_client_auth();
@@ -98,6 +99,7 @@ impl Http {
             let response = self.0.request(request).await;
             let response = response.map_err(|error| Unreachable(in_words(&error)))?;
             let (parts, body) = response.into_parts();
+            // Bounds the memory that a faulty authority can take.
             let body = Limited::new(body, LEN_MAX).collect().await;
             let body = body.map_err(|error| Unreachable(in_words(&*error)))?;
             Ok(http::Response::from_parts(parts, body.to_bytes()))
@@ -120,6 +122,7 @@ impl Asker {
     }
 
     async fn ask(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+        // Order URLs come from the authority's responses and could point anywhere.
         if !is_private(request.uri()) {
             let text = format!("it wants to be asked without TLS: {}", request.uri());
             return Err(Error::Other(text.into()));
@@ -127,6 +130,7 @@ impl Asker {
         let is_get = request.method() == Method::GET;
         let asked = self.http.ask(request).await;
         let response = asked.map_err(|error| Error::Other(Box::new(error)))?;
+        // Recorded for errors too, since `instant-acme` drops Retry-After there.
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Said {
             status: response.status(),
             retry_after_s: retry_after_s(response.headers(), SystemTime::now()),
@@ -158,6 +162,7 @@ fn in_words(error: &dyn std::error::Error) -> String {
     let mut source = error.source();
     while let Some(error) = source {
         let more = error.to_string();
+        // Many errors repeat their source in their own text.
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }

@@ -46,6 +46,7 @@ impl Issued {
                 not_before_s: seconds(fields.not_before_s),
                 not_after_s: seconds(fields.not_after_s),
             },
+            // The identifier consists of the issuer's key id and the serial (RFC 9773, section 4.1).
             id: fields.authority_key.map(|key| CertificateIdentifier {
                 authority_key_identifier: BASE64_URL_SAFE_NO_PAD.encode(key).into(),
                 serial: BASE64_URL_SAFE_NO_PAD.encode(fields.serial).into(),
@@ -62,6 +63,7 @@ impl Issued {
     /// Whether it covers all these names, and the other does not or expires earlier.
     pub fn is_better_than(&self, other: &Issued, names: &[String]) -> bool {
         let ends_later = self.validity.not_after_s > other.validity.not_after_s;
+        // A certificate for all names is better than a longer one for some.
         self.covers(names) && (ends_later || !other.covers(names))
     }
 

@@ -131,6 +131,7 @@ impl Manager {
             .on_demand
             .as_ref()
             .map_or(0, |demand| demand.per_minute_max);
+        // After all checks, so that invalid settings leave the previous manager running.
         if let Some(previous) = previous {
             previous.shared.is_over.store(true, Ordering::Relaxed);
             previous.task.abort();
@@ -243,6 +244,7 @@ impl Manager {
         for entry in self.shared.inner().entries.values_mut() {
             entry.plan.forgive();
         }
+        // The runner sleeps until its next known event.
         self.shared.wake.notify_one();
     }
 
@@ -324,6 +326,7 @@ impl Shared {
             Some(pair) => inner.challenges.insert(name.into(), pair),
             None => inner.challenges.remove(name),
         };
+        // Released before the callback, which may take the lock through the view.
         drop(inner);
         self.changed();
     }

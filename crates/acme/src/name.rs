@@ -41,6 +41,7 @@ pub fn check(name: &str) -> Result<String, NotAName> {
         return Err(NotAName::Label);
     }
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    // A numeric last label is an IPv4 address.
     if labels().count() < 2 || labels().next_back().is_none_or(is_number) {
         return Err(NotAName::NotPublic);
     }

@@ -73,16 +73,19 @@ pub(crate) async fn get(shared: Arc<Shared>, wanted: Wanted) -> Result<Got, Trou
 
 async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> {
     let authority = &shared.settings.authorities[wanted.place];
+    // Another process may have stored a certificate while this one waited for the lock.
     if let Some((issued, authority)) = fresh(shared, wanted) {
         return Ok(Got::Found(issued, authority));
     }
     let http = shared.http(wanted.place).map_err(Trouble::local)?;
+    // Asked for each order, so that the operator can withdraw a name.
     if let (Some(on_demand), true) = (&shared.settings.on_demand, wanted.on_demand)
         && !ask::ask(&http, &on_demand.ask, &wanted.key).await?
     {
         return Ok(Got::Unwanted);
     }
     let folder = &shared.folder;
+    // Before the order: a certificate that cannot be stored would count against the authority's limits.
     folder.probe(&wanted.key)?;
     let said_by = |mut trouble: Trouble| {
         if trouble.kind != Kind::Local {
@@ -96,6 +99,7 @@ async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> 
         .map_err(said_by)?;
     let issued = checked(shared, wanted, &pem).map_err(said_by)?;
     let fingerprint = issued.pair.fingerprint();
+    // Recorded before the file appears; see `record_order`.
     shared.history.record_order(&wanted.key, fingerprint);
     let stored = folder.store_certificate(&wanted.key, &pem);
     Ok(Got::Issued(issued, stored.err()))
@@ -145,13 +149,16 @@ async fn issue(shared: &Arc<Shared>, wanted: &Wanted, opened: &Opened) -> Result
         Err(failed) => return Err(failed.sorted(sorted)),
     };
     let mut shown = Shown::new(shared.clone());
+    // Challenges are withdrawn in any case, also if the validation failed.
     let proved = prove(shared, wanted, &mut order, &mut shown).await;
     shown.take_away().await;
     proved.map_err(|failed| failed.sorted(sorted))?;
 
     let making = |error: rcgen::Error| Trouble::local(format!("no request can be made: {error}"));
+    // A new key for each certificate.
     let key = KeyPair::generate().map_err(making)?;
     let mut params = CertificateParams::new(wanted.names.clone()).map_err(making)?;
+    // The names are in the extension; the subject is left empty.
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key).map_err(making)?;
     order.finalize_csr(request.der()).await.map_err(sorted)?;
@@ -199,6 +206,7 @@ async fn placed(
     if let Some(profile) = &authority.profile {
         let mut offered: Vec<&str> = account.profiles().map(|profile| profile.name).collect();
         offered.sort_unstable();
+        // Checked here, since authorities report an unknown profile less clearly.
         if !offered.contains(&profile.as_str()) {
             let offered = offered.join(", ");
             let text = format!("has no profile {profile}; those that it has: {offered}");
@@ -246,6 +254,7 @@ async fn prove(
         return Ok(());
     }
     let mut authorizations = order.authorizations();
+    // All challenges are published before the first is announced, so that one update serves all.
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         if authorization.status == AuthorizationStatus::Pending
@@ -286,6 +295,7 @@ async fn show(
             }
         }
         let name = authorization.identifier().to_string();
+        // A faulty authority must not make this server prove foreign names.
         if !wanted.names.contains(&name) {
             let text = format!("wants a proof for {name:.80}, which was not ordered");
             return Err(Failed::wrong(text));
@@ -294,6 +304,7 @@ async fn show(
             let text = format!("offers no {} for {name}", challenge.name());
             return Err(Failed::refused(text));
         };
+        // The token becomes part of a path and a file name.
         if given.token.is_empty() || !given.token.bytes().all(is_of_token) {
             return Err(Failed::wrong("gives a token that is none".into()));
         }
@@ -346,6 +357,7 @@ fn checked(shared: &Shared, wanted: &Wanted, pem: &[u8]) -> Result<Issued, Troub
     let file = shared.folder.certificate_file(&wanted.key);
     let issued = Issued::read(pem, &file, now_s);
     let issued = issued.map_err(|error| wrong(format!("cannot be used: {error}")))?;
+    // A certificate that lacks names or has expired would cause an endless loop of orders.
     if !issued.covers(&wanted.names) {
         return Err(wrong("is not for all names".into()));
     }

@@ -112,6 +112,7 @@ impl Plan {
     /// Sets the current certificate. If it is a new one, all errors are cleared, and its window is due to be requested.
     pub fn holds(&mut self, fingerprint: &str, validity: Validity, jitter: Jitter) {
         let held = self.held.as_ref();
+        // The same certificate again, for example after a restart: waits and window stay.
         if held.is_some_and(|held| held.fingerprint == fingerprint) {
             return;
         }
@@ -122,6 +123,7 @@ impl Plan {
             renewal_s: validity.renewal_s(None, jitter),
             ask_s: 0,
         });
+        // A new certificate shows that the causes of earlier failures are gone.
         self.last_error = None;
         self.forgive();
     }
@@ -168,6 +170,7 @@ impl Plan {
     /// Records a failed order from the authority at this index. The next authority is tried at once, this one later.
     pub fn failed(&mut self, now_s: u64, place: usize, trouble: &Trouble, jitter: Jitter) {
         let lifetime_s = self.validity().map(|validity| validity.lifetime_s());
+        // A local failure delays all authorities; theirs delays only the one.
         let hold = match (trouble.kind, self.authorities.get_mut(place)) {
             (Kind::Local, _) | (_, None) => &mut self.local,
             (_, Some(standing)) => &mut standing.hold,
@@ -202,6 +205,7 @@ impl Plan {
     /// The next step.
     pub fn due(&self, now_s: u64) -> Due {
         match &self.held {
+            // The window is requested before the renewal, since it may move the renewal forward.
             Some(held) if now_s < held.renewal_s => match now_s < held.ask_s {
                 true => Due::At(held.renewal_s.min(held.ask_s)),
                 false => Due::Window,
@@ -218,6 +222,7 @@ impl Plan {
 
     /// The first authority without a wait, or the end of the shortest wait.
     fn next_order(&self, now_s: u64) -> Due {
+        // Both waits must be over.
         let ready_s = |standing: &Standing| standing.hold.until_s.max(self.local.until_s);
         let ready = |standing: &Standing| ready_s(standing) <= now_s;
         match self.authorities.iter().position(ready) {

@@ -62,9 +62,11 @@ impl Plugin {
     /// The proof sent for a password; empty for an empty password.
     pub fn proof(&self, password: &str, salt: &[u8; 20]) -> Vec<u8> {
         match self {
+            // An empty proof means an empty password in all plugins.
             _ if password.is_empty() => Vec::new(),
             Plugin::Native => native(password, salt).to_vec(),
             Plugin::CachingSha2 => caching_sha2(password, salt).to_vec(),
+            // `sha256_password` has no challenge-response form.
             Plugin::Sha256 | Plugin::Unknown(_) => Vec::new(),
         }
     }
@@ -100,11 +102,13 @@ pub fn sealed(
     key_pem: &[u8],
     random: &[u8; 32],
 ) -> Result<Vec<u8>, Error> {
+    // The protocol XORs the password, with its final zero, with the salt before the encryption.
     let ended = password.bytes().chain([0]);
     let mixed = ended
         .zip(salt.iter().cycle())
         .map(|(byte, salt)| byte ^ salt);
     let mixed: Vec<u8> = mixed.collect();
+    // Hashed to the length of a seed, so that all 32 random bytes contribute.
     let seed = Sha1::digest(random);
     seal::seal(&mixed, key_pem, &seed.into())
 }

@@ -128,6 +128,7 @@ impl Client {
         if self.sent == self.out.len() {
             self.sent = 0;
             self.out.clear();
+            // One large statement must not occupy memory for the life of the connection.
             if self.out.capacity() > KEPT_LEN_MAX {
                 self.out = Vec::new();
             }
@@ -144,6 +145,7 @@ impl Client {
             return Err(Error::Ended);
         }
         let taken = self.take(bytes, events);
+        // After an error the packet boundaries or the state are unknown, so no further input can be trusted.
         if taken.is_err() {
             self.close();
         }
@@ -174,6 +176,7 @@ impl Client {
         let len_max = self.limits.packet_len_max;
         let count = values.len();
         let place = self.statements.find(statement);
+        // The parameter count was reported when the statement was prepared.
         if let Some((at, known)) = place.and_then(|at| Some((at, self.statements.at(at)?)))
             && known.value_count == count
         {
@@ -187,6 +190,7 @@ impl Client {
         // A known statement with the wrong number of values is prepared again; the reply to that reports the mismatch.
         let (text, packet, waiting_count) = &mut self.waiting;
         packet.clear();
+        // The text has a command byte before it, and a packet of the longest length would need a continuation.
         if statement.len() >= len_max.min(packet::LEN_END - 1)
             || !request::execute(packet, 0, values, len_max)
         {
@@ -194,6 +198,7 @@ impl Client {
         }
         text.clear();
         text.push_str(statement);
+        // The execute packet is kept with id 0; `set_id` fills it in when the reply arrives.
         *waiting_count = count;
         request::prepare(&mut self.out, statement);
         self.expect(State::Prepared);
@@ -218,6 +223,7 @@ impl Client {
 
     /// Enters the state after a command was written.
     fn expect(&mut self, state: State) {
+        // Each command starts a new sequence with 0; the reply's first packet has 1.
         self.sequence = 1;
         self.row_count = 0;
         self.state = state;
@@ -226,6 +232,7 @@ impl Client {
     fn take(&mut self, bytes: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
         let len_max = self.limits.packet_len_max;
         let mut rest = bytes;
+        // First completes the packet that the last input ended within.
         while !self.held.is_empty() {
             let missing = packet::missing(&self.held, len_max)?;
             if missing > 0 && rest.is_empty() {
@@ -235,6 +242,7 @@ impl Client {
             self.held.extend_from_slice(part);
             rest = after;
             if packet::missing(&self.held, len_max)? == 0 {
+                // Taken out, since the events may borrow the packet while the client changes.
                 let held = core::mem::take(&mut self.held);
                 if let Some((packet, _)) = packet::first(&held, len_max)? {
                     self.packet(&packet, events)?;
@@ -242,6 +250,7 @@ impl Client {
                 self.keep(held);
             }
         }
+        // Whole packets are parsed from the caller's buffer without a copy.
         while let Some((packet, after)) = packet::first(rest, len_max)? {
             rest = after;
             self.packet(&packet, events)?;
@@ -267,6 +276,7 @@ impl Client {
             // Without a command in progress a packet means that the server shuts down, or has closed an idle session.
             return Err(Error::Dismissed);
         }
+        // A gap shows that bytes were lost or injected.
         if packet.sequence != self.sequence {
             return Err(Error::Protocol("a packet has the wrong number"));
         }
@@ -297,6 +307,7 @@ impl Client {
 
     /// The statement has failed; the connection remains usable.
     fn failed(&mut self, payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+        // An ERR packet ends the command; the session and its prepared statements stay valid.
         failure(payload, events)?;
         self.state = State::Idle;
         Ok(())
@@ -314,6 +325,7 @@ fn failure(payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Err
         from.u8()?;
         state = from.bytes(5)?;
     }
+    // Messages may contain bytes of another character set.
     let message: String = from.0.utf8_chunks().map(|chunk| chunk.valid()).collect();
     events(Event::Failed(Failure {
         code,

@@ -69,20 +69,24 @@ impl Column {
     /// Parses a column definition, reusing the allocation.
     pub fn read(&mut self, payload: &[u8]) -> Result<(), Error> {
         let mut from = Reader(payload);
+        // Catalog, schema, table and original table, which are not used.
         for _ in 0..4 {
             from.text()?;
         }
         let name = from.text()?;
+        // The original column name.
         from.text()?;
         if name.len() > NAME_LEN_MAX {
             return Err(Error::Protocol("a column's name is too long"));
         }
+        // The length of the fixed fields that follow.
         from.lenenc()?;
         let collation = from.u16()?;
         from.u32()?;
         let kind = from.u8()?;
         let flags = from.u16()?;
         let decimals = from.u8()?;
+        // Servers send UTF-8 names; invalid parts are left out.
         self.name.clear();
         for chunk in name.utf8_chunks() {
             self.name.push_str(chunk.valid());
@@ -108,6 +112,7 @@ impl Kind {
             11 => Kind::Time,
             7 | 12 => Kind::DateTime,
             16 => Kind::Bit,
+            // DECIMAL and JSON are sent as text, with the collation of binary strings.
             0 | 246 | 245 => Kind::Text,
             15 | 247..=254 if collation != BINARY => Kind::Text,
             15 | 247..=255 => Kind::Bytes,

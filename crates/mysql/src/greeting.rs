@@ -64,8 +64,10 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
         ));
     }
     let version = from.until_zero();
+    // The connection id.
     from.bytes(4)?;
     let mut salt = [0; 20];
+    // The salt is in two parts around the capabilities, for old clients that know only the first.
     salt[..8].copy_from_slice(&from.array::<8>()?);
     from.u8()?;
     let low = from.u16()?;
@@ -75,6 +77,7 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
     from.bytes(6)?;
     let extensions = from.u32()?;
     let needed = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
+    // 21 bytes: the salt and its final zero.
     if capabilities & needed != needed || salt_len < 21 {
         return Err(Error::Unsupported(
             "the database server is too old: 5.5 is the oldest that will do",
@@ -85,6 +88,7 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
     let is_mariadb = version.windows(7).any(|part| part == b"MariaDB");
     Ok(Greeting {
         capabilities,
+        // In MySQL's greeting these bytes are reserved.
         extensions: if capabilities & CLIENT_MYSQL == 0 {
             extensions
         } else {
@@ -129,6 +133,7 @@ impl Greeting {
         if capabilities & PLUGIN_AUTH_LENENC != 0 {
             packet::put_lenenc(to, proof.len());
         } else {
+            // Without the length-encoded form proofs are at most 255 bytes long.
             to.push(proof.len() as u8);
         }
         to.extend_from_slice(proof);
@@ -140,6 +145,7 @@ impl Greeting {
 
     /// Writes capabilities, the longest packet and the collation. Returns the capabilities.
     fn head(&self, login: &Login, is_tls: bool, to: &mut Vec<u8>) -> u32 {
+        // Multiple results are needed for procedures, PREPARED_MULTI_RESULTS for those in prepared statements.
         let mut wanted = PROTOCOL_41
             | TRANSACTIONS
             | SECURE_CONNECTION
@@ -152,6 +158,7 @@ impl Greeting {
         if is_tls {
             wanted |= TLS;
         }
+        // With the flag and an empty name, servers would report an unknown database.
         if login.database.is_empty() {
             wanted &= !CONNECT_WITH_DB;
         }
@@ -159,6 +166,7 @@ impl Greeting {
         if self.extensions & CACHE_METADATA == 0 {
             wanted |= CLIENT_MYSQL;
         }
+        // A client may only set bits that the server has.
         let capabilities = wanted & (self.capabilities | CLIENT_MYSQL);
         to.extend_from_slice(&capabilities.to_le_bytes());
         to.extend_from_slice(&(packet::LEN_END as u32).to_le_bytes());
@@ -170,6 +178,7 @@ impl Greeting {
 }
 
 fn put_zero_ended(to: &mut Vec<u8>, text: &str) {
+    // A zero byte would end the field early and shift the following ones.
     to.extend(text.bytes().filter(|&byte| byte != 0));
     to.push(0);
 }
@@ -196,11 +205,13 @@ fn names(login: &Login) -> String {
 /// The statements that set the session variables that pages rely on, equal for all servers.
 pub fn settings(login: &Login, is_mariadb: bool) -> Vec<String> {
     let mut all = alloc::vec![alloc::format!(
+        // `||` concatenates as in the other databases; times are in UTC by default.
         "SET sql_mode=(SELECT CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION')),time_zone='{}',{}",
         or(&login.time_zone, "+00:00"),
         names(login),
     )];
     let timeout_ms = login.statement_timeout_ms;
+    // MariaDB's limit is in seconds with a fraction, MySQL's in milliseconds.
     match (timeout_ms, is_mariadb) {
         (0, _) => {}
         (_, true) => all.push(alloc::format!(

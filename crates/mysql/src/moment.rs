@@ -29,6 +29,7 @@ impl Short {
     }
 
     fn push(&mut self, byte: u8) {
+        // `LEN_MAX` covers every value; the check only avoids a panic path.
         if let Some(place) = self.bytes.get_mut(self.len) {
             *place = byte;
             self.len += 1;
@@ -53,6 +54,7 @@ impl Short {
         if !(1..=6).contains(&decimals) {
             return;
         }
+        // The protocol always has microseconds; the column's digits decide the text.
         let cut = 10_u32.pow(6 - u32::from(decimals));
         self.push(b'.');
         self.number(micros.min(999_999) / cut, usize::from(decimals));
@@ -71,6 +73,7 @@ impl Short {
 pub fn date(from: &mut Reader<'_>, decimals: Option<u8>) -> Result<Short, Error> {
     let len = from.u8()?;
     let mut fields = Reader(from.bytes(usize::from(len))?);
+    // The length shows which parts are not zero and therefore sent.
     if !matches!(len, 0 | 4 | 7 | 11) {
         return Err(WRONG);
     }
@@ -115,6 +118,7 @@ pub fn time(from: &mut Reader<'_>, decimals: u8) -> Result<Short, Error> {
     let [hours, minutes, seconds] = fields.array()?;
     let micros = if len == 12 { fields.u32()? } else { 0 };
     text.clock(
+        // Days are sent apart; MariaDB prints them as hours.
         days.saturating_mul(24).saturating_add(u32::from(hours)),
         minutes,
         seconds,

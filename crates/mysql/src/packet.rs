@@ -29,6 +29,7 @@ pub fn first(bytes: &[u8], len_max: usize) -> Result<Option<(Packet<'_>, &[u8])>
         return Ok(None);
     };
     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
+    // Checked as soon as the header is there, before any payload is buffered.
     if len > len_max || len >= LEN_END {
         return Err(Error::PacketTooLong);
     }

@@ -53,6 +53,7 @@ impl<'p> Reader<'p> {
                 Ok(u64::from(u32::from_le_bytes([a, b, c, 0])))
             }
             0xfe => self.u64(),
+            // 251 is NULL in text rows, which are not used; 255 is an ERR packet.
             _ => Err(Error::Protocol("a length begins with 251 or 255")),
         }
     }
@@ -66,6 +67,7 @@ impl<'p> Reader<'p> {
 
     /// A string up to a zero byte, which is consumed, or up to the end.
     pub fn until_zero(&mut self) -> &'p [u8] {
+        // The last field of a packet may have no final zero.
         let end = self.0.iter().position(|&byte| byte == 0);
         let taken = &self.0[..end.unwrap_or(self.0.len())];
         self.0 = &self.0[end.map_or(self.0.len(), |at| at + 1)..];

@@ -24,6 +24,7 @@ pub fn prepare(to: &mut Vec<u8>, statement: &str) {
 }
 
 fn text(to: &mut Vec<u8>, command: u8, text: &str) {
+    // Commands start a new sequence, so their number is 0.
     let start = packet::begin(to, 0);
     to.push(command);
     to.extend_from_slice(text.as_bytes());
@@ -51,11 +52,13 @@ pub fn execute<'v>(
     let count = values.len();
     to.push(COM_STMT_EXECUTE);
     to.extend_from_slice(&id.to_le_bytes());
+    // No cursor, and an iteration count of 1.
     to.extend_from_slice(&[0, 1, 0, 0, 0]);
     if count > 0 {
         put_values(to, count, values);
     }
     if to.len() - start > len_max.min(packet::LEN_END - 1) {
+        // The output is unchanged, so the connection stays usable.
         to.truncate(before);
         return false;
     }
@@ -71,6 +74,7 @@ pub fn set_id(packet: &mut [u8], id: u32) {
 fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = Value<'v>>) {
     let nulls = to.len();
     to.resize(nulls + count.div_ceil(8), 0);
+    // new_params_bind_flag: the types follow, since they may differ from the last execution.
     to.push(1);
     let types = to.len();
     to.resize(types + 2 * count, 0);
@@ -78,6 +82,7 @@ fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = V
         let (kind, flags) = put(to, value);
         to[types + 2 * at] = kind;
         to[types + 2 * at + 1] = flags;
+        // NULL is in the bitmap and has no bytes.
         if value == Value::Null {
             to[nulls + at / 8] |= 1 << (at % 8);
         }

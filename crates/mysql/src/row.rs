@@ -18,6 +18,7 @@ pub fn read(
 ) -> Result<(), Error> {
     let mut from = Reader(payload);
     from.u8()?;
+    // The bitmap of binary rows begins with two reserved bits.
     let nulls = from.bytes((columns.len() + 2).div_ceil(8))?;
     for (at, column) in columns.iter().enumerate() {
         let bit = at + 2;
@@ -27,6 +28,7 @@ pub fn read(
             value(&mut from, column, &mut give)?;
         }
     }
+    // Surplus bytes show that client and server disagree about the columns.
     if !from.0.is_empty() {
         return Err(Error::Protocol("a row is longer than its columns"));
     }

@@ -30,6 +30,7 @@ struct Key {
 pub fn seal(message: &[u8], key_pem: &[u8], random: &[u8; DIGEST_LEN]) -> Result<Vec<u8>, Error> {
     let key = key(key_pem).ok_or(NO_KEY)?;
     let len = key.modulus.len();
+    // OAEP needs two digests and two bytes besides the message.
     let padding = (len - 2 * DIGEST_LEN - 2).checked_sub(message.len());
     let padding = padding.ok_or(Error::Protocol(
         "its public key is too short for the password",
@@ -41,6 +42,7 @@ pub fn seal(message: &[u8], key_pem: &[u8], random: &[u8; DIGEST_LEN]) -> Result
     block.resize(block.len() + padding, 0);
     block.push(1);
     block.extend_from_slice(message);
+    // The seed masks the data, then the masked data mask the seed (RFC 8017 §7.1.1, step 2).
     let (seed, data) = block[1..].split_at_mut(DIGEST_LEN);
     mask(data, seed);
     mask(seed, data);
@@ -71,6 +73,7 @@ fn key(pem: &[u8]) -> Option<Key> {
     let (info, _) = element(&der, 0x30)?;
     let (_algorithm, info) = element(info, 0x30)?;
     let (bits, _) = element(info, 0x03)?;
+    // The first byte of a BIT STRING is the number of unused bits.
     let (numbers, _) = element(bits.strip_prefix(&[0])?, 0x30)?;
     let (modulus, numbers) = element(numbers, 0x02)?;
     let (exponent, _) = element(numbers, 0x02)?;
@@ -81,6 +84,7 @@ fn key(pem: &[u8]) -> Option<Key> {
     })?;
     // Bounds the work, which grows with both; servers use 65,537 and 2,048 bits.
     let is_usual = (128..=512).contains(&modulus.len()) && exponent <= 65_537;
+    // An RSA modulus is odd; with an even one the reduction below would be meaningless.
     (is_usual && modulus.last()? % 2 == 1).then(|| Key {
         modulus: modulus.into(),
         exponent,
@@ -95,6 +99,7 @@ fn trimmed(number: &[u8]) -> &[u8] {
 /// The content of the first DER element, which must have this tag, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = der.split_first_chunk::<2>()?;
+    // DER lengths up to 127 are one byte; longer ones have a prefix with their size.
     let (len, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
         0x81 => rest
@@ -140,6 +145,7 @@ fn power(block: &[u8], key: &Key) -> Vec<u8> {
     let base = limbs(block);
     let mut made = vec![0; modulus.len()];
     made[0] = 1;
+    // Square and multiply. The exponent is public, so its bits may influence the time.
     for bit in (0..u32::BITS - key.exponent.leading_zeros()).rev() {
         made = product(&made, &made, &modulus);
         if key.exponent >> bit & 1 == 1 {
@@ -166,6 +172,7 @@ fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
     let mut made = vec![0; modulus.len()];
     let mut same = made.clone();
     for limb in left.iter().rev() {
+        // Double and add, reduced after each step, so that numbers stay below the modulus.
         for bit in (0..64).rev() {
             same.copy_from_slice(&made);
             add(&mut made, &same, modulus);
@@ -185,6 +192,7 @@ fn add(to: &mut [u64], number: &[u64], modulus: &[u64]) {
         let (sum, second) = sum.overflowing_add(u64::from(carry));
         (*limb, carry) = (sum, first | second);
     }
+    // Both operands are below the modulus, so one subtraction suffices.
     if carry || to.iter().rev().ge(modulus.iter().rev()) {
         let mut borrow = false;
         for (limb, less) in to.iter_mut().zip(modulus) {

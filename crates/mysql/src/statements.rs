@@ -36,6 +36,7 @@ impl Statements {
     /// The index of the statement with this text.
     #[inline]
     pub fn find(&mut self, text: &str) -> Option<usize> {
+        // A linear search, which needs no hash of the text.
         let at = self.kept.iter().position(|known| known.text == text)?;
         self.now += 1;
         self.kept[at].used = self.now;
@@ -61,6 +62,7 @@ impl Statements {
             self.kept.push(new);
             return (self.kept.len() - 1, None);
         }
+        // The least recently used statement is replaced.
         let oldest = self
             .kept
             .iter()

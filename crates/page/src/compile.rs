@@ -80,6 +80,7 @@ impl<'s> Compiler<'s, '_> {
     fn line(&self) -> u32 {
         let at = self
             .at
+            // At the end of the page the last token's line is used.
             .saturating_sub(1)
             .min(self.tokens.len().saturating_sub(1));
         self.tokens.get(at).map_or(1, |(_, line)| *line)
@@ -95,6 +96,7 @@ impl<'s> Compiler<'s, '_> {
 
     fn emit(&mut self, op: Op) -> usize {
         self.ops.push(op);
+        // Each operation has a line, so that run-time failures can name it.
         self.lines.push(Place {
             part: self.part as u32,
             line: self.line(),
@@ -104,6 +106,7 @@ impl<'s> Compiler<'s, '_> {
 
     /// Sets the jump at `from` to lead to the next operation.
     fn land(&mut self, from: usize) {
+        // Relative distances: operations can be moved as a block, as `choice` does.
         let distance = (self.ops.len() - from - 1) as i32;
         if let Some(
             Op::Jump(jump)
@@ -159,6 +162,7 @@ impl<'s> Compiler<'s, '_> {
         match self.next() {
             Some(Token::End) => Ok(()),
             _ => {
+                // Put back, so that the message names the unexpected token.
                 self.at -= 1;
                 self.unexpected("the tag should end")
             }
@@ -166,6 +170,7 @@ impl<'s> Compiler<'s, '_> {
     }
 
     fn unexpected<T>(&mut self, what: &str) -> Result<T, ParseError> {
+        // Consumed, so that `line` is that of the found token.
         self.at += 1;
         let found = match self.tokens.get(self.at - 1) {
             None => "the page ends".to_string(),
@@ -183,6 +188,7 @@ impl<'s> Compiler<'s, '_> {
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, ParseError>,
     ) -> Result<T, ParseError> {
+        // Bounds the recursion of the parser, and so its stack.
         if self.depth == DEPTH_MAX {
             return self.wrong(format!("more than {DEPTH_MAX} things are in each other"));
         }

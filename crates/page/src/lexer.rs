@@ -40,6 +40,7 @@ pub fn tokens(source: &str) -> Result<Vec<(Token<'_>, u32)>, ParseError> {
             what: format!("the page's source is longer than {SOURCE_LEN_MAX} bytes"),
         });
     }
+    // minijinja removes one final line break of a template.
     let source = source.strip_suffix('\n').unwrap_or(source);
     let mut lexer = Lexer {
         rest: source.strip_suffix('\r').unwrap_or(source),
@@ -60,6 +61,7 @@ impl<'s> Lexer<'s> {
     fn page(&mut self) -> Result<(), ParseError> {
         let mut trims = false;
         while !self.rest.is_empty() {
+            // The tag before ended with `-`.
             if core::mem::take(&mut trims) {
                 self.skip_whitespace();
             }
@@ -71,6 +73,7 @@ impl<'s> Lexer<'s> {
             let line = self.line;
             let sign = self.rest.as_bytes().get(start + 2).copied();
             let data = self.take(start);
+            // `{{-` removes whitespace before the tag.
             let data = if sign == Some(b'-') {
                 data.trim_end()
             } else {
@@ -106,6 +109,7 @@ impl<'s> Lexer<'s> {
             let whole = self.take(2 + sign_len + end + 2);
             return Ok(end > 0 && whole.ends_with("-#}"));
         }
+        // Text in a raw block is not searched for tags.
         if kind == Some(b'%')
             && let Some((len, trims)) = basic_tag(
                 self.rest.get(2 + sign_len..).unwrap_or_default(),
@@ -152,6 +156,7 @@ impl<'s> Lexer<'s> {
                 .trim_start_matches(|c: char| c.is_ascii_whitespace());
             self.take(self.rest.len() - trimmed.len());
             let signed = self.rest.strip_prefix(['-', '+']);
+            // Inside brackets `}}` may be part of the expression.
             if depth == 0 && signed.is_some_and(|rest| rest.starts_with(end)) {
                 let trims = self.rest.starts_with('-');
                 self.push(Token::End, self.line);
@@ -206,6 +211,7 @@ impl<'s> Lexer<'s> {
     fn number(&mut self) -> Result<Token<'s>, ParseError> {
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let mut len = digits(self.rest);
+        // After a dot, `1.2` are two indices.
         let is_member = matches!(self.tokens.last(), Some((Token::Sign("."), _)));
         let mut is_float = false;
         let fraction = self.rest[len..].strip_prefix('.').map_or(0, digits);
@@ -213,6 +219,7 @@ impl<'s> Lexer<'s> {
             len += 1 + fraction;
             is_float = true;
         }
+        // Rejects forms such as `1e3` and `0x1`.
         let after = self.rest[len..].chars().next();
         if after.is_some_and(|c| c == '_' || c.is_ascii_alphanumeric()) {
             return Err(self.wrong("a number is written with digits and one point only"));
@@ -235,6 +242,7 @@ impl<'s> Lexer<'s> {
                     Some('n') => text.push('\n'),
                     Some('r') => text.push('\r'),
                     Some('t') => text.push('\t'),
+                    // minijinja keeps the backslash before other punctuation.
                     Some(c) if !c.is_ascii_alphanumeric() => text.extend(['\\', c]),
                     _ => {
                         return Err(
@@ -259,6 +267,7 @@ impl<'s> Lexer<'s> {
 
     fn take(&mut self, len: usize) -> &'s str {
         let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, ""));
+        // Lines are counted where text is consumed, so every token has its line.
         self.line += taken.bytes().filter(|&byte| byte == b'\n').count() as u32;
         self.rest = rest;
         taken

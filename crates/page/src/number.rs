@@ -21,6 +21,7 @@ fn whole(value: Val) -> Option<i128> {
         Val::Bool(it) => Some(i128::from(it)),
         Val::Int(it) => Some(i128::from(it)),
         Val::UInt(it) => Some(i128::from(it)),
+        // Only floats with an exact integer value; NaN fails the comparison.
         Val::Float(it) if it as i64 as f64 == it => Some(i128::from(it as i64)),
         _ => None,
     }
@@ -47,6 +48,7 @@ pub fn compared(left: Val, right: Val) -> Option<Ordering> {
         Two::Float(a, b) => match (whole(left), whole(right)) {
             // Exact if both are integers.
             (Some(left), Some(right)) => Some(left.cmp(&right)),
+            // `total_cmp` gives NaN a place, so that sorting is well defined.
             _ => Some(a.partial_cmp(&b).unwrap_or_else(|| a.total_cmp(&b))),
         },
     }
@@ -72,6 +74,7 @@ fn of_whole(op: Binary, left: i128, right: i128) -> Option<Val> {
         Binary::Multiply => Val::whole(left.checked_mul(right)?),
         Binary::FloorDivide => {
             let (quotient, remainder) = (left.checked_div(right)?, left.checked_rem(right)?);
+            // Rounds towards negative infinity, as Python does; Rust rounds towards zero.
             let is_below = remainder != 0 && (remainder < 0) != (right < 0);
             Val::whole(quotient - i128::from(is_below))
         }
@@ -106,6 +109,7 @@ fn of_float(op: Binary, left: f64, right: f64) -> Option<f64> {
 fn floor_divided(left: f64, right: f64) -> (f64, f64) {
     let mut remainder = left % right;
     let mut quotient = (left - remainder) / right;
+    // Python's divmod on floats: a zero remainder takes the divisor's sign.
     if remainder == 0.0 {
         remainder = 0.0_f64.copysign(right);
     } else if (remainder < 0.0) != (right < 0.0) {
@@ -116,6 +120,7 @@ fn floor_divided(left: f64, right: f64) -> (f64, f64) {
         return (0.0_f64.copysign(left / right), remainder);
     }
     let floored = floor(quotient);
+    // Corrects a quotient that the subtraction has rounded below an integer.
     let is_more = quotient - floored > 0.5;
     (if is_more { floored + 1.0 } else { floored }, remainder)
 }
@@ -150,6 +155,7 @@ pub fn rounded(value: Val, digits: Option<Val>) -> Result<Val, String> {
     };
     match value {
         Val::Int(_) | Val::UInt(_) => Ok(value),
+        // Formatting rounds the exact decimal value.
         Val::Float(it) => Ok(Val::Float(format!("{it:.digits$}").parse().unwrap_or(it))),
         other => Err(format!("{} can't be rounded", other.kind())),
     }
@@ -158,6 +164,7 @@ pub fn rounded(value: Val, digits: Option<Val>) -> Result<Val, String> {
 /// Writes an integer.
 #[inline]
 pub fn write_whole(number: i128, to: &mut Vec<u8>) {
+    // 20 digits are enough for u64::MAX.
     let mut digits = [0; 20];
     let mut at = digits.len();
     let mut rest = number.unsigned_abs() as u64;
@@ -205,6 +212,7 @@ pub fn write_plain(value: Val, to: &mut String) {
         Val::Float(it) => {
             let before = to.len();
             let written = write!(to, "{it}");
+            // minijinja shows whole floats with one decimal.
             if !to[before..].contains('.') {
                 to.push_str(".0");
             }

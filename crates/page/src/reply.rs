@@ -50,6 +50,7 @@ impl Reply {
         if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
             return Err(format!("{name} is not for pages"));
         }
+        // Line breaks would inject fields (RFC 9110 §5.5).
         if value
             .bytes()
             .any(|byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
@@ -58,6 +59,7 @@ impl Reply {
         }
         self.fields
             .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        // Checked after the removal, since replacing a field adds none.
         if self.fields.len() == FIELDS_MAX {
             return Err(format!("a page may set {FIELDS_MAX} fields"));
         }

@@ -45,6 +45,7 @@ pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
 
 /// Whether an encoded name equals `name` after decoding. `scratch` is unchanged afterwards.
 fn is_name(known: &[u8], name: &str, scratch: &mut String) -> bool {
+    // Names without escapes are compared without decoding, which is the usual case.
     if !known
         .iter()
         .any(|byte| matches!(byte, b'%' | b'+' | 0x80..))
@@ -54,6 +55,7 @@ fn is_name(known: &[u8], name: &str, scratch: &mut String) -> bool {
     let before = scratch.len();
     decode(known, true, scratch);
     let is_name = &scratch[before..] == name;
+    // The scratch text is the page's own buffer; only the value may stay in it.
     scratch.truncate(before);
     is_name
 }
@@ -88,6 +90,7 @@ fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
                 bytes = &rest[2..];
             }
             (b'+', ..) if plus_is_space => decoded.push(b' '),
+            // An incomplete escape stays as text.
             _ => decoded.push(first),
         }
     }

@@ -78,6 +78,7 @@ impl<'r> Iterator for Values<'r> {
             Val::UInt(it) => Value::UInt(it),
             Val::Float(it) => Value::Float(it),
             Val::Text(it) => Value::Text(self.store.text(self.page, it)),
+            // None is NULL.
             _ => Value::Null,
         })
     }
@@ -179,6 +180,7 @@ impl Run {
         if let Err(what) = self.go(page, request, out) {
             return Step::Failed(self.failure(page, what));
         }
+        // `go` stops behind the operation, so the last one is at `at - 1`.
         let last = self.at.checked_sub(1).and_then(|at| page.ops.get(at));
         match last {
             Some(&Op::Query { statement, .. }) if self.asking != Asking::No => Step::Query {
@@ -206,6 +208,7 @@ impl Run {
         let Asking::Rows { is_row } = self.asking else {
             return;
         };
+        // After a failure, and after the first row of `row(…)`, values are ignored.
         if self.wrong.is_none() && (!is_row || self.store.row_count() == 0) {
             self.store.push_cell(value);
         }
@@ -221,6 +224,7 @@ impl Run {
             return;
         }
         self.store.end_row();
+        // Checked per row: a result may be larger than the memory of the machine.
         if self.store.len() > self.limits.memory_len_max {
             // Further rows are dropped; the next `step` reports the failure.
             self.wrong = Some(self.over_memory());

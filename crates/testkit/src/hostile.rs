@@ -52,12 +52,14 @@ impl Site {
         for (name, sent) in cases {
             for pieces in deliveries(sent.as_ref()) {
                 let responses = exchange(&self.server, &pieces);
+                // More than one response means that a hidden or following request was answered.
                 let told = format!("{name}, in {} pieces", pieces.len());
                 assert_eq!(responses.len(), 1, "{told}: answers: {responses:?}");
                 assert_answer(&responses[0], status, says, &told);
                 let connection = responses[0].field("connection");
                 assert_eq!(connection, Some("close"), "{told}: {}", responses[0].head);
             }
+            // A refusal must not affect the server's other connections.
             let next = self.server.get(&format!("/{}", GOOD.0));
             assert_answer(&next, 200, GOOD.1, &format!("{name}: another connection"));
         }
@@ -72,6 +74,7 @@ impl Site {
                 let told = format!("{name}, in {} pieces", pieces.len());
                 assert_eq!(responses.len(), 2, "{told}: answers: {responses:?}");
                 assert_answer(&responses[0], status, says, &told);
+                // Persistence is the default of HTTP/1.1, so an open connection has no Connection field.
                 assert_eq!(responses[0].field("connection"), None, "{told}");
                 assert_answer(&responses[1], 200, GOOD.1, &format!("{told}: the next"));
             }
@@ -93,6 +96,7 @@ impl Site {
 pub fn responses_to_end(client: &mut Client) -> Vec<Response> {
     assert!(client.wait_for_close(), "the connection was reset");
     let mut responses = Vec::new();
+    // The connection has ended, so every remaining response must be complete.
     while !client.received.is_empty() {
         responses.push(client.response());
     }

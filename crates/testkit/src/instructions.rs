@@ -36,11 +36,13 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
     let out = folder.path().join("counts");
     let mut command = Command::new("valgrind");
     command
+        // Collects only inside the counted function, and writes the totals after each of its calls.
         .args(["--tool=callgrind", "--dump-line=no"])
         .arg(format!("--toggle-collect={REGION}"))
         .arg(format!("--dump-after={REGION}"))
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().expect("this program"))
+        // A single thread: other tests must not run in the counted process.
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(COUNTED, "1");
     let Ok(output) = command.output() else {
@@ -49,6 +51,7 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
     };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "under callgrind: {said}");
+    // Callgrind numbers its files in the order of the calls, which is that of the pieces and sizes.
     let mut numbers = 1..;
     let counts = pieces.iter().map(|piece| {
         let numbers = numbers.by_ref().take(piece.sizes.len());

@@ -36,6 +36,7 @@ impl Folder {
     /// An empty, world-readable folder.
     pub fn new() -> Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Unique per process and folder, since tests run in parallel.
         let name = format!(
             "lowroad-test-{}-{}",
             std::process::id(),
@@ -52,6 +53,7 @@ impl Folder {
         let on_disk = Folder::new();
         let name = on_disk.path().file_name().expect("a name");
         let path = Path::new("/dev/shm").join(name);
+        // Systems without /dev/shm use the disk.
         match std::fs::create_dir(&path) {
             Ok(()) => Folder(path),
             Err(_) => on_disk,
@@ -79,6 +81,7 @@ impl Folder {
         let path = self.0.join(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
         std::fs::write(&path, content).expect("a file");
+        // A file changed just now would count as still being written.
         let file = std::fs::File::options()
             .write(true)
             .open(&path)
@@ -161,6 +164,7 @@ impl Server {
     }
 
     fn read_addresses(&mut self) {
+        // The addresses are known only from the output, since port 0 lets the kernel choose.
         loop {
             let Ok(line) = self.stdout.recv_timeout(PATIENCE) else {
                 let said: Vec<String> = self.stderr.try_iter().collect();
@@ -169,6 +173,7 @@ impl Server {
             let urls = line.split("://").skip(1);
             self.addresses
                 .extend(urls.filter_map(|url| url.split('/').next()?.parse::<SocketAddr>().ok()));
+            // The last line that the server prints at its start.
             if line.contains("Ctrl-C ends") {
                 return;
             }
@@ -240,6 +245,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // The process may have ended already; waiting avoids a zombie.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -247,6 +253,7 @@ impl Drop for Server {
 
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
+    // Read all the time, since a full pipe would block the server.
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
@@ -324,6 +331,7 @@ impl Response {
             head,
             body: Vec::new(),
         };
+        // These responses have no body, whatever their Content-Length (RFC 9112 §6.3).
         let bodiless = !body || status == 204 || status == 304 || status < 200;
         let len = match response.field("content-length") {
             Some(text) if !bodiless => text.parse().expect("a length"),
@@ -381,6 +389,7 @@ impl Client {
     pub fn new(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        // Each `send` becomes a segment, so that tests decide how a request is split.
         stream.set_nodelay(true).expect("no delay");
         Client {
             stream,
@@ -390,6 +399,7 @@ impl Client {
 
     /// Sends bytes. A connection already closed by the server is no failure; the response shows it.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        // The error is ignored: the response, or its absence, is checked later.
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
@@ -400,6 +410,7 @@ impl Client {
 
     /// Resets the connection: the client is gone. A FIN alone only ends its requests (RFC 9112 §9.6).
     pub fn reset(self) {
+        // SO_LINGER with 0 makes close(2) send a reset.
         let lingers = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&self.stream, lingers).expect("an option");
     }

@@ -37,6 +37,7 @@ pub type Script = dyn Fn(&Asked, &mut TcpStream) -> bool + Send + Sync;
 impl Asked {
     /// Takes a complete request from the start of the received bytes.
     pub fn take(input: &mut Vec<u8>) -> Option<Asked> {
+        // Keeps the line end of the last field, and drops the empty line.
         let head_len = find(input, b"\r\n\r\n")? + 2;
         let head = String::from_utf8_lossy(&input[..head_len]).into_owned();
         let mut words = head.split(' ');
@@ -49,6 +50,7 @@ impl Asked {
             trailers: String::new(),
         };
         let rest = &input[head_len + 2..];
+        // Transfer-Encoding has precedence over Content-Length (RFC 9112 §6.3).
         let body_len = if asked.field("transfer-encoding").is_some() {
             let (body, trailers, len) = chunks(rest)?;
             (asked.body, asked.trailers) = (body, trailers);
@@ -143,6 +145,7 @@ fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Opt
     stream.set_nodelay(true).ok()?;
     let mut input = Vec::new();
     loop {
+        // Recorded before the script runs, so that the script can count requests.
         let asked = next(&mut stream, &mut input)?.keep(&mut lock(all));
         if !script(&asked, &mut stream) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -171,6 +174,7 @@ pub fn chunks(input: &[u8]) -> Option<(Vec<u8>, String, usize)> {
     loop {
         let line = find(&input[at..], b"\r\n")?;
         let size = String::from_utf8_lossy(&input[at..at + line]).into_owned();
+        // Chunk extensions after `;` are ignored (RFC 9112 §7.1.1).
         let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
         at += line + 2;
         if size == 0 {

@@ -13,6 +13,7 @@ pub(super) fn whole(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
     let written = write(&folder, &beside, path, bytes);
     if written.is_err() {
+        // A full disk must not keep the partial file.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -21,12 +22,15 @@ pub(super) fn whole(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 fn write(folder: &Path, beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
+        // `create_new` refuses links that another user may have placed there.
         .create_new(true)
         .mode(0o600)
         .open(beside)?;
     let like = fs::metadata(path).or_else(|_| fs::metadata(folder))?;
+    // Before the contents are written, so that a key is never readable by the wrong owner.
     give(&file, &like)?;
     file.write_all(bytes)?;
+    // The contents must be on disk before the rename, and the rename before success is reported.
     file.sync_all()?;
     fs::rename(beside, path)?;
     File::open(folder)?.sync_all()
@@ -41,6 +45,7 @@ pub(super) fn opened(root: &Path, path: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
+    // The lock of a daemon that runs as another user must be accessible to it.
     if file.metadata()?.uid() != fs::metadata(&folder)?.uid() {
         give(&file, &fs::metadata(&folder)?)?;
     }
@@ -67,6 +72,7 @@ fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
     }
     for folder in missing.into_iter().rev() {
         match DirBuilder::new().mode(0o700).create(folder) {
+            // Another process made it at the same time, with its own rights.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             made => made?,
         }
@@ -74,6 +80,7 @@ fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
         if let Some(above) = folder.parent().filter(|_| folder != root) {
             give(&file, &fs::metadata(above)?)?;
         }
+        // The mode of `create` is reduced by the umask; this sets it exactly.
         file.set_permissions(Permissions::from_mode(0o700))?;
     }
     Ok(folder.into())

@@ -22,6 +22,7 @@ impl Shared {
             Some(saved) => self.folder.save(key, &saved),
             None => self.folder.forget(key),
         };
+        // A state that cannot be saved only matters after a restart.
         if let Err(trouble) = saved {
             let now_s = self.settings.clock.unix_s();
             let severity = {
@@ -57,6 +58,7 @@ impl Shared {
             inner.deny(key, why, context.now_s, until_s);
             saved = None;
         }
+        // The callback and the log run without the lock.
         drop(inner);
         if noted.changed {
             self.changed();

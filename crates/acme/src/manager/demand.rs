@@ -42,9 +42,11 @@ impl std::error::Error for Denied {}
 
 pub(super) async fn get(shared: &Arc<Shared>, name: &str) -> Result<(), Denied> {
     let name = name::check(name).map_err(Denied::Name)?;
+    // A client's SNI is never a wildcard.
     if name.starts_with("*.") {
         return Err(Denied::Name(NotAName::Label));
     }
+    // Subscribed before the first look, so that an end in between is not missed.
     let mut ended = shared.ended.subscribe();
     let mut asked = false;
     loop {
@@ -55,6 +57,7 @@ pub(super) async fn get(shared: &Arc<Shared>, name: &str) -> Result<(), Denied> 
         let is_there = shared.inner().entries.contains_key(&name);
         match (is_there, asked) {
             (true, _) => {}
+            // The entry was there and is gone: the service has refused the name.
             (false, true) => return Err(Denied::Unwanted),
             (false, false) => ask_for(shared, &name, now_s)?,
         }
@@ -72,6 +75,7 @@ fn ask_for(shared: &Shared, name: &str, now_s: u64) -> Result<(), Denied> {
         Denied::TooMany
     };
     let mut inner = shared.inner();
+    // Another caller has requested it since the look.
     if inner.entries.contains_key(name) {
         return Ok(());
     }
@@ -79,6 +83,7 @@ fn ask_for(shared: &Shared, name: &str, now_s: u64) -> Result<(), Denied> {
     if entries.filter(|entry| entry.on_demand).count() >= on_demand.names_max {
         return Err(too_many());
     }
+    // Each new name costs a request to the operator's service, so clients' names are rate-limited.
     inner.asked.take(now_s).map_err(|_| too_many())?;
     let entry = Entry::new(vec![name.into()], true, None, shared.settings.directories());
     inner.entries.insert(name.into(), entry);
@@ -95,6 +100,7 @@ impl Inner {
             return (now_s < *until_s).then(|| Err(why.clone()));
         };
         let issued = entry.issued.as_ref();
+        // An expired certificate is not good enough for a waiting client.
         if issued.is_some_and(|issued| now_s <= issued.validity.not_after_s) {
             return Some(Ok(()));
         }

@@ -50,6 +50,7 @@ impl Entry {
         Entry {
             names,
             on_demand,
+            // The stored plan may be of other authorities; those that are still configured keep their state.
             plan: plan.with(urls),
             issued: None,
             authority,
@@ -91,10 +92,12 @@ impl Entry {
     pub fn expiry_line(&mut self, now_s: u64) -> Option<String> {
         let validity = self.issued.as_ref()?.validity;
         let stage = validity.stage(now_s);
+        // Each stage is logged once.
         if stage <= self.logged_stage {
             return None;
         }
         self.logged_stage = stage;
+        // The operator does not want this certificate any more, so its expiry is not reported.
         if self.is_unwanted {
             return None;
         }

@@ -59,6 +59,7 @@ impl FileCheck {
         // Taken before the file is read, so that a change in between is seen by the next check.
         let stamp = folder.certificate_stamp(&self.key);
         let record = &self.record;
+        // A fault is checked again each time, until the file could be restored.
         if stamp == record.stamp && !record.is_unread && record.fault.is_none() {
             return None;
         }
@@ -70,6 +71,7 @@ impl FileCheck {
             },
         };
         let stamp = match finding {
+            // The write has changed the stamp; the next check must not take it for a foreign change.
             FileFinding::Restored(_) => folder.certificate_stamp(&self.key),
             _ => stamp,
         };
@@ -96,6 +98,7 @@ impl FileCheck {
         if found.is_better_than(held, &self.names) {
             return Ok(self.better(shared, found));
         }
+        // A known fault stays until it is repaired, even if the file is readable.
         if let Some(fault) = &self.record.fault {
             return Err(fault.clone());
         }

@@ -75,6 +75,7 @@ impl Shared {
             let mut entry = read
                 .or(before)
                 .unwrap_or_else(|| Entry::new(names, false, None, urls));
+            // A name that was on demand before may now be configured.
             entry.on_demand = false;
             inner.entries.insert(key, entry);
         }
@@ -89,6 +90,7 @@ impl Shared {
         };
         let saved = self.folder.all_saved().into_iter();
         let saved = saved.filter(|saved| saved.on_demand);
+        // Certificates on demand have exactly one name.
         let saved = saved.filter_map(|mut saved| match saved.names.len() {
             1 => saved.names.pop(),
             _ => None,
@@ -115,6 +117,7 @@ impl Shared {
         in_use: &CertificatesInUse,
     ) -> Entry {
         let urls = self.settings.directories();
+        // A state for other names has a plan that does not apply.
         let saved = self.folder.saved(key).filter(|saved| saved.names == names);
         let mut entry = Entry::new(names.to_vec(), on_demand, saved, urls);
         // Taken before the file is read, so that a change in between is seen by the next check.
@@ -144,6 +147,7 @@ impl Shared {
             _ => match read {
                 Some(read) => entry.take(read),
                 None => {
+                    // A plan or a file shows that there was a certificate, so its loss is reported.
                     let is_known = entry.plan.validity().is_some();
                     entry.file.is_unread = is_known || entry.file.stamp.is_some();
                 }

@@ -99,6 +99,7 @@ impl Entry {
         let now_s = context.now_s;
         let url = &context.settings.authorities[place].directory;
         let (fingerprint, validity) = (issued.pair.fingerprint(), issued.validity);
+        // The plan first: even if storing failed, the certificate is in use.
         self.plan.got(now_s, fingerprint, validity, jitter());
         let got = format!("{}: got a certificate from {url}", self.name());
         let noted = self.shows(issued, Some(url.clone()), got);
@@ -134,6 +135,7 @@ impl Entry {
                 format!("{}: another process has got a certificate", self.name())
             }
         };
+        // The folder's state may not name the issuer.
         let authority = authority.or_else(|| self.authority.clone());
         self.shows(issued, authority, line)
     }
@@ -155,6 +157,7 @@ impl Entry {
     fn unwanted(&mut self, place: usize, now_s: u64) -> FollowUp {
         let issued = self.issued.as_ref();
         if issued.is_none_or(|issued| issued.validity.not_after_s < now_s) {
+            // There is no valid certificate to keep, so the entry is removed.
             return FollowUp {
                 changed: issued.is_some(),
                 gone: Some((Denied::Unwanted, now_s + UNWANTED_S)),
@@ -216,6 +219,7 @@ impl Entry {
     fn window_failed(&mut self, trouble: &Trouble, context: &NoteContext<'_>) -> FollowUp {
         increment(&context.history.counters.window_failures);
         self.plan.ask_later(context.now_s + HOUR_S);
+        // Later failures of the same outage are only counted.
         if std::mem::replace(&mut self.has_window_failed, true) {
             return FollowUp::default();
         }
@@ -259,6 +263,7 @@ impl Entry {
                 let is_new = before.fault.is_none();
                 self.file.fault = Some(before.fault.unwrap_or(fault));
                 if !is_new {
+                    // Already logged; the next check tries again.
                     return FollowUp::unchanged();
                 }
                 increment(&counters.files_damaged);
@@ -272,6 +277,7 @@ impl Entry {
                 FollowUp::line(Severity::Error, line)
             }
             FileFinding::Locked => {
+                // The other process reports the result by replacing the file.
                 self.file = before;
                 FollowUp::unchanged()
             }

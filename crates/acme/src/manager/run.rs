@@ -90,6 +90,7 @@ impl Runner {
         }
         self.next_check_s = now_s + CHECK_S;
         let checks: Vec<FileCheck> = {
+            // An order replaces the file itself, so a check would compare with an old state.
             let inner = &*self.shared.inner();
             let entries = inner.entries.iter();
             let idle = entries.filter(|(key, _)| !inner.busy.contains_key(*key));
@@ -117,6 +118,7 @@ impl Runner {
             let validity = entry.issued.as_ref().map(|issued| issued.validity);
             next_s = next_s.min(validity.map_or(u64::MAX, |it| it.next_stage_s(now_s)));
         }
+        // Logged without the lock, since the callback may use the view.
         for line in lines {
             self.shared.log(Severity::Error, &line);
         }
@@ -152,6 +154,7 @@ impl Runner {
             let begun = match due {
                 Due::Order(place) => match orders.take(now_s) {
                     Ok(()) => Some(self.order(key, entry, place)),
+                    // The limit is for all names together, so the remaining orders wait too.
                     Err(free_s) => {
                         limited_s = Some(free_s);
                         None
@@ -181,6 +184,7 @@ impl Runner {
 
     fn order(&mut self, key: &str, entry: &Entry, place: usize) -> Busy {
         let same = entry.place(&self.shared.settings) == Some(place);
+        // `replaces` is only meaningful for the authority that issued the certificate (RFC 9773 §5).
         let issued = entry.issued.as_ref().filter(|_| same);
         let wanted = Wanted {
             key: key.into(),
@@ -200,6 +204,7 @@ impl Runner {
         let id = entry.issued.as_ref().and_then(|issued| issued.id.clone());
         let (Some(place), Some(id)) = (place, id) else {
             // The issuer is not configured any more, or unknown.
+            // Without a window, two thirds of the lifetime count; no further request is made.
             entry.plan.window(None, u64::MAX, jitter());
             self.shared.wake.notify_one();
             return None;
@@ -232,6 +237,7 @@ impl Runner {
             }
         };
         self.keys.remove(&id);
+        // Released before the outcome is applied, which may schedule the next task.
         self.shared.inner().busy.remove(&key);
         let shared = self.shared.clone();
         let applied = tokio::task::spawn_blocking(move || {
@@ -265,6 +271,7 @@ async fn window(
                 start_s: seconds(info.suggested_window.start.unix_timestamp()),
                 end_s: seconds(info.suggested_window.end.unix_timestamp()),
             };
+            // The authority's interval is bounded: it must neither cause a flood nor stop the polling.
             let again_s = again.as_secs().clamp(*ASK_S.start(), *ASK_S.end());
             Ok((Some(window), now_s() + again_s))
         }

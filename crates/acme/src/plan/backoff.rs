@@ -59,7 +59,9 @@ impl Trouble {
             Kind::Refused => (15 * MINUTE_S, DAY_S),
             Kind::WrongAnswer => (5 * MINUTE_S, 6 * HOUR_S),
         };
+        // The shift is bounded, so that it cannot overflow.
         let doubled_s = first_s << failures.saturating_sub(1).min(16);
+        // A short-lived certificate must not expire during a wait.
         let fair_s = lifetime_s.map_or(max_s, |lifetime_s| max_s.min(lifetime_s / 20));
         let own_s = doubled_s.min(fair_s.max(first_s));
         let asked_s = self.retry_after_s.unwrap_or(0).min(RETRY_AFTER_S_MAX);

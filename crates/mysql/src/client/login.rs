@@ -27,6 +27,7 @@ impl Client {
         payload: &[u8],
         events: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Error> {
+        // The server may refuse the connection at once, for example with "too many connections".
         if payload.first() == Some(&ERR) {
             failure(payload, events)?;
             return Err(Error::LoginRefused);
@@ -34,6 +35,7 @@ impl Client {
         let greeting = greeting::read(payload)?;
         let starts_tls = match (self.login.tls, greeting.offers_tls()) {
             (TlsPolicy::Never, _) | (TlsPolicy::IfOffered, false) => false,
+            // An attacker that removes the TLS capability from the greeting must not cause a login in clear.
             (TlsPolicy::Required, false) => return Err(Error::NoTls),
             (_, true) => true,
         };
@@ -45,12 +47,14 @@ impl Client {
             known => known,
         };
         self.settings = greeting::settings(&self.login, greeting.is_mariadb);
+        // Taken from the end by `next_setting`.
         self.settings.reverse();
         if starts_tls {
             let start = packet::begin(&mut self.out, self.sequence);
             greeting.tls_request(&self.login, &mut self.out);
             packet::end(&mut self.out, start);
             self.answered(State::Tls);
+            // The reply depends on the greeting, and follows after the handshake.
             self.greeting = Some(greeting);
             events(Event::StartTls);
         } else {
@@ -79,6 +83,7 @@ impl Client {
     /// Bytes arrived before the TLS handshake, or the client has not requested TLS.
     pub fn tls_started(&mut self) -> Result<(), Error> {
         let greeting = self.greeting.take().filter(|_| self.state == State::Tls);
+        // Bytes that arrived before the handshake could have been injected in clear.
         let Some(greeting) = greeting.filter(|_| self.held.is_empty()) else {
             self.close();
             return Err(Error::Protocol("it sends bytes before the TLS handshake"));
@@ -96,6 +101,7 @@ impl Client {
         let mut from = Reader(payload);
         match from.u8()? {
             OK => {
+                // The password is not needed again, so it does not stay in memory.
                 self.login.password.clear();
                 self.next_setting(events);
                 Ok(())
@@ -106,6 +112,7 @@ impl Client {
             }
             SWITCH => self.switch(from),
             MORE if self.plugin == Plugin::CachingSha2 => match from.u8()? {
+                // An OK packet follows: the server had the password's hash in its cache.
                 FAST_IS_ENOUGH => Ok(()),
                 ALL_IS_WANTED => self.whole_password(ASK_FOR_KEY),
                 _ => Err(Error::Protocol("it asks for what is unknown at the login")),
@@ -120,6 +127,7 @@ impl Client {
         if let Plugin::Unknown(reason) = self.plugin {
             return Err(Error::Unsupported(reason));
         }
+        // The new method has its own salt.
         self.salt = from.array()?;
         if self.plugin == Plugin::Sha256 {
             return self.whole_password(SHA256_ASK_FOR_KEY);
@@ -131,6 +139,7 @@ impl Client {
 
     /// Sends the whole password inside TLS, or requests the key to encrypt it. An empty password needs no secrecy.
     fn whole_password(&mut self, ask_for_key: u8) -> Result<(), Error> {
+        // Inside TLS the password is protected. An empty one is only the final zero.
         if self.is_tls || self.login.password.is_empty() {
             let ended = [self.login.password.as_bytes(), &[0]].concat();
             self.answer(&ended, State::Login);
@@ -155,6 +164,7 @@ impl Client {
             MORE => {
                 let password = &self.login.password;
                 let sealed = auth::sealed(password, &self.salt, from.0, &self.random)?;
+                // The bytes served as the encryption's seed, which must not be used twice.
                 self.random = [0; 32];
                 // A second request would be encrypted with the same random bytes, so it is not answered.
                 self.login.trusts_key = false;
@@ -195,6 +205,7 @@ impl Client {
             self.expect(State::Setting);
         } else {
             self.settings = alloc::vec::Vec::new();
+            // A copy without capacity, since the list is not needed again.
             self.state = State::Idle;
             events(Event::Ready);
         }

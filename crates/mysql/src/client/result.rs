@@ -30,6 +30,7 @@ impl Client {
         let id = from.u32()?;
         let columns = usize::from(from.u16()?);
         let parameters = usize::from(from.u16()?);
+        // Checked before the columns arrive, so that a hostile count allocates nothing.
         if columns > self.limits.column_count_max {
             return Err(Error::TooManyColumns);
         }
@@ -40,6 +41,7 @@ impl Client {
             // COM_STMT_CLOSE has no reply, so it may precede the next command.
             request::close(&mut self.out, old);
         }
+        // Lists without elements send no packets, and no EOF either.
         match self.list_len(parameters) {
             0 => self.columns_begin(columns, true, events),
             left => self.state = State::Parameters { left, columns },
@@ -63,6 +65,7 @@ impl Client {
         columns: usize,
         events: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Error> {
+        // Parameters have no names or types of interest; a packet only counts.
         match (payload.first(), left) {
             (None, _) => return Err(SHORT),
             (Some(&ERR), _) => return self.failed(payload, events),
@@ -84,6 +87,7 @@ impl Client {
         is_prepared: bool,
         events: &mut impl FnMut(Event<'_>),
     ) {
+        // Column structures of an earlier result are reused, with their allocations.
         if let Some(statement) = self.statements.at(self.current) {
             statement.columns.truncate(count);
         }
@@ -107,6 +111,7 @@ impl Client {
         is_prepared: bool,
         events: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Error> {
+        // A server may fail after it announced the columns.
         if payload.first() == Some(&ERR) {
             return self.failed(payload, events);
         }
@@ -117,6 +122,7 @@ impl Client {
                 statement.columns.push(Column::empty());
             }
             statement.columns[at].read(payload)?;
+        // Without CLIENT_DEPRECATE_EOF an EOF packet follows the last column.
         } else if payload.first() != Some(&END) {
             return Err(Error::Protocol("a list of columns does not end"));
         }
@@ -141,6 +147,7 @@ impl Client {
             self.state = State::Rows;
             return;
         }
+        // The statement is prepared: the kept execute packet can be sent if the number of values is right.
         let (_, packet, count) = &mut self.waiting;
         if *count != statement.value_count {
             events(Event::Failed(Failure {
@@ -178,6 +185,7 @@ impl Client {
             None => Err(SHORT),
             Some(&OK) => self.done(payload, events),
             Some(&ERR) => self.failed(payload, events),
+            // Honouring it would let a server read files of this machine.
             Some(&LOCAL_INFILE) => Err(Error::Unsupported(
                 "the database server asks for a file: LOAD DATA LOCAL is not done",
             )),
@@ -187,11 +195,13 @@ impl Client {
                 if count > self.limits.column_count_max {
                     return Err(Error::TooManyColumns);
                 }
+                // With MariaDB's metadata cache a flag tells whether the columns follow.
                 let follow = !self.dialect.caches_columns || from.u8()? != 0;
                 if follow {
                     self.columns_begin(count, false, events);
                     return Ok(());
                 }
+                // A wrong count would shift all values of the rows.
                 let known = self.statements.at(self.current).map(|it| it.columns.len());
                 if known != Some(count) {
                     return Err(Error::Protocol(
@@ -216,6 +226,7 @@ impl Client {
             Some(&ERR) => return self.failed(payload, events),
             _ => return Err(Error::Protocol("a row begins with an unknown byte")),
         }
+        // Checked before the row is reported.
         if self.row_count == self.limits.row_count_max {
             return Err(Error::TooManyRows);
         }
@@ -235,6 +246,7 @@ impl Client {
         payload: &[u8],
         events: &mut impl FnMut(Event<'_>),
     ) -> Result<(), Error> {
+        // The final packet is an OK packet with the header of an EOF packet.
         if self.dialect.deprecates_eof {
             return self.done(payload, events);
         }

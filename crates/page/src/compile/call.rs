@@ -46,6 +46,7 @@ impl Compiler<'_, '_> {
             true => self.items(")")?,
             false => 0,
         };
+        // Checked at compile time, so that operations can rely on the number of their arguments.
         if !(from..=to).contains(&count) {
             return self.wrong(format!(
                 "{name} wants {from} to {to} values, but {count} are given"
@@ -56,6 +57,7 @@ impl Compiler<'_, '_> {
 
     fn query(&mut self, name: &str, is_row: bool) -> Result<(), ParseError> {
         self.expect_sign("(")?;
+        // The token after the text must end the argument: an operator there would compute a statement.
         let written_out = match (self.peek(), self.tokens.get(self.at + 1)) {
             (Some(Token::Text(text)), Some((Token::Sign("," | ")"), _))) => Some(text.clone()),
             _ => None,
@@ -67,6 +69,7 @@ impl Compiler<'_, '_> {
             ));
         };
         self.at += 1;
+        // Pages rendered here only read.
         if !statement::reads(&text) {
             return self.wrong("pages of the image only read: a statement begins with SELECT, WITH, VALUES, SHOW, EXPLAIN, DESCRIBE or TABLE");
         }
@@ -78,6 +81,7 @@ impl Compiler<'_, '_> {
         let line = self.line();
         let values = self.items(")")?;
         let wanted = statement::values(&text);
+        // Databases would report the mismatch only when the page runs.
         if wanted != usize::from(values) {
             return self.wrong(format!(
                 "the statement has {wanted} times ?, but {values} values are given for them"
@@ -89,6 +93,7 @@ impl Compiler<'_, '_> {
             values,
             is_row,
         });
+        // The query's line is that of the call, not of its last argument.
         self.lines[at].line = line;
         Ok(())
     }

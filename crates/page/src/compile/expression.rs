@@ -44,6 +44,7 @@ impl<'s> Compiler<'s, '_> {
             if !self.take_name("else") {
                 return self.wrong("a choice has two sides: write … if … else …");
             }
+            // `if` is right-associative: the other side may be a choice again.
             self.expression()?;
             self.land(end);
         }
@@ -78,6 +79,7 @@ impl<'s> Compiler<'s, '_> {
 
     fn not(&mut self) -> Result<(), ParseError> {
         if self.take_name("not") {
+            // Recursion for `not not x` counts against the nesting limit.
             self.deeper(Self::not)?;
             self.emit(Op::Not);
             return Ok(());
@@ -92,6 +94,7 @@ impl<'s> Compiler<'s, '_> {
         };
         self.sum()?;
         self.emit(Op::Binary(op));
+        // minijinja chains comparisons like Python; here they would silently mean another thing.
         match self.comparison_sign()? {
             Some(_) => self.wrong("comparisons can't be chained here: write a < b and b < c"),
             None => Ok(()),
@@ -107,6 +110,7 @@ impl<'s> Compiler<'s, '_> {
             Some(Token::Sign(">")) => Binary::Greater,
             Some(Token::Sign(">=")) => Binary::GreaterOrEqual,
             Some(Token::Name("in")) => Binary::In,
+            // `not` after a value can only begin `not in`.
             Some(Token::Name("not")) => {
                 self.at += 1;
                 if !self.is_name("in") {
@@ -208,6 +212,7 @@ impl<'s> Compiler<'s, '_> {
             (Some(Token::Text(key)), Some((Token::Sign("]"), _))) => Some(key.clone()),
             _ => None,
         };
+        // A literal key is resolved like an attribute, without a value on the stack.
         if let Some(key) = literal {
             self.at += 2;
             let span = self.span(&key);
@@ -237,6 +242,7 @@ impl<'s> Compiler<'s, '_> {
                 Ok(())
             }
             Some(Token::Whole(number)) => {
+                // Integers above i64 keep their value as unsigned ones.
                 let value = i64::try_from(number).map_or(Val::UInt(number), Val::Int);
                 self.push(value);
                 Ok(())
@@ -247,6 +253,7 @@ impl<'s> Compiler<'s, '_> {
             }
             Some(Token::Sign("(")) => {
                 self.expression()?;
+                // A comma in parentheses would make a tuple.
                 if self.is_sign(",") {
                     return self
                         .wrong("tuples are not for pages of the image: write a list, [a, b]");
@@ -287,11 +294,13 @@ impl<'s> Compiler<'s, '_> {
         while !self.take_sign(end) {
             if count > 0 {
                 self.expect_sign(",")?;
+                // A trailing comma is allowed, as in minijinja.
                 if self.take_sign(end) {
                     break;
                 }
             }
             self.expression()?;
+            // Otherwise `f(a=1)` would be reported as a syntax error without the reason.
             if self.is_sign("=") {
                 return self
                     .wrong("values with names, as in f(a=1), are not for pages of the image");
@@ -330,6 +339,7 @@ impl<'s> Compiler<'s, '_> {
                 "nothing has the name {name} here; is it spelt right?"
             ));
         };
+        // A name may be set in an inner scope only on some paths, so the inner slots are tried first at run time.
         let mut jumps = alloc::vec::Vec::new();
         for slot in inner {
             jumps.push(self.emit(Op::LoadIfSet {

@@ -21,18 +21,21 @@ impl Compiler<'_, '_> {
         self.at += 1;
         self.expect_end()?;
         let name = joined(&name, &self.names[self.part]);
+        // Recursive includes add no file; the nesting limit ends them.
         if self.names.len() == PARTS_MAX {
             return self.wrong(format!("a page is made of more than {PARTS_MAX} parts"));
         }
         let Some(source) = (self.find)(&name) else {
             return self.wrong(format!("there is no part {name}"));
         };
+        // A file included twice has one name for its lines.
         let known = self.names.iter().position(|known| *known == name);
         let part = known.unwrap_or(self.names.len());
         if known.is_none() {
             self.names.push(name);
         }
         let tokens = lexer::tokens(source).map_err(|error| self.named_error(part, error))?;
+        // The part is compiled in place with its own tokens; the outer position is restored afterwards.
         let tokens = core::mem::replace(&mut self.tokens, tokens);
         let at = core::mem::take(&mut self.at);
         let outer = core::mem::replace(&mut self.part, part);
@@ -64,6 +67,7 @@ fn joined(name: &str, parent: &str) -> String {
     for part in name.trim_start_matches('/').split('/') {
         match part {
             "." => {}
+            // A name that leads outside of the site is not found under any normalized name.
             ".." if parts.pop().is_none() => return name.to_string(),
             ".." => {}
             part => parts.push(part),

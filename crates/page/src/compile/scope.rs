@@ -50,10 +50,12 @@ impl<'s> Scopes<'s> {
     /// The slot of a name assigned here; `None` if there are too many.
     pub fn set(&mut self, name: &'s str) -> Option<u16> {
         let scope = self.open.last_mut()?;
+        // A second assignment in the same scope uses the same slot.
         if let Some((_, slot)) = scope.names.iter().find(|(known, _)| *known == name) {
             return Some(*slot);
         }
         let slot = self.slots;
+        // Slots are not reused after a scope ends.
         self.slots = slot.checked_add(1)?;
         scope.names.push((name, slot));
         Some(slot)

@@ -22,6 +22,7 @@ impl<'s> Compiler<'s, '_> {
 
     fn body_inside(&mut self, ends: &[&str]) -> Result<&'s str, ParseError> {
         loop {
+            // Checked per tag: includes can multiply the text.
             if self.text.len() > TEXT_LEN_MAX || self.ops.len() > OP_COUNT_MAX {
                 return self.wrong("the page is too long with all its parts");
             }
@@ -43,6 +44,7 @@ impl<'s> Compiler<'s, '_> {
                         self.at -= 1;
                         return self.unexpected("a tag begins with its name");
                     };
+                    // The caller finishes the closing tag, which may have a condition.
                     if ends.contains(&name) {
                         return Ok(name);
                     }
@@ -59,6 +61,7 @@ impl<'s> Compiler<'s, '_> {
             // No jump leads here: an expression's jumps end after one of its operations.
             self.ops.truncate(start);
             self.lines.truncate(start);
+            // One operation instead of two, and no value on the stack: tables consist of this.
             self.emit(Op::PrintAttribute { slot, name });
         } else {
             self.emit(Op::Print);
@@ -133,6 +136,7 @@ impl<'s> Compiler<'s, '_> {
     fn condition(&mut self) -> Result<(), ParseError> {
         let mut ends = alloc::vec::Vec::new();
         loop {
+            // `if` after a condition would be ambiguous with a choice.
             self.expression_without_if()?;
             if self.is_name("if") {
                 return self.wrong("a choice as the condition of {% if %} stands in parentheses");
@@ -152,6 +156,7 @@ impl<'s> Compiler<'s, '_> {
                 break;
             }
         }
+        // All branches lead behind the last one.
         for end in ends {
             self.land(end);
         }
@@ -176,6 +181,7 @@ impl<'s> Compiler<'s, '_> {
             return self.wrong("recursive loops are not for pages of the image");
         }
         self.expect_end()?;
+        // The scope begins after the iterated expression, which sees the outer names.
         let from = self.scopes.enter();
         let slot = self.slot(name)?;
         let begin = self.emit(Op::For { slot, jump: 0 });
@@ -188,6 +194,7 @@ impl<'s> Compiler<'s, '_> {
         if names_more {
             self.ops[clear] = Op::Clear { from: slot + 1, to };
         }
+        // The loop returns to `Clear` only if there are names to clear.
         let first = clear + usize::from(!names_more);
         let back = first as i64 - self.ops.len() as i64 - 1;
         self.emit(Op::Next { jump: back as i32 });
@@ -195,6 +202,7 @@ impl<'s> Compiler<'s, '_> {
             self.land(begin);
             return self.expect_end();
         }
+        // `else` runs if there was nothing to iterate over.
         let skip = self.emit(Op::Jump(0));
         self.land(begin);
         self.expect_end()?;

@@ -26,9 +26,11 @@ impl Run {
         let value = self.stack[at];
         let argument = self.stack.get(at + 1).copied();
         let second = self.stack.get(at + 2).copied();
+        // Removed before the work: the result takes their place.
         self.stack.truncate(at);
         let made = match filter {
             Filter::Default => {
+                // With a true second argument, `default` also replaces false and empty values.
                 let is_lax = second.is_some_and(|lax| self.is_true(lax));
                 match value.is_undefined() || is_lax && !self.is_true(value) {
                     true => argument.unwrap_or(text::EMPTY),
@@ -88,6 +90,7 @@ impl Run {
             }
             other => return Err(format!("{} is no text to filter", other.kind())),
         };
+        // Made in a separate text, since `from` borrows the store.
         let mut made = String::with_capacity(from.len());
         make(from, &mut made);
         let at = self.store.texts().len();
@@ -136,11 +139,13 @@ impl Run {
             }
             _ => return Err("a text can only be multiplied with a whole number".to_string()),
         };
+        // Checked before the first copy: one operation could otherwise exhaust the memory.
         let len = u64::from(text.len).saturating_mul(count);
         if len > self.limits.memory_len_max as u64 {
             return Err(self.over_memory());
         }
         let at = self.store.texts().len();
+        // An empty text repeated often would only take time.
         let count = if text.len == 0 { 0 } else { count };
         for _ in 0..count {
             self.append(page, Val::Text(text))?;
@@ -159,6 +164,7 @@ impl Run {
             Some(other) => return Err(format!("join() wants a text, not {}", other.kind())),
         };
         let items = self.store.items(at, len);
+        // If any part is safe, the others are escaped and the result is safe, as in minijinja.
         let any_safe = items.iter().copied().any(is_safe);
         let is_safe = any_safe || between.is_some_and(|text| text.is_safe);
         let start = self.store.texts().len();
@@ -166,6 +172,7 @@ impl Run {
             if let (Some(between), true) = (between, index > 0) {
                 self.append_shown(page, Val::Text(between), is_safe)?;
             }
+            // Looked up again each time, since appending changes the store.
             let item = self.store.items(at, len).get(index as usize).copied();
             self.append_shown(page, item.unwrap_or(Val::Undefined), is_safe)?;
         }
@@ -207,6 +214,7 @@ impl Run {
     pub(super) fn compare(&self, page: &Page, left: Val, right: Val) -> Result<Ordering, Wrong> {
         let by_kind = left.rank().cmp(&right.rank());
         match (left, right) {
+            // Values of different types are ordered by type, as in minijinja.
             _ if by_kind.is_ne() => Ok(by_kind),
             (Val::Text(left), Val::Text(right)) => Ok(self
                 .store
@@ -250,12 +258,14 @@ impl Run {
 
     /// Writes JSON that is safe in HTML.
     fn json(&self, page: &Page, value: Val, to: &mut String, depth: u32) -> Result<(), Wrong> {
+        // The depth bounds the recursion; the length is checked while the text grows.
         if depth > DEPTH_MAX || to.len() > self.limits.memory_len_max {
             return Err(self.over_memory());
         }
         match value {
             Val::Unset | Val::Undefined | Val::None => to.push_str("null"),
             Val::Bool(it) => to.push_str(if it { "true" } else { "false" }),
+            // JSON has no NaN and no infinities.
             Val::Float(it) if !it.is_finite() => to.push_str("null"),
             Val::Float(it) => number::write_json(it, to),
             Val::Int(_) | Val::UInt(_) => number::write_plain(value, to),

@@ -14,6 +14,7 @@ use crate::value::{Pairs, Val};
 impl Run {
     pub(super) fn begin_loop(&mut self, slot: u16, jump: i32) -> Result<(), Wrong> {
         let over = match self.pop()? {
+            // Iterating over a row gives its column names, as over a map.
             Val::Row { result, .. } => self.store.names(result),
             other => other,
         };
@@ -33,6 +34,7 @@ impl Run {
                 ));
             }
         };
+        // Skips the body, and the `else` part follows.
         if len == 0 {
             self.jump(jump);
             return Ok(());
@@ -52,6 +54,7 @@ impl Run {
     pub(super) fn next_round(&mut self, jump: i32) -> Result<(), Wrong> {
         let round = self.loops.last_mut().ok_or(NO_VALUE)?;
         round.index += 1;
+        // Continues after the loop.
         if round.index == round.len {
             self.loops.pop();
             return Ok(());

@@ -26,10 +26,12 @@ impl Run {
         request: &impl Request,
         out: &mut Vec<u8>,
     ) -> Result<(), Wrong> {
+        // A failure from `refused` or the memory limit is reported at the next call.
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }
         if let Asking::Rows { .. } = self.asking {
+            // The query is not answered yet: the caller gets the same statement again.
             return Ok(());
         }
         self.asking = Asking::No;
@@ -38,6 +40,7 @@ impl Run {
             match op {
                 Op::Write(span) => {
                     out.extend_from_slice(page.bytes(span));
+                    // Checked after each output, so that a loop cannot exceed the limit by more than one value.
                     self.check_output(out)?;
                 }
                 Op::Print => {
@@ -51,6 +54,7 @@ impl Run {
                     self.check_output(out)?;
                 }
                 Op::Query { values, is_row, .. } => return self.ask(usize::from(values), is_row),
+                // The frequent operations are matched first; the others are in separate functions.
                 op => self.other(page, request, op)?,
             }
         }
@@ -63,6 +67,7 @@ impl Run {
             Op::Push(value) => self.stack.push(value),
             Op::Load(slot) => {
                 let value = match self.slot(slot) {
+                    // Unset is internal; a page sees undefined.
                     Val::Unset => Val::Undefined,
                     value => value,
                 };
@@ -81,6 +86,7 @@ impl Run {
             }
             Op::Clear { from, to } => {
                 let slots = self.slots.get_mut(usize::from(from)..usize::from(to));
+                // The compiler's ranges are within the slots.
                 slots.unwrap_or_default().fill(Val::Unset);
             }
             Op::Attribute(span) => {
@@ -129,6 +135,7 @@ impl Run {
     ) -> Result<Val, Wrong> {
         match self.slot(slot) {
             Val::Row { result, row } => {
+                // The usual case of a row's cell needs no text of the name.
                 let cell = self.store.cell(page, result, row, page.bytes(name));
                 Ok(cell.unwrap_or(Val::Undefined))
             }

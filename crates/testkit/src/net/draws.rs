@@ -11,12 +11,14 @@ impl Draws {
     /// A stream of numbers for each seed and each number within it.
     pub fn new(seed: u64, stream: u64) -> Draws {
         Draws {
+            // Both are mixed, so that neighbouring seeds and streams give unrelated numbers.
             state: mixed(seed) ^ mixed(!stream),
         }
     }
 
     /// A 64-bit number.
     pub fn number(&mut self) -> u64 {
+        // The constants are those of SplitMix64.
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed(self.state)
     }

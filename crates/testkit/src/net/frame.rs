@@ -98,6 +98,7 @@ pub fn segment(frame: &[u8]) -> Option<Segment> {
         ETHERTYPE_IPV6 => ipv6(frame)?,
         _ => return None,
     };
+    // The data offset, in units of 32 bits.
     let head_len = usize::from(frame.get(tcp.start + 12)? >> 4) * 4;
     if head_len < TCP_LEN_MIN || head_len > tcp.len() {
         return None;
@@ -119,6 +120,7 @@ pub fn checksums_hold(frame: &[u8], segment: &Segment) -> bool {
     let pseudo_header =
         sum(&frame[segment.addresses.clone()]) + u32::from(PROTOCOL_TCP) + u32::from(tcp_len);
     let head_holds = match &segment.ipv4_head {
+        // A correct checksum makes the one's complement sum 0xffff (RFC 1071).
         Some(head) => folded(sum(&frame[head.clone()])) == 0xffff,
         None => true,
     };
@@ -134,6 +136,7 @@ pub fn edit_syn(frame: &mut [u8], segment: &Segment, edits: &SynEdits) -> bool {
     let mut changed = false;
     for (kind, at) in options(frame, segment.options.clone()) {
         let value = at.start + 2..at.end;
+        // Replaced by NOPs, so that the header keeps its length.
         if edits.strips(kind) {
             let nops = vec![OPTION_NOP; at.len()];
             replace(frame, segment, at.start, &nops);
@@ -155,6 +158,7 @@ fn ipv4(frame: &[u8]) -> Option<Found> {
     let start = ETHERNET_LEN;
     let head_len = usize::from(frame.get(start)? & 0x0f) * 4;
     let end = start + usize::from(be16(frame, start + 2)?);
+    // More fragments, or an offset: the TCP header may be missing.
     let fragment = be16(frame, start + 6)? & 0x3fff != 0;
     let other = *frame.get(start + 9)? != PROTOCOL_TCP;
     let tcp = start + head_len;
@@ -168,6 +172,7 @@ fn ipv6(frame: &[u8]) -> Option<Found> {
     let start = ETHERNET_LEN;
     let tcp = start + IPV6_LEN;
     let end = tcp + usize::from(be16(frame, start + 4)?);
+    // Extension headers are not followed: the tests' stacks send none with TCP.
     if *frame.get(start + 6)? != PROTOCOL_TCP || end > frame.len() {
         return None;
     }
@@ -183,6 +188,7 @@ fn options(frame: &[u8], within: Range<usize>) -> Vec<(u8, Range<usize>)> {
             at += 1;
             continue;
         }
+        // A malformed length would loop for ever or leave the header.
         let len = frame.get(at + 1).map_or(0, |len| usize::from(*len));
         if len < 2 || at + len > within.end {
             break;
@@ -232,6 +238,7 @@ fn sum(bytes: &[u8]) -> u32 {
 }
 
 fn folded(sum: u32) -> u16 {
+    // Adding the carries can carry once more.
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     u16::try_from(sum).expect("folded twice")

@@ -71,6 +71,7 @@ pub struct Fate {
 
 /// The fate of frame `n` of the lane with this seed.
 pub fn fate(mangling: &Mangling, seed: u64, n: u64) -> Fate {
+    // Each frame has its own stream of numbers, independent of how many were drawn before.
     let mut draws = Draws::new(seed, n);
     // All numbers are drawn for each frame, so that changing one setting does not change the other decisions.
     let lost = draws.percent(mangling.loss_percent);
@@ -127,12 +128,14 @@ impl Lane {
 
     /// Takes a frame that arrived at `now` (time since any fixed point).
     pub fn take(&mut self, now: Duration, mut frame: Vec<u8>) {
+        // Not counted either, since the number of such frames varies between runs.
         if frame::resolves_addresses(&frame) {
             self.send(now, frame, 1, Duration::ZERO);
             return;
         }
         let n = self.counts.frames;
         self.counts.frames += 1;
+        // Counted before the fate is decided: lost frames were sent, too.
         self.inspect(&mut frame);
         let fate = fate(&self.mangling, self.seed, n);
         self.count(fate);
@@ -142,6 +145,7 @@ impl Lane {
                 copies: fate.copies,
                 until: now + HOLD_MAX,
             };
+            // The key orders frames by their release, then by their arrival.
             self.held.insert((n + fate.behind_frames, n), held);
         } else {
             self.send(now, frame, fate.copies, fate.jitter);
@@ -151,6 +155,7 @@ impl Lane {
 
     /// The next frame that is due at `now`.
     pub fn ready(&mut self, now: Duration) -> Option<Vec<u8>> {
+        // A lane without further frames must still release the held ones.
         self.release_late(now);
         if self.queue.front().is_none_or(|(due, _)| *due > now) {
             return None;

@@ -53,6 +53,7 @@ impl Mangler {
         mtu: u16,
     ) -> Result<Mangler, NetError> {
         let [client, server] = devices.map(|device| {
+            // A socket belongs to the namespace of the thread that opens it.
             let socket = namespace.enter(|| PacketSocket::open(device));
             socket.map_err(|error| NetError::Socket(device.to_owned(), error))
         });
@@ -64,6 +65,7 @@ impl Mangler {
             sockets: [client?, server?],
             lanes: [
                 Lane::new(manglings.up, manglings.seed, mtu),
+                // Other numbers for the way back: the same seed would mangle both directions alike.
                 Lane::new(manglings.down, !manglings.seed, mtu),
             ],
             start: Instant::now(),
@@ -86,6 +88,7 @@ impl Mangler {
 
 impl Drop for Mangler {
     fn drop(&mut self) {
+        // The eventfd wakes the thread from its poll.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -106,6 +109,7 @@ struct Link {
 impl Link {
     fn run(mut self) {
         while !self.wait() {
+            // Both sides in turn, in batches, so that a busy side cannot starve the other.
             for side in 0..2 {
                 self.take_in(side);
                 self.pass_on(side);

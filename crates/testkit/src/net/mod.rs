@@ -52,6 +52,7 @@ pub fn lacks() -> Option<String> {
     if let Some(name) = missing {
         return Some(format!("there is no `{name}`"));
     }
+    // Some containers have root but no namespaces, so one is created.
     Namespace::new("probe").err().map(|error| error.to_string())
 }
 
@@ -100,6 +101,7 @@ impl Path {
             namespace.offload_off(DEVICE)?;
             middle.offload_off(inner)?;
         }
+        // Frames that XDP programs send back arrive only with a program at the other end; see `xdp_verdict`.
         let passing = [middle.accept_xdp("up0")?, middle.accept_xdp("down0")?];
         let mangler = Mangler::start(&middle, ["up0", "down0"], manglings, mtu)?;
         Ok(Path {

@@ -78,6 +78,7 @@ pub struct Namespace {
 impl Namespace {
     /// Creates a namespace. The name is for messages only.
     pub fn new(name: &str) -> Result<Namespace, NetError> {
+        // A thread of its own: unsharing moves the calling thread for good.
         let file = thread::spawn(unshared).join().expect("it does not panic");
         let file = Arc::new(file.map_err(NetError::Namespace)?);
         let name = name.to_owned();
@@ -106,6 +107,7 @@ impl Namespace {
             move_into(&self.file).expect("root may enter its own namespace");
             run()
         };
+        // The thread ends with the closure, so no thread of the test stays in the namespace.
         thread::scope(|scope| {
             scope
                 .spawn(inside)
@@ -120,6 +122,7 @@ impl Namespace {
     pub fn prepare(&self, command: &mut Command) {
         let file = Arc::clone(&self.file);
         let parent = rustix::process::getpid();
+        // A group, so that children of the program are killed too.
         command.process_group(0);
         // SAFETY: between fork and exec the closure makes only system calls, by rustix without libc's state; it
         // allocates no memory and takes no lock.
@@ -200,6 +203,7 @@ impl Drop for Program {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
+        // Waiting avoids a zombie.
         let _ = self.child.wait();
     }
 }
@@ -262,6 +266,7 @@ fn move_into(file: &File) -> io::Result<()> {
 
 /// Runs in the child before exec: system calls only.
 fn child_enters(file: &File, parent: Pid) -> io::Result<()> {
+    // The signal comes when the starting thread ends, not the process.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(parent) {
         // The parent ended before the death signal was set.

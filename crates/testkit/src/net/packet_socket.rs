@@ -43,6 +43,7 @@ impl PacketSocket {
         // Protocol 0 receives nothing until the bind, in particular no frames of other devices.
         let fd = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let index = rustix::net::netdevice::name_to_index(&fd, device)?;
+        // Forced beyond the system's limit: a full buffer would lose frames that the mangler did not choose.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER_LEN)?;
         rustix::net::bind(&fd, &Device(all_of(index)))?;
         Ok(PacketSocket {
@@ -56,6 +57,7 @@ impl PacketSocket {
     pub fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
         match rustix::net::recv(&self.fd, &mut self.buffer[..], RecvFlags::empty()) {
             Ok((len, _)) => Ok(Some(self.buffer[..len].to_vec())),
+            // Interrupted: the caller polls again.
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -64,6 +64,7 @@ impl WebServer {
         port: u16,
         directives: &str,
     ) -> Result<WebServer, NetError> {
+        // Apache runs without root rights, and must open its port all the same.
         namespace.set("ipv4/ip_unprivileged_port_start", "0")?;
         let run = site.folder().path().join("run");
         let made = std::fs::create_dir_all(&run)
@@ -91,6 +92,7 @@ impl WebServer {
         let mut program = namespace.spawn(command)?;
         wait_until("the web server", || {
             let status = program.child().try_wait().expect("a child of ours");
+            // The first check finds a server that has refused its configuration.
             let said = || std::fs::read_to_string(site.folder().path().join(APACHE_LOG));
             assert_eq!(status, None, "it ended; see above, and {:?}", said());
             namespace.enter(|| answers(port)).ok()
@@ -193,6 +195,7 @@ fn sink(stream: &TcpStream) -> std::io::Result<()> {
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
+        // Only Content-Length is needed: both proxies send it for chunked uploads too.
         let lower = line.trim_end().to_ascii_lowercase();
         if let Some(value) = lower.strip_prefix("content-length:") {
             len = value.trim().parse().unwrap_or(0);
@@ -201,6 +204,7 @@ fn sink(stream: &TcpStream) -> std::io::Result<()> {
             break;
         }
     }
+    // Bounded, so that a wrong length cannot exhaust the memory.
     let mut body = vec![0; len.min(UPLOAD_LEN_MAX)];
     reader.read_exact(&mut body)?;
     let receipt = receipt(&body);

@@ -96,6 +96,7 @@ impl Check {
     /// One connection from its start to its planned end, reconnecting after failures.
     fn connection(&self, number: usize, shared: &Shared) {
         let stream = u64::try_from(number).expect("64 bits at most");
+        // One stream of numbers per connection, independent of the others' progress.
         let mut draws = Draws::new(self.seed, stream);
         let range = &self.requests_per_connection;
         let turns = range.start + draws.below(range.len());
@@ -109,6 +110,7 @@ impl Check {
                 true => plan::draw_hot(self, shared, &mut draws, last),
                 false => plan::draw(self, shared, &mut draws, last),
             };
+            // A failed turn leaves no connection; the next turn opens another.
             let told = format!("connection {number}, turn {turn}, {plan}");
             let connected = match connection.take() {
                 Some(connection) => Ok(connection),

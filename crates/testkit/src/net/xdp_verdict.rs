@@ -84,6 +84,7 @@ pub struct XdpVerdict {
 impl XdpVerdict {
     /// Attaches a program to a device of the calling thread's namespace.
     pub fn attach(device: &str, verdict: Verdict) -> io::Result<XdpVerdict> {
+        // Any socket will do for the ioctl that finds the interface index.
         let any = rustix::net::socket(
             rustix::net::AddressFamily::INET,
             rustix::net::SocketType::DGRAM,
@@ -99,6 +100,7 @@ impl XdpVerdict {
         };
         // SAFETY: no field is an address.
         let link = unsafe { bpf(COMMAND_LINK_CREATE, &link)? };
+        // The link keeps the program loaded, and detaches it when the descriptor is closed.
         Ok(XdpVerdict { _link: link })
     }
 }

@@ -99,6 +99,7 @@ impl Automatic {
         offers: &Arc<Shared>,
         logger: &Logger,
     ) -> Result<(), String> {
+        // Set first, so that changes during the following steps reach the new endpoints.
         *lock(&self.current) = Arc::downgrade(offers);
         let sites = wanted(config);
         let Some(acme) = config
@@ -106,17 +107,20 @@ impl Automatic {
             .as_ref()
             .filter(|it| !sites.is_empty() || it.on_demand.is_some())
         else {
+            // Dropping the manager ends its tasks; its certificates stay on disk.
             *self.running() = None;
             *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = None;
             return Ok(());
         };
         let mut running = self.running();
         match running.as_ref().filter(|running| running.acme == *acme) {
+            // Only the sites have changed, so orders in progress continue.
             Some(running) => {
                 let replaced = running.manager.replace_sites(&sites);
                 replaced.map_err(|problem| format!("acme: {problem}"))?;
             }
             None => {
+                // Other settings need another manager, which takes over the certificates in use.
                 let previous = running.as_ref().map(|running| running.manager.clone());
                 *running = Some(self.start(acme, sites, logger, previous.as_deref())?);
             }
@@ -141,6 +145,7 @@ impl Automatic {
     ) -> Result<Running, String> {
         let settings = settings(acme, sites)?;
         let runtime = self.runtime()?;
+        // A weak reference: the manager is owned by this value, and must not keep it alive.
         let (this, logger) = (Arc::downgrade(self), logger.clone());
         let told = move |view: &View, event: Event<'_>| match event {
             Event::Message(severity, text) => {
@@ -178,6 +183,7 @@ impl Automatic {
         };
         match &*watch {
             FileWatch::Missing => {}
+            // The pause bounds the cost if files change all the time.
             FileWatch::Active(watch, next) if !watch.is_unchanged() && Instant::now() >= *next => {}
             FileWatch::Active(..) | FileWatch::Impossible => return,
         }
@@ -213,6 +219,7 @@ impl Automatic {
             return;
         };
         let (manager, name) = (running.manager.clone(), name.to_owned());
+        // Without a runtime there is no manager yet that could order.
         let Some(runtime) = self.runtime.get() else {
             return;
         };

@@ -53,6 +53,7 @@ fn client_problems(sites: &[config::Site], authorities: &ClientAuthorities) -> V
     let tls = sites.iter().filter_map(|site| site.tls.as_ref());
     let problem = |tls: &config::Tls| {
         let path = client_authorities::path(&tls.clients)?;
+        // An acceptor is built as at the start, which finds all faults of the authorities.
         let store = Store::new(Certificates::new());
         let mut settings = Settings::new(store, Clock::new(unix_s()));
         settings.clients = authorities.settings(&tls.clients);

@@ -24,6 +24,7 @@ impl ClientAuthorities {
         let mut warnings = Vec::new();
         let settings = sites.iter().filter_map(|site| site.tls.as_ref());
         for path in settings.filter_map(|tls| path(&tls.clients)) {
+            // Several sites may use the same file.
             if read.0.contains_key(path) {
                 continue;
             }

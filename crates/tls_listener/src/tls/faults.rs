@@ -46,6 +46,7 @@ impl Faults {
         self.counts[kind].fetch_add(1, Relaxed);
         let now_ms = clock::now_ms();
         let next_ms = self.next_ms[kind].load(Relaxed);
+        // Of several threads in the same second, one wins the exchange and logs.
         let is_next = |next: &AtomicU64| {
             next.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed)
                 .is_ok()

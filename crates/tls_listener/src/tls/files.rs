@@ -67,6 +67,7 @@ impl Pairs {
                 let used = before.and_then(|before| before.of_files(&files));
                 let (read, problems) = match (OfFiles::read(files, unix_s), used) {
                     (Ok(read), _) => read,
+                    // Only an unreadable file is tolerated; an invalid one is reported as an error.
                     (Err(problem), Some(used)) if problem.is_unreadable() => {
                         doubts.push(format!(
                             "the certificate read before stays in use: {problem}"
@@ -92,6 +93,7 @@ impl Pairs {
         if !fatal.is_empty() {
             return Err(fatal.join("\n"));
         }
+        // Names of automatic sites get their certificates later.
         let is_own = |site: &&config::Site| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
         let own = sites.iter().filter(is_own);
         doubts.extend(own.flat_map(|site| pairs.uncovered(site)));
@@ -186,6 +188,7 @@ impl OfFiles {
 
     fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {
         let is_unchanged = self.watch.as_ref().is_some_and(PathWatch::is_unchanged);
+        // Hidden files are checked only in calls without a watcher, which come once a minute.
         if watcher.is_some() && (is_unchanged || self.is_hidden) {
             return false;
         }
@@ -196,6 +199,7 @@ impl OfFiles {
         self.is_hidden = is_hidden(&self.files);
         let now = stamps(&self.files);
         let is_lost = now.contains(&None);
+        // Logged once, until the files are there again.
         if is_lost {
             if !self.is_lost {
                 logger.warn(format_args!(
@@ -219,6 +223,7 @@ impl OfFiles {
         if now == self.read {
             return false;
         }
+        // Recorded before the attempt: a faulty pair is not read again until it changes.
         self.read = now;
         match certificates::read_with(&self.files, unix_s, helper::open) {
             Ok((pair, doubts)) => {

@@ -53,6 +53,7 @@ impl Layer for Secure {
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
     ) -> Result<LayerState, LayerFault> {
+        // Decryption works in place, and the received bytes are only borrowed, so they are copied.
         let server = self.server.as_mut().ok_or(LayerFault::Broken)?;
         let progress = SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
@@ -61,6 +62,7 @@ impl Layer for Secure {
         });
         let progress = progress.map_err(|failure| {
             self.offer.process.faults.note(&failure);
+            // The name is known even if the handshake failed for lack of a certificate.
             if let Some(name) = server.server_name() {
                 self.offer.wish(name);
             }
@@ -102,6 +104,7 @@ impl Layer for Secure {
                 break;
             }
         }
+        // Without a session there is nothing to encrypt.
         let Some(server) = &mut self.server else {
             return len;
         };
@@ -123,12 +126,14 @@ impl Layer for Secure {
         if !self.may_offload || len < KERNEL_LEN_MIN {
             return false;
         }
+        // Tried once per connection.
         self.may_offload = false;
         let Some(server) = &mut self.server else {
             return false;
         };
         let is_told = server.kernel_keys().is_some_and(|it| tell(it.as_bytes()));
         if is_told {
+            // From here on only the kernel may encrypt, since both would use the same sequence numbers.
             server.leave_to_kernel();
         }
         is_told

@@ -15,6 +15,7 @@ pub fn sign(site: &config::Site, unix_s: u64) -> Result<Pair, String> {
         Name::Default => None,
     });
     let addresses = site.tls_addresses().iter().map(|address| address.ip());
+    // Addresses are in the certificate too, for clients that connect without a name.
     let addresses = addresses.filter(|ip| !ip.is_unspecified());
     let mut names: Vec<String> = names.chain(addresses.map(|ip| ip.to_string())).collect();
     names.sort();
@@ -43,6 +44,7 @@ fn authority(unix_s: u64) -> Result<Authority, String> {
 fn folder() -> PathBuf {
     let variable = |name| {
         let value = std::env::var_os(name).map(PathBuf::from);
+        // Relative paths in these variables are ignored (XDG Base Directory Specification).
         value.filter(|path| path.is_absolute())
     };
     let data = variable("XDG_DATA_HOME");

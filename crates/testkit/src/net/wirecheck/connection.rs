@@ -76,6 +76,7 @@ impl Connection {
         deadline: Duration,
         shared: &Shared,
     ) -> Result<bool, Trouble> {
+        // One deadline for the whole turn, since single reads could be slow for ever.
         self.deadline = Instant::now() + deadline;
         self.turns += 1;
         let told = format!("turn {} of the connection", self.turns);
@@ -125,6 +126,7 @@ impl Connection {
         self.receive_until(len)?;
         let body: Vec<u8> = self.received.drain(..len).collect();
         compare_body(&head, &body, plan, expected)?;
+        // Only a complete response is trusted for its validator.
         if let (Some(path), Some(etag), 200) = (&expected.path, head.field("etag"), head.status) {
             shared.learn(path, etag);
         }
@@ -141,6 +143,7 @@ impl Connection {
             if let Some(at) = found {
                 break at + 4;
             }
+            // Without a bound, a server that never ends its head would fill the memory.
             if self.received.len() > HEAD_LEN_MAX {
                 return Err(Trouble::Wrong(format!("a head of {HEAD_LEN_MAX} bytes")));
             }
@@ -200,6 +203,7 @@ impl Connection {
     }
 
     fn time_left(&self) -> io::Result<Duration> {
+        // A timeout of zero means none to the socket, so it counts as expired.
         let left = self.deadline.checked_duration_since(Instant::now());
         let left = left.filter(|left| !left.is_zero());
         left.ok_or_else(|| ErrorKind::TimedOut.into())
@@ -226,6 +230,7 @@ fn compare_head(head: &Head, plan: &Plan, expected: &Expectation) -> Result<(), 
     if head.status != expected.status {
         return wrong(format!("not {}", expected.status));
     }
+    // The CRC-32 is of the plain content, so encoded content cannot be checked.
     if head.field("content-encoding").is_some() {
         return wrong("encoded content".to_owned());
     }

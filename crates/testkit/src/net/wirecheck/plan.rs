@@ -141,6 +141,7 @@ pub fn draw(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Pl
     };
     if kind == Kind::Pair {
         let second = self::page(check, draws);
+        // Both requests in one piece: the pipelined second one arrives with the first.
         pieces = vec![[pieces, get(second, "", ending, draws)].concat().concat()];
         expectations.push(whole(second));
     }
@@ -200,6 +201,7 @@ fn kind(check: &Check, page: &Page, draws: &mut Draws) -> Kind {
         94..97 => Kind::Upload,
         _ => Kind::ChunkedUpload,
     };
+    // Kinds that the page or the server does not support become plain requests.
     match kind {
         Kind::Range if page.len < 2 => Kind::Get,
         Kind::Upload | Kind::ChunkedUpload if check.upload.is_none() => Kind::Get,
@@ -264,6 +266,7 @@ fn conditional(page: &Page, etag: Option<String>, ending: Ending, draws: &mut Dr
     };
     let (etag, expected) = match etag {
         Some(etag) => (etag, not_modified),
+        // No page has this validator, so the full response is expected.
         None => ("\"another\"".to_owned(), whole(page)),
     };
     let field = format!("If-None-Match: {etag}\r\n");
@@ -283,6 +286,7 @@ fn fresh(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
 }
 
 fn missing(ending: Ending, draws: &mut Draws) -> Turn {
+    // Sixteen targets, so that some are requested again.
     let target = format!("/missing-{:x}", draws.number() % 16);
     let expected = Expectation {
         path: None,
