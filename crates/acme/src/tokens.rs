@@ -22,6 +22,7 @@ struct Table {
 impl Tokens {
     /// The content of the response, of type `application/octet-stream`. `None` for unknown tokens.
     pub fn find(&self, token: &str) -> Option<Arc<str>> {
+        // The usual case, in which workers take no lock.
         if self.0.len.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -46,6 +47,7 @@ impl Tokens {
         let answers = self.0.answers.write();
         let mut answers = answers.unwrap_or_else(PoisonError::into_inner);
         change(&mut answers);
+        // Stored with the write lock held, so that the length never lags behind a finished change.
         self.0.len.store(answers.len(), Ordering::Release);
     }
 }

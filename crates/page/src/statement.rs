@@ -54,6 +54,7 @@ fn first_piece(text: &str) -> Option<(Kind, usize)> {
     if text.starts_with("/*") {
         return Some((Kind::Other, text.find("*/").map_or(text.len(), |at| at + 2)));
     }
+    // A doubled quote ends one text and begins the next, which has the same effect.
     if matches!(first, '\'' | '"' | '`') {
         let end = text[1..].find(first);
         return Some((Kind::Other, end.map_or(text.len(), |at| at + 2)));

@@ -105,6 +105,7 @@ impl Pages {
         let path = request.path().get(way_len..).unwrap_or_default();
         let name = templates::page_name(path).ok_or_else(Failure::not_found)?;
         let (site, templates) = self.sites.of(folder);
+        // Before the body is read: a missing page is 404 with any body.
         is_there(&templates, &name)?;
         let visit = self.visit(&name, &mut request).await?;
         let direct = self.direct(&templates, &name, &visit).await;

@@ -97,15 +97,18 @@ impl Templates {
     /// Marks a page as slow to render.
     pub fn note_heavy(&self, name: &str) {
         lock(&self.heavy).insert(name.to_string());
+        // A slow page needs the engine, which has threads for it.
         self.keep_direct(name, None);
     }
 
     /// The compiled page, if it needs no engine.
     pub fn direct(&self, name: &str) -> Option<Arc<Page>> {
         let known = self.direct.read().unwrap_or_else(PoisonError::into_inner);
+        // `None` is remembered, too: the page needs the engine.
         if let Some(page) = known.get(name) {
             return page.clone();
         }
+        // Parsed without the lock; a second parse by another thread gives the same page.
         drop(known);
         let page = self.parse_direct(name).map(Arc::new);
         self.keep_direct(name, page.clone());
@@ -118,6 +121,7 @@ impl Templates {
     }
 
     fn parse_direct(&self, name: &str) -> Option<Page> {
+        // The parser cannot load files, so it is repeated with one more part until none is missing.
         let mut sources = HashMap::from([(name.to_string(), self.source(name)?)]);
         loop {
             let mut missing = None;
@@ -156,6 +160,7 @@ pub fn page_name(path: &[u8]) -> Option<String> {
         ""
     };
     let name = format!("{path}{index}");
+    // Names that begin with `_` are parts, which are not pages of their own.
     let is_page = !name.split('/').any(|part| part.starts_with('_'));
     (is_page && is_name(&name)).then_some(name)
 }
@@ -215,6 +220,7 @@ fn source(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Erro
         ));
     }
     let path = root.join(name);
+    // Resolves links, which must not lead outside of the site's folder.
     let Ok(real) = path.canonicalize() else {
         return Ok(None);
     };
@@ -258,6 +264,7 @@ fn checked(name: &str, source: String) -> Result<String, Error> {
         );
         return Err(Error::new(ErrorKind::SyntaxError, reason));
     }
+    // Checked before the budget's checks are inserted, so that lines and tokens are the author's.
     match constant::check(&source) {
         Ok(()) => Ok(instrument::instrument(name, &source)),
         Err(breach) => {

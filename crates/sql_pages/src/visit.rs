@@ -82,6 +82,7 @@ impl Visit {
 
     fn make_token(&self) -> Result<Token, String> {
         let cookies = form::cookies(&self.lines);
+        // A cookie in another form was not set by this server, and is replaced.
         let known = text_of(&cookies, csrf::COOKIE).filter(|cookie| csrf::is_cookie(cookie));
         let (cookie, is_new) = match known {
             Some(cookie) => (cookie.to_string(), false),
@@ -108,6 +109,7 @@ impl Visit {
     }
 
     fn part(&self, name: &str) -> Option<Value> {
+        // These differ between visitors, so the response must not be cached for others.
         if matches!(name, "cookies" | "fields" | "peer") {
             self.personal.store(true, Relaxed);
         }
@@ -161,6 +163,7 @@ pub fn has_token(request: &Request, form: &Pairs, key: &Key) -> bool {
     let cookies = form::cookies(request.lines());
     let cookie = text_of(&cookies, csrf::COOKIE).unwrap_or_default();
     let header = request.field(csrf::HEADER).map(lossy);
+    // A form's field has precedence; scripts may use the request field instead.
     let token = text_of(form, csrf::FIELD).map(Cow::Borrowed).or(header);
     token.is_some_and(|token| key.verify(request.host(), cookie, &token))
 }
@@ -214,6 +217,7 @@ impl Object for List {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        // A missing name is none rather than undefined: a visitor decides which pairs exist.
         let first = self.all(key.as_str()?).next();
         Some(first.unwrap_or(Value::from(())))
     }

@@ -331,7 +331,7 @@ impl Response {
             head,
             body: Vec::new(),
         };
-        // These responses have no body, whatever their Content-Length (RFC 9112 §6.3).
+        // These responses have no body, even with a Content-Length (RFC 9112 §6.3).
         let bodiless = !body || status == 204 || status == 304 || status < 200;
         let len = match response.field("content-length") {
             Some(text) if !bodiless => text.parse().expect("a length"),

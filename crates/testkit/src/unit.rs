@@ -64,6 +64,7 @@ impl Unit {
 
     /// Runs a function under the unit's restrictions, on a separate thread, together with all processes that it starts.
     pub fn confine<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        // A thread of its own, since the restrictions cannot be undone.
         std::thread::scope(|scope| {
             let confined = scope.spawn(|| {
                 self.become_user();
@@ -87,6 +88,7 @@ impl Unit {
         let sets = CapabilitySets {
             effective: kept,
             permitted: kept,
+            // Not inheritable: programs that it starts get capabilities only by being root.
             inheritable: CapabilitySet::empty(),
         };
         set_capabilities(None, sets).expect("the capabilities");
@@ -115,7 +117,9 @@ impl Unit {
             // Some capabilities are newer than the kernel.
             let _ = remove_capability_from_bounding_set(other);
         }
+        // Without this flag, setuid(2) drops all permitted capabilities.
         set_keep_capabilities(true).expect("capabilities are kept");
+        // Groups before the user: afterwards there would be no right to change them.
         set_thread_groups(&[]).expect("no groups");
         set_thread_res_gid(gid, gid, gid).expect("the group");
         set_thread_res_uid(uid, uid, uid).expect("the user");
@@ -125,6 +129,7 @@ impl Unit {
             inheritable: kept,
         };
         set_capabilities(None, sets).expect("the capability");
+        // An ambient capability survives exec(2) without file capabilities.
         configure_capability_in_ambient_set(kept, true).expect("an ambient capability");
     }
 
@@ -135,6 +140,7 @@ impl Unit {
             .map(|call| (i64::from(call.id()), Vec::new()))
             .collect();
         let families = self.words("RestrictAddressFamilies").map(family);
+        // A rule's conditions are combined by AND: the family differs from all allowed ones.
         let other = families.map(|family| condition(0, Ne, family)).collect();
         let other = SeccompRule::new(other).expect("a rule");
         apply(&filter(
@@ -143,6 +149,7 @@ impl Unit {
             SeccompAction::Errno(libc::EAFNOSUPPORT as u32),
         ));
         if self.all("RestrictNamespaces").any(|value| value == "yes") {
+            // clone(2) is allowed only without the flags of new namespaces.
             let none = SeccompRule::new(vec![condition(0, MaskedEq(NEW_NAMESPACES), 0)]);
             rules.insert(libc::SYS_clone, vec![none.expect("a rule")]);
             rules.remove(&libc::SYS_unshare);
@@ -155,6 +162,7 @@ impl Unit {
             ));
         }
         let refused = SeccompAction::Errno(libc::EPERM as u32);
+        // The allow-list is last: it forbids seccomp(2) itself unless it is listed.
         apply(&filter(rules, refused, SeccompAction::Allow));
     }
 
@@ -215,6 +223,7 @@ fn group(name: &str) -> Vec<String> {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    // The first line is the group's name; lines with `#` describe it.
     let members = text.lines().skip(1).map(str::trim);
     members
         .filter(|member| !member.is_empty() && !member.starts_with('#'))

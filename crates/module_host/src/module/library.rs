@@ -90,13 +90,14 @@ impl LibraryCode {
         *version = Version::of(stamp);
         for (worker, started) in self.workers.iter().zip(started) {
             let old = std::mem::replace(&mut *lock(worker), started);
+            // The old state may still have calls with memory in it; it is closed after the last one.
             lock(&self.retired).push(old);
         }
         one(&counts.reloads);
         Ok(true)
     }
 
-    /// Closes older versions whose last call has ended; returns the number of states left.
+    /// Closes older versions without calls; returns the number of states left.
     pub fn close_old(&self) -> usize {
         let (old, left) = {
             let mut retired = lock(&self.retired);

@@ -30,7 +30,7 @@ pub struct Outgoing {
     state: Stage,
     /// `send` returned `Full`: the module waits for room.
     full: bool,
-    /// Spools for a stream whose client reads slowly. `None`: the module waits for its client.
+    /// Spools for a stream with a slow client. `None`: the module waits for its client.
     spools: Option<Arc<Spools>>,
 }
 

@@ -85,6 +85,7 @@ impl Code {
         export: &ModuleExport,
         memory_len_max: u64,
     ) -> Result<u32, String> {
+        // A failed allocation traps like any other fault; the counter distinguishes the two for the message.
         let refused = runtime.counts.refused.load(Relaxed);
         let asking = async {
             let mut store = runtime.store(memory_len_max, TRIAL_MS_MAX);

@@ -55,6 +55,7 @@ impl Snapshot {
             return false;
         };
         let memory = memory.data_mut(&mut *store);
+        // Memory can only grow, so an instance with more memory cannot be restored.
         if memory.len() != self.memory_len {
             return false;
         }
@@ -64,6 +65,7 @@ impl Snapshot {
                 None => now.fill(0),
             }
         }
+        // The monotonic clock of the next request starts anew, as in a new instance.
         store.data_mut().forget_age();
         let mut globals = self.globals.iter();
         globals.all(|(global, value)| global.set(&mut *store, *value).is_ok())

@@ -82,12 +82,14 @@ fn tick(state: &Flags, engine: &EngineWeak) {
         } else {
             idle_ticks += 1;
         }
+        // Waking the thread costs a system call, so it sleeps only after a longer pause.
         if idle_ticks > IDLE_TICKS_MAX {
             sleep(state);
             idle_ticks = 0;
             continue;
         }
         thread::sleep(Duration::from_millis(TICK_MS));
+        // The engine is gone if the runtime was dropped; the thread ends with it.
         match engine.upgrade() {
             Some(engine) => engine.increment_epoch(),
             None => return,
@@ -97,6 +99,7 @@ fn tick(state: &Flags, engine: &EngineWeak) {
 
 fn sleep(state: &Flags) {
     state.asleep.store(true, SeqCst);
+    // Checked again after `asleep` is set; see `compute`.
     if state.computing.load(SeqCst) == 0 && !state.ended.load(SeqCst) {
         thread::park_timeout(Duration::from_millis(LOOK_MS));
     }

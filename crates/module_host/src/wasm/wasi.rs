@@ -68,6 +68,7 @@ fn nothing(mut caller: Caller<'_, Guest>, count: u32, len: u32) -> i32 {
 }
 
 fn clock_time_get(mut caller: Caller<'_, Guest>, clock: i32, _precision: i64, to: u32) -> i32 {
+    // The result differs at each call, so a snapshot of this instance must not be reused.
     caller.data_mut().unlike_others = true;
     let since = match clock {
         REALTIME => SystemTime::now()
@@ -81,6 +82,7 @@ fn clock_time_get(mut caller: Caller<'_, Guest>, clock: i32, _precision: i64, to
 }
 
 fn random_get(mut caller: Caller<'_, Guest>, to: u32, len: u32) -> i32 {
+    // Bounds the time of one call, which blocks the worker.
     if len > RANDOM_LEN_MAX {
         return INVAL;
     }
@@ -95,6 +97,7 @@ fn fd_write(mut caller: Caller<'_, Guest>, fd: i32, vectors: u32, count: u32, to
     if fd != 1 && fd != 2 {
         return BADF;
     }
+    // Bounds the loop below.
     if count > VECTORS_MAX {
         return INVAL;
     }
@@ -116,6 +119,7 @@ fn gather(caller: &mut Caller<'_, Guest>, vectors: u32, count: u32) -> Option<Ve
         let at = vectors.checked_add(number * 8)?;
         let (from, len) = (u32_at(caller, at)?, u32_at(caller, at.checked_add(4)?)?);
         let part = bytes(caller, from, len)?;
+        // The whole buffer counts as written; only the first bytes reach the log.
         let room = super::host::LOG_LEN_MAX.saturating_sub(text.len());
         text.extend_from_slice(&part[..part.len().min(room)]);
     }
@@ -129,6 +133,7 @@ fn fd_fdstat_get(mut caller: Caller<'_, Guest>, fd: i32, to: u32) -> i32 {
     let Some(stat) = bytes_mut(&mut caller, to, 24) else {
         return FAULT;
     };
+    // Flags and rights of 0, then the file type in the first byte.
     stat.fill(0);
     errno(put_u32(&mut caller, to, CHARACTER_DEVICE))
 }

@@ -46,7 +46,7 @@ pub fn module(rest: &str) -> Vec<u8> {
     wat::parse_str(text).expect("the text is a module")
 }
 
-/// A module whose `lowroad_handle` is this; it has the locals $a and $b.
+/// A module with this `lowroad_handle`, which has the locals $a and $b.
 pub fn handling(code: &str) -> Vec<u8> {
     module(&format!(
         r#"(func (export "lowroad_handle") (param $state i32) (param $call i32) (param $event i32)
@@ -64,7 +64,7 @@ pub fn runtime() -> Arc<Runtime> {
     SHARED.clone()
 }
 
-/// A runtime whose counters no other test changes.
+/// A runtime of its own, with counters that no other test changes.
 pub fn alone(limits: Limits) -> Arc<Runtime> {
     Runtime::new(limits).expect("the system gives what it needs")
 }

@@ -34,7 +34,7 @@ impl Run {
                 ));
             }
         };
-        // Skips the body, and the `else` part follows.
+        // Without elements the body is skipped, and the `else` part runs.
         if len == 0 {
             self.jump(jump);
             return Ok(());
@@ -54,7 +54,7 @@ impl Run {
     pub(super) fn next_round(&mut self, jump: i32) -> Result<(), Wrong> {
         let round = self.loops.last_mut().ok_or(NO_VALUE)?;
         round.index += 1;
-        // Continues after the loop.
+        // The last round is done, so execution continues after the loop.
         if round.index == round.len {
             self.loops.pop();
             return Ok(());
@@ -135,6 +135,7 @@ impl Run {
     ) -> Result<Val, Wrong> {
         let place = |len: u32| match key {
             Val::Int(at @ 0..) => u32::try_from(at).ok().filter(|at| *at < len),
+            // Negative indices count from the end.
             Val::Int(back) => u32::try_from(back + i64::from(len)).ok(),
             _ => None,
         };
@@ -175,6 +176,7 @@ impl Run {
             "path" => request.path(),
             "target" => request.target(),
             "host" => request.host(),
+            // Named like the parts of the server's pages that this subset lacks.
             "form" | "body" => {
                 return Err(format!("request.{name} is not for pages that only read"));
             }
@@ -186,6 +188,7 @@ impl Run {
     }
 
     fn personal(&mut self, value: Val) -> Val {
+        // Such a response is only for this visitor's browser.
         self.reply.is_personal = true;
         value
     }
@@ -200,6 +203,7 @@ impl Run {
                 let line = request.field("cookie");
                 line.is_some_and(|line| request::cookie(line, name, to))
             }
+            // Field names are in lower case here, as in the server's pages.
             Pairs::Fields if name.bytes().any(|byte| byte.is_ascii_uppercase()) => false,
             Pairs::Fields => match request.field(name) {
                 Some(value) => {

@@ -179,6 +179,7 @@ impl Run {
             } => {
                 let at = self.stack_at(usize::from(arguments))?;
                 self.call(page, function, at)?;
+                // The functions are called for their effect, and show nothing.
                 self.stack.truncate(at);
                 self.stack.push(text::EMPTY);
             }
@@ -253,6 +254,7 @@ impl Run {
     }
 
     fn ask(&mut self, count: usize, is_row: bool) -> Result<(), Wrong> {
+        // Bounds the load that one page can cause.
         if self.queries == self.limits.query_count_max {
             return Err(format!(
                 "a page may make {} calls of databases: join tables instead",
@@ -264,6 +266,7 @@ impl Run {
         self.values.clear();
         for (number, &value) in (1..).zip(&self.stack[at..]) {
             match value {
+                // An undefined value is mostly a typing error; NULL must be given as none.
                 Val::Unset | Val::Undefined => {
                     return Err(format!(
                         "value {number} is undefined; is its name spelt right?"
@@ -278,6 +281,7 @@ impl Run {
                 }
             }
         }
+        // The values stay in `values` until the caller has sent them.
         self.stack.truncate(at);
         self.asking = Asking::Rows { is_row };
         Ok(())
@@ -331,6 +335,7 @@ impl Run {
     fn binary(&mut self, page: &Page, op: Binary) -> Result<(), Wrong> {
         let right = self.pop()?;
         let left = self.pop()?;
+        // minijinja's semi-strict mode allows undefined values only in tests and conditions.
         if left.is_undefined() || right.is_undefined() {
             return Err("a value is undefined; is its name spelt right?".to_string());
         }

@@ -33,6 +33,7 @@ const KEPT_LEN_MAX: usize = 256 << 10;
 
 impl Store {
     pub fn clear(&mut self) {
+        // One large page must not occupy memory for the life of the machine.
         if self.texts.capacity() > KEPT_LEN_MAX {
             self.texts = String::new();
         }
@@ -60,6 +61,7 @@ impl Store {
             &self.texts
         };
         let at = text.at as usize;
+        // Positions come from this machine, so they are always valid; the default avoids a panic path.
         from.get(at..at + text.len as usize).unwrap_or_default()
     }
 
@@ -127,6 +129,7 @@ impl Store {
 
     /// Begins a result; an unfinished one is dropped.
     pub fn begin_rows<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        // A repeated query replaces the rows received so far.
         if self.coming.width > 0 {
             self.cells.truncate(self.coming.names as usize);
         }
@@ -153,6 +156,7 @@ impl Store {
             Value::Null => Val::None,
             Value::Bool(it) => Val::Bool(it),
             Value::Int(it) => Val::Int(it),
+            // The smaller representation is preferred, so that equal numbers have one form.
             Value::UInt(it) => i64::try_from(it).map_or(Val::UInt(it), Val::Int),
             Value::Float(it) => Val::Float(it),
             Value::Text(it) => self.add(it),
@@ -169,6 +173,7 @@ impl Store {
     #[inline]
     pub fn end_row(&mut self) {
         self.coming.count += 1;
+        // A server may send fewer or more values than columns; the row keeps its width.
         let end = self.coming.cells + self.coming.count * self.coming.width;
         self.cells.resize(end as usize, Val::None);
     }
@@ -219,6 +224,7 @@ impl Store {
     pub fn cell(&self, page: &Page, result: u32, row: u32, name: &[u8]) -> Option<Val> {
         let rows = self.results.get(result as usize)?;
         let (names, width) = (rows.names as usize, rows.width as usize);
+        // Results have few columns, so names are compared one by one.
         let is =
             |known: &Val| matches!(known, Val::Text(known) if self.bytes(page, *known) == name);
         let column = self.cells.get(names..names + width)?.iter().position(is)?;

@@ -124,6 +124,7 @@ impl Tls {
         let sites = config.sites.iter().filter(|it| it.tls.is_some());
         let sites: Vec<config::Site> = sites.cloned().collect();
         let (pairs, doubts) = {
+            // The lock is held only while certificates in use are compared with the new configuration.
             let used = before.map(|it| it.pairs.lock().unwrap_or_else(PoisonError::into_inner));
             Pairs::read(&sites, process.clock.unix_s(), used.as_deref())?
         };
@@ -134,6 +135,7 @@ impl Tls {
         }
         let kernel = KernelTls::of(config.server.kernel_tls, logger);
         let mut offers = HashMap::new();
+        // Several sites may share an address, and then one endpoint.
         for address in sites.iter().flat_map(config::Site::tls_addresses) {
             if !offers.contains_key(address) {
                 let mut offer =
@@ -166,6 +168,7 @@ impl Tls {
         if !pairs.follow(watcher, unix_s(), logger) {
             return;
         }
+        // Released, since `show` takes the lock again.
         drop(pairs);
         let automatic = self.0.process.automatic.source();
         self.0
@@ -214,6 +217,7 @@ impl KernelTls {
         if !is_wanted {
             return KernelTls::Off;
         }
+        // Tested once here, since a missing module would fail for each connection.
         match kernel_tls::probe() {
             Ok(()) => KernelTls::On,
             Err(error) => {
@@ -240,6 +244,7 @@ impl Shared {
         let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         for (address, offer) in &self.offers {
             let certificates = certificates::of_address(*address, &self.sites, &pairs, automatic);
+            // Replaced as a whole, so that a handshake sees either the old or the new set.
             offer.store.replace(certificates);
         }
     }
@@ -257,6 +262,7 @@ impl Process {
         let Some(path) = &config.server.ticket_keys else {
             return Ok(process);
         };
+        // At the start the file is opened with root rights, and belongs to the later user.
         let opened = match account {
             Some(account) => account.open_secret(path, TicketFile::open),
             None => TicketFile::open(path).map_err(|error| error.to_string()),
@@ -282,6 +288,7 @@ impl Process {
 
     fn make_tickets(&self, keys: TicketKeys) -> Result<Tickets, String> {
         let tickets = Tickets::new(keys, self.clock.clone()).map_err(no_keys)?;
+        // Another thread may have made the tickets meanwhile; then its keys are used.
         Ok(self.tickets.get_or_init(|| tickets).clone())
     }
 
@@ -290,6 +297,7 @@ impl Process {
         let (Some(file), Some(tickets)) = (&self.ticket_file, self.tickets.get()) else {
             return;
         };
+        // The period of a key depends on the time, which only handshakes set otherwise.
         self.clock.set(unix_s());
         if let Err(error) = file.keep(&tickets.keys()) {
             logger.error(format_args!("ticket_keys can't be written: {error}"));
