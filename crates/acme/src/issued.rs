@@ -67,7 +67,7 @@ impl Issued {
         self.covers(names) && (ends_later || !other.covers(names))
     }
 
-    /// Key, certificate and chain, in the format of [`Issued::read`].
+    /// Key, certificate and chain, in the format of `IssuedCertificate::read`.
     pub fn to_pem(&self) -> Vec<u8> {
         let label = match &*self.key {
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",

@@ -1,5 +1,5 @@
 //! Obtains and renews certificates by ACME (RFC 8555), on a tokio runtime beside the workers. Independent of
-//! listeners: it provides certificates and challenges ([`Manager::add_to`]), and reports when they change.
+//! listeners: it provides certificates and challenges (`CertificateManager::add_to`), and reports when they change.
 //!
 //! | | |
 //! |---|---|

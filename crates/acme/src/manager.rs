@@ -40,7 +40,7 @@ const MINUTE_S: u64 = 60;
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// Certificates or challenges have changed: when the callback returns, handshakes must use the current output of
-    /// [`Manager::add_to`].
+    /// `CertificateManager::add_to`.
     Changed,
     /// A line for the log.
     Message(Severity, &'a str),
@@ -109,7 +109,7 @@ impl Manager {
     /// orders in progress are abandoned.
     ///
     /// # Errors
-    /// As with [`Manager::start`]; the other manager continues.
+    /// As with `CertificateManager::start`; the other manager continues.
     pub fn succeed(
         previous: &Manager,
         settings: Settings,
@@ -230,7 +230,7 @@ impl Manager {
     /// Sets the wanted names, as after a reload. Certificates that are no longer wanted stay in the folder.
     ///
     /// # Errors
-    /// As with [`Manager::start`]; the names are unchanged.
+    /// As with `CertificateManager::start`; the names are unchanged.
     pub fn replace_sites(&self, sites: &[Vec<String>]) -> Result<(), Problem> {
         let sites = self.shared.settings.checked_sites(sites)?;
         self.shared.take_sites(sites, &self.shared.in_use());
@@ -265,12 +265,12 @@ impl Drop for Manager {
 }
 
 impl View {
-    /// See [`Manager::add_to`].
+    /// See `CertificateManager::add_to`.
     pub fn add_to(&self, certificates: &mut Certificates) {
         self.0.add_to(certificates);
     }
 
-    /// See [`Manager::pair`].
+    /// See `CertificateManager::pair`.
     pub fn pair(&self, name: &str) -> Option<Pair> {
         self.0.pair(name)
     }

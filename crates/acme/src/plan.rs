@@ -1,8 +1,8 @@
 //! The plan of one certificate: its next step and the time of it. Has no clock, network or file: the time, and
 //! randomness, are arguments.
 //!
-//! Call [`Plan::holds`] with the current certificate, then [`Plan::due`] for the next step, and report its outcome by
-//! [`Plan::got`], [`Plan::window`] or [`Plan::failed`].
+//! Call `RenewalPlan::holds` with the current certificate, then `RenewalPlan::due` for the next step, and report its
+//! outcome by `RenewalPlan::got`, `RenewalPlan::window` or `RenewalPlan::failed`.
 
 use serde::{Deserialize, Serialize};
 

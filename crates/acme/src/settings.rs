@@ -66,7 +66,7 @@ impl fmt::Debug for ExternalAccount {
 pub enum Challenge {
     /// A response on port 80: see `ChallengeTokens`.
     Http01,
-    /// A certificate on port 443: see [`crate::Manager::add_to`].
+    /// A certificate on port 443: see `CertificateManager::add_to`.
     TlsAlpn01,
     /// A DNS record that a command adds. The only one for wildcards.
     Dns01(Hook),

@@ -155,7 +155,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of this number; higher numbers are [`Level::Debug`].
+    /// The level of this number; higher numbers are `MessageLevel::Debug`.
     pub fn from_number(number: u32) -> Level {
         match number {
             0 => Level::Error,

@@ -15,7 +15,8 @@ impl DataFault {
     #[must_use]
     pub const fn from_number(number: u16) -> Option<DataFault> {
         Some(match number {
-            // ER_DUP_ENTRY, ER_NO_REFERENCED_ROW, ER_ROW_IS_REFERENCED, the same with the constraint's name, ER_DUP_ENTRY_WITH_KEY_NAME
+            // ER_DUP_ENTRY, ER_NO_REFERENCED_ROW, ER_ROW_IS_REFERENCED, the same with the constraint's name,
+            // ER_DUP_ENTRY_WITH_KEY_NAME
             1062 | 1216 | 1217 | 1451 | 1452 | 1586 => DataFault::Conflict,
             // ER_BAD_NULL_ERROR, ER_WARN_DATA_OUT_OF_RANGE, WARN_DATA_TRUNCATED, ER_TRUNCATED_WRONG_VALUE,
             // ER_TRUNCATED_WRONG_VALUE_FOR_FIELD, ER_DATA_TOO_LONG, ER_WRONG_VALUE_FOR_TYPE, ER_DATA_OUT_OF_RANGE,

@@ -13,11 +13,11 @@ pub enum Error {
     NoTls,
     /// The server refused the login or the session's settings; an event reported its reason.
     LoginRefused,
-    /// A packet is longer than [`Limits::packet_len_max`](crate::Limits).
+    /// A packet is longer than `MySqlLimits::packet_len_max`.
     PacketTooLong,
-    /// A result has more columns than [`Limits::column_count_max`](crate::Limits).
+    /// A result has more columns than `MySqlLimits::column_count_max`.
     TooManyColumns,
-    /// A result has more rows than [`Limits::row_count_max`](crate::Limits).
+    /// A result has more rows than `MySqlLimits::row_count_max`.
     TooManyRows,
     /// The server has ended the session: it shuts down, killed the session, or the session was idle too long.
     Dismissed,
@@ -69,6 +69,6 @@ impl core::error::Error for Error {}
 pub enum Refused {
     /// The login or another statement is in progress, or the connection has ended.
     Busy,
-    /// Statement and values are longer than [`Limits::packet_len_max`](crate::Limits).
+    /// Statement and values are longer than `MySqlLimits::packet_len_max`.
     TooLong,
 }

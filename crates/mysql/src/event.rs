@@ -23,7 +23,7 @@ pub enum Value<'v> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'e> {
     /// The connection switches to TLS: send the output, do the handshake, and call
-    /// [`Client::tls_started`](crate::Client::tls_started). From then on the input and output are the bytes inside TLS.
+    /// `MySqlClient::tls_started`. From then on the input and output are the bytes inside TLS.
     StartTls,
     /// The login is complete: statements may be executed.
     Ready,

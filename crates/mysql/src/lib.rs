@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One statement is in progress at a time. A server's fault is reported as `MySqlError`, after which the connection
-//! must be closed and replaced, with a new [`Client`].
+//! must be closed and replaced, with a new `MySqlClient`.
 #![no_std]
 #![forbid(unsafe_code)]
 

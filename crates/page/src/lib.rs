@@ -6,8 +6,8 @@
 //! Page::parse ─► Run::begin ─► step ─► Step::Query ─► columns, (value…, row_end)…, answered ─► step ─► … Step::Done
 //! ```
 //!
-//! The output is byte for byte that of minijinja with the server's settings. [`Page::parse`] refuses features outside
-//! of the subset, with the remedy.
+//! The output is byte for byte that of minijinja with the server's settings. `CompiledPage::parse` refuses features
+//! outside of the subset, with the remedy.
 #![no_std]
 #![forbid(unsafe_code)]
 

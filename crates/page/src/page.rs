@@ -7,7 +7,7 @@ use crate::compile;
 use crate::error::ParseError;
 use crate::op::{Op, Span};
 
-/// A compiled page. It is compiled once and run by any number of [`Run`](crate::Run)s.
+/// A compiled page. It is compiled once and run by any number of `PageRun`s.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub(crate) text: String,

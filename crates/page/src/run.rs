@@ -45,9 +45,9 @@ impl Default for Limits {
 /// The next action of a run's caller.
 #[derive(Debug)]
 pub enum Step<'r> {
-    /// A statement to execute: pass its rows by [`Run::columns`], [`Run::value`] and [`Run::row_end`], end with
-    /// [`Run::answered`] or [`Run::refused`], and call [`Run::step`] again. Until then a further call returns the same
-    /// statement again.
+    /// A statement to execute: pass its rows by `PageRun::columns`, `PageRun::value` and `PageRun::row_end`, end with
+    /// `PageRun::answered` or `PageRun::refused`, and call `PageRun::step` again. Until then a further call returns
+    /// the same statement again.
     Query {
         /// A literal in the page.
         statement: &'r str,
@@ -56,7 +56,7 @@ pub enum Step<'r> {
     },
     /// The page is complete.
     Done,
-    /// The page failed: its output so far is void, and [`Run::begin`] is next.
+    /// The page failed: its output so far is void, and `PageRun::begin` is next.
     Failed(Failure),
 }
 

@@ -81,12 +81,12 @@ impl Site {
         }
     }
 
-    /// [`Site::refuses`] with 400 for a GET of each target.
+    /// `HostileSite::refuses` with 400 for a GET of each target.
     pub fn refuses_targets(&self, says: &str, targets: &[&str]) {
         self.refuses(400, says, &gets(targets));
     }
 
-    /// [`Site::keeps`] for a GET of each target.
+    /// `HostileSite::keeps` for a GET of each target.
     pub fn keeps_targets(&self, status: u16, says: &str, targets: &[&str]) {
         self.keeps(status, says, &gets(targets));
     }

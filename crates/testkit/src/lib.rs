@@ -71,7 +71,7 @@ impl Folder {
         self.file_of(name, content, SystemTime::now() - Duration::from_secs(60))
     }
 
-    /// Writes a file as [`Folder::file`] does, with this date.
+    /// Writes a file as `TempFolder::file` does, with this date.
     pub fn file_of(
         &self,
         name: impl AsRef<Path>,

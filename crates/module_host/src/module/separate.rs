@@ -1,6 +1,6 @@
 //! Libraries in a separate process: a crash of a module ends only that process. Its requests under way get 502. A spare
-//! process, started in advance, takes over; if there is none yet, new calls wait for one. Calls that the dead process had
-//! not begun go to the next one.
+//! process, started in advance, takes over; if there is none yet, new calls wait for one. Calls that the dead process
+//! had not begun go to the next one.
 //!
 //! The process runs the same code over its own calls (`process_main.rs`). After each event it sends the module's
 //! output, which is replayed to the call here. Operations are not forwarded one by one, so an event costs one message

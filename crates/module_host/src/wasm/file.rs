@@ -200,7 +200,7 @@ fn compile(
 /// Checks that a file is a usable module.
 ///
 /// # Errors
-/// As [`File::open`].
+/// As `CodeFile::open`.
 pub(super) fn check(
     runtime: &Arc<Runtime>,
     path: &Path,

@@ -15,7 +15,7 @@ pub struct Pool {
     idle: Mutex<Vec<Link>>,
 }
 
-/// A connection in use. Dropping it closes the connection; [`Pool::give_back`] returns it to the pool.
+/// A connection in use. Dropping it closes the connection; `DatabasePool::give_back` returns it to the pool.
 pub struct Lease {
     /// The connection.
     pub link: Link,

@@ -11,7 +11,7 @@ use super::pool::Lease;
 use super::trouble::Trouble;
 use super::{Database, Fault};
 
-/// A page's connections. If it is dropped before [`Session::end`], all writes are rolled back by closing the
+/// A page's connections. If it is dropped before `PageSession::end`, all writes are rolled back by closing the
 /// connections that wrote.
 #[derive(Default)]
 pub struct Session {

@@ -29,10 +29,10 @@ pub use site::{Page, Site};
 pub use wirecheck::{Check, Report};
 pub use xdp_verdict::{Verdict, XdpVerdict};
 
-/// The client's addresses on a [`Path`].
+/// The client's addresses on a `TestPath`.
 pub const CLIENT: (Ipv4Addr, Ipv6Addr) = addresses(1);
 
-/// The server's addresses on a [`Path`].
+/// The server's addresses on a `TestPath`.
 pub const SERVER: (Ipv4Addr, Ipv6Addr) = addresses(2);
 
 /// The device of the client and of the server, each in its namespace.

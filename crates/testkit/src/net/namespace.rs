@@ -4,7 +4,7 @@
 //! however the test ends: when the last descriptor is closed, the kernel deletes the namespace and its devices.
 //! Independent of packets.
 //!
-//! To enter one while a test runs: `nsenter --net=PATH`, with [`Namespace::path`].
+//! To enter one while a test runs: `nsenter --net=PATH`, with `NetNamespace::path`.
 
 // Unsafe code is needed only for `unshare`, and between fork and exec.
 #![allow(unsafe_code)]
@@ -100,7 +100,7 @@ impl Namespace {
     /// Runs a closure on a thread in the namespace. Threads that it starts are in it too, and sockets stay in the
     /// namespace where they were created. Panics are propagated.
     ///
-    /// A program started by the closure is killed with the thread if it was prepared with [`Namespace::prepare`]:
+    /// A program started by the closure is killed with the thread if it was prepared with `NetNamespace::prepare`:
     /// start such programs outside.
     pub fn enter<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         let inside = || {

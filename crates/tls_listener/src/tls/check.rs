@@ -12,8 +12,8 @@ use super::client_authorities::{self, ClientAuthorities};
 use super::files::Pairs;
 use super::unix_s;
 
-/// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the warnings, a
-/// line each.
+/// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the
+/// warnings, a line each.
 pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let sites = config.sites.iter().filter(|site| site.tls.is_some());
     let sites: Vec<config::Site> = sites.cloned().collect();
