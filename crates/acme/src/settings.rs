@@ -191,10 +191,12 @@ impl Settings {
         let mut seen = HashSet::new();
         for authority in &self.authorities {
             authority.check()?;
+            // Plans and accounts are stored by directory URL, so a second entry would share them.
             if !seen.insert(&authority.directory) {
                 return Err(Problem::SameAuthority(authority.directory.clone()));
             }
         }
+        // A contact is a URL, which has a scheme.
         if let Some(contact) = self.contact.iter().find(|contact| !contact.contains(':')) {
             return Err(Problem::Contact(contact.clone()));
         }
@@ -228,6 +230,7 @@ impl Settings {
         for names in sites {
             let names = self.checked_names(names)?;
             let first = names.first().ok_or(Problem::NoNames)?.clone();
+            // The first name is the key of the certificate's folder.
             if !seen.insert(first.clone()) {
                 return Err(Problem::SameName(first));
             }
@@ -240,9 +243,11 @@ impl Settings {
         let mut checked = Vec::with_capacity(names.len());
         for name in names {
             let usual = name::check(name).map_err(|why| Problem::Name(name.clone(), why))?;
+            // http-01 and tls-alpn-01 prove control of single hosts only.
             if usual.starts_with("*.") && !matches!(self.challenge, Challenge::Dns01(_)) {
                 return Err(Problem::Wildcard(usual));
             }
+            // A site may list a name in two spellings.
             if !checked.contains(&usual) {
                 checked.push(usual);
             }

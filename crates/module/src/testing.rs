@@ -162,6 +162,7 @@ impl Fake {
 
     /// The next event of a waiting call.
     fn next(&mut self) -> Result<Event, String> {
+        // The next part of the body arrives only after the last one was read, as in the server.
         if self.at_hand.is_empty() && !self.body_ended {
             if let Some(bytes) = self.request.body.pop_front() {
                 self.at_hand = bytes;
@@ -175,6 +176,7 @@ impl Fake {
         }
         if self.fetches_told < self.fetches.len() {
             self.fetches_told += 1;
+            // Each completed fetch is reported once.
             return Ok(Event::Fetched(self.fetches_told as u32));
         }
         if std::mem::take(&mut self.timer) {
@@ -388,6 +390,7 @@ impl Tickets {
         let unused = |state: &mut (u64, Vec<u64>)| !state.1.contains(&number);
         let waited = self.used.wait_timeout_while(state, LIMIT, unused);
         let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        // Removed, so that a later wait for the same ticket needs another use.
         state.1.retain(|used| *used != number);
         !timeout.timed_out()
     }

@@ -67,12 +67,14 @@ impl Validity {
     /// is not waited for.
     pub fn renewal_s(self, window: Option<Window>, jitter: Jitter) -> u64 {
         let lifetime_s = self.lifetime_s();
+        // 95 % of the lifetime: a later renewal would leave no time for a second attempt.
         let latest_s = self.not_before_s + lifetime_s / 20 * 19;
         match window {
             Some(window) if window.start_s < window.end_s => {
                 let within_s = window.start_s + jitter.of(window.end_s - window.start_s);
                 within_s.min(latest_s)
             }
+            // Spread over a thirtieth of the lifetime, before two thirds of it.
             _ => self.not_before_s + lifetime_s / 3 * 2 - jitter.of(lifetime_s / 30),
         }
     }

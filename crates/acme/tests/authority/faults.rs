@@ -54,6 +54,7 @@ fn what_is_replaced_is_a_courtesy() {
             409,
             r#"{"type":"urn:ietf:params:acme:error:alreadyReplaced"}"#,
         ),
+        // The second order fails too, which ends the test without a real certificate.
         _ => Answer::new(429, "{}"),
     });
     let settings = settings(&folder, addr);
@@ -65,9 +66,11 @@ fn what_is_replaced_is_a_courtesy() {
             {{"authorities": [], "local": {{"failures": 0, "until_s": 0}}, "held": null, "last_error": null}}}}"#
     );
     fs::write(own.join("state.json"), state).expect("a file");
+    // Past the renewal time of the certificate of 13 months.
     settings.clock.advance(300 * DAY_S);
     let running = Running::start(settings);
     running.wait_for("a.example: not renewed");
+    // One with `replaces`, one without.
     assert_eq!(orders.load(Ordering::Relaxed), 2);
     assert!(running.store.current().covers("a.example"));
 }

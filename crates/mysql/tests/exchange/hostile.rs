@@ -81,6 +81,7 @@ fn reply(said: &[u8], dialect: Dialect, random: &mut Random) -> Vec<u8> {
 }
 
 fn change(bytes: &mut Vec<u8>, random: &mut Random) {
+    // Most replies stay unchanged, so that exchanges get beyond the login.
     let count = random.below(12).saturating_sub(8);
     for _ in 0..count {
         if bytes.is_empty() {
@@ -119,6 +120,7 @@ fn exchange(seed: u64) -> u32 {
         client.sent(said.len());
         let mut part = reply(&said, dialect, &mut random);
         change(&mut part, &mut random);
+        // Packets are split at random, so that incomplete ones are tested too.
         let size = 1 + random.below(60);
         for piece in part.chunks(size) {
             let taken = client.input(piece, &mut |event| match event {
@@ -139,6 +141,7 @@ fn exchange(seed: u64) -> u32 {
                 Event::StartTls | Event::Ready | Event::Failed(_) => {}
             });
             if taken.is_err() {
+                // After an error the client must be silent.
                 assert!(client.output().is_empty() && !client.is_idle());
                 return done;
             }
@@ -172,6 +175,7 @@ fn a_row_with_every_type_is_taken() {
 }
 
 #[test]
+// Counts completed statements: the test must get beyond the login.
 fn changed_exchanges_do_no_harm() {
     let mut done = 0;
     for seed in 0..30_000 {

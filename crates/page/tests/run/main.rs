@@ -47,6 +47,7 @@ fn run(source: &str, limits: Limits, row_count: i64) -> Result<(String, Run), Fa
             Step::Failed(failure) => return Err(failure),
             Step::Query { .. } => {}
         }
+        // Each query gets the same result.
         run.columns(["id"].into_iter());
         for id in 0..row_count {
             run.value(Value::Int(id));

@@ -503,6 +503,7 @@ fn random_page(below: &mut impl FnMut(usize) -> usize) -> String {
 fn random_pages_that_work_here_show_the_same_there() {
     let mut state = 7_u64;
     let mut below = |end: usize| {
+        // xorshift64*, so that each run compares the same pages.
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
@@ -518,6 +519,7 @@ fn random_pages_that_work_here_show_the_same_there() {
             compared.same(&source);
         }
     }
+    // Guards against pieces that no longer form valid pages.
     assert!(shown > 2_000, "only {shown} pages work");
     compared.0.truncate(20);
 }
