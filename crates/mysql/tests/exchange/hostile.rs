@@ -175,8 +175,8 @@ fn a_row_with_every_type_is_taken() {
 }
 
 #[test]
-// Counts completed statements: the test must get beyond the login.
 fn changed_exchanges_do_no_harm() {
+    // Counts completed statements: the test must get beyond the login.
     let mut done = 0;
     for seed in 0..30_000 {
         done +=
