@@ -1,4 +1,4 @@
-//! How the `lowroad` command asks running servers, by their admin sockets. What they answer is `endpoint`'s.
+//! Admin client: sends the `lowroad` command's requests to running servers over their admin sockets (see `endpoint`).
 
 use std::io::{Read, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -12,15 +12,15 @@ use crate::cli::Explain;
 use crate::cli::servers::{Purge, Told};
 use crate::say;
 
-/// How long a question or an answer may take.
+/// Timeout of a read or a write.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// The first line of an answer from a server that the question is not for.
+/// First line of a response: the server does not serve this URL or port.
 pub const NOT_MINE: &str = "not-mine";
-/// The first line of an answer to what was done.
+/// First line of a response: the command has been carried out.
 pub const DONE: &str = "done";
 const NOBODY: &str =
     "no running server that may be asked was found (--admin PATH says where it is)";
-/// A line of a purge that only makes stale.
+/// A request's line for a soft purge, which only makes responses stale.
 pub const SOFT: &str = "soft";
 
 /// Selects the server processes to query when no socket is named.
@@ -29,8 +29,8 @@ pub type IsAsked<'a> = &'a dyn Fn(u32) -> bool;
 /// Selects all servers.
 pub const EVERY_SERVER: IsAsked<'static> = &|_| true;
 
-/// Has all servers that may be asked purge what they keep of programs' responses: those that listen at its port, if one is
-/// given. Says what each did; none if there is no server.
+/// Purges stored responses in all selected servers, or only in those that listen at the given port. Returns each
+/// server's result; empty if there is no server.
 pub fn ask_to_purge(purge: &Purge, is_asked: IsAsked<'_>) -> Vec<Purged> {
     let port = purge.port.map(|port| port.to_string()).unwrap_or_default();
     let soft = if purge.soft { SOFT } else { "" };
@@ -48,18 +48,18 @@ pub fn ask_to_purge(purge: &Purge, is_asked: IsAsked<'_>) -> Vec<Purged> {
     purged
 }
 
-/// `lowroad explain`, by the server.
+/// `lowroad explain` through the server.
 ///
 /// # Errors
-/// When no running server answers for the URL.
+/// When no running server serves the URL.
 pub fn ask_to_explain(explain: &Explain, is_asked: IsAsked<'_>) -> Result<(), String> {
     explanation(explain, is_asked).and_then(say::out)
 }
 
-/// What the running server says to `lowroad explain`.
+/// Returns the running server's response to `lowroad explain`.
 ///
 /// # Errors
-/// When no running server answers for the URL.
+/// When no running server serves the URL.
 pub fn explanation(explain: &Explain, is_asked: IsAsked<'_>) -> Result<String, String> {
     if let Some(bad) = explain.headers.iter().find(|field| !field.contains(':')) {
         return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
@@ -86,7 +86,7 @@ pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
 /// `lowroad reload`: waits until the configuration is in force.
 ///
 /// # Errors
-/// When it is wrong, and the one before stays; when there is not exactly one server to ask.
+/// When the new configuration is wrong and the previous one stays; when there is not exactly one server.
 pub fn reload(told: &Told) -> Result<(), String> {
     let answer = tell(told, "reload\n")?;
     match answer.strip_prefix(DONE) {
@@ -95,10 +95,10 @@ pub fn reload(told: &Told) -> Result<(), String> {
     }
 }
 
-/// `lowroad stop`: waits until the server is gone.
+/// `lowroad stop`: waits until the server process has ended.
 ///
 /// # Errors
-/// When there is not exactly one server to stop.
+/// When there is not exactly one server.
 pub fn stop(told: &Told) -> Result<(), String> {
     let answer = tell(told, "stop\n")?;
     match answer.strip_prefix(DONE) {
@@ -107,7 +107,7 @@ pub fn stop(told: &Told) -> Result<(), String> {
     }
 }
 
-/// Tells one server something, and waits for as long as that takes.
+/// Sends a command to the only running server, and waits for its response without a timeout.
 fn tell(told: &Told, command: &str) -> Result<String, String> {
     let sockets: Vec<PathBuf> = match &told.admin {
         Some(path) => vec![path.clone()],
@@ -116,6 +116,7 @@ fn tell(told: &Told, command: &str) -> Result<String, String> {
     match sockets.as_slice() {
         [] => Err(NOBODY.into()),
         [path] => {
+            // No timeout: applications of a new configuration, or a drain, may take long.
             ask_one(path, command, None).map_err(|error| format!("{}: {error}", path.display()))
         }
         several => {
@@ -131,13 +132,13 @@ fn tell(told: &Told, command: &str) -> Result<String, String> {
     }
 }
 
-/// Whether a server listens at a socket. What nobody listens at any more, for instance after a kill, is removed.
+/// Whether a server listens at a socket. Removes the socket if no process listens, for instance after a kill.
 fn answers(path: &Path) -> bool {
     remove_if_dead(path);
     path.exists() && UnixStream::connect(path).is_ok()
 }
 
-/// What each running server that may be asked says to `lowroad status`.
+/// Returns the response of each running server to `lowroad status`.
 pub fn statuses() -> Vec<String> {
     ask(None, EVERY_SERVER, "status\n").unwrap_or_default()
 }
@@ -159,14 +160,14 @@ fn ask(admin: Option<&Path>, is_asked: IsAsked<'_>, question: &str) -> Result<Ve
     Ok(answers)
 }
 
-/// The process that listens on a socket.
+/// The process that listens on a socket (`SO_PEERCRED`, unix(7)).
 fn process_of(path: &Path) -> Option<u32> {
     let stream = UnixStream::connect(path).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
 }
 
-/// The sockets at all default places.
+/// The sockets in all default folders.
 fn every_socket() -> impl Iterator<Item = PathBuf> {
     folders().into_iter().flat_map(|folder| sockets_in(&folder))
 }
@@ -175,13 +176,14 @@ fn ask_one(path: &Path, question: &str, timeout: Option<Duration>) -> std::io::R
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(timeout)?;
     stream.write_all(question.as_bytes())?;
+    // The server reads lines until the end of the request.
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
 }
 
-/// Where this process puts its socket.
+/// The folder for this process's socket.
 pub fn own_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY") {
         return folder.into();
@@ -190,7 +192,7 @@ pub fn own_folder() -> PathBuf {
     last.unwrap_or_else(|| "/run/lowroad".into())
 }
 
-/// Where servers of this machine, then of this user, put theirs.
+/// The default folders: the machine's, then this user's.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from("/run/lowroad")];
     let uid = nix::unistd::Uid::effective();
@@ -213,14 +215,14 @@ fn sockets_in(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes sockets there that no process listens at.
+/// Removes sockets in a folder that no process listens at.
 pub fn remove_dead(folder: &Path) {
     sockets_in(folder)
         .iter()
         .for_each(|path| remove_if_dead(path));
 }
 
-/// Removes a socket that no process listens at, and nothing else.
+/// Removes a socket that no process listens at. Other files stay.
 pub fn remove_if_dead(path: &Path) {
     let is_socket = path
         .symlink_metadata()

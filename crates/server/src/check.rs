@@ -1,5 +1,5 @@
-//! `lowroad check`: what would keep a configuration from working on this machine, beyond what its text says. Each part
-//! of the server is asked for its own; here are those that have no other place: users, logs, variables, libraries.
+//! `lowroad check`: finds problems of a configuration on this machine, beyond its syntax. Each part of the server
+//! checks its own settings; this module checks users, logs, variables, libraries and address prefixes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -21,19 +21,19 @@ use crate::{cli, say};
 /// The result of a check of a configuration with which `run` would start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing wrong.
+    /// No problems.
     Fine,
-    /// There are warnings: some clients may be affected.
+    /// Only warnings: some clients may be affected.
     Warnings,
 }
 
-/// What `check` ends with if there are warnings only.
+/// Exit code of `check` if there are only warnings.
 pub const WARNINGS_CODE: u8 = 3;
 
-/// Says what is wrong with a configuration file, or that nothing is.
+/// Prints the problems of a configuration file, or that there are none.
 ///
 /// # Errors
-/// All that is wrong with it, a line each.
+/// All problems, one a line.
 pub fn check(file: &Path) -> Result<Outcome, String> {
     let config = cli::load(file)?;
     let mut problems = Vec::new();
@@ -43,21 +43,23 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     ticket_keys(&config, &mut problems);
     #[cfg(feature = "programs")]
     origins(&config, &mut problems);
+    // Root's helper opens its log files after the change of user, so they are checked as root.
     let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
         log_files(&config).partition(|path| helper::is_roots(path));
     logs(&as_root, &mut problems);
     variables(&config, &mut problems);
     admin_socket(&config, &mut warnings);
     disk_cache(&config, &mut warnings);
-    // A server opens certificates and keys before it gives up root.
+    // The server opens certificates and keys before it gives up root, so they are checked as root.
     let (refused, doubts) = lowroad_tls_listener::check(&config);
     warnings.extend(doubts);
-    // As `run` does, so that from here on all is refused that it would be refused.
+    // Changes to the server's user, as `run` does, so that the checks below meet the same permissions.
     if problems.is_empty()
         && let (Some(account), _) = account::account(&config)?
     {
         account.leave_root(Some(file))?;
         cli::load(file)?;
+        // After the start, changed certificates are read as the server's user.
         let (now, _) = lowroad_tls_listener::check(&config);
         let new = now.iter().flat_map(|text| text.lines());
         let new = new.filter(|line| !refused.iter().any(|text| text.contains(line)));
@@ -95,7 +97,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     Ok(Outcome::Fine)
 }
 
-/// Rules that forbid the name of a folder, but nothing in it.
+/// Deny rules that match a folder's name, but not its contents.
 fn narrow_rules(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule in config.sites.iter().flat_map(|site| &site.access) {
@@ -110,7 +112,7 @@ fn narrow_rules(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// Prefixes that name an address within: they may be meant for that address alone.
+/// Prefixes with host bits: the operator may have meant that one address.
 fn host_bits(config: &Config) -> Vec<String> {
     let mut lists: Vec<(&str, &[Prefix])> = Vec::new();
     for site in &config.sites {
@@ -136,7 +138,7 @@ fn host_bits(config: &Config) -> Vec<String> {
     loose.map(warning).collect()
 }
 
-/// Problems, each with the first line of the file's text that names its path, if one does.
+/// Prefixes each problem with the first line of the file that contains the problem's path, if there is one.
 pub fn placed(problems: &str, text: &str, file: &Path) -> Vec<String> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let lines = PathLines::new(text, folder);
@@ -147,11 +149,11 @@ pub fn placed(problems: &str, text: &str, file: &Path) -> Vec<String> {
     problems.lines().map(place).collect()
 }
 
-/// The first line of a configuration that names each path.
+/// The first line of a configuration at which each path occurs.
 struct PathLines(HashMap<String, usize>);
 
 impl PathLines {
-    /// The quoted texts of a configuration, relative to its folder.
+    /// Collects the quoted strings of a configuration, as paths relative to its folder.
     fn new(text: &str, folder: &Path) -> PathLines {
         let mut lines = HashMap::new();
         for (number, line) in text.lines().enumerate() {
@@ -164,8 +166,9 @@ impl PathLines {
         PathLines(lines)
     }
 
-    /// The line of the longest path that a problem contains as a word.
+    /// The line of the longest path that occurs as a word of the problem.
     fn find(&self, problem: &str) -> Option<usize> {
+        // A word may end at a colon, a space or a comma, and a path may contain them: all ends are tried.
         let starts = problem.match_indices(' ').map(|(at, _)| at + 1);
         let words = [0].into_iter().chain(starts).flat_map(|start| {
             let rest = &problem[start..];
@@ -201,7 +204,7 @@ fn accounts(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// The file with the keys of tickets, which a server opens before it gives up root.
+/// Checks the ticket key file, which a server opens before it gives up root.
 fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     let Some(path) = &config.server.ticket_keys else {
         return;
@@ -212,22 +215,22 @@ fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// The admin socket, which a server opens before it gives up root, and runs without. The default place depends on how a
-/// server is started.
+/// Checks the admin socket, which a server opens before it gives up root; it runs without one if that fails. The
+/// default path depends on how the server is started, so only a configured one is checked.
 fn admin_socket(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.admin.as_deref();
     warnings.extend(path.and_then(|path| Endpoint::check(path).err()));
 }
 
-/// The folder of the store on the disk, which a server takes before it gives up root, and goes on without. One that is in
-/// use may be a running server's.
+/// Checks the disk cache's folder, which a server takes before it gives up root; it runs without one if that fails. A
+/// folder in use is no problem: it may be a running server's.
 fn disk_cache(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.disk_cache.as_deref();
     let failure = path.and_then(|path| Folder::check(path).err());
     warnings.extend(failure.map(|error| without_disk_cache(&error)));
 }
 
-/// The user of the server opens files in that folder, and so must get to it.
+/// Checks whether the server's user can reach the disk cache's folder, in which it opens files.
 fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
     let Some(path) = &config.server.disk_cache else {
         return;
@@ -237,7 +240,7 @@ fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
         .err()
         .filter(|it| it.kind() == io::ErrorKind::PermissionDenied);
     let warning = denied.map(|error| without_disk_cache(&FolderError::System(path.clone(), error)));
-    // Without a change of the user it has been told already.
+    // If the user has not changed, `disk_cache` has reported it already.
     warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
 }
 
@@ -245,7 +248,7 @@ fn without_disk_cache(why: &FolderError) -> String {
     format!("goes on without disk_cache: {why}")
 }
 
-/// The files that origins are spoken to with over TLS. Those of root alone are opened by its helper.
+/// Checks the files for TLS to origins. The privileged helper opens those that only root can read.
 #[cfg(feature = "programs")]
 fn origins(config: &Config, problems: &mut Vec<String>) {
     let routes = config.sites.iter().flat_map(|site| &site.routes);
@@ -260,7 +263,7 @@ fn origins(config: &Config, problems: &mut Vec<String>) {
     problems.extend(wrong);
 }
 
-/// The files of the logs.
+/// The paths of log files.
 fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
     let access = config.log.access.as_ref().map(|access| &access.path);
     let all = [Some(&config.log.error), access].into_iter().flatten();
@@ -278,11 +281,11 @@ fn logs(paths: &[&Path], problems: &mut Vec<String>) {
     }
 }
 
-/// Whether a file can be written, or made where there is none.
+/// Whether a file can be written, or created if it does not exist.
 fn can_write(path: &Path) -> io::Result<()> {
     let folder = path.parent();
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
-    // A folder that can't be entered shows no file.
+    // An error here means that the folder can't be searched.
     match path.try_exists()? {
         true if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         true => access(path, Access::WRITE_OK),
@@ -293,12 +296,12 @@ fn can_write(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Folders that are served.
+/// Checks that the served folders can be read.
 fn roots(config: &Config, problems: &mut Vec<String>) {
     for site in &config.sites {
         let root = match &site.root {
             Root::Folder(folder) => Some(folder),
-            // Each host's folder is opened at its first request.
+            // The hosts' folders are opened at their first requests.
             Root::PerHost { prefix, .. } => Some(prefix),
             Root::None => None,
         };
@@ -316,7 +319,7 @@ fn access(path: &Path, how: Access) -> io::Result<()> {
     Ok(accessat(CWD, path, how, AtFlags::EACCESS)?)
 }
 
-/// `${NAME}` in the URLs of databases.
+/// Checks the environment variables (`${NAME}`) of database URLs.
 fn variables(config: &Config, problems: &mut Vec<String>) {
     for database in &config.databases {
         for text in database.url.split("${").skip(1) {
@@ -331,7 +334,7 @@ fn variables(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// Native modules are not loaded, as that would run their code; but what is no shared library of this machine is none.
+/// Checks the ELF headers of native modules. They are not loaded, since loading runs their code.
 fn libraries(config: &Config, problems: &mut Vec<String>) {
     for module in &config.modules {
         let ModuleCode::Library(path) = &module.code else {

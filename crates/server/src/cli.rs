@@ -1,4 +1,4 @@
-//! The command line: the commands, and what they take that have no file of their own.
+//! The command line: all commands, and the arguments of those without a file here.
 
 mod serve;
 pub mod servers;
@@ -162,7 +162,7 @@ pub struct Explain {
 /// Loads a configuration file.
 ///
 /// # Errors
-/// All that is wrong with it, a line each.
+/// All problems of the file, one a line.
 pub fn load(file: &Path) -> Result<Config, String> {
     config::load_with(file, features::LACKING, helper::read).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();

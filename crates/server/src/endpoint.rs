@@ -1,5 +1,5 @@
-//! The server's end of the admin socket: a Unix socket that only its user (and root) may open; one question a connection,
-//! answered as text. Who asks is `admin`.
+//! Admin server: a Unix socket with access for the server's user and root only. One request a connection, answered as
+//! text. `admin` is the client.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -26,23 +26,23 @@ use crate::news::News;
 use crate::running::{Running, lock};
 use crate::status;
 
-/// A question longer than this is not read.
+/// Bytes read of a request; the rest is ignored.
 const QUESTION_LEN_MAX: u64 = 64 * 1024;
-/// Connections that wait to be accepted.
+/// The listen backlog.
 const QUEUE_LEN: i32 = 128;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The open socket; gone with the value.
+/// The open admin socket. Dropping it removes the socket file.
 pub struct Endpoint {
     path: PathBuf,
     listener: UnixListener,
 }
 
 impl Endpoint {
-    /// Opens the socket at `path`, or at the default place.
+    /// Opens the socket at `path`, or at the default path.
     ///
     /// # Errors
-    /// When the place can't be written: a warning for the operator. The server runs without.
+    /// When the socket can't be created: a warning for the operator. The server runs without it.
     pub fn open(path: Option<&Path>) -> Result<Endpoint, String> {
         let path = path.map_or_else(
             || own_folder().join(format!("{}.sock", std::process::id())),
@@ -51,10 +51,11 @@ impl Endpoint {
         Endpoint::open_at(&path).map_err(|error| no_socket(&path, &error))
     }
 
-    /// Whether the socket at `path` could be opened. Makes nothing; a socket that is there may be a running server's.
+    /// Checks whether the socket at `path` could be created. Creates nothing; an existing socket may be a running
+    /// server's.
     ///
     /// # Errors
-    /// The warning with which a server would run without.
+    /// The warning with which a server would run without an admin socket.
     pub fn check(path: &Path) -> Result<(), String> {
         check_place(path).map_err(|error| no_socket(path, &error))
     }
@@ -63,6 +64,7 @@ impl Endpoint {
         let path = path.to_path_buf();
         let own = own_folder();
         if path.parent() == Some(&own) {
+            // Only the server's own folder is created and cleaned; a configured path belongs to the operator.
             std::fs::create_dir_all(&own)?;
             remove_dead(&own);
         }
@@ -71,18 +73,18 @@ impl Endpoint {
         Ok(Endpoint { path, listener })
     }
 
-    /// Answers questions on a thread of its own.
+    /// Answers requests on a separate thread.
     ///
     /// # Errors
-    /// When there is no thread or descriptor for it.
+    /// When no thread or descriptor is available.
     pub fn serve(&self, running: Arc<Mutex<Running>>, news: Sender<News>) -> io::Result<()> {
         let listener = self.listener.try_clone()?;
         background::start("admin", move || {
             for stream in listener.incoming() {
                 match stream {
-                    // A client that goes away in the middle is its own loss.
+                    // Errors of one connection concern its client only.
                     Ok(stream) => drop(answer(stream, &running, &news)),
-                    // No descriptors: whoever asks stays in the queue and is tried again.
+                    // No descriptors: the client stays in the backlog, and accept is repeated.
                     Err(_) => std::thread::sleep(ACCEPT_PAUSE),
                 }
             }
@@ -117,12 +119,12 @@ fn check_place(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, folder, how, AtFlags::EACCESS)?)
 }
 
-/// Binds a socket that only its owner may connect to. Its name has that mode from the start: a chmod behind it would leave a
-/// moment for others, and could be led to another file by a link.
+/// Binds a socket to which only its owner can connect. The file has its mode from the start: a chmod after bind would
+/// leave a moment for other users, and could be redirected to another file by a symbolic link.
 fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // bind gives the name the mode of the socket (net/unix/af_unix.c, unix_bind_bsd).
+    // bind gives the file the socket's mode (net/unix/af_unix.c, unix_bind_bsd).
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, QUEUE_LEN)?;
@@ -131,7 +133,7 @@ fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // After root is given up the folder may be another's; the next start tidies up.
+        // Fails if the folder belongs to another user after root was given up; the next start removes the file.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -149,7 +151,7 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>, news: &Sender<News>)
                 .map_while(Result::ok)
                 .take_while(|line| !line.is_empty())
                 .collect();
-            // Nothing is locked while the explanation waits for the disk.
+            // The lock ends with the snapshot: the explanation waits for the disk.
             let view = view(&lock(running));
             explain::explain(&view, &url, &headers).unwrap_or_else(|| NOT_MINE.into())
         }
@@ -161,9 +163,9 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>, news: &Sender<News>)
         }
         "reload" => {
             let news = news.clone();
-            // Applications may take long, and others want to ask meanwhile.
+            // A separate thread: applications may start slowly, and other admin requests must not wait for them.
             return background::start("reload", move || {
-                // A client that goes away in the middle is its own loss.
+                // A client that has closed its connection loses only its own response.
                 let _ = (&stream).write_all(reload(&news).as_bytes());
             });
         }
@@ -173,7 +175,7 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>, news: &Sender<News>)
     stream.write_all(text.as_bytes())
 }
 
-/// Has the configuration read again, and says what came of it.
+/// Requests a reload from the main thread and returns its result.
 fn reload(news: &Sender<News>) -> String {
     let (asked, done) = channel();
     let _ = news.send(News::Reload(asked));
@@ -184,16 +186,16 @@ fn reload(news: &Sender<News>) -> String {
     }
 }
 
-/// Tells this process to end as SIGTERM does. The connection closes when it has.
+/// Sends SIGTERM to this process. The connection closes when the process has ended.
 fn stop(mut stream: UnixStream) -> io::Result<()> {
     let text = format!("{DONE}\n{}\n", std::process::id());
     stream.write_all(text.as_bytes())?;
-    // Open until the process is gone: that is what whoever asked waits for.
+    // Leaked, so that the connection stays open until the process ends: the client waits for the close.
     std::mem::forget(stream);
     kill_process(getpid(), Signal::TERM).map_err(Into::into)
 }
 
-/// Purges the store of programs' responses, unless the server does not listen at the port.
+/// Purges stored responses, unless a port is given at which the server does not listen.
 fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u16>) -> String {
     let (store, ports) = {
         let running = lock(running);
@@ -219,7 +221,7 @@ fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u
     .to_string()
 }
 
-/// What an explanation needs, so that no lock is held meanwhile.
+/// Copies the state that an explanation needs, so that it runs without the lock.
 fn view(running: &Running) -> View {
     let limits = limits::settings(&running.config, &running.listeners, running.fd_limit);
     View {

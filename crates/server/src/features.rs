@@ -1,9 +1,9 @@
-//! What this build of the server has not: the one place that says so.
+//! The features that this build lacks.
 
 use lowroad_config::Feature;
 pub use lowroad_config::Lacking;
 
-/// The features that it was built without.
+/// The features that this build lacks.
 pub const LACKING: &[Feature] = &[
     #[cfg(not(feature = "image"))]
     Feature::Image,
@@ -21,10 +21,10 @@ pub const LACKING: &[Feature] = &[
     Feature::Wasm,
 ];
 
-/// Refuses what needs a feature that is not there.
+/// Refuses a command or setting whose feature is not in this build.
 ///
 /// # Errors
-/// `what`, and which feature it is.
+/// `what`, and the name of the feature.
 pub fn need(feature: Feature, what: &str) -> Result<(), String> {
     match LACKING.contains(&feature) {
         true => Err(format!("{what}: {}", Lacking(feature))),

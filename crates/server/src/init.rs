@@ -1,7 +1,7 @@
-//! The init process of a container. As process 1 (or as a child subreaper) a server becomes the parent of every orphan
-//! in its container: what CGI programs, hooks and applications leave behind. It then starts the server proper as a child,
-//! passes signals on to it, reaps every process that ends, and ends as the server does. The server itself waits for its
-//! own children only, so that nothing else takes their exit states. Knows nothing of servers.
+//! Init process for containers. As process 1, or as a child subreaper, the server would become the parent of every
+//! orphan in its container, left by CGI programs, hooks and applications. So this process starts the server proper as
+//! a child, passes signals on to it, reaps all processes, and exits with the server's status. The server waits for its
+//! own children only, so that their exit states are not taken by another wait.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -17,9 +17,9 @@ use signal_hook::iterator::Signals;
 
 use crate::say;
 
-/// Set for the server proper, so that it isn't an init process too.
+/// Environment variable of the server proper, so that it does not become an init process, too.
 const VARIABLE: &str = "LOWROAD_UNDER_INIT";
-/// Signals that are the server's.
+/// Signals for the server.
 const PASSED_ON: [(i32, Signal); 6] = [
     (SIGHUP, Signal::HUP),
     (SIGINT, Signal::INT),
@@ -28,11 +28,11 @@ const PASSED_ON: [(i32, Signal); 6] = [
     (SIGUSR1, Signal::USR1),
     (SIGUSR2, Signal::USR2),
 ];
-/// Exit codes of processes that a signal ended begin here, as in a shell.
+/// Exit codes for processes ended by a signal begin here, as in a shell.
 const SIGNALLED: i32 = 128;
 
-/// Runs the server below an init process if this process has to reap orphans. Returns the server's exit code, or `None`
-/// in the server proper, and wherever there is nothing to reap.
+/// Runs the server below an init process if this process would have to reap orphans. Returns the server's exit code, or
+/// `None` in the server proper and where no init process is needed.
 pub fn run() -> Option<ExitCode> {
     if std::env::var_os(VARIABLE).is_some() {
         end_with_init();
@@ -41,7 +41,7 @@ pub fn run() -> Option<ExitCode> {
     if !reaps_orphans() {
         return None;
     }
-    // A supervisor's sockets are addressed to this process by number.
+    // Socket activation: `LISTEN_PID` names this process, so a child would not accept the sockets (sd_listen_fds(3)).
     if std::env::var_os("LISTEN_FDS").is_some() {
         return None;
     }
@@ -62,13 +62,14 @@ fn reaps_orphans() -> bool {
     getpid() == Pid::INIT || child_subreaper().is_ok_and(|is_subreaper| is_subreaper.is_some())
 }
 
-/// Process 1 takes the whole container along when it ends, a subreaper does not. A later change of the user clears this.
+/// Ends the server with a subreaper: the end of process 1 ends the whole container, that of a subreaper does not. A
+/// later change of the user clears this setting (prctl(2), `PR_SET_PDEATHSIG`).
 fn end_with_init() {
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
 fn start() -> std::io::Result<(Child, Signals)> {
-    // Before the child starts, so that no signal is lost.
+    // Registered before the child starts, so that no signal is lost.
     let signals = Signals::new(
         PASSED_ON
             .map(|(number, _)| number)
@@ -77,18 +78,18 @@ fn start() -> std::io::Result<(Child, Signals)> {
     )?;
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    // Without /proc its name may still lead to the program.
+    // Without /proc the first argument may still lead to the program.
     let program = std::env::current_exe().unwrap_or_else(|_| name.clone().into());
     let mut command = Command::new(program);
     command.arg0(name).args(arguments).env(VARIABLE, "1");
-    // A terminal signals all of a process group, and each signal is to reach the server once.
+    // A terminal signals a whole process group; in a separate one the server gets each signal once.
     command.process_group(0);
     Ok((command.spawn()?, signals))
 }
 
 /// Passes signals on and reaps, until the server has ended.
 fn reap(server: Child, mut signals: Signals) -> ExitCode {
-    // Its environment may have secrets.
+    // The environment may hold secrets.
     if let Err(error) = hide_process() {
         say::note(format_args!("warning: {error}"));
     }
@@ -97,17 +98,18 @@ fn reap(server: Child, mut signals: Signals) -> ExitCode {
         for number in signals.wait() {
             let passed_on = PASSED_ON.iter().find(|(known, _)| *known == number);
             if let Some((_, signal)) = passed_on {
-                // It isn't reaped yet, so the number is still its own.
+                // The server isn't reaped yet, so its process number can't have been reused.
                 let _ = kill_process(server, *signal);
             }
         }
+        // SIGCHLD is not queued: one signal may stand for several ended processes.
         if let Some(code) = reap_ended(server) {
             return code;
         }
     }
 }
 
-/// Reaps all that have ended; returns the server's exit code if it is among them.
+/// Reaps all ended processes; returns the server's exit code if it is among them.
 fn reap_ended(server: Pid) -> Option<ExitCode> {
     loop {
         match wait(WaitOptions::NOHANG) {

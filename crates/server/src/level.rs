@@ -1,5 +1,5 @@
-//! The soft-interrupt level as the server's process sees it: in front of this server, or together with it in front of another.
-//! A build may lack the level, so both are behind traits.
+//! The softirq level as the server process sees it: in front of this server, or with it in front of another. A build
+//! may lack the level, so both are traits.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -13,44 +13,44 @@ use crate::running::Running;
 /// Describes the level for `lowroad status`.
 pub type LevelHealth = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What a server has of its level.
+/// The server's softirq level.
 #[derive(Default)]
 pub struct ManagedLevel {
-    /// The processes, if they could be started.
+    /// The level's processes, if they were started.
     pub keeper: Option<Box<dyn LevelKeeper>>,
-    /// How it is, if it was wanted.
+    /// Describes the level's state, if it is configured.
     pub health: Option<LevelHealth>,
-    /// A note for the log.
+    /// A message for the log.
     pub note: Option<String>,
 }
 
-/// The processes that keep the level in front of this server.
+/// The supervised processes of the level in front of this server.
 pub trait LevelKeeper {
-    /// Has the level's questions answered, from now on.
+    /// Answers the level's requests from now on.
     ///
     /// # Errors
-    /// When the machine gives no thread.
+    /// When no thread can be started.
     fn answer(&self, running: Arc<Mutex<Running>>) -> io::Result<()>;
 
-    /// Ends the level: live connections come up with their next request, so the server must still accept them.
+    /// Ends the level. The kernel gets its connections with their next segments, so the server must still accept.
     fn end(self: Box<Self>);
 }
 
-/// What a server does that stands in front of another one.
+/// A server in front of another one, whose connections it intercepts.
 pub trait FrontServer {
-    /// Takes the connections, from now on: they wait for the workers. The addresses of listeners are those that clients ask
-    /// from now on.
+    /// Intercepts connections from now on; they wait for the workers. The listeners' addresses become the addresses
+    /// that clients connect to.
     ///
     /// # Errors
-    /// A text for the user.
+    /// A message for the user.
     fn intercept(&mut self, listeners: &mut Listeners, opened: &Opened) -> Result<(), String>;
 
-    /// Reports that the server serves, and sends SIGTERM as news when the process is gone that waits for its end.
+    /// Reports readiness, and sends SIGTERM as an event when the supervising process has ended.
     ///
     /// # Errors
-    /// When the machine gives no thread, or descriptor.
+    /// When no thread or descriptor is available.
     fn serves(&self, news: Sender<News>) -> io::Result<()>;
 
-    /// New connections go to the other server, from now on.
+    /// Ends the interception: new connections go to the other server.
     fn let_go(&mut self);
 }

@@ -1,4 +1,4 @@
-//! From the configuration's limits to the engine's, within what the machine gives.
+//! Converts the configuration's limits to the engine's settings, within the limits of the machine.
 
 use lowroad_children::descriptors;
 use lowroad_config::{Accept, Config, Prefix};
@@ -7,19 +7,20 @@ use lowroad_engine::settings::Settings;
 use lowroad_site::listeners::Listeners;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Descriptors kept for all but connections: files being sent, listeners, logs.
+/// Descriptors reserved for other uses than connections: files being sent, listeners, logs.
 const RESERVED: u64 = 512;
-/// Connections taken even where descriptors may not last for them.
+/// Connections that are always allowed, even if descriptors may run out.
 const CONNECTIONS_MIN: usize = 16;
-/// "All" has an end too, or a flood of newcomers would keep a worker from everything else. Who is
-/// left waits for the next turn of the event loop, which comes at once.
+/// Bound of `accept = "all"`: a flood of new connections must not keep a worker from its other work. The rest is
+/// accepted in the next turn of the event loop, which follows at once.
 const ACCEPT_ALL_MAX: u32 = 1024;
-/// However long heads of HTTP/1 may be: the few bytes of a field block can mean as much.
+/// Upper bound for HTTP/2 header sections, also with a longer limit for HTTP/1: a few bytes of HPACK can expand to as
+/// much.
 const SECTION_LEN_MAX: usize = 64 << 10;
-/// More than this many descriptors nobody asked for.
+/// Upper bound of the automatic descriptor limit.
 const FD_LIMIT_MAX: u64 = 1 << 20;
 
-/// Raises the limit of descriptors. Returns the limit, and what is to be said about it.
+/// Raises the limit of descriptors. Returns the limit and a warning, if it is too low.
 pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
     let now = descriptors::remember();
     let (soft, hard) = (
@@ -27,7 +28,7 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
         now.maximum.unwrap_or(u64::MAX),
     );
     let needed = config.limits.connections_max as u64 + RESERVED;
-    // Beyond the hard limit only by word of the operator, and only as root.
+    // Only root can exceed the hard limit, and only a configured number asks for that.
     let asked = match config.server.fd_limit {
         0 => hard.min(FD_LIMIT_MAX),
         asked => asked,
@@ -39,6 +40,7 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
         };
         setrlimit(Resource::Nofile, new).ok().map(|()| to)
     };
+    // Without the privilege the kernel refuses to raise the hard limit: then as far as it allows.
     let reached = raise(asked)
         .or_else(|| raise(asked.min(hard)))
         .unwrap_or(soft);
@@ -53,7 +55,7 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
     (reached, text)
 }
 
-/// Connections that a number of descriptors is enough for.
+/// The number of connections that a number of descriptors allows.
 fn connections_for(fd_limit: u64) -> usize {
     let left = fd_limit.saturating_sub(RESERVED);
     usize::try_from(left)
@@ -61,7 +63,7 @@ fn connections_for(fd_limit: u64) -> usize {
         .max(CONNECTIONS_MIN)
 }
 
-/// The settings of a worker, given the limit of descriptors.
+/// Builds a worker's settings, given the limit of descriptors.
 pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settings {
     let limits = &config.limits;
     let http = lowroad_http::limits::Limits {
@@ -98,12 +100,12 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
     }
 }
 
-/// The head of a request over HTTP/2, where each field counts 32 bytes more than it has (RFC 9113 §6.5.2).
+/// Maximum header section of HTTP/2, where each field counts 32 bytes more than its text (RFC 9113 §6.5.2).
 fn section_len_max(limits: &lowroad_config::Limits) -> usize {
     (limits.head_len_max + 32 * limits.fields_max).min(SECTION_LEN_MAX)
 }
 
-/// Where proxies say whose connections they pass on. All sites of an address have the same.
+/// The listeners that expect a PROXY header. All sites of an address have the same setting.
 fn introduced(config: &Config, listeners: &Listeners) -> Vec<Introduced> {
     let mut all: Vec<Introduced> = Vec::new();
     let places = listeners.places(&config.sites);

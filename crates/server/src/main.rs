@@ -1,10 +1,10 @@
-//! The `lowroad` program: a web server that answers at the lowest level that can.
+//! The `lowroad` program: a web server that answers each request at the lowest level of the machine that can.
 //!
-//! Here only the commands are told apart; `process` runs the server, `answer` is where a request
-//! is decided. ARCHITECTURE.md has the whole way of a request.
+//! This file dispatches the commands. `process` runs the server, `lowroad_site` decides about requests.
+//! ARCHITECTURE.md follows a request through all levels.
 
 #![forbid(unsafe_code)]
-// What nobody uses is found in a build with everything; in others some is there for what is left out.
+// Dead code is checked in a build with all features; a smaller build leaves helpers of the absent features unused.
 #![cfg_attr(
     not(all(
         feature = "image",
@@ -55,15 +55,15 @@ use lowroad_handler::memory::Counting;
 
 use cli::{Cli, Command};
 
-/// A request to a program takes a dozen pieces of memory, which the C library's allocator makes
-/// slow (docs/performance.md). Counted for pages, which may take so much and no more.
+/// Counts allocations, since pages have a memory limit. mimalloc, because a request to a handler makes about a dozen
+/// allocations, which are slow with the C library's allocator (docs/performance.md).
 #[global_allocator]
 static MEMORY: Counting<Mimalloc> = Counting(Mimalloc);
 
-/// A crash of one worker must not leave half a server: a panic there, or of the main thread, ends the
-/// process, and the supervisor starts it anew. Where programs are waited for, beside workers or on
-/// them, it ends one call. A server's other threads go on with their next piece of work
-/// (`lowroad_engine::background`). In all other processes any panic is the end.
+/// Aborts the process after a panic on a vital thread: a worker, or the main thread. The supervisor restarts the
+/// process, so a crashed worker never leaves half a server. A panic in a program's call, on a worker or beside it,
+/// ends that call only, and the server's other threads continue with their next piece of work
+/// (`lowroad_engine::background`). In processes that are no servers every panic aborts.
 fn end_on_panic(is_server: bool) {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -75,8 +75,8 @@ fn end_on_panic(is_server: bool) {
     }));
 }
 
-/// The kernel names a process after the file that it was started from: `exe` for one that the server started from
-/// `/proc/self/exe`. Operators look for the program's name.
+/// Renames a process that the kernel calls `exe`, because the server started it from `/proc/self/exe`. Operators look
+/// for `lowroad`.
 fn name_process() {
     if rustix::thread::name().is_ok_and(|name| name.as_c_str() == c"exe") {
         let _ = rustix::thread::set_name(c"lowroad");
@@ -93,6 +93,7 @@ fn main() -> ExitCode {
     );
     if is_server && let Some(code) = init::run() {
         return code;
+    // Before any thread starts: the init process starts the server as its child.
     }
     end_on_panic(is_server);
     background::vital(|| run(command))
@@ -143,6 +144,7 @@ fn run(command: Command) -> ExitCode {
         Command::Trust => lowroad_tls_listener::trust().and_then(say::out),
         Command::Doctor(doctor) => softirq::doctor(&doctor),
     };
+    // The helper that opens root's files must not outlive the command.
     lowroad_privileges::helper::end();
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! Man pages and completions, made of the command line's own description, so that they say what it does.
+//! Man pages and shell completions, generated from the command line's definition.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const NAME: &str = "lowroad";
 /// Writes completions for a shell to standard output.
 ///
 /// # Errors
-/// When that is closed.
+/// When standard output can't be written.
 pub fn completions(shell: Shell) -> Result<(), String> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), NAME, &mut text);

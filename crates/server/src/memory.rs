@@ -1,12 +1,11 @@
-//! How much memory there is for this process: the machine's, or its control group's limit. Knows nothing of what it is for.
+//! The memory that is available to this process: the machine's, or its control group's limit. It sizes the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use lowroad_config::Server;
 
-/// Makes a cache that nobody chose no larger than a quarter of the memory. The kernel can't take it back as it can the files that it
-/// keeps itself.
+/// Limits a cache of default size to a quarter of the memory. The kernel can't reclaim it, unlike its page cache.
 pub fn fit_cache(server: &mut Server) {
     if server.is_cache_chosen {
         return;
@@ -17,7 +16,7 @@ pub fn fit_cache(server: &mut Server) {
     }
 }
 
-/// Bytes of memory that there are in all; `None` where the system does not say.
+/// The available memory in bytes; `None` if the system does not report it.
 fn here_len() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok();
     let machine = meminfo.and_then(|text| total(&text));
@@ -29,7 +28,7 @@ fn here_len() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
-/// `MemTotal` of proc_meminfo(5), which has kibibytes.
+/// `MemTotal` of proc_meminfo(5), converted from kibibytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -38,8 +37,8 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least memory limit of a process's control groups and those above them, of both versions (cgroups(7)), which a
-/// machine may have side by side.
+/// The smallest memory limit of the process's control groups and their ancestors, in hierarchies of both versions
+/// (cgroups(7)), which may exist side by side.
 fn group_limit(mounts: &str, groups: &str) -> Option<u64> {
     let hierarchies = mounts.lines().filter_map(Hierarchy::read);
     hierarchies
@@ -47,11 +46,11 @@ fn group_limit(mounts: &str, groups: &str) -> Option<u64> {
         .min()
 }
 
-/// A mounted hierarchy of control groups that may limit memory.
+/// A mounted control group hierarchy that may limit memory.
 struct Hierarchy<'m> {
-    /// Where it is mounted.
+    /// The mount point.
     mount: &'m Path,
-    /// The group that is mounted there: in a container often its own.
+    /// The control group at the mount point: in a container often the container's group.
     root: &'m Path,
     is_v1: bool,
 }
@@ -61,6 +60,7 @@ impl<'m> Hierarchy<'m> {
     fn read(line: &'m str) -> Option<Hierarchy<'m>> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
+        // Optional fields end at " - "; type, source and super options follow (proc_pid_mountinfo(5)).
         let (root, at) = (mount.next()?, mount.next()?);
         let mut kind = kind.split(' ');
         let is_v1 = match kind.next()? {
@@ -76,18 +76,19 @@ impl<'m> Hierarchy<'m> {
         })
     }
 
-    /// The least limit here, for a process in these groups (`/proc/self/cgroup`).
+    /// The smallest limit of this hierarchy for a process in these groups (`/proc/self/cgroup`).
     fn limit(&self, groups: &str) -> Option<u64> {
         let mut lines = groups.lines().map(|line| line.splitn(3, ':'));
         let group = lines.find_map(|mut parts| {
             let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            // Version 2 has hierarchy number 0 and an empty list of controllers (cgroups(7)).
             let is_own = match self.is_v1 {
                 true => has_memory(controllers),
                 false => number == "0" && controllers.is_empty(),
             };
             is_own.then_some(Path::new(path))
         })?;
-        // Seen from a container the group's path may be the machine's: then the mount is all that there is of it.
+        // In a container, the path may be the host's, beyond the mount: then the mount is the only known group.
         let below = group.strip_prefix(self.root).unwrap_or(Path::new(""));
         let own: PathBuf = self.mount.join(below);
         let name = if self.is_v1 {
@@ -157,7 +158,7 @@ mod tests {
         file("memory/docker/abc/memory.limit_in_bytes", "67108864\n");
         file("cpu/memory.limit_in_bytes", "1\n");
         assert_eq!(group_limit(&mounts("/"), groups), Some(64 << 20));
-        // In a container its own group is mounted as if it were the top.
+        // A container's mount shows its own group as the top.
         file("memory/memory.limit_in_bytes", "33554432\n");
         assert_eq!(group_limit(&mounts("/docker/abc"), groups), Some(32 << 20));
         assert_eq!(group_limit(&mounts("/elsewhere"), groups), Some(32 << 20));

@@ -1,8 +1,8 @@
-//! `lowroad new module NAME`: the files of a module that works, with its test. Pure: it gives names
-//! and contents, and writes nothing.
+//! `lowroad new module NAME`: the files of a working module with its test. Pure: returns names and contents, and writes
+//! nothing.
 //!
-//! The skeletons stand in `new/` with `NAME` and `CRATE` where the name goes. The API comes along,
-//! so that nothing has to be fetched to build them.
+//! The skeletons in `new/` contain the placeholders `NAME` and `CRATE`. The module API is included, so that a build
+//! downloads nothing.
 
 /// What a module is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -13,13 +13,13 @@ pub enum Language {
     C,
 }
 
-/// A file to write: its path under the module's folder, and what is in it.
+/// A file to write: its path in the module's folder, and its contents.
 pub type File = (String, String);
 
-/// Characters of a name.
+/// Maximum length of a name.
 const NAME_LEN_MAX: usize = 64;
 
-/// Words that would be no crate's name.
+/// Names that cargo or Rust reserves, or that the included API uses.
 const RESERVED: [&str; 8] = [
     "core",
     "crate",
@@ -31,10 +31,10 @@ const RESERVED: [&str; 8] = [
     "lowroad-module",
 ];
 
-/// The files of a module with this name.
+/// The files of a new module.
 ///
 /// # Errors
-/// What a name may be.
+/// The rules for names, if this one breaks them.
 pub fn module(name: &str, language: Language) -> Result<Vec<File>, String> {
     if !is_name(name) {
         return Err(format!(
@@ -46,6 +46,7 @@ pub fn module(name: &str, language: Language) -> Result<Vec<File>, String> {
         Language::Rust => RUST,
         Language::C => C,
     };
+    // `CRATE` is the name in Rust code, where `-` becomes `_`.
     let fill = |text: &str| {
         text.replace("CRATE", &name.replace('-', "_"))
             .replace("NAME", name)

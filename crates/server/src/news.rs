@@ -1,8 +1,8 @@
-//! Messages to the main thread.
+//! Events for the main thread.
 
 use std::sync::mpsc::Sender;
 
-/// A message to the main thread.
+/// An event for the main thread.
 pub enum News {
     /// A signal was received.
     Signal(i32),

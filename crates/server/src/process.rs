@@ -1,7 +1,7 @@
-//! A server's life: opened, told where to look, reloaded, drained.
+//! The life of a server process: start, reload and graceful shutdown.
 //!
-//! What needs root comes first, then root is given up, then threads start. The main thread waits
-//! for signals; everything else happens in workers (`answer`) and helpers (`load`).
+//! The start first does all that needs root, then gives up root, then starts threads. The main thread then waits for
+//! signals and events; requests are handled by workers (`answer`), blocking work by helper threads (`load`).
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -60,27 +60,28 @@ use crate::running::{Running, WorkerBox, keep_applications, lock};
 use crate::site_files::SiteFollower;
 use crate::{limits, softirq};
 
-/// How often error pages are compared with their files, and roots with where their links lead.
+/// Interval between checks for changed error pages, certificates and roots.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
-/// What workers may take beyond the drain's time to end.
+/// Time beyond the drain timeout that workers get to end.
 const EXIT_GRACE_MS: u64 = 2_000;
 
-/// Runs a server until it is told to end. `source` is read again at SIGHUP. With a `front` it stands in front of
-/// another, whose connections it takes.
+/// Runs a server until it ends. A reload reads `source` again. With a `front`, the server intercepts the connections of
+/// another server.
 ///
 /// # Errors
-/// When it can't start: what is wrong, and what to do about it.
+/// When the server can't start: the reason and a remedy.
 pub fn run(
     mut config: Config,
     source: Option<PathBuf>,
     mut front: Option<Box<dyn FrontServer>>,
 ) -> Result<(), String> {
     memory::fit_cache(&mut config.server);
-    // While there is one thread.
+    // Removes secrets from the environment, which is safe only in a single-threaded process.
     secrets::take(&config);
     let (account, user_note) = account::account(&config)?;
     let logs = Logs::open(&config, account.as_ref())?;
     let logger = Logger::new(logs.errors.sink(), level(config.log.level));
+    // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
     if let Err(error) = lowroad_engine::keep_descriptors() {
         logger.warn(format_args!(
             "programs get the descriptors that this server was started with: {error}"
@@ -92,20 +93,21 @@ pub fn run(
     if let Some(front) = &mut front {
         front.intercept(&mut listeners, &opened)?;
     }
-    // Only root may read most keys.
+    // Before root is given up: usually only root can read private keys.
     let tls = Tls::start(&config, &logger, account.as_ref())?;
     let admin = Endpoint::open(config.server.admin.as_deref());
     if let Err(warning) = &admin {
         logger.warn(format_args!("{warning}"));
     }
     let changes = Arc::<Changes>::default();
-    // Before its files are given to somebody else.
+    // Before `drop_root` changes the owner of the folder's files.
     let disk_cache = take_disk_cache(&config, &logger)?;
     let own = softirq::own::start(&config, logs.access_sink(), &logger, &changes)?;
     let helper_note = match &account {
         Some(account) => account.drop_root(&config, source.as_deref())?,
         None => None,
     };
+    // Programs that the server starts would inherit ambient capabilities (capabilities(7)).
     account::forget_ambient_capabilities();
     hide_process()?;
     for note in [fd_note, own.note, user_note, helper_note]
@@ -177,7 +179,7 @@ pub fn run(
     if let Some(front) = &front {
         front.serves(sender).map_err(text)?;
     }
-    // Whoever waits for our readiness is told; where nobody does, that is fine.
+    // Without a supervisor there is no socket to notify, and the call fails.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let logger = lock(&running).logger.clone();
@@ -199,10 +201,10 @@ pub fn run(
     Ok(())
 }
 
-/// Takes the folder of the store on the disk, if there is one. Without a folder that can be used the server goes on without.
+/// Takes the disk cache's folder, if one is configured. Without a usable folder the server runs without a disk cache.
 ///
 /// # Errors
-/// When another server has it.
+/// When another server uses the folder.
 fn take_disk_cache(config: &Config, logger: &Logger) -> Result<Option<Folder>, String> {
     let Some(path) = &config.server.disk_cache else {
         return Ok(None);
@@ -217,8 +219,8 @@ fn take_disk_cache(config: &Config, logger: &Logger) -> Result<Option<Folder>, S
     }
 }
 
-/// Says why the folder of the store on the disk is not used. What is purged meanwhile is written down nowhere, so nothing that
-/// is there counts any more.
+/// Logs the reason why the disk cache is off, and invalidates the folder's contents: purges from now on are not
+/// recorded there.
 fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &Logger) {
     logger.error(format_args!("goes on without disk_cache: {why}"));
     if disk_cache::give_up(path).is_err() && path.is_dir() {
@@ -229,7 +231,7 @@ fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &Logger) {
     }
 }
 
-/// Opens the store in it.
+/// Opens the disk cache in its folder.
 fn open_tier(
     config: &Config,
     folder: Option<Folder>,
@@ -246,7 +248,7 @@ fn open_tier(
     opened.inspect_err(say).ok()
 }
 
-/// What is shared, before there are workers.
+/// Creates the state that the threads share, before there are workers.
 fn prepare(
     config: Config,
     (listeners, tls): (Listeners, Tls),
@@ -292,7 +294,7 @@ fn prepare(
     })
 }
 
-/// The logs' writers.
+/// The writers of the error log and the access log.
 struct Logs {
     errors: Writer,
     access: Option<(Writer, Format)>,
@@ -322,7 +324,7 @@ impl Logs {
             .map(|(writer, format)| (writer.sink(), *format))
     }
 
-    /// Opens them anew; what can't be opened goes on in the file that it has, and `logger` says so.
+    /// Reopens the log files. A log that can't be reopened keeps its old file, and `logger` reports the error.
     fn reopen(&self, logger: &Logger) {
         let all = std::iter::once((&self.errors, "error"));
         for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
@@ -343,7 +345,7 @@ impl Logs {
     }
 }
 
-/// What makes one worker differ from another.
+/// The parameters that differ between workers.
 struct Place {
     number: usize,
     settings: Arc<Settings>,
@@ -394,20 +396,20 @@ fn start_worker(
         .name(format!("worker-{}", place.number))
         .spawn(move || {
             if let Some(cpu) = cpu {
-                // Without it the worker runs wherever the kernel likes.
+                // Pinning is an optimization: if it fails, the kernel schedules the worker.
                 let _ = lowroad_engine::worker::pin_to_cpu(cpu);
             }
-            // What begins on the worker and goes on beside it is spawned there.
+            // Futures that start on this worker are spawned on its runtime.
             let _lane = runtime.enter();
-            // Without it there would be half a server.
+            // A panic here ends the process: the other workers would be half a server.
             background::vital(|| worker.run());
-            // Whoever waits for the end may have given up.
+            // The main thread may have stopped waiting after the drain timeout.
             let _ = news.send(News::WorkerEnded);
         })?;
     Ok(())
 }
 
-/// Gives each worker its sockets to listen on.
+/// Gives each worker its listening sockets.
 fn listen(running: &Running, opened: Vec<Vec<(ListenerId, Listener)>>) {
     for (worker, sockets) in running.workers.iter().zip(opened) {
         for (id, listener) in sockets {
@@ -416,20 +418,20 @@ fn listen(running: &Running, opened: Vec<Vec<(ListenerId, Listener)>>) {
     }
 }
 
-/// What a life touches outside of the workers.
+/// The objects beyond the workers that the main loop uses.
 struct Outside<'a> {
-    /// The configuration's file.
+    /// The configuration file.
     source: Option<&'a std::path::Path>,
-    /// Whether it was told to end.
+    /// Whether a signal has requested the end.
     is_over: &'a dyn Fn() -> bool,
     reopen_logs: &'a dyn Fn(),
-    /// The level below, if there is one.
+    /// The processes of the softirq level, if it runs.
     keeper: Option<Box<dyn LevelKeeper>>,
-    /// What takes another server's connections.
+    /// Intercepts another server's connections.
     front: Option<Box<dyn FrontServer>>,
 }
 
-/// Waits for signals and does what they ask, until the server has drained or its time is over.
+/// Handles signals and events until all workers have drained, or the drain timeout has passed.
 fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) {
     let mut drain_end: Option<Instant> = None;
     let mut alive = lock(running).workers.len();
@@ -443,13 +445,13 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
             Ok(News::WorkerEnded) => alive -= 1,
             Ok(News::Signal(SIGHUP)) => {
                 (with.reopen_logs)();
-                // The log has it.
+                // `reload` has logged the result.
                 let _ = reload::reload(running, with.source, with.is_over);
             }
             Ok(News::Reload(asked)) => {
                 (with.reopen_logs)();
                 let done = reload::reload(running, with.source, with.is_over);
-                // Who asked may be gone.
+                // The admin client may have closed its connection.
                 let _ = asked.send(done);
             }
             Ok(News::Signal(SIGUSR1)) => (with.reopen_logs)(),
@@ -460,7 +462,7 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
                 return;
             }
             Ok(News::Signal(_)) => {
-                // Its connections come up to listeners that are still open.
+                // First, while the listeners are still open: the kernel gives them the level's connections.
                 if let Some(keeper) = with.keeper.take() {
                     keeper.end();
                 }
@@ -481,6 +483,7 @@ fn drain(running: &Running) -> Instant {
     running.logger.info(format_args!(
         "draining: {open} connections, at most {timeout_ms} ms"
     ));
+    // No supervisor listens when it fails; draining does not depend on it.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     for worker in &running.workers {
         worker.post(Message::Drain { timeout_ms });
@@ -503,7 +506,7 @@ fn listen_for_signals(news: Sender<News>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// True once a signal has told the server to end; for those who wait while nobody reads the news.
+/// Returns a flag that is true after an end signal, for code that runs while the main thread does not read events.
 fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
     let told = Arc::<AtomicBool>::default();
     for signal in [SIGTERM, SIGINT, SIGQUIT] {
@@ -512,7 +515,7 @@ fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(told)
 }
 
-/// Follows the files that sites name: error pages, certificates, and roots.
+/// Follows the files that sites refer to: error pages, certificates and roots.
 fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
     background::start("sites", move || {
         let mut follower = SiteFollower::default();
@@ -524,8 +527,9 @@ fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
     })
 }
 
-/// Says how many failures of programs were like those that the log has.
+/// Logs how many program failures repeated one that is already in the log.
 fn tell_of_faults(running: &Mutex<Running>) {
+    // The lock ends here, so that reports do not delay a reload.
     let (sites, logger) = {
         let running = lock(running);
         (running.sites.clone(), running.logger.clone())
@@ -546,7 +550,7 @@ fn tell_of_faults(running: &Mutex<Running>) {
     }
 }
 
-/// Says in the log for which sites nothing is at `/`, and which sockets serve nothing.
+/// Warns of sites that serve nothing at `/`, and of sockets that serve no site.
 fn warn_of_unserved(running: &Running) {
     for fault in running.listeners.places(&running.config.sites).faults() {
         running.logger.warn(format_args!("{fault}"));
@@ -564,7 +568,7 @@ fn warn_of_unserved(running: &Running) {
     }
 }
 
-/// Says on standard output what is served and where.
+/// Prints the sites and their URLs to standard output.
 fn announce(running: &Running) {
     let mut lines = String::new();
     let places = running.listeners.places(&running.config.sites);
@@ -597,7 +601,7 @@ fn announce(running: &Running) {
     };
     lines.push_str(&format!("{workers}, {cache_mb} MiB cache; Ctrl-C ends\n"));
     let mut out = std::io::stdout();
-    // A closed standard output is no reason not to serve.
+    // The server also runs with a closed standard output.
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -616,10 +620,10 @@ fn urls(running: &Running, places: &Places<'_>, site: &lowroad_config::Site) -> 
     places.of_site(site).iter().map(url).collect()
 }
 
-/// An address at which this machine reaches a listener: that of all addresses is none of them.
+/// An address at which this machine reaches a listener; for the unspecified address, loopback.
 fn reachable(listener: SocketAddr) -> SocketAddr {
     match listener.ip() {
-        // A listener at [::] takes IPv4, too.
+        // A listener at [::] accepts IPv4, too.
         ip if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listener.port()).into(),
         ip => (ip, listener.port()).into(),
     }

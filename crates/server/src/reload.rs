@@ -1,7 +1,7 @@
-//! A new configuration for a running server: all of it, or nothing if it is wrong.
+//! Reload: replaces the configuration of a running server, completely or, if it is wrong, not at all.
 //!
-//! Connections stay; the next request on each is answered by the new rules. What is set up once at
-//! the start (workers, cache, user, logs) needs a restart, and the log says so.
+//! Connections stay open; the next request on each is answered by the new configuration. Settings that apply only at
+//! the start (workers, cache, user, logs) need a restart, and the log warns about them.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -25,14 +25,14 @@ use crate::limits;
 use crate::memory;
 use crate::running::{Running, keep_applications, lock};
 
-/// How long is waited for workers to hear of new sites. They never block for long; one that does hears of them later.
+/// Maximum wait until workers take the new sites. A worker never blocks for long; a late one switches later.
 const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again and puts it in force, once its applications are ready or `is_over`. Returns what the log
-/// says of it.
+/// Reads the configuration again and puts it in force once its applications accept connections or `is_over` returns
+/// true. Returns the log's message.
 ///
 /// # Errors
-/// When the configuration stays as it was: why.
+/// When the old configuration stays in force: the reasons.
 pub fn reload(
     running: &Mutex<Running>,
     source: Option<&Path>,
@@ -45,12 +45,13 @@ pub fn reload(
         return Err(text.into());
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-    // Counted, so that no two messages are the same: the log would keep the second one back.
+    // The number makes each message unique: the log suppresses repeated messages.
     let number = {
         let mut running = lock(running);
         running.reloads += 1;
         running.reloads
     };
+    // The server has given up root by now: its helper reads files that only root can read.
     let loaded = lowroad_config::load_with(source, features::LACKING, helper::read)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
     let applied: Result<Before, Vec<String>> = loaded.and_then(|mut config| {
@@ -79,7 +80,7 @@ pub fn reload(
     done
 }
 
-/// Serves the new folders of those of `changed` sites whose folder was replaced. No lock is held while the disk is read.
+/// Reopens the folders of `changed` sites that were replaced on the disk. Holds no lock while it reads the disk.
 pub fn follow_moved(running: &Mutex<Running>, sites: &Arc<Sites>, changed: &[usize]) {
     let (config, listeners) = {
         let running = lock(running);
@@ -89,9 +90,9 @@ pub fn follow_moved(running: &Mutex<Running>, sites: &Arc<Sites>, changed: &[usi
         return;
     };
     let running = &mut lock(running);
-    // Whatever was reloaded meanwhile has looked at the folders itself.
+    // A reload in the meantime has opened the folders itself.
     if Arc::ptr_eq(&running.sites, sites) {
-        // Who hears of it later has files of a moment ago.
+        // A late worker serves files of a moment ago, so this does not wait.
         let _ = serve(running, Arc::new(renewed));
         running
             .logger
@@ -99,15 +100,15 @@ pub fn follow_moved(running: &Mutex<Running>, sites: &Arc<Sites>, changed: &[usi
     }
 }
 
-/// Workers that may still answer from the sites before.
+/// Waits for workers that may still answer from the previous sites. Each holds a sender of this channel.
 #[must_use]
 struct Hearing(Receiver<Infallible>);
 
 impl Hearing {
-    /// Waits until all have heard. Whatever is asked after that is answered from the new sites. Blocks, so nothing may be
-    /// locked.
+    /// Waits until all workers have the new sites; every later request is answered from them. Blocks, so the caller
+    /// must hold no lock.
     fn wait(self, logger: &Logger) {
-        // Nobody sends: the channel ends with the last message that is taken.
+        // No value is ever sent: the channel disconnects when the last worker drops its message.
         if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(HEARD_TIMEOUT) {
             logger.warn(format_args!(
                 "a worker has not heard of the new configuration yet, and answers from the old one until it does"
@@ -116,29 +117,29 @@ impl Hearing {
     }
 }
 
-/// Has requests answered from these sites, each worker as soon as it hears of it.
+/// Posts new sites to all workers. Each answers from them as soon as it takes the message.
 fn serve(running: &mut Running, sites: Arc<Sites>) -> Hearing {
     let (unheard, heard) = channel();
     for worker in &running.workers {
         let command = Command::Sites(sites.clone(), unheard.clone());
         worker.post(Message::Command(command));
     }
-    // What other sites stored is of no use any more. Workers that have not heard of it yet, helpers, and calls under way
-    // may add to that: nobody asks for it, and it is evicted.
+    // Frees responses of sites that no longer exist. Late workers, helper threads and calls in progress may still add some;
+    // they are never requested, and the cache evicts them.
     running.store.retain(sites.key_filter());
     running.sites = sites;
     running.changes.tell();
     Hearing(heard)
 }
 
-/// What was in force until now, and goes on for those who asked before.
+/// The previous configuration's sites and applications, which serve the requests that are in progress.
 struct Before {
     sites: Arc<Sites>,
     changed: Changed,
 }
 
 impl Before {
-    /// Ends applications that are no longer wanted, once they have answered.
+    /// Ends applications that the new configuration does not have, after their requests are answered.
     fn end(self, is_over: &dyn Fn() -> bool) {
         let sites = self.sites;
         let is_over = || is_over() || !sites.have_requests_under_way();
@@ -146,7 +147,7 @@ impl Before {
     }
 }
 
-/// A configuration that can be put in force.
+/// A configuration that was checked completely and can be put in force.
 struct Prepared {
     config: Config,
     opened: Opened,
@@ -163,6 +164,7 @@ fn apply(
     let prepared = prepare(&mut lock(running), config)?;
     let applications = &prepared.config.applications;
     let changed = keep_applications(running, applications, is_over).inspect_err(|_| {
+        // The applications failed, so the sockets that only the new configuration has are closed again.
         let running = &mut *lock(running);
         running.listeners.close_unused(&running.config);
     })?;
@@ -172,14 +174,14 @@ fn apply(
         let hearing = put_in_force(running, prepared);
         (hearing, sites, running.logger.clone())
     };
-    // Workers that have drained hear of nothing any more.
+    // Drained workers do not read their mailboxes any more.
     if !is_over() {
         hearing.wait(&logger);
     }
     Ok(Before { sites, changed })
 }
 
-/// Sockets first: all that can fail comes before all that takes effect.
+/// Opens sockets, handlers, certificates and sites: all fallible steps come before the first visible change.
 fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
@@ -215,10 +217,10 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
     let unused = running.listeners.close_unused(&config);
-    // Before the new listeners, which only the new sites know.
+    // The sites go first: the old sites do not know the new listeners.
     let hearing = serve(running, Arc::new(sites));
     running.tls = tls;
-    // What is there goes on as it is.
+    // On failure the previous certificate jobs go on.
     if let Err(error) = running.tls.keep(&config, &running.logger) {
         running.logger.error(format_args!("{error}"));
     }
@@ -235,6 +237,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     if let Some(tier) = running.store.tier() {
         tier.resize(config.server.disk_cache_len_max);
     }
+    // The disk cache's limit is the one setting of `[server]` that takes effect without a restart.
     let same_size = lowroad_config::Server {
         disk_cache_len_max: config.server.disk_cache_len_max,
         ..running.config.server.clone()

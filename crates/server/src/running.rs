@@ -1,4 +1,4 @@
-//! What the parts of a running server share: looked at by the admin socket, changed by a reload.
+//! The shared state of a running server: the admin socket reads it, a reload changes it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -24,59 +24,59 @@ use lowroad_tls_listener::Tls;
 
 use crate::level::LevelHealth;
 
-/// A way to one worker.
+/// The mailbox of one worker.
 pub type WorkerBox = Mailbox<WorkerMessage<EpollDriver, Web>>;
 
-/// Bytes that an idle connection may take: ten thousand of them are nothing special.
+/// Maximum bytes of an idle connection: ten thousand of them are usual.
 const CONNECTION_LEN_MAX: usize = 128;
 const _: () = assert!(Worker::<EpollDriver, Web>::CONNECTION_LEN <= CONNECTION_LEN_MAX);
 
-/// What the parts of a running server share.
+/// The shared state of a running server.
 pub struct Running {
     /// The configuration in force.
     pub config: Config,
-    /// Its sites.
+    /// The sites of the configuration.
     pub sites: Arc<Sites>,
-    /// Where it listens.
+    /// The listening sockets and their addresses.
     pub listeners: Listeners,
-    /// What is offered where TLS is spoken.
+    /// Certificates and settings of the TLS listeners.
     pub tls: Tls,
-    /// The programs of sites.
+    /// The handlers' runtime: modules, CGI, FastCGI, origins.
     pub programs: Programs,
-    /// The kinds of their handlers.
+    /// The handler kinds of the configuration.
     pub handlers: OpenedKinds,
-    /// What it keeps alive.
+    /// Supervised applications.
     pub applications: Applications,
-    /// Word of all that changes answers.
+    /// Notifies caches of changes to responses.
     pub changes: Arc<Changes>,
-    /// Stored answers.
+    /// The stored responses.
     pub store: Arc<SharedStore>,
-    /// Who loads them.
+    /// Loads files on helper threads.
     pub fetcher: Arc<Fetcher<Waiter>>,
     /// The workers' mailboxes.
     pub workers: Vec<WorkerBox>,
     /// The workers' counters.
     pub counters: Vec<Arc<Counters>>,
-    /// How the cache served the workers' requests.
+    /// The workers' counters of cache use.
     pub cache_counters: Vec<Arc<CacheCounters>>,
-    /// Open connections.
+    /// Counts and limits open connections.
     pub admission: Arc<ConnectionLimit>,
-    /// The limit of descriptors.
+    /// The limit of descriptors (`RLIMIT_NOFILE`).
     pub fd_limit: u64,
     /// The error log.
     pub logger: Logger,
-    /// Ways into all logs, for what they lost.
+    /// Sinks of all logs, for their counts of lost lines.
     pub sinks: Vec<Sink>,
-    /// How often it was told to read its configuration again.
+    /// Number of reloads.
     pub reloads: u64,
-    /// How the level below is, if it is wanted.
+    /// Describes the softirq level's state, if it is configured.
     pub softirq: Option<LevelHealth>,
-    /// Since when it runs.
+    /// Time of the start.
     pub started: Instant,
 }
 
-/// Has these applications kept alive, and no others, and waits until they accept connections, or `is_over`. Blocks, but
-/// nobody else: what is shared is locked for moments. To be called by the main thread alone.
+/// Starts and ends applications until exactly the wanted ones run, and waits until they accept connections or `is_over`
+/// returns true. Blocks only its caller, the main thread: the shared state is locked for moments.
 ///
 /// # Errors
 /// As [`Applications::keep`].
@@ -85,6 +85,7 @@ pub fn keep_applications(
     wanted: &[Application],
     is_over: impl Fn() -> bool,
 ) -> Result<Changed, String> {
+    // Taken out of the shared state, so that starting processes does not hold the lock.
     let (mut applications, logger) = {
         let mut running = lock(running);
         let applications = std::mem::take(&mut running.applications);
@@ -97,8 +98,8 @@ pub fn keep_applications(
     Ok(changed)
 }
 
-/// Locks what is shared. A thread beside the workers that panicked has left it as it was: a reload
-/// puts nothing in force before all is there.
+/// Locks the shared state. A poisoned lock is valid: a background thread that panicked has left the state consistent,
+/// since a reload changes it only when everything is ready.
 pub fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,21 +1,20 @@
-//! What commands print. A reader that has seen enough and went away (`| head -1`) is no error; whoever
-//! prints on just writes to nobody.
+//! Output of commands. A closed pipe (`| head -1`) is no error: the rest of the output is dropped.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write, stderr, stdout};
 
-/// Prints to standard output, with what was printed before.
+/// Prints to standard output and flushes it.
 ///
 /// # Errors
-/// When it can't be written, for another reason than that nobody reads: a text for the user.
+/// A write error other than a closed pipe: a message for the user.
 pub fn out(text: impl Display) -> Result<(), String> {
     let mut stdout = stdout().lock();
     done(write!(stdout, "{text}").and_then(|()| stdout.flush()))
 }
 
-/// A line for the operator, to standard error.
+/// Prints a line for the operator to standard error.
 pub fn note(text: impl Display) {
-    // There is nobody else to tell.
+    // An error of standard error can't be reported.
     let _ = writeln!(stderr(), "lowroad: {text}");
 }
 

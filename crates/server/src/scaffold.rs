@@ -1,4 +1,4 @@
-//! `lowroad new`: writes the files that `new` gives, into a folder that is not there yet.
+//! `lowroad new`: writes the files of a module template into a new folder.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::cli::New;
 use crate::new::{self, Language};
 use crate::say;
 
-/// Writes what was asked for.
+/// Writes the files of the requested template.
 ///
 /// # Errors
-/// What stands in the way, and what to do about it.
+/// The obstacle, and a remedy.
 pub fn write(what: &New) -> Result<(), String> {
     let New::Module { name, language } = what;
     let files = new::module(name, *language)?;

@@ -1,4 +1,4 @@
-//! Signals as bytes on a socket, for processes that wait for them beside other descriptors.
+//! Signals as bytes on a socket (self-pipe), for processes that poll them together with other descriptors.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// From now on a byte can be read here for each of these signals; reading never waits.
+/// Returns a non-blocking socket that receives a byte for each of these signals.
 ///
 /// # Errors
-/// There are no descriptors left: a text for the operator.
+/// No descriptors are left: a message for the operator.
 pub fn receive(signals: &[i32]) -> Result<UnixStream, String> {
     let registered = UnixStream::pair().and_then(|(read, write)| {
         read.set_nonblocking(true)?;
@@ -24,15 +24,15 @@ pub fn receive(signals: &[i32]) -> Result<UnixStream, String> {
 /// As [`receive`], for SIGINT and SIGTERM.
 ///
 /// # Errors
-/// As of [`receive`].
+/// As [`receive`].
 pub fn stops() -> Result<UnixStream, String> {
     receive(&[SIGINT, SIGTERM])
 }
 
-/// From now on these signals have no effect. Children do not inherit that.
+/// Ignores these signals by a handler, which children do not inherit, unlike `SIG_IGN`.
 ///
 /// # Errors
-/// The kernel refuses: a text for the operator.
+/// The kernel refuses: a message for the operator.
 pub fn discard(signals: &[i32]) -> Result<(), String> {
     let mut signals = signals.iter();
     let discarded = signals.try_for_each(|signal| {

@@ -1,8 +1,8 @@
-//! Follows the files that sites name in the configuration: their folders, error pages, certificates and keys.
+//! Follows the files that the configuration's sites refer to: folders, error pages, certificates and keys.
 //!
-//! The folders on the way to each are watched, so that an idle server looks at none of them, however many sites it has.
-//! A site is looked at again after a change in one of these folders, each time where they can't be watched, and once in
-//! [`FULL_INTERVAL`], since no watch reports mounts and changes through other hard links.
+//! inotify watches the folders on the way to each file, so that an idle server checks no site, however many it has. A
+//! site is checked after a change in one of these folders, on every call if they can't be watched, and once in
+//! [`FULL_INTERVAL`], since inotify does not report mounts and changes through other hard links.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -15,18 +15,18 @@ use lowroad_store::watch::{PathWatch, Watcher};
 use crate::reload;
 use crate::running::{Running, lock};
 
-/// All sites are looked at after this time.
+/// Interval between checks of all sites.
 const FULL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Follows the files of the sites that are served.
 pub struct SiteFollower {
-    /// `None` where there is no inotify.
+    /// `None` without inotify.
     watcher: Option<Arc<Watcher>>,
-    /// The sites of `watches`.
+    /// The sites that `watches` belong to.
     sites: Weak<Sites>,
-    /// By the number of the site. `None`: it is looked at the next time.
+    /// Indexed by site. `None`: the site is checked on the next call.
     watches: Vec<Option<PathWatch>>,
-    /// The watcher's last change at a time when no site had to be looked at.
+    /// The watcher's mark when no site needed a check.
     settled: Option<u64>,
     last_full: Instant,
 }
@@ -34,7 +34,7 @@ pub struct SiteFollower {
 impl Default for SiteFollower {
     fn default() -> SiteFollower {
         SiteFollower {
-            // Not the watcher of served files: the number of its folders is limited.
+            // A separate watcher: that of served files has a limited number of folders.
             watcher: Watcher::start(Arc::default()),
             sites: Weak::new(),
             watches: Vec::new(),
@@ -45,7 +45,7 @@ impl Default for SiteFollower {
 }
 
 impl SiteFollower {
-    /// Reads the files that may have changed since the last call, and serves their new contents. Blocks on the disk.
+    /// Reloads the files that may have changed since the last call. Blocks on the disk.
     pub fn follow(&mut self, running: &Mutex<Running>) {
         let (sites, tls, logger) = {
             let running = lock(running);
@@ -72,7 +72,7 @@ impl SiteFollower {
         tls.follow(self.watcher.as_deref().filter(|_| !is_full), &logger);
     }
 
-    /// The numbers of the sites whose files may have changed, in order. Changes from now on are reported the next time.
+    /// Returns the indices of the sites whose files may have changed, in order, and watches them for later changes.
     fn take_changed(&mut self, sites: &Arc<Sites>, is_full: bool) -> Vec<usize> {
         if is_full || self.sites.as_ptr() != Arc::as_ptr(sites) {
             self.sites = Arc::downgrade(sites);
@@ -80,6 +80,7 @@ impl SiteFollower {
             self.watches.resize_with(sites.all.len(), || None);
             self.settled = None;
         }
+        // The mark is read before the watches: a change in between is reported by the next call.
         let mark = self.watcher.as_ref().map(|watcher| watcher.mark());
         if mark.is_some() && mark == self.settled {
             return Vec::new();

@@ -1,10 +1,10 @@
-//! `lowroad status`: what the server has counted, as text.
+//! `lowroad status`: the server's counters as text.
 
 use lowroad_site::explain::line;
 
 use crate::running::Running;
 
-/// What the server has counted since its start.
+/// The counters since the server's start.
 pub fn status(running: &Running) -> String {
     let mut out = format!("lowroad {}\n", env!("CARGO_PKG_VERSION"));
     line(
@@ -75,7 +75,7 @@ pub fn status(running: &Running) -> String {
     out
 }
 
-/// Prints the sums of what workers have counted, each list in the same order.
+/// Prints the sums of the workers' counters. All lists have the same order.
 fn add_up(
     out: &mut String,
     lists: impl Iterator<Item = impl IntoIterator<Item = (&'static str, u64)>>,
@@ -94,7 +94,7 @@ fn add_up(
         .for_each(|(name, value)| line(out, name, &value.to_string()));
 }
 
-/// What the store on the disk did and has.
+/// Prints the disk cache's counters.
 fn disk_cache(running: &Running, out: &mut String) {
     let Some(tier) = running.store.tier() else {
         return;
@@ -127,7 +127,7 @@ fn disk_cache(running: &Running, out: &mut String) {
     }
 }
 
-/// What happened to requests of each class, and to those for programs.
+/// Prints the counters of traffic classes, access rules, routes, origins and modules.
 fn programs(running: &Running, out: &mut String) {
     let classes = running.sites.classes.iter();
     for (name, value) in classes.flat_map(|classes| classes.counts()) {

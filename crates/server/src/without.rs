@@ -1,14 +1,14 @@
-//! What stands in for the features that a build lacks: the same names, and words that say what is lacking.
+//! Stubs for features that a build lacks: modules with the same names, whose functions report the missing feature.
 //!
-//! The files in this folder take the places of modules (`#[cfg_attr(not(feature = …), path = …)]`), so that
-//! whoever uses those knows nothing of features. What a configuration asks for in vain was told before, with line
-//! and key (`lowroad_config::Feature`); that a file here is asked all the same is not expected.
+//! The files in this folder replace modules (`#[cfg_attr(not(feature = …), path = …)]`), so that their callers need no
+//! conditions. The configuration's reader has already refused settings of a missing feature, with line and key
+//! (`lowroad_config::Feature`), so these functions are reached by commands only.
 
 use std::ffi::OsString;
 
 use clap::Args;
 
-/// Whatever is said to a command that is not there.
+/// Accepts all arguments of a command that is not in the build.
 #[derive(Args)]
 pub struct Anything {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]

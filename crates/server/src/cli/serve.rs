@@ -1,5 +1,5 @@
-//! `lowroad serve` and `lowroad accelerate`: configurations of one site, written as options. The values are read as in
-//! the file.
+//! `lowroad serve` and `lowroad accelerate`: a configuration of one site, given as options. The values have the syntax
+//! of the configuration file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -104,10 +104,10 @@ struct Server {
 }
 
 impl Serve {
-    /// The configuration that the options stand for.
+    /// Builds the configuration from the options.
     ///
     /// # Errors
-    /// A text that names the option, its value and what is allowed.
+    /// A message with the option, its value and the allowed values.
     pub fn config(&self) -> Result<Config, String> {
         let mut site = config::site_for_folder(self.dir.clone());
         site.listing = self.listing;
@@ -119,7 +119,7 @@ impl Serve {
     }
 }
 
-/// Serves a site over TLS where it would be served without.
+/// Moves the listeners of a site without TLS to its TLS settings, with a certificate of the local authority.
 fn over_tls(site: &mut config::Site) {
     site.tls = Some(Tls {
         listen: std::mem::take(&mut site.listen),
@@ -129,10 +129,10 @@ fn over_tls(site: &mut config::Site) {
 }
 
 impl Accelerate {
-    /// The configuration that the options stand for.
+    /// Builds the configuration from the options.
     ///
     /// # Errors
-    /// A text that names the option, its value and what is allowed.
+    /// A message with the option, its value and the allowed values.
     pub fn config(&self) -> Result<Config, String> {
         features::need(Feature::Programs, "accelerate")?;
         let url = value::origin_url(&self.origin)
@@ -179,7 +179,7 @@ impl Accelerate {
 }
 
 impl Server {
-    /// A configuration of this site.
+    /// Builds a configuration with this site.
     fn config(&self, mut site: config::Site) -> Result<Config, String> {
         site.listen = self
             .listen

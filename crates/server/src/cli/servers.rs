@@ -1,5 +1,5 @@
-//! The command line of what servers are told and asked while they run: `reload` and `stop`; `purge` and `status`, which
-//! are for the levels in front of ports, too, where these are built in. It knows nothing of what they do.
+//! The arguments of commands for running servers: `reload`, `stop`, `purge` and `status`. The last two also concern the
+//! softirq levels, where these are built in.
 
 use std::path::PathBuf;
 

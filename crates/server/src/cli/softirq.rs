@@ -1,5 +1,4 @@
-//! The command line of the soft-interrupt level: what can be said of `attach`, `detach`, `top` and `doctor`. It knows
-//! nothing of what they do.
+//! The arguments of the softirq level's commands: `attach`, `detach`, `top` and `doctor`.
 
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// As the command line says it.
+    /// The value on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Part::Worker => "worker",

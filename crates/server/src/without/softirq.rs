@@ -1,4 +1,4 @@
-//! The soft-interrupt level where it is not built in: commands that are about the server, too, ask it alone.
+//! The softirq level in a build without it. Commands that concern servers, too, query only servers.
 
 use lowroad_config::Feature;
 use lowroad_response_cache::purge::{Meant, NOTHING_MEANT};
@@ -8,7 +8,7 @@ use crate::cli::servers::{Purge, Status};
 use crate::cli::softirq::{Attach, Detach, Doctor, Top};
 use crate::{admin, features, say};
 
-/// The level in front of this very server.
+/// The level in front of this server.
 pub mod own {
     use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub mod own {
     use crate::features;
     use crate::level::ManagedLevel;
 
-    /// Refuses, if it is wanted.
+    /// Refuses the level if it is configured.
     pub fn start(
         config: &Config,
         _: Option<(Sink, Format)>,

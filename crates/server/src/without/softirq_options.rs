@@ -1,4 +1,4 @@
-//! The command line of the soft-interrupt level where that is not built in.
+//! The command line of the softirq level in a build without it.
 
 pub use crate::without::Anything as Attach;
 pub use crate::without::Anything as Detach;
