@@ -1,26 +1,26 @@
-//! The server above a level, if it is one of ours that may be asked: what it has answered itself. Of
-//! others nothing is known: their sockets do not tell requests apart.
+//! The counters of the Lowroad server above a level, if there is one. Other servers' counters are unknown: their
+//! sockets do not distinguish requests.
 
 use std::net::SocketAddr;
 
 use super::namespace::is_here;
 use crate::admin;
 
-/// What a server has counted since its start, at all its ports.
+/// A server's counters since its start, for all its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Above {
-    /// Its process.
+    /// The server's process.
     pub process: u32,
-    /// How long it runs.
+    /// Time since its start.
     pub age_s: u64,
     /// Requests.
     pub requests: u64,
-    /// What its sockets took: heads and bodies.
+    /// Bytes sent: heads and bodies.
     pub bytes: u64,
 }
 
-/// The one that listens at one of these ports in this network namespace; the youngest, since after a
-/// restart the old one only ends what it has begun.
+/// Returns the server that listens at one of these ports in this network namespace. After a restart the youngest: the
+/// old process only finishes its requests.
 #[must_use]
 pub fn at(ports: &[u16]) -> Option<Above> {
     let found = admin::statuses();
@@ -29,7 +29,7 @@ pub fn at(ports: &[u16]) -> Option<Above> {
     here.min_by_key(|above| above.age_s)
 }
 
-/// Of a server's account of itself; `None`: it listens elsewhere, or is of another version.
+/// Parses the text of `lowroad status`; `None` if the server listens at other ports or has another format.
 fn read(text: &str, ports: &[u16]) -> Option<Above> {
     let lines = || text.lines().filter_map(|line| line.trim().split_once(' '));
     let value = |name: &str| {

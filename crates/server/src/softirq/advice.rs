@@ -1,9 +1,9 @@
-//! What would change that requests go up, or that connections are left to the kernel, by the reason that
-//! the programs count, and that responses are stored. It looks at nothing but the reason's name.
+//! Advice for the operator: remedies for punted requests, connections left to the kernel and responses that are not
+//! stored, by the names of the programs' counters.
 
 use lowroad_softirq::learn::Kind;
 
-/// Of a reason's name; `None`: nothing went up by it.
+/// Advice for a counter's name; `None` if the counter is no reason for a punt.
 #[must_use]
 pub fn of(reason: &str) -> Option<&'static str> {
     Some(match reason {
@@ -48,7 +48,7 @@ pub fn of(reason: &str) -> Option<&'static str> {
     })
 }
 
-/// Of fetches that pause.
+/// Text about a pause of fetches.
 #[must_use]
 pub fn of_pause(left_s: u64) -> String {
     format!(
@@ -56,7 +56,7 @@ pub fn of_pause(left_s: u64) -> String {
     )
 }
 
-/// Of why a response is not stored.
+/// Advice for the reason that a response is not stored.
 #[must_use]
 pub fn of_denial(kind: Kind) -> &'static str {
     match kind {

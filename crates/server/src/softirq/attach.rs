@@ -1,4 +1,4 @@
-//! `lowroad attach`: from the command line to a level in front of a port, until a signal ends it.
+//! `lowroad attach`: puts a level in front of a port, and runs its daemon until a signal ends it.
 
 pub mod drain;
 mod follow;
@@ -38,8 +38,8 @@ use super::{hold, namespace, worker};
 use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
 use crate::say;
 
-/// What a process of the level keeps once it has entered its namespace and the file system for pins is mounted: maps and
-/// programs; reading packets from them; interfaces. The pins are files of uid 0.
+/// The capabilities of a level's process after it has entered its namespace and mounted bpffs: BPF for maps and
+/// programs, PERFMON for programs that read packets, NET_ADMIN for interfaces. uid 0 owns the pins.
 const KEPT: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
@@ -54,10 +54,10 @@ impl From<Admit> for Admission {
     }
 }
 
-/// Attaches, works until a signal, and detaches.
+/// Attaches a level, runs its daemon until a signal, and detaches.
 ///
 /// # Errors
-/// A text for the user: what can't be had, and what would change it.
+/// A message for the user: the obstacle, and a remedy.
 pub fn attach(args: &Attach) -> Result<(), String> {
     match (args.worker, args.part) {
         (true, None) => return worker::keep(args),
@@ -80,7 +80,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
     place::check_pins()?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
-    // Before locking the mount: this may wait until the connections of another process end.
+    // Before locking the mount: this may wait until another process has ended its connections.
     let held = hold::hold_after_end(&folder)?;
     let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
@@ -97,8 +97,8 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let parent = args.own.then(Channel::to_parent).transpose();
     let parent = parent.map_err(|error| format!("the server's socket: {error}"))?;
     let placed = place::load(args, &folder).inspect_err(|_| {
-        // Half a level is worse than none, but one that was there works on. What can't be removed is
-        // said by the error that follows.
+        // A new, incomplete level is removed; one that existed before continues. The error below covers a failure to
+        // remove it.
         if !was_there {
             let _ = folder::remove(&folder);
         }
@@ -115,7 +115,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let bits = settings(args, &policy);
     let done = serve(args, &level, (learning, bits), placed, &server);
     if args.own && done.is_err() {
-        // It is started again, and takes over.
+        // The supervisor starts the daemon again, which takes over the level and its connections.
         return done;
     }
     drain::end(&level, args.drain);
@@ -124,7 +124,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     done
 }
 
-/// Whoever has started this one waits for its end; if that is gone, nobody does.
+/// Ends this process with its parent, which waits for it and collects its status.
 fn end_with_parent() -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|error| format!("the parent's end: {error}"))
@@ -132,7 +132,7 @@ fn end_with_parent() -> Result<(), String> {
 
 fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
     let nothing = Arc::new(AtomicBool::new(false));
-    // Those that reopen logs are for the server, and would end this.
+    // The signals to reopen logs also reach the server's process group; their default action would end this process.
     let hangup = if own { &nothing } else { stop };
     for (signal, flag) in [
         (SIGINT, stop),
@@ -146,16 +146,16 @@ fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What others tell the daemon while it works.
+/// The inputs of the daemon from other processes.
 struct Server<'a> {
-    /// What our own server answers without a connection.
+    /// Requests responses from the own server without a connection.
     offered: Option<Offered>,
     news: &'a News,
-    /// Signals the end of this process to others.
+    /// The level's lock; tells other processes that this one ends.
     held: &'a hold::Held,
 }
 
-/// Somebody listens on each port.
+/// Checks that a server listens on each port.
 fn check_servers(ports: &[u16]) -> Result<(), String> {
     for port in ports {
         let addresses = listeners::addresses(*port)
@@ -172,7 +172,7 @@ fn serve(
     placed: Vec<Placed>,
     server: &Server<'_>,
 ) -> Result<(), String> {
-    // A daemon that was killed may have found a filter, which is looked for again soon.
+    // A previous daemon may have found a packet filter: admission stays on until this daemon has looked itself.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
     level
         .prepare(bits | was_admitting, args.idle, place::least_mtu(&placed))
@@ -206,10 +206,11 @@ fn serve(
         changes: &server.news.changes,
         stop: &server.news.stop,
     };
+    // Programs answer only from here on: maps, ports and settings are complete.
     placed.iter().for_each(say::note);
     say_ready(args);
     level.set_mode(layout::MODE_SERVE);
-    // Set when the daemon has ended, whatever the reason.
+    // True as soon as the daemon has ended, for any reason.
     let over = &AtomicBool::new(false);
     let done = thread::scope(|scope| {
         let follower = thread::Builder::new().name("interfaces".into());
@@ -223,7 +224,7 @@ fn serve(
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
         let done = daemon.run().map_err(|error| error.to_string());
-        // Before joining the threads, which may wait for the server.
+        // Before joining the threads, which may wait for the server's response.
         server.held.begin_end(args.drain);
         over.store(true, Ordering::Relaxed);
         done
@@ -237,22 +238,22 @@ fn serve(
     done
 }
 
-/// Says that it answers from now on.
+/// Reports that the level answers from now on.
 fn say_ready(args: &Attach) {
     let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
     let text = format!("attached to port {}", ports.join(", "));
     if args.own {
-        // The service is the server, which has a readiness of its own.
+        // The service is the server, which reports its own readiness.
         say_to_server(ATTACHED, &text);
         return;
     }
-    // Whoever does not read it does not need it.
+    // A closed standard output is no reason to end.
     let _ = say::out(format_args!("{text}\n"));
-    // Whoever waits for our readiness is told; where nobody does, that is fine.
+    // Without a supervisor there is no socket to notify, and the call fails.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
-/// The bits of the programs' settings. In front of a Lowroad server the level gives the same answers as that server.
+/// Bits of the programs' settings. In front of a Lowroad server, the level gives the same responses as that server.
 fn settings(args: &Attach, policy: &AttachPolicy) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN

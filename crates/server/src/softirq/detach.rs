@@ -1,4 +1,4 @@
-//! `lowroad detach`: takes ports off a level, or all of it, whether its daemon lives or is dead.
+//! `lowroad detach`: removes ports from a level, or the whole level, with or without a running daemon.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,24 +17,24 @@ use super::{hold, levels, namespace};
 use crate::cli::softirq::Detach;
 use crate::say;
 
-/// How long the end of a process is waited for at a time.
+/// Time of one wait for the end of a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Takes a level off.
+/// Removes levels and ends interceptions.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn detach(args: &Detach) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    // First, so that what the level hands up goes to the server on the port.
+    // The workers first, so that connections that the level migrates go to the server on the port.
     let workers = tell_workers(&args.ports)?;
     let mut folders = Vec::new();
     for port in &args.ports {
         match find(*port) {
             Ok(folder) => folders.push(folder),
-            // Connections were intercepted there, and nothing else.
+            // The port had an interception without a level.
             Err(_) if workers.iter().any(|(worker, _)| worker == port) => {}
             Err(error) => return Err(error),
         }
@@ -51,7 +51,7 @@ pub fn detach(args: &Detach) -> Result<(), String> {
         .try_for_each(|(port, process)| wait_for_worker(*port, process))
 }
 
-/// Tells the servers of ours that take these ports' connections to let go.
+/// Signals the intercepting servers of these ports to end. Returns each port with its process.
 fn tell_workers(ports: &[u16]) -> Result<Vec<(u16, OwnedFd)>, String> {
     let told = ports.iter().map(|port| {
         let told = found::tell_to_end(*port)?;
@@ -67,7 +67,7 @@ fn wait_for_worker(port: u16, process: &OwnedFd) -> Result<(), String> {
     say::out(format_args!("the workers let go of port {port}\n"))
 }
 
-/// Takes these ports off a level, or all of it if no other is left.
+/// Removes these ports from a level, or the whole level if it has no others.
 fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
     if let Ok(level) = Level::open(folder) {
         let ports = level.ports();
@@ -85,9 +85,10 @@ fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
     say::out(format_args!("detached from port {}\n", named(&args.ports)))
 }
 
-/// The daemon works on for the others.
+/// Removes ports from a level whose daemon continues for the others.
 fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
     going.iter().for_each(|port| level.drain_port(*port));
+    // Only after the drain: connections of a removed port would have no programs.
     drain::end_connections(level, |port| going.contains(&port), drain_s);
     going.iter().for_each(|port| level.take_port_off(*port));
     let is_of_them = |key: &Key| going.contains(&key.parts().port);
@@ -106,17 +107,17 @@ fn named(ports: &[u16]) -> String {
     ports.join(", ")
 }
 
-/// The level that answers on a port.
+/// Finds the level that answers on a port.
 ///
 /// # Errors
-/// When there is none: a text for the user.
+/// When there is none: a message for the user.
 pub fn find(port: u16) -> Result<PathBuf, String> {
     let first = folder::of_port(port).map_err(|error| error.to_string())?;
     let is_there = |folder: &Path| match Level::open(folder) {
         Ok(level) => level.ports().contains(&port),
         Err(_) => false,
     };
-    // What can't be opened, or has no ports yet, is known by its name.
+    // A level that can't be opened, or has no ports yet, is identified by its folder's name.
     let has_ports = || Level::open(&first).is_ok_and(|level| !level.ports().is_empty());
     if first.exists() && (is_there(&first) || !has_ports()) {
         return Ok(first);
@@ -126,10 +127,10 @@ pub fn find(port: u16) -> Result<PathBuf, String> {
     found.ok_or_else(|| levels::nothing(Some(port)))
 }
 
-/// Ends a daemon that lives: it drains and removes its level itself.
+/// Ends a running daemon, which drains and removes its level itself.
 fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> {
     pidfd_send_signal(process, Signal::TERM).map_err(|error| format!("process {pid}: {error}"))?;
-    // It knows its own drain time. What it leaves behind is gone when it has ended, not before.
+    // The daemon has its own drain timeout. The folder is checked after its end: before that it may still remove it.
     let mut is_removed = false;
     while !has_ended(process)? {
         is_removed |= !folder.exists();
@@ -140,10 +141,10 @@ fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> 
     }
 }
 
-/// Waits a little for the end of a process.
+/// Waits briefly for the end of a process.
 fn has_ended(process: &OwnedFd) -> Result<bool, String> {
     let deadline = Instant::now() + LOOK_INTERVAL;
-    // It can be read when the process has ended.
+    // A process descriptor becomes readable when the process has ended (pidfd_open(2)).
     let ended = ready([Some(readable(process))], Some(deadline));
     ended
         .map(|[has_ended]| has_ended)

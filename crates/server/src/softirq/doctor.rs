@@ -1,4 +1,4 @@
-//! `lowroad doctor`: prints what was judged, one line each, and tries what can only be tried.
+//! `lowroad doctor`: prints one line for each requirement, and tries to attach programs if requested.
 
 use lowroad_softirq::doctor::{self, Facts, Line, Report, Verdict};
 use lowroad_softirq::machine::interfaces::{self, Details};
@@ -11,10 +11,10 @@ use super::namespace;
 use crate::cli::softirq::Doctor;
 use crate::say;
 
-/// Judges this machine.
+/// Checks this machine.
 ///
 /// # Errors
-/// When no tier works, or nothing can be found out: a text for the user.
+/// When no tier works, or a check fails: a message for the user.
 pub fn doctor(args: &Doctor) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
@@ -46,7 +46,7 @@ pub fn doctor(args: &Doctor) -> Result<(), String> {
     }
 }
 
-/// For `kernel_tls` of the configuration; `attach` can do without.
+/// Checks kernel TLS, for `kernel_tls` of the configuration; `attach` does not need it.
 fn kernel_tls() -> Line {
     let (verdict, why, advice) = match lowroad_engine::kernel_tls::probe() {
         Ok(()) => (
@@ -68,7 +68,7 @@ fn kernel_tls() -> Line {
     }
 }
 
-/// Without names `lo` is left out, as `attach` does.
+/// Selects interfaces by name; without names all but `lo`, as `attach` does.
 fn chosen(names: &[String]) -> Result<Vec<Details>, String> {
     let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
     if names.is_empty() {
@@ -86,7 +86,7 @@ fn chosen(names: &[String]) -> Result<Vec<Details>, String> {
 
 fn try_both(details: &Details) -> Vec<Line> {
     let tiers = [(Tier::Xdp, "native XDP"), (Tier::Tc, "TC ingress")];
-    // Veth would take it, and be of no use.
+    // veth accepts XDP programs, but gains nothing from them.
     let usable = |tier| tier == Tier::Tc || details.why_not_xdp().is_none();
     let tried = tiers.into_iter().filter(|(tier, _)| usable(*tier));
     tried
@@ -105,10 +105,10 @@ fn try_both(details: &Details) -> Vec<Line> {
         .collect()
 }
 
-/// Programs without a port pass everything on.
+/// Attaches programs without ports, which pass all packets, and removes them.
 fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     let said = |error: lowroad_softirq::Error| error.to_string();
-    // Beside the levels' folders, so that nobody takes it for one.
+    // Beside the levels' folders, so that other commands do not take it for a level.
     let levels = folder::of_port(0).map_err(said)?;
     let base = levels.parent().and_then(|versions| versions.parent());
     let mounting = folder::lock_mount().map_err(said)?;
@@ -128,7 +128,7 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     tried.and(removed).map_err(said)
 }
 
-/// One line each; what is long stands last.
+/// Formats one line each, with columns; the longest text comes last.
 fn table(report: &Report) -> String {
     let width = |of: fn(&Line) -> &str| {
         let lens = report.lines.iter().map(|line| of(line).chars().count());

@@ -1,5 +1,5 @@
-//! `lowroad explain`, first part: whether a level in front of the URL's port would answer, and why not.
-//! The second part, how the server above would, is the server's own account.
+//! `lowroad explain`, first part: whether a level in front of the URL's port would answer, and the reason if not. The
+//! second part, the server's decision, comes from the server's admin socket.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,13 +30,13 @@ use crate::admin;
 use crate::cli::Explain;
 use crate::say;
 
-/// Variants of a response that are named at most.
+/// Maximum number of variants in the output.
 const VARIANTS_MAX: usize = 8;
 
-/// Explains, for the levels here and for the server above.
+/// Prints explanations for the levels of this namespace and the server above.
 ///
 /// # Errors
-/// When nobody here has anything to do with the URL: a text for the user.
+/// When neither a level nor a server serves the URL: a message for the user.
 pub fn explain(args: &Explain) -> Result<(), String> {
     let is_asked: admin::IsAsked<'_> = match &args.netns {
         Some(namespace) => {
@@ -46,11 +46,11 @@ pub fn explain(args: &Explain) -> Result<(), String> {
         None => admin::EVERY_SERVER,
     };
     if is_https(&args.url) {
-        // No level sees more of it than what is encrypted.
+        // Levels see only encrypted bytes.
         return admin::ask_to_explain(args, is_asked);
     }
     let question = Question::of(args)?;
-    // Who may not open maps still gets the server's account.
+    // Users without the right to open maps still get the server's explanation.
     let (mut levels, _) = levels::all().unwrap_or_default();
     levels.retain(|level| level.ports().contains(&question.port));
     if levels.is_empty() {
@@ -60,18 +60,18 @@ pub fn explain(args: &Explain) -> Result<(), String> {
     for level in levels {
         say::out(account(&Arc::new(level), &question)?)?;
     }
-    // Another server has nothing to say to that, and that is no error.
+    // Another server has no admin socket, which is no error.
     if let Ok(text) = admin::explanation(args, is_asked) {
-        // It begins with the URL, as we did.
+        // The server's text begins with the URL, which is printed already.
         say::out(text.split_once('\n').map_or("", |(_, rest)| rest))?;
     }
     Ok(())
 }
 
-/// The request that is explained.
+/// The request to explain.
 struct Question {
     url: String,
-    /// If the URL names one of this machine.
+    /// The URL's host, if it is an address of this machine.
     address: Option<IpAddr>,
     port: u16,
     head: String,
@@ -104,10 +104,10 @@ impl Question {
     }
 }
 
-/// What is published, with its key.
+/// A published response with its key.
 type Named<'p> = (&'p Published, Key);
 
-/// Of an authority that has one instead of a name.
+/// The address in an authority, if it has an address instead of a name.
 fn address_in(authority: &str) -> Option<IpAddr> {
     let with_port = authority.parse().map(|socket: SocketAddr| socket.ip());
     let alone = || authority.trim_matches(['[', ']']).parse();
@@ -128,7 +128,7 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
         Some(address) => Ok(SocketAddr::new(address, question.port)),
         None => origin::server_of(question.port),
     };
-    // Whether it goes up does not depend on the address.
+    // Programs punt independently of the address.
     let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), question.port);
     let local = *server.as_ref().unwrap_or(&nowhere);
     let tiers = tiers(level);
@@ -148,7 +148,7 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
             continue;
         };
         let published = publish::published(level);
-        // Without an address in the URL each that is published is told.
+        // Without an address in the URL, the responses of all addresses are shown.
         let is_meant = |address| question.address.is_none_or(|wanted| wanted == address);
         let is_it = |other: &Key| other.is_same_request(&key) && is_meant(other.parts().address);
         let (found, others): (Vec<Named<'_>>, Vec<Named<'_>>) = published
@@ -172,20 +172,20 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
     Ok(out)
 }
 
-/// At which tiers its programs are.
+/// The tiers at which the level's programs are attached.
 fn tiers(level: &Level) -> Vec<Tier> {
     let attached = links::attached(level.folder());
     let has = |tier: &Tier| attached.iter().any(|(_, other)| other == tier);
     [Tier::Xdp, Tier::Tc].into_iter().filter(has).collect()
 }
 
-/// What the programs do with the request at an address.
+/// Runs the programs with the request at an address.
 fn ask(trial: &Trial, question: &Question, local: SocketAddr) -> Result<Tried, String> {
     let tried = trial.ask(question.head.as_bytes(), local);
     tried.map_err(|error| format!("the programs could not be tried: {error}"))
 }
 
-/// Why the level answers nothing at all.
+/// The reason that the level answers no request at all, if it does not.
 fn asleep(view: &View) -> Option<String> {
     if let Some(trouble) = view.trouble {
         return Some(format!("all connections are left to the kernel: {trouble}"));
@@ -203,7 +203,7 @@ fn asleep(view: &View) -> Option<String> {
     }
 }
 
-/// Why the programs do not answer, and what would change it.
+/// The reason of a punt, and a remedy.
 fn goes_up(tried: &Tried) -> String {
     let reason = tried.reason().unwrap_or("no exit");
     let text = REASONS.iter().find(|(name, _)| *name == reason);
@@ -225,7 +225,7 @@ fn is_cache_control(tried: &Tried) -> bool {
     field.starts_with("cache-control:") || field.starts_with("pragma:")
 }
 
-/// Of what is published, what the programs make of it.
+/// Describes a published response and the programs' decision.
 fn describe(found: &Published, tried: &Tried, address: IpAddr, out: &mut String) {
     let answers = match tried.reason() {
         None => "yes, from the segment that asks".to_owned(),
@@ -245,7 +245,7 @@ fn describe(found: &Published, tried: &Tried, address: IpAddr, out: &mut String)
     line(out, "hits", &grouped(found.hits));
 }
 
-/// Asks the server above itself, as the daemon would, and judges by its rules.
+/// Requests a response that is not published from the server, as the daemon would, and judges it by the daemon's rules.
 fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
     let daemon = view.pid.and_then(rules::arguments_of);
     let is_own = daemon.as_ref().is_some_and(|args| args.own);
@@ -286,7 +286,7 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
     line(out, "asked", &format!("the server at {server}"));
 }
 
-/// What gives a response its lifetime.
+/// Names the source of a response's lifetime.
 fn rule(source: Source) -> &'static str {
     match source {
         Source::Targeted => "CDN-Cache-Control",
@@ -301,7 +301,7 @@ fn rule(source: Source) -> &'static str {
     }
 }
 
-/// Sends the request to the server, and judges its response. Returns the response's status too, if there is one.
+/// Fetches the response from the server and judges it. Also returns the response's status, if there is a response.
 fn fetch(
     level: &Arc<Level>,
     key: &Key,
@@ -323,7 +323,7 @@ fn fetch(
     let fetched = asker.fetch(&key.parts(), &Validators::default());
     let delay_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     drop(asker);
-    // The ports may be others' from now on.
+    // The connections are closed, so other processes may get their ports.
     for port in ports.lock().iter().flat_map(|ports| ports.iter()) {
         level.exempt_port(*port, false);
     }
@@ -336,13 +336,13 @@ fn fetch(
     (status, learn::judge(fetched, None, &terms))
 }
 
-/// A status with its reason phrase.
+/// A status code with its reason phrase.
 fn named(status: u16) -> String {
     let reason = Status::new(status).map_or("", Status::reason);
     format!("{status} {reason}").trim_end().to_owned()
 }
 
-/// What is published under the same URL for other requests: a browser's has more fields than ours.
+/// Lists responses published under the same URL for other requests: a browser sends more fields than this one.
 fn variants(published: &[Named<'_>], url: &str, out: &mut String) {
     let Ok(pattern) = Pattern::parse(url.split('#').next().unwrap_or(url)) else {
         return;

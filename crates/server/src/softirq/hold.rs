@@ -1,5 +1,5 @@
-//! Who keeps a level: the process that has locked its file. The kernel says which one that is, and gives
-//! the lock back when it ends, however it ends.
+//! The lock of a level: the process that has locked the level's file runs its daemon. A record lock of fcntl(2): the
+//! kernel reports its holder and releases it at the holder's end, also after a crash.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use rustix::process::{Flock, FlockType, Pid, PidfdFlags, fcntl_getlk, pidfd_open
 
 use crate::say;
 
-/// Of root alone: whoever could replace a file there could make a second keeper.
+/// Writable by root only: a user who could replace a file here could start a second daemon.
 const LOCKS: &str = "/run/lowroad-softirq";
 
 /// Time, beyond that of its connections, in which a process must end.
@@ -26,7 +26,7 @@ const NOTICE_TIME: Duration = Duration::from_secs(2);
 /// Polling interval while the process that keeps a level is unknown.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The lock. Its file goes with it.
+/// The lock. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Held {
     path: PathBuf,
@@ -39,25 +39,25 @@ impl Held {
     /// Publishes that this process ends and lets its connections continue for this many seconds: other processes may
     /// wait for that.
     pub fn begin_end(&self, drain_s: u32) {
-        // Without it other processes report the level as held, which is true as well.
+        // If it fails, other processes report the level as locked, which is true as well.
         let _ = self.file.write_all_at(format!("{drain_s}\n").as_bytes(), 0);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What stays is empty, and is used by the next.
+        // A file that can't be removed stays empty, and the next process uses it.
         let _ = fs::remove_file(&self.path);
-        // Only if it is empty.
+        // Fails unless the folder is empty.
         let _ = fs::remove_dir(LOCKS);
     }
 }
 
-/// Holds the level of a folder for this process, until the value is dropped: nobody else can meanwhile.
-/// Any other file of this process for the same level would give it back when it is closed.
+/// Locks the level of a folder for this process, until the value is dropped. fcntl(2) releases the lock when the
+/// process closes any descriptor of the file, so no other code may open it.
 ///
 /// # Errors
-/// A text for the user: who has it, or what can't be written.
+/// A message for the user: the holder, or a file that can't be written.
 pub fn hold(folder: &Path) -> Result<Held, String> {
     match try_to_hold(folder)? {
         Ok(held) => Ok(held),
@@ -65,7 +65,7 @@ pub fn hold(folder: &Path) -> Result<Held, String> {
     }
 }
 
-/// Like [`hold`], but waits for a process that has begun to end, and reports that.
+/// Like [`hold`], but waits for a holder that has begun to end, and prints that.
 ///
 /// # Errors
 /// As for [`hold`].
@@ -99,7 +99,7 @@ pub fn hold_after_end(folder: &Path) -> Result<Held, String> {
     }
 }
 
-/// Waits for the end of the process that keeps the level of a folder, if there is one.
+/// Waits for the end of a level's daemon, if it runs.
 fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
     let Some((process, _)) = keeper_itself(folder) else {
         // The process has just ended, or no descriptor for it is available.
@@ -113,7 +113,7 @@ fn wait_for_keeper(folder: &Path, longest: Duration) -> Result<(), String> {
         .map_err(|error| format!("waiting for the end of a process: {error}"))
 }
 
-/// Another process keeps the level.
+/// Another process has the lock.
 struct LockHolder {
     pid: Option<u32>,
     /// Time for which its connections continue, if it has begun to end.
@@ -157,7 +157,7 @@ fn try_to_hold(folder: &Path) -> Result<Result<Held, LockHolder>, String> {
             .mode(0o600)
             .open(&path);
         let file = match opened {
-            // Its folder has just been removed with the last lock.
+            // Another process has just removed the folder with the last lock.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(failed)?,
         };
@@ -167,7 +167,7 @@ fn try_to_hold(folder: &Path) -> Result<Result<Held, LockHolder>, String> {
                 file.set_len(0).map_err(failed)?;
                 return Ok(Ok(Held { path, file }));
             }
-            // The last holder has removed it meanwhile.
+            // The previous holder removed the file between open and lock: this lock is on a deleted file.
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Err(LockHolder::from_file(&file))),
             Err(error) => return Err(failed(error.into())),
@@ -181,7 +181,7 @@ fn is_at(file: &fs::File, path: &Path) -> bool {
     matches!((own, there), (Ok(own), Ok(there)) if own.ino() == there.ino() && own.dev() == there.dev())
 }
 
-/// The names of all that is held, or was by a process that could not remove its file.
+/// The names of all lock files, including those of processes that could not remove them.
 pub fn names() -> Vec<String> {
     let entries = fs::read_dir(LOCKS).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -190,24 +190,25 @@ pub fn names() -> Vec<String> {
         .collect()
 }
 
-/// Removes the file of a process that had no right to, when it ended.
+/// Removes the file of an ended process that lacked the permission to remove it.
 pub fn remove_unheld(folder: &Path) {
-    // Who can't have it leaves it: somebody has it again.
+    // Another holder's file stays: then `hold` fails.
     drop(hold(folder));
 }
 
-/// The process that keeps the level of a folder, if one does. Not for the one that does.
+/// The process that holds a level's lock, if there is one. Not for the holder itself: fcntl(2) reports other processes
+/// only.
 pub fn keeper(folder: &Path) -> Option<u32> {
     let file = fs::File::open(path_of(folder)).ok()?;
     u32::try_from(holder(&file)?.as_raw_nonzero().get()).ok()
 }
 
-/// The same, as a descriptor that stays its own when its number is another's, with the number.
+/// The same, as a process descriptor and the process number.
 pub fn keeper_itself(folder: &Path) -> Option<(OwnedFd, u32)> {
     let file = fs::File::open(path_of(folder)).ok()?;
     let pid = holder(&file)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // It held the lock before and does after, so the number was its own between.
+    // The process held the lock before and after `pidfd_open`, so its number was not reused in between.
     let is_it = holder(&file) == Some(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
     is_it.then_some((process, number))

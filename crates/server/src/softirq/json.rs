@@ -1,4 +1,4 @@
-//! What `lowroad status --json` prints of a level.
+//! The output of `lowroad status --json`.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::shares::{self, Shares};
 use super::view::View;
 use super::worker::found::Found;
 
-/// A server of ours that takes another's connections.
+/// An intercepting server.
 #[must_use]
 pub fn of_worker(worker: &Found) -> Value {
     json!({"port": worker.port, "process": worker.pid})
 }
 
-/// As a machine reads it. Counters that are 0 are there too.
+/// A level for machines. Includes counters that are 0.
 #[must_use]
 pub fn of(view: &View) -> Value {
     let names = REASONS.iter().map(|(name, _)| *name);

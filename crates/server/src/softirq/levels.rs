@@ -1,12 +1,12 @@
-//! The levels of this network namespace, found by their pinned maps: no daemon is asked.
+//! The levels of this network namespace, found by their pinned maps without their daemons.
 
 use lowroad_softirq::level::Level;
 use lowroad_softirq::programs::folder;
 
-/// All levels here that can be opened, and a text for each that can't.
+/// Opens all levels. Also returns a message for each that can't be opened.
 ///
 /// # Errors
-/// When the namespace can't be found out: a text for the user.
+/// When the namespace can't be determined: a message for the user.
 pub fn all() -> Result<(Vec<Level>, Vec<String>), String> {
     let folders = folder::all().map_err(|error| error.to_string())?;
     let (mut levels, mut broken) = (Vec::new(), Vec::new());
@@ -19,10 +19,10 @@ pub fn all() -> Result<(Vec<Level>, Vec<String>), String> {
     Ok((levels, broken))
 }
 
-/// The levels here, of a port if one is named; at least one.
+/// Opens all levels, or those of a port; at least one.
 ///
 /// # Errors
-/// When there is none: a text for the user.
+/// When there is none: a message for the user.
 pub fn at_least_one(port: Option<u16>) -> Result<Vec<Level>, String> {
     let (mut levels, broken) = all()?;
     if let Some(port) = port {
@@ -35,7 +35,7 @@ pub fn at_least_one(port: Option<u16>) -> Result<Vec<Level>, String> {
     }
 }
 
-/// That there is none, and what may be the reason.
+/// Message that there is no level, with a likely reason.
 #[must_use]
 pub fn nothing(port: Option<u16>) -> String {
     let (at, named) = match port {
@@ -48,7 +48,7 @@ pub fn nothing(port: Option<u16>) -> String {
     )
 }
 
-/// The URL of a key, with what else tells its response from others of the same URL.
+/// The URL of a key, and the request fields that distinguish the URL's variants.
 #[must_use]
 pub fn name_of(key: &[u8]) -> (String, Vec<String>) {
     let Some(parts) = lowroad_softirq::key::Key::parse(key) else {
@@ -75,7 +75,7 @@ pub fn name_of(key: &[u8]) -> (String, Vec<String>) {
     (url, variant)
 }
 
-/// A number as it is read most easily: 1,234,567.
+/// A number with thousands separators: 1,234,567.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();

@@ -1,5 +1,5 @@
-//! The soft-interrupt level as operators see it: put in front of a port, taken off again, looked at.
-//! What it does and how is in the crate `lowroad-softirq`.
+//! The commands for the softirq level: attach it to a port, detach it, show its state. The crate `lowroad-softirq`
+//! implements the level.
 //!
 //! Each command is a module. The commands use `attach` (the daemon's process), `policy` (the options of one `attach`),
 //! `own` (the link between a Lowroad server and its level) and `view` (the visible state of a level), which do not

@@ -1,14 +1,14 @@
-//! The network namespace that a command is about.
+//! The network namespace of a command.
 
 use std::fs::{self, Metadata};
 use std::os::linux::fs::MetadataExt;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Enters a network namespace, with this thread and those that it starts.
+/// Moves this thread, and the threads that it starts later, into a network namespace.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn enter_namespace(name: &str) -> Result<(), String> {
     let path = match name {
         _ if name.contains('/') => name.to_owned(),

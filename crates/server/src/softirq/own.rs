@@ -1,7 +1,7 @@
-//! The level in front of this very server: processes of its own, started before root is given up. One
-//! (`keep`) starts the other again if it dies, which does what `lowroad attach` does. They end when their
-//! standard input does, so they never outlive the server by more than their drain. On their standard
-//! output they tell what becomes of them, and write the access log's lines.
+//! The level in front of this server, run by two child processes that start before root is given up. A supervisor
+//! (`keep`) restarts the other one, the daemon, which works like `lowroad attach`. Both end when their standard input
+//! closes, so they outlive the server by at most their drain timeout. On standard output they report their state and
+//! write the access log's lines.
 
 pub mod health;
 pub mod heard;
@@ -36,15 +36,15 @@ use crate::running::Running;
 use crate::say;
 use lowroad_store::changes::{self, Changes};
 
-/// Segments of an answer on a connection that stays open: longer ones the server sends for less, and
-/// these are worth that their connection does not go up (docs/performance.md).
+/// Maximum segments of a response on a persistent connection. The server sends longer ones at less cost; up to this
+/// length avoiding the migration is worth more (docs/performance.md).
 const KEPT_PARTS_MAX: usize = 7;
-/// How long answers are trusted without a word from the server.
+/// Lifetime of a published response without a message from the server.
 const LIFETIME_SECS: u64 = 60;
-/// A change is known everywhere in the server after this time.
+/// Time after which all threads of the server know of a change.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// The processes that keep the level, the channel whose end they wait for, and the thread that reads their output.
+/// The level's processes, the channel whose end they wait for, and the thread that reads their output.
 struct Keeper {
     process: ChildProcess,
     channel: Arc<Channel>,
@@ -52,10 +52,10 @@ struct Keeper {
     hearing: JoinHandle<()>,
 }
 
-/// Starts it, if it is wanted. Its lines of the access log go into `access`; it is told of `changes`.
+/// Starts the level, if it is configured. It writes its access log lines to `access` and follows `changes`.
 ///
 /// # Errors
-/// A text for the user, when an interface was named and can't be used.
+/// A message for the user, when a named interface can't be used.
 pub fn start(
     config: &Config,
     access: Option<(Sink, Format)>,
@@ -124,10 +124,10 @@ fn launch(
         health: health.clone(),
         changes: changes.clone(),
     };
-    // It says so when it is ready, or ends and has said why to standard error.
+    // The daemon reports readiness, or ends after it has written the reason to standard error.
     if !hearing.until_attached() {
         drop(channel);
-        // It has ended: this only collects it.
+        // The process has ended: this only collects its status.
         let _ = process.reap();
         return Err("the process ended; its reason stands above".into());
     }
@@ -171,8 +171,8 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
     started.map_err(|error| format!("starting a thread: {error}"))
 }
 
-/// Passes changes on, each a second time too: what was answered just before it was known everywhere
-/// may have been fetched after the first.
+/// Reports changes to the daemon, each twice with a pause: a response made just before all threads knew of the change
+/// may have been fetched after the first report.
 fn tell_changes(channel: &Channel, changes: &Changes) {
     changes.listen();
     loop {
@@ -184,13 +184,14 @@ fn tell_changes(channel: &Channel, changes: &Changes) {
             changes::News::All => Word::Changed,
         };
         let mut left = 2;
+        // A full channel is retried after the pause: a lost change would leave stale responses published.
         while left > 0 {
             match offers::send(channel, &word) {
                 Ok(()) => left -= 1,
                 Err(
                     MessageError::NotReady | MessageError::System(Errno::NOBUFS | Errno::NOMEM),
                 ) => {}
-                // The thread that reads their output says that they are gone.
+                // The thread that reads the processes' output reports their end.
                 Err(_) => return,
             }
             thread::sleep(SETTLE_TIME);
@@ -206,17 +207,17 @@ impl LevelKeeper for Keeper {
 
     fn end(mut self: Box<Self>) {
         self.health.is_to_end();
-        // Other threads hold the channel too.
+        // Other threads hold the channel, too, so dropping it would not close it.
         self.channel.close();
-        // Until both processes have closed it: the daemon may be alone by now. A panic of the thread
-        // has been reported already, and what the processes could not do they have said.
+        // Joins when both processes have closed their output; the daemon may run without its supervisor by now. The
+        // panic hook has reported a panic of the thread, and the processes have reported their errors.
         let _ = self.hearing.join();
         let _ = self.process.reap();
     }
 }
 
-/// How the level learns from its own server, which tells of changes: answers are the origin's, without
-/// Age, and trusted for a while. `room`: bounds of what is published.
+/// The daemon's rules in front of its own server, which reports changes: responses have the origin's fields, no Age,
+/// and a fixed lifetime. `room` bounds the published responses.
 pub fn learning(room: Settings) -> Settings {
     Settings {
         ttl_secs: Some(LIFETIME_SECS),
@@ -227,18 +228,18 @@ pub fn learning(room: Settings) -> Settings {
     }
 }
 
-/// What the server says.
+/// The server's messages to the daemon.
 #[derive(Default)]
 pub struct News {
-    /// Nothing is to be trusted for long.
+    /// Lifetimes must be short, because not all changes are reported.
     pub brief: AtomicBool,
-    /// How often a purge was counted for a change.
+    /// Number of purges that changes caused.
     pub changes: AtomicU32,
-    /// It has ended.
+    /// The server has ended.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Does what the server says. By what is returned, the server is asked for its answers.
+/// Applies the server's messages on a thread. Returns the function that requests responses from the server.
 pub fn follow(level: Arc<Level>, news: Arc<News>, server: Channel) -> Offered {
     let questions = Arc::new(Questions::new(server));
     let hears = questions.clone();
@@ -254,6 +255,7 @@ pub fn follow(level: Arc<Level>, news: Arc<News>, server: Channel) -> Offered {
             if let Word::Purged(patterns) = &word {
                 gone.retain(|one| is_meant(patterns, one));
             }
+            // Without a purge the level could answer with outdated responses, so the daemon ends.
             if let Err(error) = publish::purge(&level, &gone) {
                 say::note(error);
                 break;
@@ -264,7 +266,7 @@ pub fn follow(level: Arc<Level>, news: Arc<News>, server: Channel) -> Offered {
     Arc::new(move |local, head| questions.ask(local, head))
 }
 
-/// Whether one of these patterns means a response; what can't be read may mean any.
+/// Whether one of these patterns matches a response. Malformed keys and patterns match, so that no purge is missed.
 fn is_meant(patterns: &str, one: &Published) -> bool {
     let Some(key) = Key::read(&one.key) else {
         return true;

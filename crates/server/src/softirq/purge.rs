@@ -1,5 +1,5 @@
-//! `lowroad purge`: responses out of running servers and out of the levels of this namespace, at
-//! once. Servers come first: what a level fetches again is not what was purged.
+//! `lowroad purge`: removes responses from running servers and from the levels of this namespace. The servers come
+//! first: otherwise a level could fetch a purged response from a server again.
 
 use lowroad_response_cache::purge::{Meant, NOTHING_MEANT, Purged};
 use lowroad_softirq::key::Key;
@@ -12,14 +12,14 @@ use crate::admin;
 use crate::cli::servers::Purge;
 use crate::say;
 
-/// A daemon that was about to publish when the purge began may do so once. It hears of the purge
-/// before it publishes again.
+/// A daemon that was about to publish when the purge began may do so once; it notices the purge before it publishes
+/// the next response. So the levels are purged repeatedly.
 const ROUNDS: usize = 3;
 
-/// Purges, and says how many responses went from levels; what servers have stored of it is not looked through.
+/// Purges, and prints the number of responses removed from levels. Responses stored by servers are not counted.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn purge(args: &Purge) -> Result<(), String> {
     let meant: Meant = args.what.parse()?;
     let servers = match &args.netns {
@@ -43,7 +43,7 @@ pub fn purge(args: &Purge) -> Result<(), String> {
     })
 }
 
-/// What is published in front of ports. There must be a level, unless a server was asked.
+/// Purges the levels. At least one must exist, unless a server has purged.
 fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, String> {
     let found = if servers.is_empty() {
         if matches!(meant, Meant::Tag(_) | Meant::Group(_)) {
@@ -66,7 +66,7 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
             Meant::Urls(pattern) => purge_level(&level, pattern, |port| {
                 args.port.is_none_or(|only| only == port)
             })?,
-            // No level knows tags and groups, so all goes that may have come from these servers.
+            // Levels do not know tags and groups, so all responses of these servers' ports go.
             Meant::Tag(_) | Meant::Group(_) => purge_level(&level, &Pattern::All, |port| {
                 args.port.is_none_or(|only| only == port)
                     && servers.iter().any(|server| server.ports.contains(&port))
@@ -76,7 +76,7 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
     Ok(gone)
 }
 
-/// Also where nothing matches the purge is told: what is being fetched now was made before it.
+/// Purges a level. Also counts the purge if no response matches: a fetch in progress may have begun before it.
 fn purge_level(level: &Level, pattern: &Pattern, at: impl Fn(u16) -> bool) -> Result<u64, String> {
     let mut gone = 0;
     for round in 0..ROUNDS {
@@ -92,7 +92,7 @@ fn purge_level(level: &Level, pattern: &Pattern, at: impl Fn(u16) -> bool) -> Re
 }
 
 fn is_meant(one: &Published, pattern: &Pattern, at: impl Fn(u16) -> bool) -> bool {
-    // What can't be read goes too: nobody could name it.
+    // A response with a malformed key could never be named, so every purge removes it.
     let Some(key) = Key::read(&one.key) else {
         return true;
     };

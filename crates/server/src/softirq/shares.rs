@@ -1,8 +1,7 @@
-//! Who answers how much: the share of requests and bytes that a level has, and what went up most. It
-//! reckons with what a [`View`] has seen, and looks at nothing itself.
+//! The level's share of requests and bytes, and the most frequent punt reasons, computed from a `LevelView`.
 //!
-//! Which requests came on a connection after it was handed up, the level does not see. A server above
-//! that counts says it; without one, what was handed up is the least.
+//! The level does not see requests on a migrated connection. A Lowroad server above counts them; without one, the
+//! number of punts is a lower bound.
 
 use lowroad_softirq::layout::REASONS;
 use lowroad_softirq::learn::Kind;
@@ -13,10 +12,10 @@ use super::advice;
 use super::levels::grouped;
 use super::view::View;
 
-/// Reasons that are named.
+/// Maximum number of reasons in the output.
 const REASONS_MAX: usize = 3;
 
-/// What was answered, from the beginning or over a time.
+/// Counts since the beginning, or of a time span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     answered: u64,
@@ -26,11 +25,11 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Since counting began.
+    /// The counts since counting began.
     #[must_use]
     pub fn of(view: &View) -> Shares {
         Shares {
-            // A second answer is not to a second request.
+            // A response that is sent again is not a second request, so only hits count.
             answered: view.count("answer_hit"),
             bytes: view.answered_bytes,
             handed_up: view.sum("up_"),
@@ -38,7 +37,7 @@ impl Shares {
         }
     }
 
-    /// Only what came after.
+    /// The difference to earlier counts.
     #[must_use]
     pub fn since(&self, before: &Shares) -> Shares {
         Shares {
@@ -49,27 +48,26 @@ impl Shares {
         }
     }
 
-    /// Of one, how much of all requests was answered here; the most that it can be, if the server above
-    /// does not tell. `None`: there were none.
+    /// The level's share of requests, from 0 to 1; without the server's counts the upper bound. `None`: no requests.
     #[must_use]
     pub fn requests(&self) -> Option<f64> {
         share(self.answered, self.answered + self.requests_above())
     }
 
-    /// Of one, how much of all bytes; `None`: there were none, or nobody knows.
+    /// The level's share of bytes, from 0 to 1; `None`: no bytes, or the server's count is unknown.
     #[must_use]
     pub fn bytes(&self) -> Option<f64> {
         share(self.bytes, self.bytes + self.above?.bytes)
     }
 
-    /// The server is asked a moment after the level: it may have counted what is not handed up yet, or a
-    /// request that was handed up may be without its end.
+    /// Requests to the server. The server is queried a moment after the level: it may have counted a request that is
+    /// not punted yet, or a punted request may not be complete.
     fn requests_above(&self) -> u64 {
         let told = self.above.map_or(0, |above| above.requests);
         told.max(self.handed_up)
     }
 
-    /// For people.
+    /// The requests as text for the operator.
     #[must_use]
     pub fn requests_text(&self) -> String {
         let (here, share) = (grouped(self.answered), percent(self.requests()));
@@ -86,7 +84,7 @@ impl Shares {
         }
     }
 
-    /// For people.
+    /// Bytes as text.
     #[must_use]
     pub fn bytes_text(&self) -> String {
         let here = grouped(self.bytes);
@@ -100,7 +98,7 @@ impl Shares {
         }
     }
 
-    /// For machines. What is not known is null.
+    /// All counts as JSON. Unknown ones are null.
     #[must_use]
     pub fn to_json(self) -> Value {
         let above = self.above.map(|above| {
@@ -117,7 +115,7 @@ impl Shares {
     }
 }
 
-/// Of the same process; another has begun at 0.
+/// The difference between counts of one process; a restarted process counts from 0.
 fn since(now: Option<Above>, before: Option<Above>) -> Option<Above> {
     let (now, before) = (now?, before?);
     (now.process == before.process).then_some(Above {
@@ -127,18 +125,18 @@ fn since(now: Option<Above>, before: Option<Above>) -> Option<Above> {
     })
 }
 
-/// Why requests went up, or connections were left to the kernel.
+/// A reason for punts, or for connections left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WentUp {
     /// The reason's name.
     pub name: &'static str,
     /// Requests, or SYNs.
     pub count: u64,
-    /// What would change it.
+    /// A remedy.
     pub advice: &'static str,
 }
 
-/// The most frequent, by how often each came.
+/// The most frequent reasons, given each one's count.
 pub fn went_up(count: impl Fn(&str) -> u64) -> Vec<WentUp> {
     let all = REASONS.iter().filter_map(|(name, _)| {
         let (count, advice) = (count(name), advice::of(name)?);
@@ -154,7 +152,7 @@ pub fn went_up(count: impl Fn(&str) -> u64) -> Vec<WentUp> {
     all
 }
 
-/// Why what was asked for is not stored: the most frequent kinds, and how often the daemon found them.
+/// The most frequent kinds of reasons why the daemon did not store responses, with counts.
 pub fn not_stored(counts: [u64; Kind::ALL.len()]) -> Vec<(u64, Kind)> {
     let all = counts.into_iter().zip(Kind::ALL);
     let mut all: Vec<(u64, Kind)> = all.filter(|(count, _)| *count > 0).collect();
@@ -163,7 +161,7 @@ pub fn not_stored(counts: [u64; Kind::ALL.len()]) -> Vec<(u64, Kind)> {
     all
 }
 
-/// Of hundred, with a digit.
+/// A share in percent, with one decimal.
 #[must_use]
 pub fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |share| format!("{:.1} %", 100.0 * share))
@@ -173,7 +171,7 @@ fn share(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| float(part) / float(all))
 }
 
-/// A number to reckon with.
+/// A number as a floating-point number.
 #[must_use]
 #[allow(
     clippy::cast_precision_loss,

@@ -1,4 +1,4 @@
-//! `lowroad status`: what the running server has counted, and what the levels in front of ports have.
+//! `lowroad status`: prints the counters of the running server and of the levels in front of ports.
 
 use std::fmt::Write;
 use std::thread;
@@ -18,13 +18,13 @@ use crate::cli::servers::Status;
 use crate::say;
 
 const COUNT_TIME: Duration = Duration::from_secs(1);
-/// Who began to count so shortly after the other has counted the same.
+/// Counts that began at most this long after one another cover the same time.
 const SAME_TIME_S: u64 = 10;
 
-/// Prints what there is: of the server, of the levels, or of both.
+/// Prints the counters of the server, of the levels, or of both.
 ///
 /// # Errors
-/// When there is nothing of what was asked for: a text for the user.
+/// When there is no server or level to show: a message for the user.
 pub fn status(args: &Status) -> Result<(), String> {
     let levels_only = args.softirq || args.json || args.stats || args.netns.is_some();
     if args.admin.is_some() && !levels_only {
@@ -37,7 +37,7 @@ pub fn status(args: &Status) -> Result<(), String> {
         return print_levels(args);
     }
     let server = admin::ask_status(None);
-    // Who may not open maps, or has none, still gets the server's account.
+    // Users without the right to open maps still get the server's counters.
     let (found, broken) = levels::all().unwrap_or_default();
     let is_empty = found.is_empty() && worker::found::all().is_empty();
     match (server, is_empty) {
@@ -88,7 +88,7 @@ fn print_levels(args: &Status) -> Result<(), String> {
     say::out(texts.join("\n"))
 }
 
-/// Only what was counted after `before`.
+/// Subtracts earlier counts.
 fn since(runs: &mut [Runs], before: &[Runs]) {
     for run in runs {
         let old = before
@@ -101,7 +101,7 @@ fn since(runs: &mut [Runs], before: &[Runs]) {
     }
 }
 
-/// A server of ours that takes another's connections, for people.
+/// An intercepting server as text.
 fn of_worker(worker: &Found) -> String {
     let mut out = String::from("interception\n");
     line(&mut out, "port", &worker.port.to_string());
@@ -109,7 +109,7 @@ fn of_worker(worker: &Found) -> String {
     out
 }
 
-/// A level for people. `counted`: the kernel counts runs.
+/// A level as text. `counted`: the kernel counts the programs' runs.
 fn text(view: &View, counted: bool) -> String {
     let mut out = String::from("softirq level\n");
     let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
@@ -195,7 +195,7 @@ fn text(view: &View, counted: bool) -> String {
     out
 }
 
-/// Whether the two have counted for as long, or for how long each.
+/// The times for which level and server have counted, with a warning if they differ.
 fn times(view: &View) -> Option<String> {
     let (here_s, above) = (view.age_s?, view.above?);
     let text = format!(

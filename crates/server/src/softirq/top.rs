@@ -1,5 +1,5 @@
-//! `lowroad top`: what the levels here do at the moment, again and again. From two looks at a level
-//! come its rates; the page is a text.
+//! `lowroad top`: shows the levels' current rates repeatedly. The difference of two samples gives the rates of a text
+//! page.
 
 mod terminal;
 
@@ -24,15 +24,15 @@ use super::shares::{self, Shares, float};
 use super::view::{GROUPS, View};
 use crate::cli::softirq::Top;
 
-/// URLs that are shown if the place is not bounded by a terminal.
+/// Maximum URLs in the output without a terminal.
 const URLS_MAX: usize = 10;
-/// How soon a signal is noticed.
+/// Maximum delay until a signal is noticed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Shows until the user or the count ends it.
+/// Prints pages until the user or the count ends it.
 ///
 /// # Errors
-/// When there is nothing to show: a text for the user.
+/// When there is no level to show: a message for the user.
 pub fn top(args: &Top) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
@@ -43,7 +43,7 @@ pub fn top(args: &Top) -> Result<(), String> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| format!("signals: {error}"))?;
     }
-    // Without the right to count the rest can still be seen.
+    // Counting runs needs a privilege; the page works without it.
     let _counting = match args.no_stats {
         true => None,
         false => Counting::start().ok(),
@@ -62,7 +62,7 @@ pub fn top(args: &Top) -> Result<(), String> {
         let page = page.join("\n");
         match &terminal {
             Some(terminal) => terminal.show(&page).map_err(|error| error.to_string())?,
-            // Whoever read it has seen enough.
+            // The reader has closed the pipe.
             None if writeln!(stdout(), "{page}").is_err() => return Ok(()),
             None => {}
         }
@@ -72,7 +72,7 @@ pub fn top(args: &Top) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits for the next look; whether it is over instead.
+/// Waits for the next sample. Returns true if the user ends the command instead.
 fn wait(time: Duration, terminal: Option<&Terminal>, stop: &AtomicBool) -> Result<bool, String> {
     let deadline = Instant::now() + time;
     loop {
@@ -95,7 +95,7 @@ fn wait(time: Duration, terminal: Option<&Terminal>, stop: &AtomicBool) -> Resul
     }
 }
 
-/// A level at one moment, with the hits of each response.
+/// A level's state at one moment, with the hits of each response.
 struct Look {
     at_ns: u64,
     view: View,
@@ -117,7 +117,7 @@ fn look(levels: &[Level]) -> Result<Vec<Look>, String> {
     levels.iter().map(one).collect()
 }
 
-/// What happened between two looks at a level.
+/// Formats the changes between two samples of a level.
 fn page(before: &Look, now: &Look, urls_max: usize) -> String {
     let mut out = String::new();
     let span = Span::between(before, now);
@@ -189,7 +189,7 @@ fn head(view: &View, out: &mut String) {
     );
 }
 
-/// Of all runs, and of all runs per answer: handshakes and acknowledgements belong to it.
+/// Time of all program runs per segment and per response: handshakes and acknowledgements belong to a response.
 fn time_line(span: &Span<'_>, answers: u64, out: &mut String) {
     let (time_ns, count) = span.runs();
     let (Some(each_ns), Some(share)) = (time_ns.checked_div(count), span.share_of_cpu(time_ns))
@@ -228,7 +228,7 @@ fn reasons(span: &Span<'_>, begin: &str, title: &str, out: &mut String) {
 fn urls(span: &Span<'_>, urls_max: usize, out: &mut String) {
     let mut hot: HashMap<String, u64> = HashMap::new();
     for (key, hits) in &span.now.hits {
-        // What is published anew counts from 0.
+        // A response published again counts from 0.
         let old = span.before.hits.get(key).filter(|old| *old <= hits);
         *hot.entry(levels::name_of(key).0).or_default() += hits - old.unwrap_or(&0);
     }
@@ -243,7 +243,7 @@ fn urls(span: &Span<'_>, urls_max: usize, out: &mut String) {
     }
 }
 
-/// Two looks at the same level.
+/// Two samples of the same level.
 struct Span<'a> {
     before: &'a Look,
     now: &'a Look,
@@ -264,7 +264,7 @@ impl<'a> Span<'a> {
         sum(self.now).saturating_sub(sum(self.before))
     }
 
-    /// How often one reason came.
+    /// The increase of one counter.
     fn count(&self, name: &str) -> u64 {
         let of = |look: &Look| look.view.count(name);
         of(self.now).saturating_sub(of(self.before))
@@ -282,7 +282,7 @@ impl<'a> Span<'a> {
         (time_ns > 0).then(|| 100.0 * float(time_ns) / float(self.time_ns))
     }
 
-    /// Per second: whole numbers, small ones with a digit.
+    /// A count per second: an integer, or with one decimal below ten.
     fn rate(&self, count: u64) -> String {
         let rate = float(count) * 1e9 / float(self.time_ns);
         match rate < 10.0 && count > 0 {

@@ -1,4 +1,4 @@
-//! What can be seen of a level at one moment, as plain data: for `status` and `top`.
+//! The visible state of a level at one moment, as plain data for `status` and `top`.
 
 use lowroad_softirq::handover;
 use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
@@ -13,55 +13,55 @@ use super::above::{self, Above};
 use super::hold;
 use super::levels::grouped;
 
-/// A level at one moment.
+/// A level's state at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// The ports that it answers.
+    /// The ports that the level answers.
     pub ports: Vec<u16>,
     /// Names of interfaces, each with its tier.
     pub interfaces: Vec<(String, &'static str)>,
     /// off, serving or draining.
     pub mode: &'static str,
-    /// The daemon's process, if it lives.
+    /// The daemon's process, if it runs.
     pub pid: Option<u32>,
-    /// How long ago it was heard of; `None` is never.
+    /// Age of its last heartbeat; `None` if there was none.
     pub heartbeat_age_ms: Option<u64>,
-    /// Responses that can be asked for, and how many there are places for.
+    /// Number of published responses, and the maximum.
     pub published: (u32, usize),
-    /// How many connections there are.
+    /// Number of connections.
     pub connections: Connections,
-    /// Why connections are left to the kernel, which does not take them over, and what to do.
+    /// The reason, with a remedy, why the kernel takes over no connections and so all are left to it.
     pub trouble: Option<&'static str>,
-    /// Whether it rests, and why.
+    /// The bypass period in progress, if there is one.
     pub rest: Option<Rest>,
-    /// For how many seconds more nothing new is fetched, since what was is hardly asked for.
+    /// Seconds until fetches resume; they pause because recent ones brought too few hits.
     pub pause_s: Option<u64>,
-    /// Settings that hold.
+    /// Active settings.
     pub settings: Vec<&'static str>,
-    /// Each reason's count, in the order of [`REASONS`].
+    /// Counters, in the order of [`REASONS`].
     pub counters: Vec<u64>,
-    /// Head and body of what was answered.
+    /// Bytes of heads and bodies sent.
     pub answered_bytes: u64,
-    /// How often the daemon did not store what was asked for, in the order of [`Kind::ALL`].
+    /// How often the daemon did not store a requested response, in the order of [`Kind::ALL`].
     pub denials: [u64; Kind::ALL.len()],
-    /// For how long there are counts.
+    /// Time since counting began.
     pub age_s: Option<u64>,
-    /// The server above, if it is one of ours that can be asked, and was.
+    /// Counters of the server above, if it is a Lowroad server and was queried.
     pub above: Option<Above>,
-    /// What the kernel counted of the programs.
+    /// Runs of the programs, counted by the kernel.
     pub runs: Vec<Runs>,
 }
 
-/// A rest.
+/// Level bypass: all connections are left to the kernel for a while, because the level answered too few requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// No frame is looked at.
+    /// The programs return before they parse a packet.
     pub is_asleep: bool,
-    /// For so many seconds more.
+    /// Seconds until its end.
     pub left_s: u64,
-    /// So many requests were answered here before it.
+    /// Requests answered by the level before it.
     pub answers: u64,
-    /// Of so many.
+    /// All requests before it.
     pub requests: u64,
 }
 
@@ -75,7 +75,7 @@ impl Rest {
         })
     }
 
-    /// For people.
+    /// The bypass as text.
     #[must_use]
     pub fn text(&self) -> String {
         format!(
@@ -93,12 +93,12 @@ impl Rest {
     }
 }
 
-/// Rounded up.
+/// Seconds until a time, rounded up.
 fn seconds_until(until_ns: u64, now_ns: u64) -> u64 {
     until_ns.saturating_sub(now_ns).div_ceil(1_000_000_000)
 }
 
-/// Groups of reasons by the beginning of their names, and what they are called.
+/// Groups of counters by the prefix of their names, with titles.
 pub const GROUPS: [(&str, &str); 6] = [
     ("answer_", "answered here"),
     ("up_", "handed up to the server"),
@@ -109,10 +109,10 @@ pub const GROUPS: [(&str, &str); 6] = [
 ];
 
 impl View {
-    /// Looks.
+    /// Reads a level's state.
     ///
     /// # Errors
-    /// When the counters can't be read: a text for the user.
+    /// When the counters can't be read: a message for the user.
     pub fn of(level: &Level) -> Result<View, String> {
         let control = level.control();
         let heard = control.heartbeat_ns;
@@ -143,7 +143,7 @@ impl View {
         })
     }
 
-    /// The same, with what the server above says of itself.
+    /// Reads a level's state, and the counters of the server above.
     ///
     /// # Errors
     /// As [`View::of`].
@@ -153,14 +153,14 @@ impl View {
         Ok(View { above, ..view })
     }
 
-    /// Whether the programs still take the daemon for alive.
+    /// Whether the programs consider the daemon alive.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         let limit_ms = HEARTBEAT_LIMIT_NS / 1_000_000;
         self.heartbeat_age_ms.is_some_and(|age| age < limit_ms)
     }
 
-    /// The reasons of a group that happened: name, text, count.
+    /// The non-zero counters of a group: name, text, count.
     pub fn group(&self, begin: &str) -> Vec<(&'static str, &'static str, u64)> {
         let all = REASONS.iter().zip(&self.counters);
         all.filter(|((name, _), count)| name.starts_with(begin) && **count > 0)
@@ -168,7 +168,7 @@ impl View {
             .collect()
     }
 
-    /// How often a reason came.
+    /// The value of a counter.
     #[must_use]
     pub fn count(&self, reason: &str) -> u64 {
         let at = REASONS.iter().position(|(name, _)| *name == reason);
@@ -177,14 +177,14 @@ impl View {
             .unwrap_or(0)
     }
 
-    /// Sum of a group.
+    /// The sum of a group's counters.
     #[must_use]
     pub fn sum(&self, begin: &str) -> u64 {
         self.group(begin).iter().map(|(_, _, count)| count).sum()
     }
 }
 
-/// For people.
+/// A tier's name for the operator.
 pub fn tier_name(tier: Tier) -> &'static str {
     match tier {
         Tier::Xdp => "native XDP",
@@ -226,7 +226,7 @@ fn settings(bits: u32) -> Vec<&'static str> {
 pub mod tests {
     use super::*;
 
-    /// A level that answers, made up.
+    /// An example of a level that answers.
     pub fn made_up() -> View {
         let mut counters = vec![0; REASONS.len()];
         for (name, count) in [("answer_hit", 900), ("up_miss", 90), ("up_cookie", 10)] {

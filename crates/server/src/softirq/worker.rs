@@ -1,10 +1,10 @@
-//! `lowroad attach PORT --worker`: a server of ours that takes new connections to a port from the server that listens there
-//! (`lowroad_softirq::programs::intercept`), and has that for its origin. Three processes: one that starts the others
-//! (`keep`), this server, and the level below the socket, which is what `attach` is without workers.
+//! `lowroad attach PORT --worker`: runs a Lowroad server that intercepts new connections to a port
+//! (`lowroad_softirq::programs::intercept`) and uses the server that listens there as its origin. Three processes: a
+//! supervisor (`keep`), this server, and the level below the socket, which is the same as `attach` without workers.
 //!
-//! Each address at which the port is asked is a site of its own, whose origin is that very address, so that virtual hosts
-//! by address do not get mixed up. The origin is asked from an address that is nobody's (`machine::outsider`): from
-//! one of this machine it would show its clients what it shows to this machine alone.
+//! Each address of the port is a site with that address as its origin, so that virtual hosts by address stay apart.
+//! Requests go to the origin from a probe address that belongs to no machine (`machine::outsider`): from an address of
+//! this machine they might get pages that the origin shows to this machine only.
 
 pub mod found;
 pub mod front;
@@ -31,7 +31,7 @@ use crate::{features, process, say};
 
 pub use keep::keep;
 
-/// How long the server may take to accept a connection at an address before that is left to it.
+/// Connect timeout of the test of an address; on a timeout the address stays with its server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for a silent server, for a client that sends or receives nothing of a message, and idle timeout of a
 /// connection that is passed through. The server has shorter ones.
@@ -41,10 +41,10 @@ const IDLE_MS: u64 = 660_000;
 /// Maximum concurrent requests to the server.
 const REQUESTS_MAX: usize = 65_536;
 
-/// The server of ours: works until it is told to end, or whoever started it is gone.
+/// Runs the intercepting server until it receives an end signal, or its supervisor has ended.
 ///
 /// # Errors
-/// A text for the user: why it can't.
+/// A message for the user.
 pub fn serve(args: &Attach) -> Result<(), String> {
     features::need(Feature::Programs, "--worker")?;
     let policy = AttachPolicy::of(args)?;
@@ -63,12 +63,12 @@ pub fn serve(args: &Attach) -> Result<(), String> {
     )
 }
 
-/// The addresses whose connections are taken: those of this machine that others can ask, and at which the server answers
-/// whoever it does not know.
+/// The addresses to intercept: those of this machine that other machines can reach, and at which the server accepts
+/// connections from unknown addresses.
 fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
     let (mut taken, mut left) = (Vec::new(), Vec::new());
     for address in asked_at(port)? {
-        // What comes from this machine is the server's, and link-local addresses may be those of several devices.
+        // Local connections stay with the server; a link-local address may exist on several interfaces.
         if address.is_loopback() || is_near(&address) {
             continue;
         }
@@ -99,9 +99,10 @@ fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Where the workers listen: at addresses that only this machine can ask. The kernel gives them the connections to others.
+/// Chooses the workers' listen addresses on the loopback interface. The kernel assigns them the intercepted
+/// connections.
 fn places(asked: &[SocketAddr]) -> io::Result<Vec<Place>> {
-    // All are open until each is known, so that no port is found twice.
+    // All sockets stay open until each port is known, so that no port is chosen twice.
     let found = asked.iter().map(|asked| {
         let own = match asked.ip() {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
@@ -139,7 +140,8 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
     config
 }
 
-/// The server has limits for long and slow messages. An incomplete head is passed through after the header timeout.
+/// The server has its own limits for long and slow messages. An incomplete head is passed through after the header
+/// timeout.
 fn limits() -> Limits {
     Limits {
         body_len_max: u64::MAX,
@@ -170,7 +172,7 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
     });
     let mut everything = Route::new(Pattern::everything(), RouteTo::Origin(Box::new(origin)));
     everything.caching = caching.clone();
-    // The server decides about the size of a request and the time for it.
+    // The origin decides about the length and duration of a request.
     everything.timeout_ms = SILENCE_MS;
     everything.concurrency_max = REQUESTS_MAX;
     everything.tunnels_max = REQUESTS_MAX;
@@ -185,7 +187,7 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
 mod tests {
     use super::limits;
 
-    /// Servers in front of which workers stand wait for up to 300 s (Apache's `Timeout` in older configurations).
+    /// Origins wait for up to 300 s (Apache's `Timeout` in older configurations); the workers must wait longer.
     #[test]
     fn clients_may_be_slower_than_servers_allow() {
         let limits = limits();

@@ -1,5 +1,5 @@
-//! How a level ends: new connections go to the kernel at once, live ones with their next request, and
-//! what is idle then is let go.
+//! The end of a level: new connections go to the kernel at once, existing ones migrate with their next request, and
+//! idle ones end at the timeout.
 
 use std::path::Path;
 use std::thread;
@@ -13,18 +13,18 @@ use lowroad_softirq::level::Level;
 use lowroad_softirq::level::kept;
 use lowroad_softirq::programs::folder;
 
-/// How often it is looked whether connections are left.
+/// Polling interval while connections remain.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Handshakes under way are in no table; they get this long to complete.
+/// Handshakes in progress are in no table; they get this long to complete.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
 
-/// Takes off what a dead daemon has left.
+/// Removes a level whose daemon has ended.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
-    // Nobody attaches there meanwhile.
+    // The lock keeps other processes from attaching in the meantime.
     let held = hold::hold(folder)?;
     held.begin_end(drain_s);
     if let Ok(level) = Level::open(folder) {
@@ -33,29 +33,29 @@ pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
     remove(folder)
 }
 
-/// Removes what a level has left, and with the last of this namespace the way to who asked for them.
+/// Removes a level's pins, and with the namespace's last level also the route to the probe address.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn remove(folder: &Path) -> Result<(), String> {
     folder::remove(folder).map_err(|error| error.to_string())?;
     found::remove_unused_way();
     Ok(())
 }
 
-/// Lets connections go up, and switches the programs off.
+/// Drains the connections, and switches the programs off.
 pub fn end(level: &Level, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
     end_connections(level, |_| true, drain_s);
     level.set_mode(layout::MODE_OFF);
 }
 
-/// Waits for the connections that need this level, and ends what is left of them.
+/// Waits for the connections that need this level, up to the timeout, and ends the rest.
 pub fn end_connections(level: &Level, is_meant: impl Fn(u16) -> bool, drain_s: u32) {
     let begin = Instant::now();
     let longest = Duration::from_secs(u64::from(drain_s));
     let is_needed = || {
-        // In the order in which a connection goes through these states.
+        // Checked in the order in which a connection passes these states, so that none is missed between two checks.
         let is_translated = kept::is_any(level, &is_meant);
         let left = level.connections_at(&is_meant);
         is_translated || left.open + left.handed > 0

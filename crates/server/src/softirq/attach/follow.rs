@@ -1,5 +1,5 @@
-//! Interfaces change under a level: one is deleted and made anew, or gets another MTU. A thread looks
-//! once a second. Interfaces that were not there when the level was attached are none of its business.
+//! Follows changes of a level's interfaces: replaced interfaces and new MTUs. A thread polls once a second. Interfaces
+//! that did not exist when the level was attached are ignored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,14 +13,14 @@ use crate::cli::softirq::Attach;
 use crate::say;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How soon the end is noticed.
+/// Maximum delay until the end is noticed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Follows the interfaces until `stop`.
 pub fn follow(args: &Attach, level: &Level, mut placed: Vec<Placed>, stop: &AtomicBool) {
     let mut last_problem = String::new();
     while wait(stop) {
-        // One that goes away while it is looked at: the next look is soon.
+        // An interface may disappear during the query; the next one follows soon.
         let Ok(all) = interfaces::all() else { continue };
         for (at, details) in new_ones(&placed, &all) {
             match place::again(args, level.folder(), details) {
@@ -32,7 +32,7 @@ pub fn follow(args: &Attach, level: &Level, mut placed: Vec<Placed>, stop: &Atom
                     say::note(&problem);
                     last_problem = problem;
                 }
-                // Said already, and tried again.
+                // The same problem is reported once; the next poll tries again.
                 Err(_) => {}
             }
         }
@@ -44,7 +44,7 @@ pub fn follow(args: &Attach, level: &Level, mut placed: Vec<Placed>, stop: &Atom
     }
 }
 
-/// Waits for the next look; whether there is one.
+/// Waits for the next poll. Returns false at the end.
 fn wait(stop: &AtomicBool) -> bool {
     let mut left = LOOK_INTERVAL;
     while !left.is_zero() && !stop.load(Ordering::Relaxed) {
@@ -54,7 +54,7 @@ fn wait(stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-/// Places whose interface is another one by now, with what is known of that.
+/// Finds interfaces that were replaced by others of the same name.
 fn new_ones<'d>(placed: &[Placed], all: &'d [Details]) -> Vec<(usize, &'d Details)> {
     let known = placed.iter().map(Placed::interface).enumerate();
     known
@@ -65,7 +65,7 @@ fn new_ones<'d>(placed: &[Placed], all: &'d [Details]) -> Vec<(usize, &'d Detail
         .collect()
 }
 
-/// The smallest MTU of those that are there.
+/// The smallest MTU of the attached interfaces that exist.
 fn least_mtu(placed: &[Placed], all: &[Details]) -> Option<u32> {
     let there = all
         .iter()

@@ -1,6 +1,6 @@
-//! The process between our own server and the daemon of its level: it starts the daemon again when that
-//! dies. The server can't, since it has given up root. It does nothing else, so that nothing can happen
-//! to it; without it the daemon works on.
+//! Supervisor of the level in front of the own server: restarts the daemon when it dies. The server itself can't,
+//! since it has given up root. The supervisor has no other task, so little can make it fail; if it dies, the daemon
+//! continues.
 
 use std::io::{Read, stdin};
 use std::os::unix::net::UnixStream;
@@ -25,24 +25,23 @@ use crate::cli::softirq::Attach;
 use crate::softirq::own::words::{GONE, say_to_server};
 use crate::{say, signals};
 
-/// How long it waits before it starts the daemon again: the first time, and at most.
+/// Pause before a restart: the first one, and the maximum.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A daemon that has lived so long did not die of how it was started.
+/// A daemon that ran this long did not fail at its start, so the pause is reset.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
-/// Starts the daemon with the same arguments, again and again, until it ends by itself or the server
-/// does.
+/// Runs the daemon with the same arguments, and restarts it until it ends normally or the server ends.
 ///
 /// # Errors
-/// When it can't be started the first time: it has said why.
+/// When the first start fails; the daemon has printed the reason.
 pub fn keep(args: &Attach) -> Result<(), String> {
     place::check_machine()?;
     place::check_pins()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     capabilities::reduce(KEPT)?;
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
-    // A group of processes gets those to reopen its logs, which is for the server.
+    // The signals to reopen logs are for the server, but a whole process group may receive them.
     signals::discard(&[SIGHUP, SIGUSR1])?;
     let stop = signals::receive(&[SIGTERM, SIGINT, SIGQUIT])?;
     let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE);
@@ -59,8 +58,8 @@ pub fn keep(args: &Attach) -> Result<(), String> {
         let Some(level) = level.filter(|_| has_worked) else {
             return Err(format!("no level: its process ended ({})", end.status));
         };
-        // Nobody hears the server's word of changes now: the server answers, until there is a daemon
-        // again, and what that one finds is forgotten.
+        // Without a daemon no process receives the server's changes. Until the restart all requests go to the server,
+        // and responses published before are removed.
         level.set_mode(layout::MODE_DRAIN);
         if let Err(error) = publish::purge(&level, &publish::published(&level)) {
             say::note(error);
@@ -77,14 +76,14 @@ pub fn keep(args: &Attach) -> Result<(), String> {
 }
 
 fn start() -> Result<ChildProcess, String> {
-    // The maps have the layout of this program.
+    // The same binary, whose map layout matches the pinned maps.
     ChildProcess::spawn(same_command(|arg| arg != "--keep"))
         .map_err(|error| format!("starting the level's process: {error}"))
 }
 
 struct End {
     status: ExitStatus,
-    /// By a signal to this process, which the daemon got too.
+    /// Whether a signal to this process, passed on to the daemon, caused the end.
     was_told: bool,
 }
 
@@ -113,19 +112,20 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// How a pause went.
+/// The result of a pause.
 enum Rested {
     Whole,
-    /// `lowroad detach` has taken the level off.
+    /// `lowroad detach` has removed the level.
     TakenOff,
-    /// The server has ended, or this process was told to.
+    /// The server has ended, or this process received an end signal.
     Ended,
 }
 
 fn rest(pause: Duration, folder: &Path, stop: &UnixStream) -> Result<Rested, String> {
     let deadline = Instant::now() + pause;
     loop {
-        // The server's words are for the daemon; its end is reported without being asked for.
+        // Not polled for reading: messages are for the daemon. poll(2) reports the server's end (POLLHUP) without a
+        // request.
         let input = stdin();
         let server = PollFd::new(&input, PollFlags::empty());
         let ended = ready([Some(server), Some(readable(stop))], Some(deadline));

@@ -1,5 +1,5 @@
-//! The access log's lines of answers at this level, to standard output, by a thread of the log: if that
-//! can't keep up, lines are lost and counted, and the daemon does not wait.
+//! Access log lines of responses from the level, written to standard output by a log thread. If the thread can't keep
+//! up, lines are dropped and counted; the daemon does not wait.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use lowroad_http::limits::Limits;
 use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
 use lowroad_softirq::level::events::Event;
 
-/// Writes lines, or nothing.
+/// Writes access log lines, if logging is on.
 pub struct Lines {
     formatter: Option<LineFormatter>,
     sink: Option<Sink>,
@@ -16,7 +16,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// In the format of that name, into that log.
+    /// Creates a writer with the format of that name.
     pub fn new(format: Option<&str>, sink: Option<Sink>) -> Lines {
         Lines {
             formatter: format.map(|format| {
@@ -31,7 +31,7 @@ impl Lines {
         }
     }
 
-    /// Writes the line of an answer.
+    /// Writes the line of a response.
     pub fn write(&mut self, event: &Event<'_>) {
         let Event::Answered {
             when_ns,
@@ -79,13 +79,13 @@ impl Lines {
         self.line.clear();
         formatter.append(&entry, &mut self.line);
         if let Some(sink) = &self.sink {
-            // Lost lines are counted by the log.
+            // The log counts lost lines.
             let _ = sink.push(&self.line);
         }
     }
 }
 
-/// From the programs' clock to the wall's.
+/// Converts the programs' monotonic clock to Unix time.
 fn unix_ms(when_ns: u64) -> u64 {
     let ago_ms = lowroad_softirq::now_ns().saturating_sub(when_ns) / 1_000_000;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,6 +1,6 @@
-//! What the operator is told when a level is attached: of the server's first page whether it can be answered
-//! here, and which of the pages that servers have about themselves only this machine is shown. Names of
-//! sites are not known here, so the server is asked by its address.
+//! First-page check after attaching: reports whether the server's first page can be answered by the level, and which
+//! of the servers' status pages only this machine may see. The sites' names are unknown here, so requests name the
+//! address.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,25 +15,25 @@ use lowroad_softirq::response::fetched::Validators;
 use super::origin;
 use crate::say;
 
-/// Where servers tell about themselves by default: Apache twice, nginx.
+/// Default paths of status pages: Apache's two, and nginx's.
 const OF_FEW: [&str; 3] = ["/server-status", "/server-info", "/nginx_status"];
 
-/// What is needed to ask.
+/// The inputs of the check.
 pub struct Look<'a> {
-    /// The ports that are attached to.
+    /// The attached ports.
     pub ports: &'a [u16],
-    /// By which rules the daemon learns.
+    /// The daemon's rules.
     pub learning: Settings,
-    /// To the server above.
+    /// Connects to the server above.
     pub connect: Connect,
 }
 
 impl Look<'_> {
-    /// Asks, and says what is to be said. Ends early when it is `over`.
+    /// Runs the check and prints its findings. Ends early when `over` is true.
     pub fn look(&self, over: &AtomicBool) {
         let mut asker = Asker::new(&self.connect, true);
         for port in self.ports {
-            // Whoever listens nowhere has been complained of.
+            // `check_servers` has reported ports without a usable server.
             let Ok(server) = origin::server_of(*port) else {
                 continue;
             };
@@ -48,9 +48,9 @@ impl Look<'_> {
         }
     }
 
-    /// What is to be said of a page.
+    /// Checks one page. Returns the message to print, if there is one.
     fn judged(&self, asker: &mut Asker, server: SocketAddr, path: &str) -> Option<String> {
-        // As browsers ask: what is compressed may be short enough.
+        // The fields of a browser: a compressed response may be short enough.
         let host = server.to_string();
         let parts = KeyParts {
             class: Class::default(),

@@ -1,6 +1,6 @@
-//! Connections of the daemon to the server above, each to the address of this machine that a client
-//! asked, from that address or from nobody's. They must not be answered by the level itself, which may be in front of `lo`: so each says from
-//! which port it comes before it begins.
+//! The daemon's connections to the server above: to the local address that a client used, from that address or from the
+//! probe address. The level, which may be in front of `lo`, must not answer them itself, so each connection's port is
+//! exempted before it connects.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,16 +16,16 @@ use lowroad_softirq::machine::outsider;
 use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// More connections than this the daemon does not have at a time: the ports of earlier ones are anybody's
+/// Maximum exempted ports, which exceeds the daemon's concurrent connections. Older ports are free for other processes
 /// again.
 const EXEMPT_MAX: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects to whoever listens at an address of this machine, as long as it is one.
+/// Returns a function that connects to the server at an address, as long as the address is one of this machine.
 pub fn connector(level: Arc<Level>) -> Connect {
     let exempt = Mutex::new(VecDeque::new());
-    // Looked up each time: a socket could be bound to an address that is another machine's by now
-    // (net.ipv4.ip_nonlocal_bind), which would then answer.
+    // Checked at each connect: with net.ipv4.ip_nonlocal_bind a socket could be bound to an address that has moved to
+    // another machine, which would then answer.
     Arc::new(move |local, from| connect(&level, interfaces::own(local)?, from, &exempt))
 }
 
@@ -40,7 +40,7 @@ fn connect(
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // From these addresses only the program exempts ports.
+    // The programs exempt ports only of these two source addresses.
     match from {
         AskedFrom::Machine => {
             let mut any_port = server;
@@ -55,6 +55,7 @@ fn connect(
     if let Some(from) = socket.local_addr()?.as_socket()
         && let Ok(mut exempt) = exempt.lock()
     {
+        // The bound is a queue: the oldest port is answered by the level again.
         exempt.push_back(from.port());
         if exempt.len() > EXEMPT_MAX {
             let old = exempt.pop_front().expect("there are some");
@@ -68,11 +69,12 @@ fn connect(
     Ok(stream)
 }
 
-/// Binds to a reserved address, to which a route leads back. Another level may have removed the route, so each call
+/// Binds to the probe address and adds the route back from it. Another level may have removed the route, so each call
 /// adds it.
 pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> io::Result<()> {
     outsider::add(server)?;
-    // IPv6 does not take a route for an address.
+    // The address is not configured on an interface, so bind needs IP_FREEBIND (IPV6_FREEBIND): a route is not enough
+    // for IPv6.
     match server {
         SocketAddr::V4(_) => set_ip_freebind(socket, true)?,
         SocketAddr::V6(_) => set_ipv6_freebind(socket, true)?,
@@ -80,10 +82,10 @@ pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> i
     socket.bind(&from.into())
 }
 
-/// One of the addresses at which the port can be asked, rather one that others can ask too.
+/// Returns one address of the port, preferably one that other machines can reach.
 ///
 /// # Errors
-/// When there is none: a text for the user.
+/// When there is none: a message for the user.
 pub fn server_of(port: u16) -> Result<SocketAddr, String> {
     asked_at(port)?
         .into_iter()
@@ -94,10 +96,10 @@ pub fn server_of(port: u16) -> Result<SocketAddr, String> {
         })
 }
 
-/// The addresses of this machine at which a port can be asked.
+/// Returns the addresses of this machine at which a port is served.
 ///
 /// # Errors
-/// When nobody listens: a text for the user.
+/// When no server listens: a message for the user.
 pub fn asked_at(port: u16) -> Result<Vec<IpAddr>, String> {
     let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
     listeners::who_is_asked(port, &listening)?;
@@ -105,7 +107,7 @@ pub fn asked_at(port: u16) -> Result<Vec<IpAddr>, String> {
     let own = own
         .into_iter()
         .map(|bytes| Ipv6Addr::from(bytes).to_canonical());
-    // A socket for all IPv6 addresses takes IPv4 too, unless it says otherwise.
+    // A wildcard IPv6 socket accepts IPv4, too, unless it sets IPV6_V6ONLY.
     let has_any_v6 = listening.contains(&Ipv6Addr::UNSPECIFIED.into());
     let has_any_v4 = has_any_v6 || listening.contains(&Ipv4Addr::UNSPECIFIED.into());
     let is_asked = |address: &IpAddr| {
@@ -118,7 +120,7 @@ pub fn asked_at(port: u16) -> Result<Vec<IpAddr>, String> {
     Ok(own.filter(is_asked).collect())
 }
 
-/// Of one link only.
+/// Whether an address is link-local.
 pub fn is_near(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -1,5 +1,4 @@
-//! Where a level goes: into which namespace, on which interfaces, at which tier; and what must be true
-//! of the machine before.
+//! Placement of a level: its namespace, interfaces and tiers, and the requirements of the machine.
 
 use std::fmt;
 use std::fs;
@@ -20,13 +19,13 @@ use lowroad_softirq::programs::sizes::Sizes;
 
 use crate::cli::softirq::{Attach, TierWanted};
 
-/// An interface with programs on it.
+/// An interface with attached programs.
 #[derive(Debug)]
 pub struct Placed {
     interface: Interface,
     tier: Tier,
     mtu: u32,
-    /// Why it is not native XDP.
+    /// The reason that it does not use native XDP.
     reason: Option<String>,
 }
 
@@ -37,7 +36,7 @@ impl Placed {
     }
 }
 
-/// The smallest MTU of these.
+/// The smallest MTU of these interfaces.
 pub fn least_mtu(placed: &[Placed]) -> u32 {
     placed.iter().map(|one| one.mtu).min().unwrap_or(1500)
 }
@@ -56,10 +55,10 @@ impl fmt::Display for Placed {
     }
 }
 
-/// What every level needs.
+/// Checks the requirements of all levels.
 ///
 /// # Errors
-/// A text for the user: what is missing, and how to get it.
+/// A message for the user: the missing part, and a remedy.
 pub fn check_machine() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("this needs root, for CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON".into());
@@ -85,18 +84,18 @@ pub fn check_machine() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether what is pinned lasts, and others see it.
+/// Checks whether pins persist and other processes can see them.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn check_pins() -> Result<(), String> {
     folder::why_not_lasting().map_or(Ok(()), Err)
 }
 
-/// Whether the sockets of a port can be handed connections.
+/// Checks whether connections can migrate to the sockets of a port.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn check_port(port: u16) -> Result<(), String> {
     let found =
         doctor::port(port).map_err(|error| format!("who listens on port {port}: {error}"))?;
@@ -110,10 +109,10 @@ pub fn check_port(port: u16) -> Result<(), String> {
     }
 }
 
-/// Whether a level elsewhere answers on one of these ports.
+/// Checks that no other level answers on one of these ports.
 ///
 /// # Errors
-/// Then a text for the user.
+/// A message for the user if one does.
 pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
     let all = folder::all().map_err(|error| error.to_string())?;
     for other in all.iter().filter(|folder| *folder != own) {
@@ -127,22 +126,22 @@ pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Loads what is needed and attaches it to the interfaces that are wanted.
+/// Loads the programs and attaches them to the selected interfaces.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
     let mut loads = Loads::new(args, folder);
     let mut placed = Vec::new();
     for details in wanted(&args.interface)? {
         match loads.place(&details, args.tier) {
             Ok(one) => placed.push(one),
-            // Nobody has asked for one that has gone since it was listed.
+            // The interface has gone since it was listed, and the user did not name it.
             Err(_) if args.interface.is_empty() && !is_there(&details) => {}
             Err(problem) => return Err(problem),
         }
     }
-    // What an earlier daemon had elsewhere, or at another tier.
+    // Removes programs of an earlier daemon from other interfaces and tiers.
     for (name, tier) in links::attached(folder) {
         if !placed
             .iter()
@@ -154,10 +153,10 @@ pub fn load(args: &Attach, folder: &Path) -> Result<Vec<Placed>, String> {
     Ok(placed)
 }
 
-/// Attaches to an interface that is another one by now, under the same name.
+/// Attaches to an interface that has replaced one of the same name.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn again(args: &Attach, folder: &Path, details: &Details) -> Result<Placed, String> {
     Loads::new(args, folder).place(details, args.tier)
 }
@@ -192,7 +191,7 @@ fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
         .collect()
 }
 
-/// How large the maps are.
+/// The sizes of the maps.
 pub fn sizes(args: &Attach) -> Sizes {
     Sizes {
         connections: args.connections,
@@ -200,7 +199,7 @@ pub fn sizes(args: &Attach) -> Sizes {
     }
 }
 
-/// Programs that are in the kernel by now, each with its tier.
+/// Programs loaded so far, each with its tier.
 struct Loads<'a> {
     sizes: Sizes,
     folder: &'a Path,
@@ -234,6 +233,7 @@ impl<'a> Loads<'a> {
             (TierWanted::Auto, Some(reason)) => Some(reason.to_owned()),
             (_, None) => match self.attach(details, Tier::Xdp) {
                 Ok(()) => return Ok(placed(Tier::Xdp, None)),
+                // Only the system's refusal falls back to TC; a fault of the programs is reported.
                 Err(error @ Error::System { .. }) if wanted == TierWanted::Auto => {
                     Some(error.to_string())
                 }
@@ -259,7 +259,7 @@ impl<'a> Loads<'a> {
     }
 }
 
-/// Whether 802.1Q interfaces are on this one.
+/// Whether an interface has 802.1Q subinterfaces.
 fn has_vlans(name: &str) -> bool {
     let table = fs::read_to_string("/proc/net/vlan/config").unwrap_or_default();
     table.lines().any(|line| {

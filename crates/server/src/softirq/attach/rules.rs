@@ -1,5 +1,5 @@
-//! By which rules a daemon learns, from its command line: of this process, or of another, so that `explain` judges
-//! by the rules that hold.
+//! The daemon's rules for learning responses, from its command line: of this process, or of another one, so that
+//! `explain` judges by the rules in force.
 
 use std::path::Path;
 
@@ -13,18 +13,18 @@ use crate::cli::{Cli, Command};
 use crate::softirq::own;
 use crate::softirq::policy::AttachPolicy;
 
-/// By which rules a daemon with these arguments learns, whatever its programs are.
+/// The rules of a daemon with these arguments, independent of its programs.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn learning(args: &Attach) -> Result<Settings, String> {
     Ok(learning_by(&AttachPolicy::of(args)?, args))
 }
 
-/// The same for a parsed policy.
+/// The rules for a parsed policy.
 pub fn learning_by(policy: &AttachPolicy, args: &Attach) -> Settings {
     let sizes = place::sizes(args);
-    // What was left a moment ago is not free yet.
+    // A reserve: map entries that were just released are not free at once.
     let most = |all: u32| all - all / 16;
     let room = Settings {
         published_max: lowroad_softirq::width::index(most(sizes.response_places())),
@@ -37,7 +37,7 @@ pub fn learning_by(policy: &AttachPolicy, args: &Attach) -> Settings {
     policy.learning(room)
 }
 
-/// The same with the programs in this folder: it depends on them how much they send.
+/// Adapts the rules to the attached programs, which bound the segments of a response.
 #[must_use]
 pub fn behind(learning: Settings, folder: &Path) -> Settings {
     Settings {
@@ -46,7 +46,7 @@ pub fn behind(learning: Settings, folder: &Path) -> Settings {
     }
 }
 
-/// The arguments of the daemon of this number.
+/// The arguments of a running daemon.
 #[must_use]
 pub fn arguments_of(pid: u32) -> Option<Attach> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;

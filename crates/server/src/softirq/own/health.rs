@@ -1,19 +1,19 @@
-//! How the level of a server of ours is, as `lowroad status` says it.
+//! The state of the own server's level, for `lowroad status`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How the level is.
+/// The level's state.
 #[derive(Default)]
 pub struct Health {
     state: Mutex<Known>,
-    /// The server ends it.
+    /// Whether the server has begun to end the level.
     is_ending: AtomicBool,
 }
 
 #[derive(Default)]
 struct Known {
-    /// How often its process has said that it answers.
+    /// How often the daemon has reported readiness.
     starts: u64,
     now: Now,
 }
@@ -23,17 +23,17 @@ enum Now {
     #[default]
     Starting,
     Attached,
-    /// It will be started again; how it ended.
+    /// The daemon has ended and will be restarted; the text describes its end.
     Gone(String),
-    /// It will not.
+    /// The level was not started, or its processes have ended; the text gives the reason.
     Off(String),
 }
 
-/// What is said once it is.
+/// The text after the processes have ended.
 pub const OFF: &str = "off: its processes have ended; a restart of the server brings it back";
 
 impl Health {
-    /// As `lowroad status` says it.
+    /// The state as text.
     pub fn text(&self) -> String {
         let state = self.state();
         let again = state.starts.saturating_sub(1);
@@ -46,7 +46,7 @@ impl Health {
         }
     }
 
-    /// Its process says that it answers. How often it has been started again.
+    /// Records that the daemon is ready. Returns the number of restarts.
     pub fn is_attached(&self) -> u64 {
         let mut state = self.state();
         state.starts += 1;
@@ -54,23 +54,23 @@ impl Health {
         state.starts - 1
     }
 
-    /// Its process is gone, and will be started again; how it ended.
+    /// Records that the daemon has ended and will be restarted.
     pub fn is_gone(&self, how: &str) {
         self.state().now = Now::Gone(how.into());
     }
 
-    /// Its processes have ended. Whether that is an accident.
+    /// Records that the processes have ended. Returns whether that is unexpected.
     pub fn is_off(&self) -> bool {
         self.state().now = Now::Off(OFF.into());
         !self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// It was not started.
+    /// Records that the level was not started.
     pub fn is_not_here(&self, text: &str) {
         self.state().now = Now::Off(text.into());
     }
 
-    /// Its end is no accident from now on.
+    /// Records that the server ends the level, so that its end is expected.
     pub fn is_to_end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }

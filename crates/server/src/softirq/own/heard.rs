@@ -1,5 +1,5 @@
-//! What the server hears of the processes that keep its level, and what it makes of that: lines of its
-//! access log, words in its error log, and the level's health for `lowroad status`.
+//! Reads the output of the level's processes: access log lines for the server's log, and state reports for the error
+//! log and `lowroad status`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use super::health::{Health, OFF};
 use super::words::{ATTACHED, GONE};
 use lowroad_store::changes::Changes;
 
-/// Bytes of lines handed over at a time.
+/// Bytes of lines passed to the log at a time.
 const BATCH_LEN: usize = 64 * 1024;
 
-/// The ear.
+/// Reads and applies the level's output.
 pub struct Hearing<R> {
-    /// What they say.
+    /// The processes' standard output.
     pub said: BufReader<R>,
-    /// Where lines of the access log go.
+    /// The access log.
     pub access: Option<(Sink, Format)>,
     /// The error log.
     pub logger: Logger,
-    /// What becomes of it.
+    /// The level's state.
     pub health: Arc<Health>,
-    /// Told of when a process begins that knows of none before.
+    /// Marked as changed when a daemon starts that has not received earlier changes.
     pub changes: Arc<Changes>,
 }
 
 impl<R: Read> Hearing<R> {
-    /// Hears until the level answers; whether it does. One that dies at once is not waited for.
+    /// Reads until the level answers. Returns false if it ends first.
     pub fn until_attached(&mut self) -> bool {
         let mut line = Vec::new();
         while self.next(&mut line) {
@@ -41,7 +41,7 @@ impl<R: Read> Hearing<R> {
         false
     }
 
-    /// Hears until the processes have ended.
+    /// Reads until the processes have ended.
     pub fn until_the_end(&mut self) {
         let (mut line, mut batch) = (Vec::new(), Vec::new());
         while self.next(&mut line) {
@@ -56,7 +56,7 @@ impl<R: Read> Hearing<R> {
             if let Some((sink, _)) = &self.access
                 && (batch.len() >= BATCH_LEN || waits && !batch.is_empty())
             {
-                // Lost lines are counted by the log.
+                // The log counts lost lines.
                 let _ = sink.push(&batch);
                 batch.clear();
             }
@@ -69,7 +69,7 @@ impl<R: Read> Hearing<R> {
         }
     }
 
-    /// The next line, if there is one.
+    /// Reads the next line. Returns false at the end.
     fn next(&mut self, line: &mut Vec<u8>) -> bool {
         line.clear();
         matches!(self.said.read_until(b'\n', line), Ok(1..))
@@ -83,7 +83,7 @@ impl<R: Read> Hearing<R> {
                 self.logger
                     .warn(format_args!("softirq: the level is back (start {again})"));
             }
-            // What it was told before, its predecessor has heard.
+            // Earlier changes went to the previous daemon.
             self.changes.tell();
         } else if let Some(how) = line.strip_prefix(GONE) {
             self.logger
@@ -93,7 +93,7 @@ impl<R: Read> Hearing<R> {
     }
 }
 
-/// Whether a line was not cut where its writer died.
+/// Whether a line is complete: the last one of a killed writer may be cut.
 fn is_whole(line: &[u8], format: Format) -> bool {
     line.ends_with(match format {
         Format::Combined | Format::Extended => b"\"\n",
@@ -113,7 +113,7 @@ mod tests {
         std::env::temp_dir().join(format!("lowroad-heard-{name}-{}", std::process::id()))
     }
 
-    /// What is in the access log and in the error log after all of this was said, and the health.
+    /// Runs this output through a reader. Returns the access log, the error log, and the state.
     fn after(name: &str, said: &str) -> (String, String, String) {
         let files = [
             file(&format!("{name}-access")),

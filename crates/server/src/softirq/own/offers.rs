@@ -1,5 +1,5 @@
-//! Messages between our own server and the daemon of its level, over one channel: the server reports changes, and the daemon
-//! asks for responses without a connection. Independent of how responses are made and used.
+//! Messages between the own server and the daemon of its level, over one channel: the server reports changes, and the
+//! daemon requests responses without a connection. Independent of how responses are made and used.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,23 +17,23 @@ use serde_bytes::ByteBuf;
 use crate::limits;
 use crate::running::{Running, lock};
 
-/// A server that does not answer within this time is asked as others do.
+/// Timeout of a request; after it the daemon uses a connection.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// From the server to the daemon.
+/// A message from the server to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Word {
-    /// Something has changed.
+    /// Any response may have changed.
     Changed,
-    /// What these patterns mean, one on each line.
+    /// The responses that match these patterns, one on each line, are purged.
     Purged(String),
-    /// The same, and not all changes will be told.
+    /// Any response may have changed, and not all later changes will be reported.
     Brief,
-    /// The response to the question with this number; empty: it has to be asked for as others do.
+    /// The response to the request with this number; empty: the daemon has to use a connection.
     Answer(u64, ByteBuf),
 }
 
-/// From the daemon to the server: a request at an address.
+/// A message from the daemon to the server: a request at an address.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Question {
     number: u64,
@@ -41,15 +41,15 @@ struct Question {
     head: ByteBuf,
 }
 
-/// Sends a message if there is room for it.
+/// Sends a message if the channel has room.
 ///
 /// # Errors
-/// [`MessageError::NotReady`]: there is none yet.
+/// [`MessageError::NotReady`]: the channel is full.
 pub fn send(channel: &Channel, message: &impl Serialize) -> Result<(), MessageError> {
     channel.send(&encode(message)?, &[], SendMode::Try)
 }
 
-/// The server's end: has questions answered by its workers until the other is closed.
+/// The server's end: passes requests to workers until the daemon closes the channel.
 pub fn answer(channel: &Arc<Channel>, running: &Mutex<Running>) {
     let mut buffer = Vec::new();
     while channel.receive(&mut buffer).is_ok() {
@@ -64,7 +64,7 @@ pub fn answer(channel: &Arc<Channel>, running: &Mutex<Running>) {
         let channel = channel.clone();
         let reply = move |answer: Option<&[u8]>| {
             let answer = ByteBuf::from(answer.unwrap_or_default());
-            // A daemon that does not get it asks as others do.
+            // If it is not sent, the daemon uses a connection after its timeout.
             let _ = send(&channel, &Word::Answer(number, answer));
         };
         let running = lock(running);
@@ -79,7 +79,7 @@ pub fn answer(channel: &Arc<Channel>, running: &Mutex<Running>) {
             peer: local.ip(),
             reply: Box::new(reply),
         };
-        // All have the same in memory.
+        // Any worker will do: all share the store.
         let workers = u64::try_from(running.workers.len().max(1)).unwrap_or(1);
         let worker = usize::try_from(number % workers).unwrap_or(0);
         if let Some(worker) = running.workers.get(worker) {
@@ -96,7 +96,8 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Answers to an earlier daemon have other numbers.
+    /// Creates the daemon's end. The process number is part of request numbers, so that responses to an earlier daemon
+    /// match no request.
     pub fn new(channel: Channel) -> Questions {
         Questions {
             channel,
@@ -105,7 +106,7 @@ impl Questions {
         }
     }
 
-    /// What the server answers to a request at this address, if it does.
+    /// Requests the response to a request at this address. `None`: the server did not answer in time.
     pub fn ask(&self, local: SocketAddr, head: &[u8]) -> Option<Vec<u8>> {
         let number = self.number_next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = channel();
@@ -121,7 +122,8 @@ impl Questions {
         answer.filter(|bytes| !bytes.is_empty())
     }
 
-    /// The server's next report of a change; answers that come before go to those that wait. `None`: the server has ended.
+    /// Returns the server's next report of a change. Passes responses received before it to their requests. `None`:
+    /// the server has ended.
     pub fn next_word(&self, buffer: &mut Vec<u8>) -> Option<Word> {
         loop {
             self.channel.receive(buffer).ok()?;
@@ -135,7 +137,7 @@ impl Questions {
 
     fn take(&self, number: u64, bytes: ByteBuf) {
         if let Some(waits) = self.waiting().remove(&number) {
-            // It may have lost its patience.
+            // The request may have timed out.
             let _ = waits.send(bytes.into_vec());
         }
     }

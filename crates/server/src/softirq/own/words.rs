@@ -1,14 +1,15 @@
-//! What the processes of a level tell the server in front of which they are.
+//! Reports from a level's processes to the server above.
 
 use crate::say;
 
-/// Beginnings of lines to the server, which no line of a log has: it answers; it does so no longer.
+/// Line prefix of the report that the level answers. Access log lines never begin so.
 pub const ATTACHED: &str = "=attached: ";
-/// See [`ATTACHED`].
+/// Line prefix of the report that the daemon has ended. See [`ATTACHED`].
 pub const GONE: &str = "=gone: ";
 
-/// Tells the server, from one of its processes.
+/// Writes a report to the server.
 pub fn say_to_server(begin: &str, text: &str) {
-    // A line of the log may have been cut where its process died. A server that is gone hears nothing.
+    // Begins with a line end: a killed process may have left an incomplete log line. A write error means that the
+    // server has ended.
     let _ = say::out(format_args!("\n{begin}{text}\n"));
 }

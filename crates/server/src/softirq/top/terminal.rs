@@ -1,5 +1,4 @@
-//! A terminal for `top`: another screen, keys one by one, and everything as it was at the end. It knows
-//! nothing of what is shown.
+//! A terminal for `top`: uses the alternate screen, reads single keys, and restores the terminal at the end.
 
 use std::io::{self, IsTerminal, Write, stdin, stdout};
 use std::time::{Duration, Instant};
@@ -9,19 +8,19 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// To the top left corner; then each line clears what is behind it, and the last what is below.
+/// Moves to the top left corner; each line then clears its rest, and the last one the lines below.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K\r\n";
 const CLEAR_BELOW: &str = "\x1b[J";
 
 /// A terminal that shows one page.
 pub struct Terminal {
-    /// As it was; `None` if keys come from elsewhere.
+    /// The settings to restore; `None` if standard input is no terminal.
     before: Option<Termios>,
 }
 
 impl Terminal {
-    /// Takes the terminal that standard output is; `None` if it is none.
+    /// Takes over the terminal of standard output; `None` if it is none.
     pub fn take() -> io::Result<Option<Terminal>> {
         if !stdout().is_terminal() {
             return Ok(None);
@@ -32,7 +31,7 @@ impl Terminal {
         };
         if let Some(before) = &before {
             let mut keys = before.clone();
-            // Signals stay, so that Ctrl-C is what it is everywhere.
+            // ISIG stays, so that Ctrl-C still sends SIGINT.
             keys.local_modes
                 .remove(LocalModes::ICANON | LocalModes::ECHO);
             tcsetattr(stdin(), OptionalActions::Now, &keys)?;
@@ -50,18 +49,18 @@ impl Terminal {
         }
     }
 
-    /// Shows a page, cut to the size.
+    /// Shows a page, cut to the terminal's size.
     pub fn show(&self, page: &str) -> io::Result<()> {
         write(&frame(page, self.size()))
     }
 
-    /// Waits; whether the user wants to end it by then.
+    /// Waits for a key or the timeout. Returns whether the user wants to end.
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + time;
         loop {
             if self.before.is_none() {
                 let left = deadline.saturating_duration_since(Instant::now());
-                // A signal ends the sleep, and is looked for by the caller.
+                // A signal does not end the sleep early; the caller checks for one after it.
                 std::thread::sleep(left.min(Duration::from_millis(100)));
                 return Ok(false);
             }
@@ -82,7 +81,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // There is nobody to tell if the terminal is gone.
+        // Fails if the terminal is gone.
         let _ = write(LEAVE);
         if let Some(before) = &self.before {
             let _ = tcsetattr(stdin(), OptionalActions::Now, before);
@@ -96,11 +95,12 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// What draws a page over the one before.
+/// Control sequences that draw a page over the previous one.
 fn frame(page: &str, (rows, columns): (usize, usize)) -> String {
     let mut out = String::from(HOME);
     let lines: Vec<&str> = page.lines().take(rows.saturating_sub(1)).collect();
     for line in lines {
+        // Control characters of URLs must not reach the terminal.
         out.extend(line.chars().filter(|c| !c.is_control()).take(columns));
         out.push_str(CLEAR_LINE);
     }

@@ -1,4 +1,4 @@
-//! Servers that intercept in this network namespace: found by the files that they have locked.
+//! Intercepting servers of this network namespace, found by their lock files.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::softirq::hold;
 
-/// What the names of their files end with.
+/// Suffix of their lock names.
 const SUFFIX: &str = "-worker";
 
-/// One that runs.
+/// A running intercepting server.
 #[derive(Debug)]
 pub struct Found {
-    /// Whose connections it takes.
+    /// The intercepted port.
     pub port: u16,
-    /// Its process.
+    /// The server's process.
     pub pid: u32,
 }
 
-/// What a server holds that intercepts this port.
+/// The lock name of a port's intercepting server.
 ///
 /// # Errors
-/// When the thread's namespace can't be found out: a text for the user.
+/// When the thread's namespace can't be determined: a message for the user.
 pub fn place_of(port: u16) -> Result<PathBuf, String> {
     let level = folder::of_port(port).map_err(|error| error.to_string())?;
     let name = level.file_name().unwrap_or_default().to_string_lossy();
     Ok(PathBuf::from(format!("{name}{SUFFIX}")))
 }
 
-/// All that run here.
+/// All intercepting servers of this namespace.
 #[must_use]
 pub fn all() -> Vec<Found> {
     let Ok(any) = place_of(0) else {
@@ -53,10 +53,10 @@ pub fn all() -> Vec<Found> {
     found
 }
 
-/// Tells the one that intercepts this port to end, if there is one.
+/// Sends SIGTERM to a port's intercepting server, if there is one.
 ///
 /// # Errors
-/// A text for the user.
+/// A message for the user.
 pub fn tell_to_end(port: u16) -> Result<Option<(OwnedFd, u32)>, String> {
     let Some((process, pid)) = hold::keeper_itself(&place_of(port)?) else {
         return Ok(None);
@@ -65,7 +65,7 @@ pub fn tell_to_end(port: u16) -> Result<Option<(OwnedFd, u32)>, String> {
     Ok(Some((process, pid)))
 }
 
-/// Takes the way away on which a server's answers come to who asks it as a stranger, unless somebody here needs it.
+/// Removes the route to the probe address, unless a level or an intercepting server of this namespace needs it.
 pub fn remove_unused_way() {
     let has_levels = folder::all().is_ok_and(|levels| !levels.is_empty());
     if !has_levels && all().is_empty() {
@@ -73,7 +73,7 @@ pub fn remove_unused_way() {
     }
 }
 
-/// Removes what a server has left that had no right to.
+/// Removes the lock file of an ended server that lacked the permission to remove it.
 pub fn tidy(port: u16) {
     if let Ok(place) = place_of(port) {
         hold::remove_unheld(Path::new(&place));

@@ -1,5 +1,5 @@
-//! What a server has to do that stands in front of another: it has the kernel give it connections while it still may, says
-//! when it serves, and lets go of the port when it is told to end or whoever started it is gone.
+//! Interception by a server in front of another: starts it before root is given up, reports readiness, and ends it
+//! when the server receives an end signal or its supervisor has ended.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use crate::news::News;
 use crate::softirq::hold::Held;
 use crate::softirq::policy::AttachPolicy;
 
-/// What is written to standard input, which is a socket, when it serves.
+/// The byte written to standard input, a socket, when the server is ready.
 pub const SERVES: u8 = b's';
 
-/// An address that is taken.
+/// An intercepted address.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Where clients ask.
+    /// The address that clients connect to.
     pub asked: SocketAddr,
-    /// Where the workers listen.
+    /// The workers' listen address.
     pub listen: SocketAddr,
 }
 
-/// What is to be taken, and then the program that takes it.
+/// The addresses to intercept, and the interception while it runs.
 pub struct Front {
     places: Vec<Place>,
     policy: AttachPolicy,
@@ -39,7 +39,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Creates it for a server that listens at these places, for the clients of this policy.
+    /// Creates it for these addresses and the clients of this policy.
     pub fn new(places: Vec<Place>, policy: AttachPolicy, (held, drain_s): (Held, u32)) -> Front {
         Front {
             places,
@@ -57,7 +57,8 @@ impl FrontServer for Front {
         for place in &self.places {
             let id = listeners.ids.get(&place.listen).copied();
             let sockets = opened.iter().flatten();
-            // Its port is that of all workers' sockets, of which the kernel chooses.
+            // One socket is enough: all workers' sockets share its port, and the kernel selects one of the group
+            // (SO_REUSEPORT).
             let mut own = sockets.filter(|(listener, _)| Some(*listener) == id);
             let (id, listener) = own
                 .next()
@@ -77,11 +78,12 @@ impl FrontServer for Front {
 
     fn serves(&self, news: Sender<News>) -> std::io::Result<()> {
         let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-        // Who does not wait for it does not need it.
+        // Without a supervisor the write fails, which is no error.
         let _ = socket.write_all(&[SERVES]);
         background::start("starter", move || {
+            // The read ends when the supervisor closes its end, at the latest with its process.
             while let Ok(1..) = (&socket).read(&mut [0; 16]) {}
-            // Who can't be told has ended.
+            // The main thread may have ended.
             let _ = news.send(News::Signal(SIGTERM));
         })
     }

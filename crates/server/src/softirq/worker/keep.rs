@@ -1,5 +1,5 @@
-//! The process that starts the server that intercepts and the level below it, and the server again when that dies. It
-//! serves nothing, so that nothing can happen to it; if it is killed all the same, the others end.
+//! Supervisor of an interception: starts the intercepting server and the level below it, and restarts the server when
+//! it dies. It serves no requests, so little can make it fail; if it is killed, the others end.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -17,16 +17,16 @@ use crate::cli::softirq::{Attach, Part, TierWanted};
 use crate::softirq::namespace;
 use crate::{say, signals};
 
-/// How long it waits before it starts the server again: the first time, and at most.
+/// Pause before a restart: the first one, and the maximum.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A server that has lived so long did not die of how it was started.
+/// A server that ran this long did not fail at its start, so the pause is reset.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
-/// Starts both, and keeps the server going until one of them ends by itself or a signal comes.
+/// Starts both processes, and restarts the server until one of them ends normally or a signal arrives.
 ///
 /// # Errors
-/// When one can't be started, or fails: it has said why.
+/// When a process can't be started or fails; it has printed the reason.
 pub fn keep(args: &Attach) -> Result<(), String> {
     if args.ports.len() > 1 {
         return Err("--worker takes one port; attach each by itself".into());
@@ -34,7 +34,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    // A group of processes gets that to reopen its logs, which is for the process that writes them.
+    // The signal to reopen logs is for the process that writes them, but a whole process group may receive it.
     signals::discard(&[SIGUSR1])?;
     let mut kept = Kept {
         has_level: args.tier != TierWanted::None,
@@ -51,17 +51,17 @@ pub fn keep(args: &Attach) -> Result<(), String> {
 
 struct Kept {
     has_level: bool,
-    /// Has a byte for each signal that ends all.
+    /// Receives a byte for each end signal.
     stop: UnixStream,
     worker: Option<WorkerProcess>,
     level: Option<ChildProcess>,
     backoff: Backoff,
 }
 
-/// The server, and the socket at which it notices this process's end.
+/// The server, and the socket by whose end it notices the end of the supervisor.
 type WorkerProcess = (ChildProcess, UnixStream);
 
-/// What has happened.
+/// The events of one wait.
 struct KeeperEvents {
     is_told: bool,
     worker: Option<ChildProcess>,
@@ -71,7 +71,7 @@ struct KeeperEvents {
 impl Kept {
     fn live(&mut self) -> Result<(), String> {
         let worker = self.start_worker()?;
-        // It has said why to standard error.
+        // The worker has printed the reason to standard error.
         let ended = |_| "the worker could not start; its reason stands above";
         self.worker = Some(worker.map_err(ended)?);
         let started = match self.has_level {
@@ -86,7 +86,7 @@ impl Kept {
         done.and(ended)
     }
 
-    /// Until there is nothing to keep, or a signal ends all.
+    /// Handles events until a process ends normally or a signal arrives.
     fn until_the_end(&mut self) -> Result<(), String> {
         let mut again: Option<Instant> = None;
         loop {
@@ -107,7 +107,8 @@ impl Kept {
                 if !status.success() {
                     again = Some(self.next_try(status, lifetime));
                 } else if !self.has_level {
-                    // It was told to, by `detach`, which tells the level too.
+                    // A normal end is caused by `detach`, which also signals the level; without a level this was the
+                    // last process.
                     return Ok(());
                 }
             }
@@ -132,7 +133,7 @@ impl Kept {
         let [is_told, worker_ended, level_ended] =
             ready(descriptors, deadline).map_err(|error| format!("waiting: {error}"))?;
         if is_told {
-            // All signals up to now are one.
+            // Reads all signals received so far; they have the same effect.
             let _ = self.stop.read(&mut [0; 64]);
         }
         let worker = self.worker.take_if(|_| worker_ended);
@@ -143,7 +144,7 @@ impl Kept {
         })
     }
 
-    /// When to start the server again, which is told.
+    /// Computes and prints the time of the next start.
     fn next_try(&mut self, status: ExitStatus, lifetime: Duration) -> Instant {
         let pause = self.backoff.ended(lifetime);
         say::note(format_args!(
@@ -154,11 +155,11 @@ impl Kept {
         Instant::now() + pause
     }
 
-    /// Starts the server, and waits until it serves, or ends before that.
+    /// Starts the server, and waits until it is ready or ends.
     fn start_worker(&self) -> Result<Result<WorkerProcess, ExitStatus>, String> {
         let mut command = command(Part::Worker);
         if self.has_level {
-            // The service is ready when all of it is.
+            // The service is ready when the level is, too, which reports it.
             command.env_remove("NOTIFY_SOCKET");
         }
         let (mut worker, mut socket) = start(command, ChildProcess::spawn_with_stream)?;
@@ -168,7 +169,8 @@ impl Kept {
         }
     }
 
-    /// Tells both to end, and waits until they have. A further signal is for those who will not wait, and goes to both.
+    /// Ends both processes and waits for them. Further signals are passed on: a second one ends a server without a
+    /// drain.
     fn end(&mut self) -> Result<(), String> {
         let mut is_told = true;
         while self.worker.is_some() || self.level.is_some() {
