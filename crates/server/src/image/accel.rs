@@ -1,5 +1,5 @@
-//! Which accelerator QEMU can use. That `/dev/kvm` can be opened says little: it may be another hypervisor's, and fail at
-//! some instruction. So a machine is tried: our kernel without a site, which finds that out and switches off.
+//! Selects QEMU's accelerator. An accessible `/dev/kvm` is not enough: it may belong to another hypervisor and fail at
+//! some instruction. So the kernel of images is booted without a site, which it notices and then powers off.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::qemu::PROGRAM;
 
-/// A machine that works is off after a tenth of it.
+/// Timeout of the trial; a working machine powers off in a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// `kvm` if it works, else `tcg`.
+/// Returns `kvm` if it works, else `tcg`.
 pub fn best() -> &'static str {
     let can_open = File::options()
         .read(true)
@@ -29,11 +29,12 @@ pub fn best() -> &'static str {
     }
 }
 
-/// Whether a machine comes to its end with this accelerator.
+/// Whether a machine boots and powers off with this accelerator.
 fn works(accel: &str) -> io::Result<bool> {
     let Some(kernel) = KERNEL else {
         return Ok(false);
     };
+    // QEMU opens the kernel by a path, which /proc gives to the anonymous file.
     let mut file = File::from(memfd_create("kernel", MemfdFlags::CLOEXEC)?);
     file.write_all(kernel)?;
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());

@@ -1,31 +1,31 @@
-//! `ip=`: where an image's address comes from, in the words of its command line.
+//! `ip=`: the source of an image's address, in the syntax of its command line.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 
 use lowroad_net::Address;
 
-/// Where an image's address comes from.
+/// The source of an image's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
     /// From a DHCP server.
     Dhcp,
-    /// From the operator.
+    /// Given by the operator.
     Static {
-        /// The image's.
+        /// The image's address.
         address: Ipv4Addr,
-        /// 0 to 32.
+        /// The network's prefix length, 0 to 32.
         prefix_len: u8,
-        /// The way to other networks.
+        /// The router to other networks.
         gateway: Option<Ipv4Addr>,
     },
 }
 
 impl Ip {
-    /// Reads `dhcp`, `192.0.2.2/24` or `192.0.2.2/24,192.0.2.1`, where the last is the gateway.
+    /// Parses `dhcp`, `192.0.2.2/24` or `192.0.2.2/24,192.0.2.1`, where the last address is the gateway.
     ///
     /// # Errors
-    /// What is allowed.
+    /// The allowed forms.
     pub fn parse(text: &str) -> Result<Ip, String> {
         let parsed = match text {
             "dhcp" => Some(Ip::Dhcp),
@@ -34,7 +34,7 @@ impl Ip {
         parsed.ok_or_else(|| "dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY".to_string())
     }
 
-    /// As the stack wants it.
+    /// The address source as the network stack's type.
     pub fn address(self) -> Address {
         match self {
             Ip::Dhcp => Address::Dhcp,

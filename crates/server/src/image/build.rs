@@ -1,4 +1,4 @@
-//! `lowroad image build`: from a folder to an image, and to a disk.
+//! `lowroad image build`: builds an image, and a disk, of a folder.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::output::Output;
 use super::{disk, elf, site};
 use crate::say;
 
-/// Builds what was asked for and says what it is.
+/// Builds the requested files and prints their sizes.
 ///
 /// # Errors
-/// What is wrong with the site, or can't be written.
+/// A problem of the site, or a write error.
 pub fn build(options: &Build) -> Result<(), String> {
     let archive = archive(&options.dir, &options.settings)?;
     let image = elf::image(&archive)?;
@@ -28,10 +28,10 @@ pub fn build(options: &Build) -> Result<(), String> {
     Ok(())
 }
 
-/// The archive of a site with its settings.
+/// Builds the archive of a site with its settings.
 ///
 /// # Errors
-/// What is wrong with the site.
+/// A problem of the site.
 pub fn archive(dir: &Path, settings: &Settings) -> Result<Vec<u8>, String> {
     let mut builder = Builder::new();
     let found = site::add(&mut builder, dir)?;

@@ -1,4 +1,4 @@
-//! A database's URL, taken apart when the image is built: the image itself knows no URLs and no host names.
+//! Parses a database's URL when an image is built: the image itself resolves no names and parses no URLs.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -6,24 +6,24 @@ const ALLOWED: &str = "mysql://USER:PASSWORD@ADDRESS:PORT/NAME, with an IPv4 add
      the port is 3306 if it is left out; what is not a letter or a digit may be written as %40";
 const PORT: u16 = 3306;
 
-/// Where the rows of SQL pages come from.
+/// The database of SQL pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Database {
-    /// The server.
+    /// The server's address.
     pub address: SocketAddrV4,
-    /// Who logs in.
+    /// The user name.
     pub user: String,
-    /// With which password; may be empty.
+    /// The password; may be empty.
     pub password: String,
     /// The database's name.
     pub name: String,
 }
 
 impl Database {
-    /// Reads a URL. What is wrong is said without repeating it, for it holds a password.
+    /// Parses a URL. The error does not repeat the URL, which may hold a password.
     ///
     /// # Errors
-    /// What is allowed.
+    /// The allowed forms.
     pub fn parse(url: &str) -> Result<Database, String> {
         parts(url).ok_or_else(|| ALLOWED.to_string())
     }
@@ -32,6 +32,7 @@ impl Database {
 fn parts(url: &str) -> Option<Database> {
     let rest = ["mysql://", "mariadb://"];
     let rest = rest.iter().find_map(|scheme| url.strip_prefix(scheme))?;
+    // From the right: a password may hold an unescaped `@`.
     let (who, rest) = rest.rsplit_once('@')?;
     let (address, name) = rest.split_once('/')?;
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
@@ -52,7 +53,7 @@ fn parts(url: &str) -> Option<Database> {
     (!database.user.is_empty() && !database.name.is_empty()).then_some(database)
 }
 
-/// A part of a URL with its escapes taken out; control characters are refused.
+/// Decodes a part of a URL; refuses control characters.
 fn decoded(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

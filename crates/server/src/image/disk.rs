@@ -1,5 +1,5 @@
-//! A disk that boots an image by BIOS or UEFI: GRUB, put together by its own `grub-mkrescue`. Written to a disk or a
-//! USB stick as it is, or given to a virtual machine as a disk or a CD.
+//! A disk that boots an image by BIOS or UEFI, built by GRUB's `grub-mkrescue`. It can be written to a disk or USB
+//! stick unchanged, or attached to a virtual machine as a disk or CD.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,28 +10,28 @@ use super::address::Ip;
 use super::output::Output;
 
 const PROGRAM: &str = "grub-mkrescue";
-/// What `grub-mkrescue` itself looks for, for one of the two ways or for both.
+/// Files that `grub-mkrescue` needs for BIOS, UEFI or both, and their packages.
 const NEEDED: [(&str, &str); 4] = [
     ("/usr/lib/grub/i386-pc", "grub-pc-bin"),
     ("/usr/lib/grub/x86_64-efi", "grub-efi-amd64-bin"),
     ("/usr/bin/xorriso", "xorriso"),
     ("/usr/bin/mformat", "mtools"),
 ];
-/// All that GRUB needs to find the image and start it; it would bring 30 MB otherwise.
+/// The GRUB modules that find and start the image; all modules would take 30 MB.
 const MODULES: &str =
     "normal multiboot2 boot part_msdos part_gpt iso9660 search configfile all_video";
 
-/// Makes the disk.
+/// Builds the disk.
 ///
 /// # Errors
-/// What is missing, or what GRUB says.
+/// The missing packages, or GRUB's error.
 pub fn make(image: &[u8], ip: Ip, output: &Output) -> Result<(), String> {
     let missing = NEEDED.iter().filter(|(path, _)| !Path::new(path).exists());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if !missing.is_empty() {
         return Err(advice(&missing));
     }
-    // With the right permissions from the start.
+    // Creates the file with its final permissions before GRUB writes to it.
     output.write(b"")?;
     let folder = Folder::beside(output.path());
     folder
@@ -66,7 +66,7 @@ fn advice(missing: &[&str]) -> String {
     )
 }
 
-/// What is to be on the disk, for as long as it is made.
+/// The disk's contents while it is built. Dropping it removes the folder.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,25 +1,25 @@
-//! Where the site is in an image, which is an ELF file: the kernel with the site's archive behind it, in a segment
-//! of its own. `lowroad_kernel_image` puts it there.
+//! Finds the site in an image. An image is an ELF file: the kernel, with the site's archive in an extra segment, which
+//! `lowroad_kernel_image` adds.
 //!
-//! Read first: elf(5).
+//! The format: elf(5).
 
 use lowroad_embedded_kernel::KERNEL;
 
 const PT_LOAD: usize = 1;
-/// What an archive begins with.
+/// An archive's first bytes.
 const ARCHIVE: &[u8] = b"lowroad\x02";
 
-/// The image of a site: the kernel and its archive.
+/// Builds a site's image from the kernel and the archive.
 ///
 /// # Errors
-/// When this program has no kernel for it.
+/// When this program contains no kernel for images.
 pub fn image(archive: &[u8]) -> Result<Vec<u8>, String> {
     let kernel = KERNEL
         .ok_or("this lowroad has no kernel for images: only that for x86_64 Linux has one")?;
     lowroad_kernel_image::build(kernel, archive).map_err(|error| error.to_string())
 }
 
-/// The archive in an image.
+/// Returns the archive in an image.
 pub fn site(image: &[u8]) -> Option<&[u8]> {
     if image.starts_with(ARCHIVE) {
         return Some(image);
@@ -29,13 +29,13 @@ pub fn site(image: &[u8]) -> Option<&[u8]> {
         .filter(|header| header.kind == PT_LOAD);
     loaded.find_map(|header| {
         let segment = image.get(header.at..)?.get(..header.len)?;
-        // The archive says how long it is: the segment may have more behind it.
+        // The archive's header holds its length: the segment may be longer.
         let len = number::<4>(segment, ARCHIVE.len())?;
         segment.get(..len).filter(|site| site.starts_with(ARCHIVE))
     })
 }
 
-/// What a program header says.
+/// A program header.
 struct Header {
     kind: usize,
     at: usize,
@@ -46,6 +46,7 @@ fn headers(image: &[u8]) -> Option<Vec<Header>> {
     image.strip_prefix(b"\x7fELF\x02\x01")?;
     let table_at = number::<8>(image, 32)?;
     let (len, count) = (number::<2>(image, 54)?, number::<2>(image, 56)?);
+    // Checked arithmetic: the file may be damaged or hostile.
     let headers = (0..count).map(|entry| {
         let header_at = table_at.checked_add(entry * len)?;
         let header = image.get(header_at..)?;
@@ -58,7 +59,7 @@ fn headers(image: &[u8]) -> Option<Vec<Header>> {
     headers.collect()
 }
 
-/// A number of `N` bytes, the lowest first.
+/// A little-endian number of `N` bytes.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
     let bytes: &[u8; N] = bytes.get(at..)?.first_chunk()?;
     let number = bytes

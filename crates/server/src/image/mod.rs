@@ -1,4 +1,4 @@
-//! `lowroad image`: a site as a machine of its own. Here only the commands are told apart.
+//! `lowroad image`: builds a site as a bootable image (unikernel) and runs it. This file dispatches the commands.
 
 mod accel;
 mod address;
@@ -17,10 +17,10 @@ mod variants;
 
 use crate::cli::Image;
 
-/// Does what was asked for.
+/// Runs the requested command.
 ///
 /// # Errors
-/// A text for the operator.
+/// A message for the operator.
 pub fn run(image: &Image) -> Result<(), String> {
     match image {
         Image::Build(build) => build::build(build),

@@ -1,4 +1,4 @@
-//! The options of `lowroad image`, and those of their values that have a form of their own.
+//! The options of `lowroad image`, and their value types.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -93,17 +93,17 @@ fn value_address(text: &str) -> Result<SocketAddr, String> {
 /// An IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Its first address.
+    /// The network's first address.
     pub address: Ipv4Addr,
-    /// 0 to 32.
+    /// The prefix length, 0 to 32.
     pub prefix_len: u8,
 }
 
 impl Network {
-    /// Reads `10.0.0.0/8`, or an address, which is a network of one.
+    /// Parses `10.0.0.0/8`, or an address as a network of one.
     ///
     /// # Errors
-    /// What is allowed.
+    /// The allowed forms.
     pub fn parse(text: &str) -> Result<Network, String> {
         let allowed = || "an IPv4 address or a network like 10.0.0.0/8".to_string();
         let (address, prefix_len) = text.split_once('/').unwrap_or((text, "32"));

@@ -1,11 +1,11 @@
-//! A file that is written as a whole: whoever reads it meets the old one or the new one.
+//! Atomic file replacement: a reader finds either the old file or the complete new one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is not at its place yet. Without [`Output::finish`], nothing of it stays.
+/// A file under a temporary name. Without [`Output::finish`] it is removed.
 pub struct Output {
     to: PathBuf,
     beside: PathBuf,
@@ -13,7 +13,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// To be written beside `to`; one with a password in it is for its owner alone.
+    /// Prepares a temporary file beside `to`. A file with a password in it is readable for its owner only.
     pub fn beside(to: &Path, is_secret: bool) -> Output {
         let mut name = to.as_os_str().to_owned();
         name.push(format!(".{}", std::process::id()));
@@ -24,15 +24,15 @@ impl Output {
         }
     }
 
-    /// Where it is for now; nothing is there yet.
+    /// The temporary path. [`Output::write`] creates the file.
     pub fn path(&self) -> &Path {
         &self.beside
     }
 
-    /// Writes it.
+    /// Writes the temporary file.
     ///
     /// # Errors
-    /// A text for the operator.
+    /// A message for the operator.
     pub fn write(&self, bytes: &[u8]) -> Result<(), String> {
         let mode = if self.is_secret { 0o600 } else { 0o644 };
         let file = OpenOptions::new()
@@ -45,10 +45,10 @@ impl Output {
         written.map_err(|error| self.failed(&error))
     }
 
-    /// Puts it to its place. Gives its length.
+    /// Renames the temporary file to its final name. Returns its length.
     ///
     /// # Errors
-    /// A text for the operator.
+    /// A message for the operator.
     pub fn finish(self) -> Result<u64, String> {
         let len = fs::metadata(&self.beside).map(|meta| meta.len());
         let placed = len.and_then(|len| fs::rename(&self.beside, &self.to).map(|()| len));

@@ -1,5 +1,5 @@
-//! A machine that QEMU plays: started, listened to, and switched off as by its power button. Its console and its
-//! control are sockets between it and us, so nothing lies in the file system.
+//! Runs a machine in QEMU: starts it, relays its console, and powers it off. Console and control (QMP) are socket
+//! pairs to this process, so no files are created.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -18,22 +18,22 @@ use super::options::Board;
 use crate::say;
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
-/// The package that has it.
+/// QEMU's package.
 const PACKAGE: &str = "qemu-system-x86";
-/// How long an image may take to answer what it is asked, once its power button was pressed.
+/// Time for an image to answer its requests after its power button was pressed.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What to play.
+/// The machine to run.
 pub struct Machine {
     /// The image.
     pub kernel: PathBuf,
     /// Its command line.
     pub append: String,
-    /// Which kind.
+    /// The machine type.
     pub board: Board,
-    /// How it is connected.
+    /// The network connection.
     pub net: Net,
-    /// Memory.
+    /// Memory in MiB.
     pub memory_mib: u32,
     /// Processors.
     pub cores: u32,
@@ -41,16 +41,15 @@ pub struct Machine {
     pub accel: String,
 }
 
-/// How a machine is connected.
+/// A machine's network connection.
 pub enum Net {
-    /// By a tap device with this name, and by so many of its queues.
+    /// A tap device with this name, and the number of its queues to use.
     Tap(String, u32),
-    /// By QEMU's own network, where connections to this address are for port 80.
+    /// QEMU's user network, which forwards connections to this address to port 80.
     Forwarded(SocketAddr),
 }
 
-/// Plays a machine until it is switched off, by itself or after a byte from `stop`; a second byte ends it at
-/// once.
+/// Runs a machine until it powers off, by itself or after a byte from `stop`; a second byte kills it.
 ///
 /// # Errors
 /// When QEMU does not start or fails.
@@ -76,7 +75,7 @@ fn require(program: &str, path: &OsStr) -> Result<(), String> {
 struct Qemu {
     child: ChildProcess,
     control: UnixStream,
-    /// What asks it to switch off.
+    /// The QMP command that powers it off.
     off: &'static str,
     console: Option<JoinHandle<()>>,
 }
@@ -86,7 +85,8 @@ impl Qemu {
         let shown = |error: io::Error| format!("{PROGRAM}: {error}");
         require(PROGRAM, &std::env::var_os("PATH").unwrap_or_default())?;
         let (console, its_console) = UnixStream::pair().map_err(shown)?;
-        // setpriv: QEMU ends with this process, however that ends. Ctrl-C at the terminal is not for QEMU.
+        // setpriv kills QEMU at the end of this process, also after a crash. A separate process group keeps Ctrl-C
+        // from QEMU.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", PROGRAM])
@@ -104,7 +104,7 @@ impl Qemu {
         let console = Some(thread::spawn(move || relay(console)));
         let off = match machine.board {
             Board::Q35 => "system_powerdown",
-            // It has no button (its devices are told on the command line, so ACPI is off).
+            // microvm has no power button: with ACPI off its devices are on the command line.
             Board::Microvm => "quit",
         };
         Ok(Qemu {
@@ -115,7 +115,7 @@ impl Qemu {
         })
     }
 
-    /// Waits for the end, and brings it about when it is asked for.
+    /// Waits for the machine's end, and requests it after a byte from `stop`.
     fn until_off(&mut self, stop: &UnixStream) -> Result<ExitStatus, String> {
         let failed = |error: io::Error| format!("{PROGRAM}: {error}");
         let mut deadline = None;
@@ -144,7 +144,7 @@ impl Qemu {
         status.map_err(failed)
     }
 
-    /// Waits for the end, a byte from `stop` or the deadline. Whether it was the end.
+    /// Waits for the machine's end, a byte from `stop` or the deadline. Returns true at the end.
     fn is_off(&self, stop: &UnixStream, deadline: Option<Instant>) -> io::Result<bool> {
         let descriptors = [Some(readable(&self.child)), Some(readable(stop))];
         ready(descriptors, deadline).map(|[has_ended, _]| has_ended)
@@ -157,19 +157,19 @@ impl Drop for Qemu {
     }
 }
 
-/// Shows what the machine says, a line at a time, to its end.
+/// Prints the machine's console line by line until it closes.
 fn relay(console: UnixStream) {
     let mut console = BufReader::new(console);
     let mut line = Vec::new();
     while let Ok(1..) = console.read_until(b'\n', &mut line) {
-        // Nobody has to listen for the machine to go on.
+        // The machine continues with a closed standard output.
         _ = say::out(String::from_utf8_lossy(&line));
         line.clear();
     }
 }
 
 fn arguments(machine: &Machine) -> Vec<String> {
-    // By itself, microvm speaks the old virtio.
+    // microvm uses legacy virtio by default.
     let fixed = "-no-user-config -nodefaults -display none -no-reboot -cpu max \
                  -global virtio-mmio.force-legacy=off \
                  -chardev socket,id=control,fd=0 -mon chardev=control,mode=control \
@@ -207,10 +207,10 @@ fn arguments(machine: &Machine) -> Vec<String> {
     arguments
 }
 
-/// What makes a card of several pairs of queues.
+/// Device options for several queue pairs.
 fn several(board: Board, queues: u32) -> String {
     match board {
-        // Each queue can have an interrupt of its own, and so can what is not a queue's.
+        // An interrupt for each receive and send queue, one for the control queue, and one for configuration changes.
         Board::Q35 => format!(",mq=on,vectors={}", 2 * queues + 2),
         Board::Microvm => ",mq=on".to_owned(),
     }

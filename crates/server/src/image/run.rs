@@ -1,4 +1,4 @@
-//! `lowroad image run`: what is run, and where.
+//! `lowroad image run`: runs an image or a folder, in QEMU or as a process.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,13 +17,13 @@ use super::{accel, build, elf};
 use crate::say;
 use crate::signals;
 
-/// The image uses no more cores, and so no more queues.
+/// Maximum cores that an image uses, each with a queue.
 const QUEUES_MAX: u16 = 16;
 
-/// Runs until it is told to stop.
+/// Runs until a signal.
 ///
 /// # Errors
-/// A text for the operator.
+/// A message for the operator.
 pub fn run(options: &Run) -> Result<(), String> {
     match &options.hosted {
         Some(tap) => run_hosted(options, tap),
@@ -32,6 +32,7 @@ pub fn run(options: &Run) -> Result<(), String> {
 }
 
 fn run_hosted(options: &Run, tap: &str) -> Result<(), String> {
+    // Leaked: the servers keep references to it for the life of the process.
     let bytes: &'static [u8] = archive(&options.image, &options.settings)?.leak();
     let archive = Archive::open(bytes).map_err(|error| error.to_string())?;
     hosted::run(&Hosted {
@@ -50,7 +51,7 @@ fn run_in_qemu(options: &Run) -> Result<(), String> {
     let url = match (&net, options.ip) {
         (Net::Forwarded(from), _) => Some(format!("http://{from}/")),
         (Net::Tap(..), Ip::Static { address, .. }) => Some(format!("http://{address}/")),
-        // The image says what it was given.
+        // The image prints the address that it gets.
         (Net::Tap(..), Ip::Dhcp) => None,
     };
     if let Some(url) = url {
@@ -73,9 +74,10 @@ fn run_in_qemu(options: &Run) -> Result<(), String> {
     qemu::play(&machine, &stop)
 }
 
-/// The image's path, and the file behind it if it was made for this.
+/// Returns the image's path, and the anonymous file behind it if the image was built for this run.
 fn image(options: &Run) -> Result<(PathBuf, Option<File>), String> {
     if !options.image.is_dir() {
+        // Fails early if the file is no image, or if options for a folder were given.
         archive(&options.image, &options.settings)?;
         return Ok((options.image.clone(), None));
     }
@@ -99,10 +101,10 @@ fn net(options: &Run) -> Result<(Net, Option<Device>), String> {
     }
 }
 
-/// The archive of an image, or of a folder.
+/// Returns the archive of an image or of a folder.
 ///
 /// # Errors
-/// When there is none, or a folder's options are given for an image.
+/// When there is none, or options for a folder are given with an image.
 fn archive(image: &Path, settings: &Settings) -> Result<Vec<u8>, String> {
     if image.is_dir() {
         return build::archive(image, settings);

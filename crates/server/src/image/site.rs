@@ -1,5 +1,5 @@
-//! A site's folder as an archive: what the server would serve from it, found once. What the server would
-//! refuse when it is asked for is refused here, by name, where somebody can still mend it.
+//! Archives a site's folder with the server's rules, applied once at build time. Files that the server would refuse at
+//! a request are refused here by name, while the operator can still correct them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,14 +13,14 @@ use lowroad_page::Page;
 
 use super::variants;
 
-/// What the name of a page's source ends with.
+/// Suffix of page sources.
 const PAGE_SUFFIX: &str = ".lrp";
-/// The page that a folder shows, if it has no index of another kind.
+/// A folder's index page, if it has no other index.
 const PAGE_INDEX: &str = "index.lrp";
-/// Folders in folders.
+/// Maximum nesting of folders.
 const DEPTH_MAX: usize = 64;
 
-/// What was found.
+/// The numbers of archived objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Files.
@@ -29,10 +29,10 @@ pub struct Found {
     pub pages: usize,
 }
 
-/// Adds all that is in a folder.
+/// Adds a folder's contents.
 ///
 /// # Errors
-/// The first file that can't be served, and why.
+/// The first file that can't be served, and the reason.
 pub fn add(builder: &mut Builder, dir: &Path) -> Result<Found, String> {
     let shown = |error| format!("{}: {error}", dir.display());
     let root = dir.canonicalize().map_err(shown)?;
@@ -62,13 +62,13 @@ struct Site<'b> {
     root: PathBuf,
     builder: &'b mut Builder,
     found: Found,
-    /// The folders around the one that is looked at, without links.
+    /// The folder in progress and its ancestors, with links resolved.
     around: Vec<PathBuf>,
-    /// The paths of all folders.
+    /// The URL paths of all folders.
     folders: Vec<Vec<u8>>,
-    /// Those that have an index.
+    /// The folders with an index.
     has_index: BTreeSet<Vec<u8>>,
-    /// Pages and parts of pages, by their paths below the site's folder.
+    /// Pages and fragments by their paths below the site's folder.
     sources: BTreeMap<String, Source>,
 }
 
@@ -77,17 +77,18 @@ struct Source {
     is_part: bool,
 }
 
-/// What a name in a folder leads to.
+/// The target type of a directory entry.
 enum Kind {
     File,
     Folder,
 }
 
 impl Site<'_> {
-    /// `at` is the folder's decoded path, with its slash.
+    /// Adds a folder. `at` is its decoded URL path, with a trailing slash.
     fn folder(&mut self, folder: &Path, at: &[u8]) -> Result<(), String> {
         let shown = |error| format!("{}: {error}", folder.display());
         let real = folder.canonicalize().map_err(shown)?;
+        // A link to an ancestor would recurse forever.
         if self.around.contains(&real) || self.around.len() >= DEPTH_MAX {
             return Err(format!("{}: folders without an end", folder.display()));
         }
@@ -95,6 +96,7 @@ impl Site<'_> {
         let names = fs::read_dir(folder).map_err(shown)?;
         let names = names.map(|entry| entry.map(|entry| entry.file_name()));
         let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(shown)?;
+        // Sorted, so that the same folder always gives the same image.
         names.sort();
         for name in names {
             let path = [at, name.as_bytes()].concat();
@@ -125,7 +127,7 @@ impl Site<'_> {
         self.folder(folder, &with_slash)
     }
 
-    /// Whether it is the index of the folder `at`.
+    /// Adds a file. Returns whether it is the index of the folder `at`.
     fn file(&mut self, from: &Path, path: &[u8], at: &[u8]) -> Result<bool, String> {
         let variants = variants::of_file(&self.rules, path, from)?;
         let name = path.strip_prefix(at).unwrap_or(path);
@@ -137,8 +139,7 @@ impl Site<'_> {
         Ok(is_index)
     }
 
-    /// Reads what ends in `.lrp`: with a name, or in a folder with a name, that begins with `_` it is a part of
-    /// pages and not a page.
+    /// Reads a page source. A source is a fragment, not a page, if its name or a folder in its path begins with `_`.
     fn source(&mut self, from: &Path, path: Vec<u8>) -> Result<(), String> {
         let shown = |why: &str| format!("{}: {why}", from.display());
         let source = fs::read(from).map_err(|error| shown(&error.to_string()))?;
@@ -157,7 +158,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Checks the pages, once all that they may include is known.
+    /// Checks and adds the pages, after all fragments are known.
     fn pages(&mut self) -> Result<(), String> {
         let mut find = |name: &str| self.sources.get(name).map(|source| source.text.as_str());
         for (name, source) in self.sources.iter().filter(|(_, source)| !source.is_part) {
@@ -179,7 +180,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Folders without an index are not for reading.
+    /// Adds a refusal (403) for each folder without an index.
     fn forbidden(&mut self) -> Result<(), String> {
         for folder in self
             .folders
@@ -194,6 +195,7 @@ impl Site<'_> {
     fn kind(&self, from: &Path) -> Result<Kind, String> {
         let shown = |error| format!("{}: {error}", from.display());
         let real = from.canonicalize().map_err(shown)?;
+        // Links may lead only to files of the site.
         if !real.starts_with(&self.root) {
             let (from, real) = (from.display(), real.display());
             return Err(format!("{from} leads out of the site, to {real}"));
@@ -206,7 +208,7 @@ impl Site<'_> {
         }
     }
 
-    /// The site's own page for 404.
+    /// Adds the site's 404 page, if it has one.
     fn error_pages(&mut self) {
         if let Ok(own) = fs::read(self.root.join("404.html")) {
             self.builder

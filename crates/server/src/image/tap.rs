@@ -1,5 +1,5 @@
-//! The tap device of an image on this machine: made if it is not there, by the `ip` program, and taken away
-//! again by who made it. Sends nothing.
+//! The tap device of an image: created by the `ip` program if it does not exist, and then also removed. Sends no
+//! packets.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -10,23 +10,24 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use super::address::Ip;
 use crate::say;
 
-/// Characters of a device's name.
+/// Maximum length of a device's name.
 const NAME_LEN_MAX: usize = 15;
 
-/// A device that is there, and was made here if nobody else had made it.
+/// An existing device, or one created here, which is removed when dropped.
 pub struct Device {
     name: String,
     is_ours: bool,
-    /// What is wanted.
+    /// The requested number of queues.
     queues: u32,
 }
 
 impl Device {
-    /// Sees to it that the device is there. One that is made here gets the gateway's address, so that this
-    /// machine can talk to the image, and ends with this value; another is left as it is, and refused if another
-    /// program has queues of it: the kernel would share frames out to both. `queues` are wanted.
+    /// Uses or creates the device. A new device gets the gateway's address, so that this machine can reach the image,
+    /// and is removed with this value. An existing device stays unchanged. It is refused while another program has
+    /// open queues: the kernel would distribute frames between both programs.
     ///
     /// # Errors
+    /// A remedy for the operator.
     /// What the operator can do.
     pub fn prepare(name: &str, ip: Ip, queues: u32) -> Result<Device, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -50,7 +51,8 @@ impl Device {
         Ok(device)
     }
 
-    /// How many queues are to be opened, at least 1: a device that was made for several takes no program that opens one.
+    /// The number of queues to open, at least 1. A multi-queue device refuses a program that opens it without that
+    /// flag.
     pub fn queues(&self) -> u32 {
         match self.is_ours {
             true => self.queues,
@@ -81,13 +83,13 @@ impl Drop for Device {
     }
 }
 
-/// Whether there is such a device in the network of this process; `/sys` may show those of another.
+/// Whether the device exists in this process's network namespace; `/sys` may show another one.
 fn is_there(name: &str) -> bool {
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
     socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
 }
 
-/// The word for a device of several queues.
+/// The keyword for a multi-queue device.
 fn kind(queues: u32) -> &'static str {
     match queues {
         0..=1 => "",
@@ -95,13 +97,13 @@ fn kind(queues: u32) -> &'static str {
     }
 }
 
-/// What `ip` knows of a device.
+/// The output of `ip` for a device.
 fn said_of(name: &str) -> Result<String, String> {
     run(&["-details", "link", "show", "dev", name])
 }
 
-/// Whether a device of several queues has some that are open, by what `ip` says of it. One of one queue is refused
-/// by the kernel when it is opened twice.
+/// Whether a multi-queue device has open queues, according to the output of `ip`. The kernel itself refuses a second
+/// open of a single-queue device.
 fn has_user(said: &str) -> bool {
     ["numqueues", "numdisabled"].into_iter().any(|name| {
         let mut words = said.split_whitespace();
@@ -110,9 +112,9 @@ fn has_user(said: &str) -> bool {
     })
 }
 
-/// How many queues of a device that is there can be opened, where so many are wanted.
+/// The number of an existing device's queues to open, given the requested number.
 fn usable(name: &str, queues: u32) -> u32 {
-    // What can't be asked is taken to be as it is wanted.
+    // If `ip` fails, the device is assumed to fit the request.
     let has_several = said_of(name).map_or(queues > 1, |said| said.contains(" multi_queue "));
     if queues > 1 && !has_several {
         say::note(format_args!(
@@ -126,7 +128,7 @@ fn usable(name: &str, queues: u32) -> u32 {
     }
 }
 
-/// What this machine is called on the image's network: its gateway.
+/// This machine's address on the image's network: the image's gateway.
 fn host_address(ip: Ip) -> Option<String> {
     match ip {
         Ip::Static {
@@ -148,7 +150,7 @@ fn advice(name: &str, ip: Ip, queues: u32, why: &str) -> String {
     )
 }
 
-/// Runs `ip`; gives what it says.
+/// Runs `ip`; returns its output.
 fn run(arguments: &[&str]) -> Result<String, String> {
     let done = Command::new("ip")
         .args(arguments)

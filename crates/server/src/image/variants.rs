@@ -1,4 +1,4 @@
-//! A file as it is sent: its head's fields and its encodings, as the server itself would make them.
+//! A file's variants: header fields and content codings, the same as the server's.
 
 use std::fs;
 use std::io;
@@ -17,20 +17,21 @@ use lowroad_http::h1::put_encoded;
 use lowroad_site_rules::HeaderPatterns;
 use lowroad_store::clock;
 
-/// What is compressed here; a zstd sibling is taken, but not made: all who accept it accept brotli.
+/// Codings compressed here. An existing zstd sibling is used, but none is created: clients with zstd also accept
+/// brotli.
 const MADE: [Encoding; 2] = [Encoding::Brotli, Encoding::Gzip];
 const ENCODED: [Encoding; 3] = [Encoding::Brotli, Encoding::Zstd, Encoding::Gzip];
 
-/// A file's bytes and times.
+/// A file's bytes and modification time.
 struct Read {
     body: Vec<u8>,
     modified_ns: i64,
 }
 
-/// All variants of the file at `from`, which is served at `path`; the identity is the first.
+/// Returns all variants of the file at `from`, which is served at `path`; the identity comes first.
 ///
 /// # Errors
-/// What could not be read.
+/// A file that could not be read.
 pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<NewVariant>, String> {
     let file = read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     let content_type = mime::content_type(path, &rules.types);
@@ -81,12 +82,12 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
     Ok(variants)
 }
 
-/// The tag of bytes. They come from a build machine, whose inodes mean nothing later.
+/// An ETag from the content: on a build machine inode numbers have no lasting meaning.
 fn content_tag(body: &[u8]) -> String {
     etag::from_content(digest_bytes(body))
 }
 
-/// What all variants of a file say.
+/// The properties that all variants of a file share.
 struct Said<'s> {
     rules: &'s config::Site,
     header_patterns: &'s HeaderPatterns,
@@ -99,7 +100,7 @@ struct Said<'s> {
 
 impl Said<'_> {
     fn variant(&self, encoding: Encoding, etag: &str, body: Vec<u8>) -> NewVariant {
-        // Never later than the answer (RFC 9110 §8.8.2.1).
+        // Last-Modified must not be later than the response (RFC 9110 §8.8.2.1).
         let modified_ns = self.modified_ns.min(clock::unix_ns());
         let last_modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
         let facts = HeadFacts {
@@ -128,6 +129,7 @@ impl Said<'_> {
 fn read(from: &Path) -> io::Result<Read> {
     let body = fs::read(from)?;
     let stamp = FileStamp::at(from)?;
+    // Length and contents must belong together: the header section states the length.
     if stamp.len != body.len() as u64 {
         return Err(io::Error::other("it changes while it is read"));
     }
@@ -137,7 +139,7 @@ fn read(from: &Path) -> io::Result<Read> {
     })
 }
 
-/// The file beside it in an encoding, if it is not older.
+/// The file's precompressed sibling in a coding, unless it is older than the file.
 fn sibling(from: &Path, encoding: Encoding, modified_ns: i64) -> Option<Read> {
     let mut name = from.as_os_str().to_owned();
     name.push(encoding.file_suffix());
@@ -145,7 +147,7 @@ fn sibling(from: &Path, encoding: Encoding, modified_ns: i64) -> Option<Read> {
     (sibling.modified_ns >= modified_ns).then_some(sibling)
 }
 
-/// Fields as the image keeps them.
+/// Encodes field lines for the archive.
 fn lines(section: Section<'_>) -> Vec<u8> {
     let mut lines = Vec::new();
     put_encoded(section, &mut lines);

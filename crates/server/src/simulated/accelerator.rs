@@ -1,5 +1,5 @@
-//! Workers of the server on simulated drivers, in front of a scripted origin: built as `process` builds those on epoll, and
-//! turned one after the other by who waits for something. Knows nothing of what is asked.
+//! The server's workers on simulated drivers, in front of a scripted origin. They are built as `process` builds those
+//! on epoll, and run one turn each in rotation while a client waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,21 +33,21 @@ use lowroad_tls_listener::Tls;
 use super::WORLD;
 use crate::limits;
 
-/// Where clients come to. Nobody is there.
+/// The address that clients connect to. No real socket is bound.
 const ADDRESS: &str = "192.0.2.1:80";
-/// Where the origin is.
+/// The origin's URL.
 const ORIGIN: &str = "http://192.0.2.9:80";
-/// The store's length, bytes.
+/// The store's size in bytes.
 const STORE_LEN: u64 = 16 << 20;
-/// Turns that one response may take.
+/// Maximum turns for one response.
 const TURNS_MAX: usize = 1_000_000;
 
-/// What an origin does with a request: writes an answer, or part of one, or nothing. The connection is kept if this is true.
+/// An origin's behaviour: writes a response, part of one, or nothing. Returns whether the connection stays open.
 pub type Script = dyn Fn(&Asked, &mut Vec<u8>) -> bool + Send + Sync;
 
-/// All that there is in a world.
+/// A simulated world with the server's workers and an origin.
 pub struct Accelerator {
-    /// It.
+    /// The simulated network and clock.
     pub world: Shared,
     workers: Vec<RefCell<Worker<SimDriver, Web>>>,
     cache_counters: Vec<Arc<CacheCounters>>,
@@ -63,7 +63,7 @@ struct Peers {
     open: Vec<(usize, Vec<u8>)>,
 }
 
-/// What the workers of a server share.
+/// The objects that a server's workers share.
 struct Parts {
     sites: Arc<Sites>,
     store: Arc<SharedStore>,
@@ -73,7 +73,7 @@ struct Parts {
 }
 
 impl Accelerator {
-    /// Starts with a seed and a number of workers, a configuration, and a script for the origin.
+    /// Creates a world with a seed and a number of workers, a configuration, and a script for the origin.
     pub fn new(
         (seed, workers): (u64, usize),
         config: &Config,
@@ -110,14 +110,15 @@ impl Accelerator {
         }
     }
 
-    /// One wait of the worker whose turn it is, and what the origin does then. Where that one is in the middle of something,
-    /// it has none.
+    /// Runs one turn of the next worker, then the origin. A worker that is interrupted in the middle of a turn is
+    /// skipped.
     pub fn turn(&self) {
         let number = (self.turn.get() + 1) % self.workers.len();
         self.turn.set(number);
         let Ok(mut worker) = self.workers[number].try_borrow_mut() else {
             return;
         };
+        // A worker must be borrowed only during its turn: `meanwhile` may run within it.
         let runtime = self.programs.borrow().runtime(number);
         let _lane = runtime.enter();
         worker.turn();
@@ -125,7 +126,7 @@ impl Accelerator {
         self.origin.borrow_mut().step(&self.world);
     }
 
-    /// Lets others turn while the worker whose turn it is stands still.
+    /// Runs `others` while the current worker is interrupted.
     pub fn meanwhile(&self, others: impl FnOnce()) {
         let number = self.turn.get();
         self.world.stop(number, true);
@@ -134,7 +135,7 @@ impl Accelerator {
         self.turn.set(number);
     }
 
-    /// How the cache served requests, all workers together.
+    /// The sums of all workers' cache counters.
     pub fn cache_counters(&self) -> BTreeMap<&'static str, u64> {
         let mut sums = BTreeMap::new();
         for (name, value) in self.cache_counters.iter().flat_map(|of| of.list()) {
@@ -143,7 +144,7 @@ impl Accelerator {
         sums
     }
 
-    /// Turns until there is something.
+    /// Runs turns until `look` returns a value.
     pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Shared) -> Option<T>) -> T {
         for _ in 0..TURNS_MAX {
             if let Some(found) = look(&self.world) {
@@ -164,7 +165,7 @@ impl Drop for Accelerator {
 }
 
 impl Peers {
-    /// Answers what has come.
+    /// Accepts new connections and answers complete requests.
     fn step(&mut self, world: &Shared) {
         let dialed = world.dialed();
         self.open
@@ -237,14 +238,14 @@ impl Parts {
     }
 }
 
-/// How bad the network of a seed is.
+/// The network faults of a seed.
 fn faults(seed: u64) -> Faults {
     let pick = |at: u64, from: [usize; 4]| from[(seed >> at) as usize % 4];
     Faults {
         piece_len_max: pick(0, [70_000, 300, 7, 1]),
         delay_ms_max: pick(1, [3, 0, 20, 1]) as u64,
         window_len: pick(2, [300_000, 9_000, 500, 30_000]),
-        // Lifetimes are what most scripts are about: no second passes but where they wait.
+        // The clock advances only where scripts wait: most of them test lifetimes.
         clock_jumps: 0,
         accept_failures: 0,
         file_failures: 0,
@@ -252,7 +253,8 @@ fn faults(seed: u64) -> Faults {
     }
 }
 
-/// One site, with these lines before its route to the origin, and these of `[site.route.cache]`.
+/// A configuration of one site: `site` holds lines before its route to the origin, `caching` lines of
+/// `[site.route.cache]`.
 pub fn config(site: &str, caching: &str) -> Config {
     let text = format!(
         "[[site]]\nlisten = \"{ADDRESS}\"\n{site}\n[[site.route]]\npattern = \"/**\"\norigin = \"{ORIGIN}\"\n\
@@ -261,7 +263,7 @@ pub fn config(site: &str, caching: &str) -> Config {
     lowroad_config::parse(&text, Path::new("/simulated.toml")).expect("a configuration")
 }
 
-/// The sites of a configuration for [`ADDRESS`], after those before.
+/// The sites of a configuration for [`ADDRESS`], as a reload after `before` builds them.
 pub fn sites(config: &Config, programs: &Programs, before: Option<&Sites>) -> Sites {
     let opened = programs.open(config).expect("programs");
     let tls = Tls::start(config, &logger(), None).expect("no TLS");
@@ -269,7 +271,7 @@ pub fn sites(config: &Config, programs: &Programs, before: Option<&Sites>) -> Si
     Sites::new(config, (&listeners, &tls), &opened, before).expect("sites")
 }
 
-/// Threads that all tests share: nothing here is for them.
+/// A helper thread that all tests share; the simulation gives it no work.
 fn helpers() -> Helpers {
     static HELPERS: OnceLock<Helpers> = OnceLock::new();
     HELPERS
@@ -277,14 +279,14 @@ fn helpers() -> Helpers {
         .clone()
 }
 
-/// What goes wrong with an origin is the test's business.
+/// A logger to /dev/null: tests check responses, not log messages about origins.
 pub fn logger() -> Logger {
     static WRITER: OnceLock<Writer> = OnceLock::new();
     let open = || Writer::open(&Target::File("/dev/null".into())).expect("a log");
     Logger::new(WRITER.get_or_init(open).sink(), Level::Error)
 }
 
-/// What several look at.
+/// Locks shared data, also after a panic.
 pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

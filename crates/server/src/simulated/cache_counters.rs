@@ -68,7 +68,7 @@ fn requests_that_join_a_fetch_count_as_coalesced_misses() {
         }
         let ([hits, misses, passes], [_, coalesced, _]) = front.cache_counters();
         assert_eq!((hits + misses, passes), (4, 0));
-        // Those that came before the response was there waited for the first one's.
+        // Requests that arrived before the response waited for the first request's fetch.
         assert_eq!(misses - coalesced, 1);
         assert_eq!(front.origin.count(), 1);
     });

@@ -1,6 +1,6 @@
-//! The cost of requests and responses, in instructions: for each form that a client or an origin can choose, up to its
-//! size limit, the cost grows at most linearly with its length (`sizes`); and rules that do not match a request cost
-//! next to nothing, however many there are (`rules`).
+//! Cost of requests and responses in instructions. For each form that a client or origin can choose, the cost grows at
+//! most linearly with its length, up to its size limit (`sizes`); rules that do not match a request add almost no cost,
+//! independent of their number (`rules`).
 
 mod configurations;
 mod protocols;

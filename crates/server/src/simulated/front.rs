@@ -1,4 +1,4 @@
-//! What `tests/accelerate/front.rs` has over sockets, in the simulator: an accelerator in front of a scripted origin, and
+//! The simulator's counterpart of `tests/accelerate/front.rs`: an accelerator in front of a scripted origin, and
 //! clients that wait for their responses.
 
 use std::cell::Cell;
@@ -20,7 +20,7 @@ pub struct Origin {
 
 /// An accelerator and its origin.
 pub struct Front {
-    /// What is behind it.
+    /// The origin behind the accelerator.
     pub origin: Origin,
     accelerator: Rc<Accelerator>,
 }
@@ -33,7 +33,7 @@ pub struct Client {
 }
 
 impl Origin {
-    /// An origin that answers each request with the text that `answer` gives, and keeps connections.
+    /// An origin that answers each request with the text of `answer`, and keeps connections open.
     pub fn saying(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Origin {
         Origin::start(move |asked, stream| {
             stream.extend_from_slice(answer(asked).as_bytes());
@@ -41,7 +41,7 @@ impl Origin {
         })
     }
 
-    /// An origin that does with each request as the script says.
+    /// An origin that runs a script for each request.
     pub fn start(script: impl Fn(&Asked, &mut Vec<u8>) -> bool + Send + Sync + 'static) -> Origin {
         Origin {
             script: Some(Box::new(script)),
@@ -49,29 +49,29 @@ impl Origin {
         }
     }
 
-    /// All that it was asked so far.
+    /// All requests to the origin so far.
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.asked).clone()
     }
 
-    /// How often it was asked.
+    /// The number of requests to the origin.
     pub fn count(&self) -> usize {
         lock(&self.asked).len()
     }
 }
 
 impl Front {
-    /// In front of this origin.
+    /// An accelerator in front of this origin.
     pub fn of(origin: Origin) -> Front {
         Front::caching(origin, "")
     }
 
-    /// In front of this origin, with these lines of `[site.route.cache]`.
+    /// An accelerator in front of this origin, with these lines of `[site.route.cache]`.
     pub fn caching(origin: Origin, lines: &str) -> Front {
         Front::started(seeds::of_world(), origin, ("", lines))
     }
 
-    /// By a seed and with so many workers, in front of an origin that answers as `answer` says.
+    /// An accelerator with this seed and number of workers, in front of an origin that answers with `answer`.
     pub fn by(
         (seed, workers): (u64, usize),
         answer: impl Fn(&Asked) -> String + Send + Sync + 'static,
@@ -79,7 +79,7 @@ impl Front {
         Front::started((seed, workers), Origin::saying(answer), ("", ""))
     }
 
-    /// Starts with a seed, one worker, and these lines of `[[site]]` before its route.
+    /// An accelerator with this seed, one worker, and these lines of `[[site]]` before its route.
     pub fn of_site(seed: u64, origin: Origin, site: &str) -> Front {
         Front::started((seed, 1), origin, (site, ""))
     }
@@ -98,17 +98,17 @@ impl Front {
         }
     }
 
-    /// In front of an origin that answers as `answer` says.
+    /// An accelerator in front of an origin that answers with `answer`.
     pub fn saying(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Front {
         Front::of(Origin::saying(answer))
     }
 
-    /// A GET on a connection of its own, with these field lines.
+    /// Sends a GET with these field lines on a new connection, and returns the response.
     pub fn get(&self, path: &str, fields: &str) -> Response {
         self.ask("GET", path, fields)
     }
 
-    /// A request without a body on a connection of its own.
+    /// Sends a request without a body on a new connection, and returns the response.
     pub fn ask(&self, method: &str, path: &str, fields: &str) -> Response {
         let mut client = self.connect();
         client.send(format!(
@@ -117,7 +117,7 @@ impl Front {
         client.response_with_body(method != "HEAD")
     }
 
-    /// Hits, misses and passes so far, and of these those that were stale, coalesced or revalidated.
+    /// The numbers of hits, misses and passes, and of those that were stale, coalesced or revalidated.
     pub fn cache_counters(&self) -> ([u64; 3], [u64; 3]) {
         let counters = self.accelerator.cache_counters();
         let of = |name: &str| counters[format!("cache_{name}").as_str()];
@@ -127,7 +127,7 @@ impl Front {
         )
     }
 
-    /// Lets so much time pass.
+    /// Advances the simulated time.
     pub fn pass(&self, ms: u64) {
         let until_ms = self.accelerator.world.now_ms() + ms;
         self.accelerator.world.alarm(until_ms);
@@ -135,7 +135,7 @@ impl Front {
         self.accelerator.until("a later time", is_over);
     }
 
-    /// Has the first worker that comes to a point where it may be interrupted do so, for this.
+    /// Interrupts the next worker that reaches an interleaving point, once, and runs `others` there.
     pub fn interrupt_once(&self, others: impl Fn(&Front) + 'static) {
         let is_over = Cell::new(false);
         let front = Front {
@@ -152,7 +152,7 @@ impl Front {
         })));
     }
 
-    /// A connection.
+    /// Opens a connection.
     pub fn connect(&self) -> Client {
         let id = self.accelerator.world.connect();
         Client {
@@ -169,12 +169,12 @@ impl Client {
         self.accelerator.world.send(self.id, bytes.as_ref());
     }
 
-    /// Receives a response to a GET (or whatever has a body when it says so).
+    /// Waits for a response, to any method but HEAD.
     pub fn response(&mut self) -> Response {
         self.response_with_body(true)
     }
 
-    /// Waits for a response, or for the end of the connection without one.
+    /// Waits for a response, or for the connection's end without one.
     pub fn response_or_end(&mut self) -> Option<Response> {
         let (id, received) = (self.id, &mut self.received);
         self.accelerator.until("a response or an end", |world| {
@@ -211,14 +211,14 @@ pub fn response(status: &str, fields: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {len}\r\n{fields}\r\n{body}")
 }
 
-/// The same, 200, with the number of the request as its body.
+/// A 200 response with the request's number as its body.
 pub fn numbered(asked: &Asked, fields: &str) -> String {
     response("200 OK", fields, &asked.number.to_string())
 }
 
-/// Asks again and again until there is an answer.
+/// Repeats a request until `ask` returns a value.
 pub fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    // Each of them takes some time of the world's.
+    // Each attempt advances the simulated time.
     let found = (0..1000).find_map(|_| ask());
     found.unwrap_or_else(|| panic!("waited in vain for {what}"))
 }

@@ -1,6 +1,6 @@
-//! The random histories of `tests/accelerate/histories` in the simulator: the same clients and the same oracle, two workers,
-//! and at points of the store where threads could interleave one worker is interrupted, and the other, the origin and the
-//! clients go on. All of it follows from the seed.
+//! The random histories of `tests/accelerate/histories` in the simulator, with the same clients and oracle, and two
+//! workers. At points of the store where threads could interleave, one worker is interrupted while the other one, the
+//! origin and the clients continue. The seed determines everything.
 
 #[path = "../../tests/accelerate/histories/oracle.rs"]
 mod oracle;
@@ -22,13 +22,13 @@ use super::accelerator::{Accelerator, config, lock};
 use visitor::{Asking, History, Visitor};
 use world::World;
 
-/// Requests of each client, of whom some are alone before, and some at the same time.
+/// Requests of each client. Clients run alone first, then concurrently.
 const REQUESTS: usize = 40;
-/// Clients at the same time.
+/// Concurrent clients.
 const TOGETHER: u64 = 5;
-/// Of a thousand points, at so many another worker comes between.
+/// Probability of an interruption at an interleaving point, in thousandths.
 const INTERRUPTED: u64 = 300;
-/// So many turns it has at most, until the first goes on.
+/// Maximum turns of the other worker during an interruption.
 const TURNS_BETWEEN_MAX: u64 = 40;
 
 /// A client with its connection.
@@ -36,10 +36,10 @@ struct Client {
     visitor: Visitor<'static>,
     id: usize,
     received: Vec<u8>,
-    /// What it waits for.
+    /// The request in progress.
     asking: Option<Asking>,
     left: usize,
-    /// What the origin was asked, for messages.
+    /// Requests to the origin, for failure messages.
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
@@ -66,7 +66,7 @@ fn run(seed: u64) {
         script,
         Arc::clone(&asked),
     ));
-    // What has a connection of its own world lives as long as the test.
+    // Leaked: clients hold a reference to it until the test ends.
     let history: &'static History = Box::leak(Box::new(History::new(seed, &world)));
     let phases = [(0..1, true), (1..1 + TOGETHER, false), (9..10, true)];
     for (names, is_alone) in phases {
@@ -91,7 +91,7 @@ fn run(seed: u64) {
     }
 }
 
-/// Has the other worker go on where one is interrupted.
+/// Installs the interruption that lets the other worker run.
 fn come_between(accelerator: &Rc<Accelerator>, clients: &Rc<RefCell<Vec<Client>>>) {
     let (accelerator, clients) = (Rc::downgrade(accelerator), clients.clone());
     let between = move || {
@@ -104,7 +104,7 @@ fn come_between(accelerator: &Rc<Accelerator>, clients: &Rc<RefCell<Vec<Client>>
         }
         accelerator.meanwhile(|| {
             for _ in 0..world.dice(TURNS_BETWEEN_MAX) {
-                // There is a next moment, whatever waits for whom.
+                // The alarm guarantees an event, even if all parties wait for each other.
                 world.alarm(world.now_ms() + 1);
                 accelerator.turn();
                 step(&clients, world);
@@ -137,7 +137,7 @@ impl Client {
         self.left == 0 && self.asking.is_none()
     }
 
-    /// Takes the response that it waits for, if it is there, and goes on.
+    /// Takes the awaited response, if it is there, and sends the next request.
     fn step(&mut self, world: &Shared) {
         if let Some(asking) = &self.asking {
             self.received.extend(world.take_read(self.id));

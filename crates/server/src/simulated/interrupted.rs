@@ -1,4 +1,4 @@
-//! What must hold if a worker is interrupted between two of its steps and another one does something there.
+//! Invariants when a worker is interrupted between two steps and another one changes the store.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,7 +8,8 @@ use lowroad_engine_sim::for_each_seed;
 use super::BETWEEN;
 use super::front::{Client, Front, numbered};
 
-/// What was found before a POST, and is validated after it, stands in for nobody who asks after the POST.
+/// A stored response that was selected before a POST and validated after it must not answer requests that arrive after
+/// the POST.
 fn nobody_gets_what_a_post_has_ended(control: &'static str) {
     for_each_seed(0..40, |seed| {
         let front = Front::by((seed, 2), move |asked| match asked.number {

@@ -1,8 +1,8 @@
-//! The accelerator in the simulator: the workers, decisions, store and tasks of the server on [`lowroad_engine_sim`]'s
-//! driver, with an origin and clients that are the test's. Network, completions and time follow from a seed.
+//! Simulation of the accelerator: the server's workers, decisions, store and tasks on [`lowroad_engine_sim`]'s driver,
+//! with a scripted origin and clients. A seed determines network, completions and time.
 //!
-//! The scripts are those that run over sockets, too (`tests/accelerate`): here `front` has the same names for other things.
-//! `LOWROAD_SEED` says which seed all of them have; a test below runs them with many.
+//! The scripts also run over sockets (`tests/accelerate`): `front` has the same names with other implementations.
+//! `LOWROAD_SEED` sets the seed of all tests; a test below runs them with many seeds.
 
 mod accelerator;
 mod cache_counters;
@@ -23,18 +23,18 @@ use lowroad_engine_sim::Shared;
 thread_local! {
     /// The world of this thread's test.
     static WORLD: RefCell<Option<Shared>> = const { RefCell::new(None) };
-    /// What another worker may do while the one whose turn it is stands at such a point.
+    /// The action of another worker at an interleaving point.
     static BETWEEN: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// What time it is in this thread's world, if it is in one.
+/// The current time of this thread's world, if it has one.
 pub fn now_ms() -> Option<u64> {
     WORLD.with_borrow(|world| world.as_ref().map(Shared::now_ms))
 }
 
-/// The worker whose turn it is may be interrupted here, as a thread is anywhere, and another one goes on.
+/// An interleaving point: here the current worker can be interrupted, as a thread can anywhere, while another one runs.
 pub fn interrupt() {
-    // Who comes between is not interrupted.
+    // Taken out while it runs: the interrupting worker is not interrupted itself.
     if let Some(between) = BETWEEN.take() {
         between();
         BETWEEN.set(Some(between));

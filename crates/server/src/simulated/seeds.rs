@@ -1,12 +1,12 @@
-//! Which seed a world has: that of the environment, else 0. One test runs all others by many seeds, each in a process of
-//! its own, since a test takes no arguments.
+//! Seeds of simulated worlds: from the environment, else 0. One test runs the others with many seeds, each in a new
+//! process, since tests take no arguments.
 
 use std::process::Command;
 
-/// Beyond the first, which all tests have anyway.
+/// The number of seeds beyond 0, with which all tests run anyway.
 const SEEDS: u64 = 12;
 
-/// A seed from the environment, and the number of workers that goes with it.
+/// The seed from the environment, and a number of workers derived from it.
 pub fn of_world() -> (u64, usize) {
     let seed = number("LOWROAD_SEED").unwrap_or(0);
     (seed, 1 + (seed % 2) as usize)

@@ -1,5 +1,5 @@
-//! Requests for ranges of one object that arrive at the same time: they share the response of an origin that ignores
-//! Range, and do not wait for each other where the origin answers with parts.
+//! Concurrent range requests for one object: they share the response of an origin that ignores Range, and do not wait
+//! for each other if the origin answers with parts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,12 +10,12 @@ use super::front::{Asked, Client, Front, Origin, Response, response};
 
 const TEXT: &str = "0123456789abcdefghij";
 const FIELDS: &str = "ETag: \"a\"\r\nCache-Control: max-age=60\r\n";
-/// Requests at the same time.
+/// Concurrent requests.
 const CLIENTS: usize = 10;
-/// Less than a request waits for the head of another's response, ms.
+/// Less than the time for which a request waits for another one's response head, in ms.
 const SHORT_MS: usize = 4_000;
 
-/// The first and last byte of the range that a client asks for.
+/// The first and last byte of a client's range.
 fn range_of(number: usize) -> (usize, usize) {
     (number, number + 5)
 }
@@ -55,7 +55,7 @@ fn receive_all(clients: Vec<Client>) {
     }
 }
 
-/// The part that a request asks for. It has neither a lifetime nor a validator, so that it is not stored.
+/// The requested part, without lifetime or validator, so that it is not stored.
 fn part(asked: &Asked) -> String {
     let range = asked
         .field("range")
@@ -69,7 +69,7 @@ fn part(asked: &Asked) -> String {
     response("206 Partial Content", &fields, &TEXT[first..=last])
 }
 
-/// Lets time pass until the origin has so many requests, but less than requests wait for one another.
+/// Advances time until the origin has this many requests, but less than requests wait for each other.
 fn wait_for_requests(front: &Front, count: usize) {
     for _ in 0..SHORT_MS / 10 {
         if front.origin.count() >= count {
@@ -97,7 +97,7 @@ fn ranges_share_the_whole_of_an_origin_that_ignores_them() {
 #[test]
 fn an_origin_that_answers_parts_is_asked_for_all_of_them_at_once() {
     for_each_seed(0..40, |seed| {
-        // Of each burst the origin answers as many as it is allowed to.
+        // The origin answers only a limited number of requests of each burst.
         let answered = Arc::new(AtomicUsize::new(1));
         let limit = answered.clone();
         let front = Front::of_site(
@@ -110,11 +110,11 @@ fn an_origin_that_answers_parts_is_asked_for_all_of_them_at_once() {
             }),
             "",
         );
-        // Where it is not known yet how the origin answers, the others wait for one head at most.
+        // While the origin's behaviour is unknown, the others wait for at most one response head.
         let first = send_ranges(&front, "/", "");
         wait_for_requests(&front, CLIENTS);
         drop(first);
-        // From then on none waits: the origin has all requests before it answers any.
+        // After that no request waits: the origin gets all of them before it answers any.
         let second = send_ranges(&front, "/", "");
         wait_for_requests(&front, 2 * CLIENTS);
         drop(second);

@@ -88,7 +88,7 @@ fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
 /// Removes ports from a level whose daemon continues for the others.
 fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
     going.iter().for_each(|port| level.drain_port(*port));
-    // Only after the drain: connections of a removed port would have no programs.
+    // Only after the drain: until then the remaining connections need the programs.
     drain::end_connections(level, |port| going.contains(&port), drain_s);
     going.iter().for_each(|port| level.take_port_off(*port));
     let is_of_them = |key: &Key| going.contains(&key.parts().port);

@@ -1,4 +1,4 @@
-//! One core: the loop around its server, and how cores wake each other.
+//! One core of the hosted image: its event loop, and wake-ups between cores.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -15,24 +15,24 @@ use rustix::io::Errno;
 use super::link::TapLink;
 use crate::say;
 
-/// Frames that are taken before the server may send what it has gathered.
+/// Maximum frames received before the server sends its queued output.
 const BURST: usize = 64;
 
-/// What wakes cores from their sleep: a descriptor for each, readable since it was woken.
+/// Wakes sleeping cores: an eventfd for each core, readable after a wake-up.
 pub struct Wakes {
     events: Vec<OwnedFd>,
-    /// A core has ended: so do the others.
+    /// A core has ended, so the others end, too.
     is_over: AtomicBool,
 }
 
-/// Ends all cores when it is dropped.
+/// A guard that ends all cores when dropped.
 pub struct Over<'w>(&'w Wakes);
 
 impl Wakes {
-    /// For so many cores.
+    /// Creates the wake-ups of this many cores.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// When no descriptors are left.
     pub fn new(count: u16) -> Result<Wakes, String> {
         let event = |_| eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let events: Result<Vec<OwnedFd>, Errno> = (0..count).map(event).collect();
@@ -42,16 +42,16 @@ impl Wakes {
         })
     }
 
-    /// To be held by each core as long as it runs, and dropped also when it panics.
+    /// Returns the guard that each core holds while it runs. A panic drops it, too.
     pub fn over(&self) -> Over<'_> {
         Over(self)
     }
 
-    /// Wakes those whose bits are set.
+    /// Wakes the cores whose bits are set.
     fn wake(&self, cores: u64) {
         for (core, event) in self.events.iter().enumerate() {
             if cores >> core & 1 != 0 {
-                // It can only be full, and then it is readable.
+                // The write fails only if the counter is full, and then the descriptor is readable anyway.
                 _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
         }
@@ -71,7 +71,7 @@ pub struct Core<'w> {
     server: Server,
     link: TapLink,
     wakes: &'w Wakes,
-    /// Has a byte for each signal that asks for an end; only one core has it.
+    /// Receives a byte for each end signal; only one core has it.
     stop: Option<UnixStream>,
     started: Instant,
     is_stopping: bool,
@@ -79,7 +79,7 @@ pub struct Core<'w> {
 }
 
 impl<'w> Core<'w> {
-    /// With a server of its own.
+    /// Creates a core for this server.
     pub fn new(
         core: u16,
         server: Server,
@@ -100,10 +100,10 @@ impl<'w> Core<'w> {
         }
     }
 
-    /// Runs until all cores have come to their end. Gives how many frames the device has not taken.
+    /// Runs until all cores have ended. Returns the number of frames that the device refused.
     ///
     /// # Errors
-    /// When the device is gone, or the second signal has come.
+    /// When the device has gone, or after the second end signal.
     pub fn serve(&mut self, name: &str) -> Result<u64, String> {
         loop {
             let more = self.burst().map_err(|error| format!("{name}: {error}"))?;
@@ -119,6 +119,8 @@ impl<'w> Core<'w> {
             if more {
                 continue;
             }
+            // Other cores post messages without a wake-up while this one is awake; `may_sleep` checks for such
+            // messages.
             let waited = match self.server.may_sleep() {
                 true => self.wait(next_us),
                 false => Ok(()),
@@ -128,7 +130,7 @@ impl<'w> Core<'w> {
         }
     }
 
-    /// Takes what has come; whether there may be more.
+    /// Receives a burst of frames. Returns whether there may be more.
     fn burst(&mut self) -> io::Result<bool> {
         let now = self.now();
         for _ in 0..BURST {
@@ -141,10 +143,10 @@ impl<'w> Core<'w> {
         Ok(true)
     }
 
-    /// Waits for a frame, a time, another core or a signal. The first signal begins the end.
+    /// Waits for a frame, a time, another core or a signal. The first signal begins a graceful shutdown.
     ///
     /// # Errors
-    /// At the second.
+    /// At the second signal.
     fn wait(&mut self, next_us: Option<u64>) -> Result<(), String> {
         let now_us = self.now().mono_us;
         let left = next_us.map(|at| Duration::from_micros(at.saturating_sub(now_us)));
@@ -166,7 +168,7 @@ impl<'w> Core<'w> {
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
         let (is_woken, is_told) = (is_ready(1), is_ready(2));
         if is_woken {
-            // What it was woken for is looked at after this.
+            // Resets the eventfd; the loop then handles the reason of the wake-up.
             _ = rustix::io::read(event, &mut [0; 8]);
         }
         match is_told {

@@ -1,9 +1,9 @@
-//! The device below the program's stack: one queue of a tap device. Knows no core.
+//! The network device below the hosted image's stack: one queue of a tap device.
 
 use lowroad_engine::tap::{Left, Tap};
 use lowroad_net::{Frame, Link, Offload};
 
-/// A tap device, which the kernel of this system completes and cuts frames for.
+/// A tap device. This system's kernel completes checksums and segments large frames.
 pub struct TapLink(pub Tap);
 
 impl Link for TapLink {

@@ -1,5 +1,5 @@
-//! The image's program as a process of this system, on a tap device: a thread for each core, and in each one loop
-//! around `lowroad_bare::Server`, as the kernel of the image has it. For debugging, and for tests that need no machine.
+//! The image's program as a process on a tap device, for debugging and for tests without a machine. Each core is a
+//! thread with an event loop around `lowroad_bare::Server`, as in the image's kernel.
 
 mod core;
 mod link;
@@ -23,30 +23,30 @@ use crate::signals;
 
 const MTU: u16 = 1500;
 
-/// What is run, and where.
+/// The parameters of a hosted image.
 pub struct Hosted<'h> {
     /// The site.
     pub archive: Archive,
     /// The tap device's name.
     pub tap: &'h str,
-    /// Where the address comes from.
+    /// The source of the address.
     pub ip: Ip,
-    /// Bytes for the pools and tables of all cores.
+    /// Bytes for all cores' pools and tables.
     pub memory_len: usize,
     /// Threads, each with a queue of the device: 1 to [`Cores::COUNT_MAX`].
     pub cores: u16,
 }
 
-/// Runs until it is told to stop.
+/// Runs until a signal.
 ///
 /// # Errors
-/// What the operator can do.
+/// A remedy for the operator.
 pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
     let (name, count) = (hosted.tap, hosted.cores);
     let device = Device::prepare(name, hosted.ip, count.into())?;
     let taps = taps(name, count)?;
     let secret = secret()?;
-    // For as long as the process: servers keep it.
+    // Leaked: the servers keep references to it for the life of the process.
     let cores: &'static Cores = Box::leak(Box::new(Cores::new(count, &secret)));
     let wakes = Wakes::new(count)?;
     let started = Instant::now();
@@ -74,7 +74,7 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
         let mut all = serve(0, first, Some(stop));
         for other in others {
             let lost = other.join().map_err(|_| "a core has panicked".to_string());
-            // What went wrong first is said.
+            // The first error is reported; later ones are its consequences.
             all = all.and_then(|all| Ok(all + lost??));
         }
         all
@@ -87,7 +87,7 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The device, or so many queues of it.
+/// Opens the device, or this number of its queues.
 fn taps(name: &str, count: u16) -> Result<Vec<Tap>, String> {
     let opened = match count {
         1 => Tap::open(name).map(|tap| vec![tap]),
@@ -104,8 +104,8 @@ fn taps(name: &str, count: u16) -> Result<Vec<Tap>, String> {
     })
 }
 
-/// An address of its own for each device's name, and the same at each start: neighbours remember it. From the
-/// range that anybody may use (the second lowest bit of the first byte is set).
+/// Derives a MAC address from the device's name (FNV-1a): distinct for each name and the same at each start, because
+/// neighbours cache it. Locally administered: bit 1 of the first byte is set.
 fn mac(name: &str) -> [u8; 6] {
     let hash = name.bytes().fold(0x811c_9dc5u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

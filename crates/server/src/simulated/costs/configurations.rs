@@ -1,4 +1,4 @@
-//! The cost of a configuration grows in proportion to its sites: when it is read again, and when its problems are placed.
+//! The cost of reading a configuration again, and of placing its problems, grows linearly with its sites.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::protocols::ProtocolInput;
 use crate::check;
 use crate::simulated::accelerator::{self, logger};
 
-/// Sites of the largest configuration.
+/// The largest number of sites.
 const SITES: usize = 2000;
 
 pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
@@ -16,7 +16,7 @@ pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
     ("problems of sites", SITES, placed_problems),
 ];
 
-/// A second look at sites of which none equals another.
+/// Rebuilds the sites of a reload, where no two sites are equal.
 fn reload(count: usize) -> Box<dyn FnMut()> {
     let site = |number: usize| {
         format!(

@@ -1,4 +1,4 @@
-//! Bodies and field blocks as direct input to the protocol: no other step between it and a client could cost more.
+//! Bodies and field blocks as direct input to the protocol code, so that no other code dilutes the counted cost.
 
 use lowroad_http::h1;
 use lowroad_http::h2::{self, Counters, PREFACE, Settings, Turn, frame};
@@ -6,7 +6,7 @@ use lowroad_http::limits::Limits;
 
 use super::sizes::repeated;
 
-/// Bytes of a body, and of a frame, with room for the rest of it.
+/// Lengths of a body and of a frame, below the limits.
 const BODY_LEN: usize = 64 << 10;
 const FRAME_LEN: usize = 14 << 10;
 

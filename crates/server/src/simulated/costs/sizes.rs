@@ -5,7 +5,7 @@ use lowroad_testkit::instructions::{self, CountedPiece};
 use super::protocols::INPUTS;
 use super::{BY_BYTE, CountedExchange, configurations};
 
-/// Maximum length of a target, and of a head, with room for the rest of it.
+/// Lengths of a target and a head, below the limits.
 const TARGET_LEN: usize = 8 << 10;
 const HEAD_LEN: usize = 15 << 10;
 /// Maximum length of an origin's head.

@@ -57,8 +57,7 @@ impl FrontServer for Front {
         for place in &self.places {
             let id = listeners.ids.get(&place.listen).copied();
             let sockets = opened.iter().flatten();
-            // One socket is enough: all workers' sockets share its port, and the kernel selects one of the group
-            // (SO_REUSEPORT).
+            // One socket is enough: all workers' sockets share its port, and the kernel selects among them.
             let mut own = sockets.filter(|(listener, _)| Some(*listener) == id);
             let (id, listener) = own
                 .next()
