@@ -1,5 +1,4 @@
-//! The access log: one line for each request, in the order of the answers, with the bytes that were
-//! sent.
+//! The access log: one line for each request, in the order of the responses, with the bytes sent.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,10 +7,10 @@ use lowroad_testkit::{Folder, Server, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A site of small, medium and large files whose log goes into a file of this format.
+/// A site of small, medium and large files, with a log file of this format.
 fn logged(format: &str) -> (Folder, Server) {
     let folder = Folder::new();
-    // Whoever the server becomes may make a new log here.
+    // The server's user may create a new log here.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
     folder.file("root/small", "hello");
     folder.file("root/medium", vec![b'm'; 100_000]);
@@ -26,7 +25,7 @@ fn logged(format: &str) -> (Folder, Server) {
     (folder, server)
 }
 
-/// Requests, and for each what is to be found in the log: status and bytes.
+/// Requests, and their status and bytes in the log.
 const REQUESTS: [(&str, &str, u16, u64); 12] = [
     ("GET /small HTTP/1.1", "", 200, 5),
     (
@@ -88,7 +87,7 @@ fn lines(folder: &Folder, server: &mut Server) -> Vec<String> {
     log.lines().map(str::to_string).collect()
 }
 
-/// The text of a request line in a log where what is not plain is escaped by `escape`.
+/// The text of a request line in a log that escapes special characters with `escape`.
 fn escaped(line: &str, quote: &str) -> String {
     line.replace('"', quote)
 }
@@ -146,7 +145,7 @@ fn json_has_one_object_for_each_request() {
     }
 }
 
-/// The number behind a name in a line of JSON.
+/// The number after a name in a JSON line.
 fn number_of(line: &str, name: &str) -> u64 {
     let (_, rest) = line.split_once(name).expect("the name");
     let end = rest.find(|c: char| !c.is_ascii_digit()).expect("an end");
@@ -160,7 +159,7 @@ fn json_has_times_and_durations_of_a_real_clock() {
         ask_all(&server, false);
     }
     let lines = lines(&folder, &mut server);
-    // Parts of a second stand behind the only dot of the time.
+    // Fractions of a second follow the only dot of the time.
     let millis = |line: &String| number_of(line, ".");
     let all_even = |numbers: &[u64], step: u64| numbers.iter().all(|number| number % step == 0);
     let millis: Vec<u64> = lines.iter().map(millis).collect();
@@ -179,7 +178,7 @@ fn what_was_no_request_and_what_was_cut_is_logged_too() {
     client.send("GET /small\x01 HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().status, 400);
     drop(client);
-    // Enough that the sockets can't hold it.
+    // More than the sockets' buffers hold.
     folder.zeros("root/huge", 64 << 20);
     let mut client = server.connect();
     client.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -1,4 +1,4 @@
-//! What a server says of itself: `explain`, `status`, `check`. Its access log is in `access_log`.
+//! The commands `explain`, `status` and `check`. The access log is in `access_log`.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Runs a command of the program: whether it succeeded, its output, what it complained of.
+/// Runs a command of the program. Returns its success, output and error messages.
 fn command(arguments: &[&str]) -> (bool, String, String) {
     let output = Command::new(PROGRAM)
         .args(arguments)
@@ -20,7 +20,7 @@ fn command(arguments: &[&str]) -> (bool, String, String) {
     (code == Some(0), text(&output.stdout), text(&output.stderr))
 }
 
-/// A server with an admin socket, and the options that lead there.
+/// A server with an admin socket, and the options to reach it.
 fn asked() -> (Folder, Server, String) {
     let folder = Folder::new();
     folder.file("root/small.txt", "hello");
@@ -38,7 +38,7 @@ fn asked() -> (Folder, Server, String) {
     (folder, server, admin)
 }
 
-/// Words of a line of an account: its name, and the rest.
+/// The lines of an output: name and value.
 fn account(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("  "));
     lines
@@ -130,7 +130,7 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
         is(&ask(path, &[]), "answer", answer);
     }
     assert_eq!(watched(), 1);
-    // By the server's address no site is meant.
+    // The server's address selects no site.
     let url = format!("http://127.0.0.1:{port}/");
     let (_, said, _) = command(&["explain", "--admin", &admin, &url]);
     is(&account(&said), "answer", "421 Misdirected Request");

@@ -1,4 +1,4 @@
-//! Applications that the server keeps alive.
+//! Applications that the server supervises.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use lowroad_testkit::{Folder, Server, wait_until};
 
 use crate::front::PROGRAM;
 
-/// An origin of a few lines, which ends when it is asked for /end.
+/// A short origin that exits at a request for /end.
 const APPLICATION: &str = r#"
 import http.server, os, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -26,8 +26,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 "#;
 
-/// A port that nobody listens at, and that no other test gets. It is below those that the kernel gives to connections: one of
-/// these may be taken before it is listened at.
+/// A port without a listener, which no other test gets. It is below the kernel's ephemeral ports, one of which could be
+/// taken for a connection before the test listens there.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id() % 320 * 64;
@@ -57,7 +57,7 @@ fn it_is_started_waited_for_started_again_and_stopped() {
     let first = server.get("/kept");
     assert_eq!(first.status, 200, "the server waits until it is ready");
     assert_eq!(server.get("/end").status, 502);
-    // What is stored stands in while it is away, stale or not.
+    // While the application is down, the stored response answers, fresh or stale.
     assert_eq!(server.get("/kept").text(), first.text());
     server.wait_for_error_line("python3 ended (exit status: 3)");
     let second = wait_until("another process", || {
@@ -107,7 +107,7 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
         .expect("the server starts");
     let stderr = child.stderr.take().expect("piped");
     let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-    // Until then, signals are what they are for any process.
+    // Until then, signals have their default action.
     assert!(lines.any(|line| line.contains("false ended")));
     let pid = child.id().to_string();
     let told = Command::new("kill").args(["-s", "TERM", &pid]).status();
@@ -135,7 +135,7 @@ fn a_server_does_not_wait_for_what_can_t_be_started() {
     server.wait_for_error_line("can't be started; the server goes on without it");
 }
 
-/// One that takes its time before it listens.
+/// An application that starts slowly.
 const SLOW: &str = r#"
 import http.server, os, sys, time
 time.sleep(float(sys.argv[3]))
@@ -154,7 +154,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 "#;
 
-/// A configuration with an application at this port, that answers with a word after so many seconds.
+/// A configuration with an application at this port, which answers with a word and starts after some seconds.
 fn slow(folder: &Folder, port: u16, word: &str, secs: &str) -> String {
     let script = folder.file("slow.py", SLOW);
     format!(
@@ -200,7 +200,7 @@ fn a_reload_waits_until_a_changed_application_is_ready() {
     assert_eq!(server.get("/").text(), "old");
     folder.file("lowroad.toml", slow(&folder, new, "new", "0.7"));
     server.signal("HUP");
-    // From one to the other without a failure in between.
+    // The switch to the new application causes no failed request.
     let last = wait_until("the new one", || {
         let got = server.get("/");
         assert_eq!(got.status, 200, "{}", got.text());
@@ -208,7 +208,7 @@ fn a_reload_waits_until_a_changed_application_is_ready() {
     });
     assert_eq!(last.status, 200);
     server.wait_for_error_line("is in force");
-    // At the same address the old one has ended before the new one begins.
+    // At the same address, the old application ends before the new one starts.
     folder.file("lowroad.toml", slow(&folder, new, "newer", "0"));
     server.signal("HUP");
     server.wait_for_error_line("is in force");

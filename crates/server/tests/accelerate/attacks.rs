@@ -1,4 +1,4 @@
-//! Published attacks on caches: nobody can have others get what only a request of their own would have given them.
+//! Published attacks on caches: no client can cause other clients to get a response meant for its request only.
 
 use std::io::Write;
 
@@ -8,12 +8,12 @@ use crate::front::{Front, numbered, response};
 
 const STORED: &str = "Cache-Control: max-age=60\r\n";
 
-/// An origin all of whose responses are stored.
+/// An origin whose responses are all stored.
 fn storing() -> Front {
     Front::saying(|asked| numbered(asked, STORED))
 }
 
-/// Whether what this request got is what a plain GET of the path gets afterwards.
+/// Whether a plain GET of the path later gets the response to this request.
 fn is_kept(front: &Front, path: &str, request: &str) -> bool {
     let mut client = front.connect();
     client.send(request);
@@ -79,7 +79,7 @@ fn a_get_with_a_body_is_for_nobody_else() {
         let path = format!("/{at}");
         let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n{body}");
         assert!(!is_kept(&front, &path, &request), "{body}");
-        // Nor is it answered with what is stored.
+        // Nor does a stored response answer the request itself.
         let before = front.origin.count();
         let mut client = front.connect();
         client.send(request);
@@ -94,7 +94,7 @@ fn a_get_with_a_body_is_for_nobody_else() {
     ));
 }
 
-/// Each of these targets has a response of its own, and the origin gets it as it was written; some may be refused.
+/// Each of these targets gets its own response, and the origin receives it unchanged; some may be refused.
 fn are_told_apart(targets: &[&str]) {
     let front = Front::saying(|asked| response("200 OK", STORED, &asked.target));
     for _ in 0..2 {
@@ -193,7 +193,7 @@ fn hosts_are_told_apart_as_the_origin_sees_them() {
             );
         }
     }
-    // The target's counts, and Host does not (RFC 9112 §3.2.2).
+    // The absolute target takes precedence over Host (RFC 9112 §3.2.2).
     let mut client = front.connect();
     client.send("GET http://evil/x HTTP/1.1\r\nHost: test\r\n\r\n");
     assert_eq!(client.response().text(), "evil");
@@ -354,7 +354,7 @@ fn errors_that_say_nothing_of_a_lifetime_are_not_for_others() {
             status
         );
         assert_eq!(front.get(&path, "").status, 200, "{status}");
-        // And the other way: what is stored is not lost to who asks badly.
+        // The converse: a malformed request does not remove a stored response.
         let kept = front.get(&path, "").body;
         assert_eq!(front.get(&path, &format!("X-Bad: {status}\r\n")).body, kept);
     }
@@ -368,7 +368,7 @@ fn ranges_poison_nothing() {
             &format!("{STORED}Content-Range: bytes 0-1/10\r\n"),
             "01",
         ),
-        // It does not know ranges: 200 is the whole (RFC 9110 §14.2).
+        // An origin without range support: 200 with the whole representation (RFC 9110 §14.2).
         Some("bytes=0-2") => response("200 OK", STORED, "0123456789"),
         Some(_) => response(
             "416 A",
@@ -402,7 +402,7 @@ fn ranges_poison_nothing() {
 
 #[test]
 fn a_response_in_front_of_its_time_is_not_the_next_one_s() {
-    // The origin says more than it was asked for: the rest is nobody's response.
+    // The origin sends more than one response: the rest must not answer another request.
     let two = format!(
         "{}{}",
         response("200 OK", STORED, "first"),

@@ -1,5 +1,5 @@
-//! What an origin does not compress is compressed on its way, if its route says so: what is stored of it is validated as
-//! what the origin made.
+//! Compression of uncompressed origin responses, if the route enables it. A stored, compressed response is validated
+//! with the origin's own validator.
 
 use super::front::{Front, Origin, response};
 
@@ -9,7 +9,7 @@ fn text() -> String {
     "a text that repeats itself\n".repeat(100)
 }
 
-/// An origin that says 304 to who has what it made, in either form.
+/// An origin that answers 304 to its own ETag, for the compressed and the plain form.
 fn front() -> Front {
     let fields = "ETag: \"a\"\r\nVary: Cookie\r\nContent-Type: text/html\r\n";
     let origin = Origin::saying(move |asked| match asked.field("if-none-match") {
@@ -37,20 +37,20 @@ fn what_is_stored_compressed_is_validated_and_stays_for_who_accepts_it() {
     assert_eq!(again.status, 200);
     assert_eq!(again.field("content-encoding"), Some("gzip"));
     assert_eq!(again.body, first.body);
-    // It is fresh now.
+    // After validation the stored response is fresh.
     assert_eq!(front.get("/", GZIP).body, first.body);
     assert_eq!(front.origin.count(), 2);
-    // But only for who accepts it, though the origin did not say so.
+    // Only for clients that accept the coding, though the origin's Vary does not name Accept-Encoding.
     let plain = front.get("/", "");
     assert_eq!(
         (plain.field("content-encoding"), plain.text()),
         (None, text())
     );
     assert_eq!(front.origin.count(), 3);
-    // Parts are of what is stored.
+    // Ranges apply to the stored, compressed form.
     let part = front.get("/", &format!("{GZIP}Range: bytes=0-9\r\n"));
     assert_eq!((part.status, &part.body[..]), (206, &first.body[..10]));
-    // What the client has of the other form is no whole to go on with.
+    // A validator of the other form does not select a range of this one.
     let whole = front.get(
         "/",
         &format!("{GZIP}Range: bytes=0-9\r\nIf-Range: \"a\"\r\n"),

@@ -1,4 +1,4 @@
-//! Routes that want more of a request than a path.
+//! Routes with further conditions beside a path.
 
 use lowroad_testkit::origin::Origin;
 use lowroad_testkit::{Folder, Server};
@@ -97,7 +97,7 @@ fn any_method_reaches_an_origin_as_it_came_and_is_not_stored() {
         }
     }
     assert_eq!((searches.count(), others.count()), (2, 10));
-    // None of them left anything for a GET.
+    // None of them stored a response for GET.
     assert_eq!(client.get("/a?b", "").text(), "others");
     assert_eq!(others.count(), 11);
 }

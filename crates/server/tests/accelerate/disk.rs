@@ -1,4 +1,5 @@
-//! The disk cache: what memory has no room for is there, whole and right, also after the server was ended or killed.
+//! The disk cache: responses that do not fit into memory are stored completely and correctly, also across an end or a
+//! kill of the server.
 
 mod copies;
 mod faults;
@@ -19,16 +20,16 @@ use lowroad_testkit::{Folder, Response, Server, wait_until};
 
 use crate::front::PROGRAM;
 
-/// Longer than what is held in memory with `cache = "1M"`.
+/// Longer than an object in memory with `cache = "1M"`.
 const LEN: usize = 3_000_000;
 
-/// A server with a disk cache, which can be started again.
+/// A server with a disk cache, which can be restarted.
 struct Host {
     folder: Folder,
     origin: Origin,
-    /// Lines that its site has besides.
+    /// Additional lines of its site.
     site: String,
-    /// What it has of memory.
+    /// The size of its memory cache.
     cache: &'static str,
     server: Option<Server>,
 }
@@ -38,7 +39,7 @@ impl Host {
         Host::with(origin, "1M", "")
     }
 
-    /// With so much memory, and these lines in its site.
+    /// A server with this memory cache and these lines in its site.
     fn with(origin: Origin, cache: &'static str, site: &str) -> Host {
         let mut host = Host {
             folder: Folder::new(),
@@ -51,7 +52,7 @@ impl Host {
         host
     }
 
-    /// Starts it again, after it was killed if it runs.
+    /// Restarts it; kills it first if it runs.
     fn start(&mut self) {
         self.server = None;
         let admin = self.folder.path().join("admin.sock");
@@ -74,7 +75,7 @@ impl Host {
         self.server().connect().get(path, fields)
     }
 
-    /// A request without a body on a connection of its own.
+    /// Sends a request without a body on a new connection.
     fn ask(&self, method: &str, path: &str, fields: &str) -> Response {
         let mut client = self.server().connect();
         client.send(format!(
@@ -98,7 +99,7 @@ impl Host {
         Status::new(PROGRAM, self.folder.path().join("admin.sock"))
     }
 
-    /// Asks for it, and waits until the disk has so many objects.
+    /// Sends a GET, and waits until the disk has this many objects.
     fn stores(&self, path: &str, objects: u64) -> Response {
         let got = self.get(path, "");
         self.status().wait_for("disk_objects", objects);
@@ -106,7 +107,7 @@ impl Host {
     }
 }
 
-/// A long body that depends on the path, and on the number.
+/// A long body derived from the path and a number.
 fn body(path: &str, number: usize, len: usize) -> Vec<u8> {
     let unit = format!("{path} {number} ");
     let mut body = unit.repeat(len / unit.len() + 1).into_bytes();
@@ -114,7 +115,7 @@ fn body(path: &str, number: usize, len: usize) -> Vec<u8> {
     body
 }
 
-/// Answers with a long body of which the number is how often that was asked, and these fields.
+/// An origin that sends these fields and a long body, derived from the request's number.
 fn long(fields: &'static str) -> Origin {
     Origin::start(move |asked, stream| {
         let body = body(&asked.target, asked.number, LEN);
@@ -134,7 +135,7 @@ fn a_long_response_is_there_again_after_a_kill() {
     for _ in 0..2 {
         host.start();
         let said = host.say(&["explain", &format!("http://{}/a", host.server().address())]);
-        // Another Host than that of the test: another resource.
+        // The purge named another Host than the test's, hence another resource.
         assert!(said.contains("nothing was asked for lately"), "{said}");
         let got = host.get("/a", "");
         assert_eq!((got.status, got.field("x-own")), (200, Some("1")));
@@ -187,7 +188,7 @@ fn a_body_of_unknown_length_is_stored_and_a_cut_one_is_not() {
     });
     let mut host = Host::of(origin);
     for path in ["/a", "/cut"] {
-        // Clients of HTTP/1.0 get the end of the connection for that of the body.
+        // For clients of HTTP/1.0, the end of the connection delimits the body.
         let mut client = host.server().connect();
         client.send(format!("GET {path} HTTP/1.0\r\nHost: test\r\n\r\n"));
         client.wait_for_close();
@@ -212,7 +213,7 @@ fn nothing_of_a_body_is_there_when_it_was_killed_within() {
         let len = if asked.number == 0 { LEN - 1 } else { LEN };
         let is_sent = stream.write_all(&[head.as_bytes(), &body[..len]].concat());
         told.fetch_add(1, SeqCst);
-        // The first has to wait for its last byte for ever.
+        // The first client never gets its last byte.
         is_sent.is_ok()
     });
     let mut host = Host::of(origin);
@@ -270,7 +271,7 @@ fn variants_are_told_apart() {
     let kinds = ["a", "b"];
     for (at, kind) in kinds.iter().enumerate() {
         host.get("/", &format!("X-Kind: {kind}\r\n"));
-        // One says that it varies.
+        // One object records the Vary of the resource.
         host.status().wait_for("disk_objects", at as u64 + 2);
     }
     host.start();
@@ -308,7 +309,7 @@ fn what_is_stale_is_validated() {
         assert!(got.body == body("/", 0, LEN));
     }
     assert_eq!(host.origin.count(), 2);
-    // What the origin said is known after a restart, too.
+    // The stored fields also survive a restart.
     host.status().wait_for("disk_objects", 2);
     host.start();
     let got = host.get("/", "");

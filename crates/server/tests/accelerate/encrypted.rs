@@ -1,4 +1,4 @@
-//! Origins that speak TLS: whom Lowroad believes to be its origin, and whom not.
+//! TLS to origins: authentication of the origin.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,11 +10,11 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::front::{PROGRAM, response};
 
-/// An origin that is called app.test, by a certificate that it has made itself.
+/// An origin named app.test with a self-signed certificate.
 struct Encrypted {
     port: u16,
     folder: Folder,
-    /// The names that it was asked for.
+    /// The SNI names of its connections.
     names: Arc<Mutex<Vec<Option<String>>>>,
 }
 
@@ -64,7 +64,7 @@ impl Encrypted {
     }
 }
 
-/// Answers one request after the other with how long its body was.
+/// Answers requests one after another with the length of their body.
 fn serve(
     mut stream: StreamOwned<ServerConnection, std::net::TcpStream>,
     names: &Mutex<Vec<Option<String>>>,
@@ -121,7 +121,7 @@ fn an_origin_with_the_right_name_is_believed() {
 #[test]
 fn who_is_not_the_origin_gets_no_request() {
     let origin = Encrypted::start();
-    // Its authority is none of the system's; and its certificate is for no address.
+    // The system does not trust its authority, and its certificate names no address.
     for (tls, why) in [
         ("name = \"app.test\"", "the authority"),
         ("ca = \"ca.pem\"", "the name"),

@@ -1,4 +1,4 @@
-//! Origins that misbehave: what their clients get, and that nothing wrong is stored.
+//! Misbehaving origins: the clients' responses, and that no wrong response is stored.
 
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use lowroad_testkit::{Client, Server, wait_until};
 use crate::applications::free_port;
 use crate::front::{Front, PROGRAM, response};
 
-/// The status that a client gets for what an origin says before it closes.
+/// The status of the client's response if an origin sends these bytes and closes.
 fn status(said: &'static str) -> u16 {
     let front = Front::of(Origin::start(move |_, stream| {
         let _ = stream.write_all(said.as_bytes());
@@ -37,12 +37,12 @@ fn what_is_no_response_is_502() {
     }
 }
 
-/// Whether a client that asked for the end of its connection may send more bytes after the response without a reset.
+/// Whether a client with `Connection: close` can send more bytes after the response without a reset.
 fn survives_late_bytes(front: &Front) -> bool {
     let mut client = front.connect();
     client.send("GET /long HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     assert!(client.wait_for_close(), "it ends in order");
-    // On the same machine a reset is there when the first call returns.
+    // On the same machine, a reset has arrived when the first call returns.
     let mut stream = client.stream();
     stream.write_all(b"late").is_ok() && stream.write_all(b"later").is_ok()
 }
@@ -56,7 +56,7 @@ fn late_bytes_reset_no_response_away() {
     ] {
         let body = "x".repeat(1 << 20);
         let front = Front::with(move |_| response("200 OK", fields, &body), &[]);
-        // The server waits for 2 s, in which this machine may be busy.
+        // The server lingers for 2 s, which a busy machine may exceed: several tries.
         assert!((0..TRIES).any(|_| survives_late_bytes(&front)), "{fields}");
     }
 }
@@ -87,7 +87,7 @@ fn a_post_that_may_have_been_used_is_not_sent_twice() {
                 .write_all(response("200 OK", "", "ok").as_bytes())
                 .is_ok();
         }
-        // The second request on the kept connection is read, and the connection ends without a word.
+        // The origin reads the second request on the kept connection and closes it without a response.
         false
     }));
     let mut client = front.connect();
@@ -114,7 +114,7 @@ fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
         ("PATCH", body(3), 502),
     ] {
         let front = Front::of(Origin::start(|asked, stream| {
-            // The second request meets the end of its kept connection.
+            // Closes the kept connection at the second request.
             asked.number != 1
                 && stream
                     .write_all(response("200 OK", "", "ok").as_bytes())
@@ -151,11 +151,11 @@ fn a_body_beyond_the_limit_is_not_repeated_and_counted() {
         ("0", "DELETE", sized(1), 502, 1),
         ("0", "DELETE", "\r\n".into(), 200, 0),
         ("1M", "PUT", sized(1 << 20), 200, 0),
-        // It is not repeated whatever its body.
+        // Not retried, independent of its body.
         ("4K", "POST", sized(4097), 502, 0),
     ] {
         let origin = Origin::start(|asked, stream| {
-            // The second request meets the end of its kept connection.
+            // Closes the kept connection at the second request.
             asked.number != 1
                 && stream
                     .write_all(response("200 OK", "", "ok").as_bytes())

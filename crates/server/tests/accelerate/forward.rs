@@ -1,4 +1,4 @@
-//! What an origin gets to see of a request, and a client of its response.
+//! Forwarded fields: requests at the origin, and responses at the client.
 
 use lowroad_testkit::origin::Origin;
 use std::io::Write;
@@ -90,7 +90,7 @@ fn what_is_the_origin_s_connection_s_stays_there() {
 fn connections_to_the_origin_are_kept_and_one_that_ended_is_replaced() {
     let front = Front::of(Origin::start(|asked, stream| {
         let _ = stream.write_all(response("200 OK", "", "ok").as_bytes());
-        // Every third one is closed behind the answer, without a word before.
+        // Closes every third connection after the response without an announcement.
         asked.number % 3 != 2
     }));
     let mut client = front.connect();

@@ -13,29 +13,29 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 pub struct Front {
     /// The accelerator.
     pub server: Server,
-    /// What is behind it.
+    /// The origin behind it.
     pub origin: Origin,
-    /// Where its admin socket is.
+    /// The folder of its admin socket.
     runtime: Folder,
 }
 
 impl Front {
-    /// In front of this origin.
+    /// An accelerator in front of this origin.
     pub fn of(origin: Origin) -> Front {
         Front::started(1, origin, &[])
     }
 
-    /// In front of an origin that answers as `answer` says, with more arguments.
+    /// An accelerator with more arguments, in front of an origin that answers with `answer`.
     pub fn with(answer: impl Fn(&Asked) -> String + Send + Sync + 'static, more: &[&str]) -> Front {
         Front::started(1, Origin::saying(answer), more)
     }
 
-    /// In front of this origin, with so many workers.
+    /// An accelerator with this number of workers.
     pub fn of_workers(workers: usize, origin: Origin) -> Front {
         Front::started(workers, origin, &[])
     }
 
-    /// In front of this origin, with these lines of `[site.route.cache]`.
+    /// An accelerator with these lines of `[site.route.cache]`.
     pub fn caching(origin: Origin, lines: &str) -> Front {
         let folder = Folder::new();
         let config = format!(
@@ -50,7 +50,7 @@ impl Front {
         }
     }
 
-    /// In front of this origin, with these lines of `[[site.route]]`.
+    /// An accelerator with these lines of `[[site.route]]`.
     pub fn routing(origin: Origin, lines: &str) -> Front {
         let folder = Folder::new();
         let config = format!(
@@ -90,17 +90,17 @@ impl Front {
         }
     }
 
-    /// In front of an origin that answers as `answer` says.
+    /// An accelerator in front of an origin that answers with `answer`.
     pub fn saying(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Front {
         Front::of(Origin::saying(answer))
     }
 
-    /// A GET on a connection of its own, with these field lines.
+    /// Sends a GET with these field lines on a new connection.
     pub fn get(&self, path: &str, fields: &str) -> Response {
         self.server.connect().get(path, fields)
     }
 
-    /// A request without a body on a connection of its own.
+    /// Sends a request without a body on a new connection.
     pub fn ask(&self, method: &str, path: &str, fields: &str) -> Response {
         let mut client = self.server.connect();
         client.send(format!(
@@ -112,7 +112,7 @@ impl Front {
         }
     }
 
-    /// What a command says that asks the server.
+    /// The output of a command that queries the server.
     pub fn say(&self, arguments: &[&str]) -> String {
         let socket = format!("{}.sock", self.server.pid());
         let mut command = Command::new(PROGRAM);
@@ -123,7 +123,7 @@ impl Front {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// A connection.
+    /// Opens a connection.
     pub fn connect(&self) -> Client {
         self.server.connect()
     }
@@ -135,7 +135,7 @@ pub fn response(status: &str, fields: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {len}\r\n{fields}\r\n{body}")
 }
 
-/// The same, 200, with the number of the request as its body.
+/// A 200 response with the request's number as its body.
 pub fn numbered(asked: &Asked, fields: &str) -> String {
     response("200 OK", fields, &asked.number.to_string())
 }

@@ -1,4 +1,4 @@
-//! Several servers behind one site: who gets a request, and what happens when one fails.
+//! Groups of servers behind one site: load balancing, and failures of members.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ fn front(lines: &str) -> (Server, Folder) {
     (Server::run(PROGRAM, &folder, &config), folder)
 }
 
-/// An origin that says who it is.
+/// An origin whose responses name it.
 fn named(name: &'static str) -> Origin {
     Origin::saying(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
 }
 
-/// A URL where nobody listens.
+/// A URL without a listener.
 fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
@@ -159,7 +159,7 @@ fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
 
 #[test]
 fn a_name_s_addresses_are_servers() {
-    // "localhost" may be ::1 too, where this one does not listen.
+    // "localhost" may also resolve to ::1, where this origin does not listen.
     let a = named("a");
     let url = a.url().replace("127.0.0.1", "localhost");
     let (server, _folder) = front(&format!("servers = \"{url}\"\nhost = \"origin\""));
@@ -219,7 +219,7 @@ fn an_origin_goes_on_as_it_was_when_the_configuration_is_read_again() {
     std::fs::write(&file, format!("{text}\n[log]\nlevel = \"info\"\n")).expect("written");
     server.signal("HUP");
     server.wait_for_error_line("is in force");
-    // The turn goes on with the next.
+    // The rotation continues with the next member.
     let second = wait_until("an answer", || Some(client.get("/", "").text()));
     assert_ne!(first, second);
 }

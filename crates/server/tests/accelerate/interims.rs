@@ -1,4 +1,4 @@
-//! What comes before and behind a message: interim responses, and the fields behind a body.
+//! Interim responses before a message, and trailer fields after its body.
 
 use std::io::Write;
 use std::sync::mpsc::channel;

@@ -1,10 +1,10 @@
-//! Irregular responses that have one meaning only are passed on in the regular form (RFC 9112 §2.2, §5, §6.3).
+//! Irregular but unambiguous responses are forwarded in their regular form (RFC 9112 §2.2, §5, §6.3).
 
 use std::io::Write;
 
 use crate::front::{Front, Origin};
 
-/// What an origin sends, and the body that the client receives.
+/// An origin's bytes, and the body that the client receives.
 const RESPONSES: &[(&str, &str)] = &[
     ("HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok"),
     (

@@ -1,4 +1,4 @@
-//! What an operator reads in the logs of an accelerator.
+//! The logs of an accelerator.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,4 @@
-//! The accelerator over real sockets, between real clients and an origin that does what a test says.
+//! The accelerator over real sockets, between real clients and a scripted origin.
 
 mod applications;
 mod attacks;

@@ -1,4 +1,4 @@
-//! What is one client's, and never another's, though the origin says nothing against it.
+//! Personal responses never reach other clients, even if the origin does not forbid caching.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lowroad_testkit::wait_until;
 
 use crate::front::{Front, response};
 
-/// A page for whom the cookie names, as applications make it that think of no cache: with a validator alone.
+/// A page for the cookie's user, from an application without caching fields: only a validator.
 fn own_page(asked: &Asked, fields: &str) -> String {
     let who = asked.field("cookie").unwrap_or("nobody");
     response("200 OK", &format!("ETag: \"{who}\"\r\n{fields}"), who)
@@ -22,7 +22,7 @@ fn what_has_to_be_validated_is_not_shared_by_those_who_wait() {
         "Cache-Control: max-age=0\r\n",
     ] {
         let front = Front::saying(move |asked| {
-            // Time for others to come.
+            // Time for other requests to arrive.
             thread::sleep(Duration::from_millis(200));
             let who = asked.field("cookie").map(|who| format!("\"{who}\""));
             match asked.field("if-none-match") == who.as_deref() {
@@ -30,7 +30,7 @@ fn what_has_to_be_validated_is_not_shared_by_those_who_wait() {
                 false => own_page(asked, control),
             }
         });
-        // The first time they miss, then they validate.
+        // The first requests miss, the second ones validate.
         for _ in 0..2 {
             thread::scope(|scope| {
                 for who in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! Parts that are stored, put together and made whole (RFC 9111 §3.3, §3.4), and what origins and clients may do to them.
+//! Partial responses: stored, combined and completed (RFC 9111 §3.3, §3.4), also with faulty origins and clients.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use crate::front::{Front, response, wait_until};
 const TEXT: &str = "0123456789abcdefghij";
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
 
-/// The bytes that a request asks for of `len`; `None`: all.
+/// The requested bytes of `len`; `None`: all.
 fn asked_of(asked: &Asked, len: usize) -> Option<(usize, usize)> {
     let range = asked.field("range")?.strip_prefix("bytes=")?;
     let (first, last) = range.split_once('-')?;
@@ -27,7 +27,7 @@ fn asked_of(asked: &Asked, len: usize) -> Option<(usize, usize)> {
     })
 }
 
-/// What an honest origin says that has this text under this tag, with more fields.
+/// The response of a correct origin with this text, ETag and further fields.
 fn honest(asked: &Asked, text: &str, tag: &str, fields: &str) -> String {
     let fields = format!("ETag: {tag}\r\n{fields}");
     let holds = asked.field("if-range").is_none_or(|of| of == tag);
@@ -51,7 +51,7 @@ fn range(front: &Front, range: &str) -> Response {
     front.get("/", &format!("Range: bytes={range}\r\n"))
 }
 
-/// Which bytes came of how many, and they.
+/// A response's status, Content-Range and body.
 fn came(got: &Response) -> (u16, String, String) {
     let of = got.field("content-range").unwrap_or_default();
     (got.status, of.to_string(), got.text())
@@ -105,7 +105,7 @@ fn what_is_not_all_there_is_asked_for_as_it_is() {
         assert_eq!(last.field("range"), Some(&*format!("bytes={asked}")));
     }
     assert_eq!(front.origin.count(), 4);
-    // Another version than the client's may be there.
+    // The stored version may differ from the client's.
     let got = front.get("/", "Range: bytes=5-6\r\nIf-Range: \"b\"\r\n");
     assert_eq!((got.status, &*got.text()), (200, TEXT));
 }
@@ -187,7 +187,7 @@ fn all_parts_are_the_whole() {
         Some("20")
     );
     assert_eq!(front.origin.count(), 3);
-    // A part may be all of it.
+    // A part may cover the whole.
     let front = self::front();
     assert_eq!(came(&range(&front, "0-")), bytes(0, 19));
     assert_eq!(front.get("/", "").text(), TEXT);
@@ -214,7 +214,7 @@ fn a_whole_is_asked_only_for_the_part_that_is_missing() {
         assert_eq!(front.get("/", "").text(), TEXT);
         assert_eq!(front.origin.count(), parts.len() + 1);
     }
-    // Of two gaps, all is asked for.
+    // With two gaps, the whole is requested.
     let front = front();
     range(&front, "5-9");
     assert_eq!(front.get("/", "").text(), TEXT);
@@ -262,7 +262,7 @@ fn long_parts_come_and_are_put_together_too() {
         assert_eq!(got.status, 206);
         assert!(got.body == text.as_bytes()[first..=last], "{first}-{last}");
     };
-    // One without a length that was announced.
+    // A client of HTTP/1.0, which gets a body without an announced length.
     let mut client = front.connect();
     client.send("GET / HTTP/1.0\r\nHost: test\r\nRange: bytes=0-299999\r\n\r\n");
     assert!(client.wait_for_close());
@@ -279,7 +279,7 @@ fn long_parts_come_and_are_put_together_too() {
     assert_eq!(front.origin.count(), 3);
 }
 
-/// How often the origin is asked when the same range is asked for twice, and it answers so.
+/// The origin's requests for two equal range requests, with this response.
 fn asked_twice(say: impl Fn(&Asked) -> String + Send + Sync + 'static, fields: &str) -> usize {
     let front = Front::saying(say);
     for _ in 0..2 {
@@ -318,7 +318,7 @@ fn only_what_may_be_stored_and_told_apart_is_stored() {
     };
     assert_eq!(asked_twice(good, "Authorization: Basic YTpi\r\n"), 2);
     assert_eq!(asked_twice(good, "Cache-Control: no-store\r\n"), 2);
-    // What the client has may be left out of it.
+    // Parts of the client's version may be missing from it.
     assert_eq!(asked_twice(good, "If-Range: \"a\"\r\n"), 2);
 }
 
@@ -330,7 +330,7 @@ const WITHOUT_STRONG_TAG: [&str; 4] = [
     "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
 ];
 
-/// A front whose origin answers ranges with these fields, and other requests with the whole.
+/// An accelerator whose origin answers ranges with these fields, and other requests with the whole.
 fn front_without_strong_tag(fields: &'static str) -> Front {
     Front::saying(move |asked| {
         let fields = format!("{fields}{MINUTE}");
@@ -354,7 +354,7 @@ fn a_part_without_a_strong_tag_is_reused() {
         let unsatisfied = (got.status, got.field("content-range"));
         assert_eq!(unsatisfied, (416, Some("bytes */20")));
         assert_eq!(front.origin.count(), 1, "{fields}");
-        // No tag proves that it is the version of which the client has the rest.
+        // No ETag proves that the response belongs to the version of the client's other parts.
         for tag in ["W/\"a\"", "\"a\""] {
             let fields = format!("Range: bytes=5-6\r\nIf-Range: {tag}\r\n");
             front.get("/", &fields);
@@ -378,7 +378,7 @@ fn a_part_without_a_strong_tag_is_not_combined() {
             assert_eq!(came(&range(&front, asked)), bytes(first, last), "{asked}");
             assert_eq!(front.origin.count(), count, "{fields}{asked}");
         }
-        // Nor is it completed.
+        // Nor are its parts combined.
         let got = front.get("/", "");
         assert_eq!((got.status, &*got.text()), (200, TEXT));
         let last = front.origin.asked().pop().expect("it was asked");
@@ -477,7 +477,7 @@ fn a_part_that_is_cut_is_not_stored() {
     assert_eq!(front.origin.count(), 2);
 }
 
-/// An origin whose text and tag a test changes.
+/// An origin with a text and ETag that the test changes.
 struct Changing(Arc<Mutex<(String, &'static str)>>);
 
 impl Changing {
@@ -508,7 +508,7 @@ fn versions_are_never_mixed() {
     range(&front, "0-9");
     origin.set(OTHER, "\"b\"");
     assert_eq!(range(&front, "10-14").text(), OTHER[10..15]);
-    // Of the first nothing is left.
+    // No part of the first version remains.
     assert_eq!(range(&front, "8-12").text(), OTHER[8..13]);
     assert_eq!(range(&front, "8-14").text(), OTHER[8..15]);
     assert_eq!(front.origin.count(), 3);
@@ -530,7 +530,7 @@ fn a_whole_that_has_changed_meanwhile_is_the_new_one() {
 
 #[test]
 fn bytes_that_contradict_each_other_are_not_put_together() {
-    // One tag for two texts.
+    // One ETag for two texts.
     let origin = Changing::new();
     let front = origin.front(&[]);
     range(&front, "0-9");
@@ -539,7 +539,7 @@ fn bytes_that_contradict_each_other_are_not_put_together() {
     assert_eq!(range(&front, "0-9").text(), OTHER[0..10]);
     assert_eq!(range(&front, "0-14").text(), OTHER[0..15]);
     assert_eq!(front.origin.count(), 3);
-    // The same for two lengths.
+    // One ETag for two lengths.
     let origin = Changing::new();
     let front = origin.front(&[]);
     range(&front, "0-9");
@@ -625,12 +625,12 @@ fn a_part_says_whether_a_stored_whole_holds() {
     let got = front.get("/", "");
     assert_eq!((&*got.text(), got.field("x")), (TEXT, Some("2")));
     assert_eq!(front.origin.count(), 2);
-    // The same tag with other bytes: nothing is known any more.
+    // The same ETag with other bytes: the stored parts are dropped.
     lying.store(1, SeqCst);
     asked_anew();
     assert_eq!(front.get("/", "").text(), OTHER);
     assert_eq!(front.origin.count(), 4);
-    // Another tag: what was stored is over.
+    // Another ETag: the stored parts are dropped.
     lying.store(2, SeqCst);
     asked_anew();
     let got = front.get("/", "");
@@ -664,7 +664,7 @@ fn what_is_stale_is_made_fresh_by_the_next_part() {
         honest(asked, TEXT, "\"a\"", &fields)
     });
     range(&front, "5-14");
-    // Nobody has asked for the whole, so it is not asked for meanwhile either.
+    // No client requested the whole, so it is not fetched in the background either.
     assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
     assert_eq!(front.origin.asked()[1].field("range"), Some("bytes=6-7"));
     assert_eq!(came(&range(&front, "5-14")), bytes(5, 14));
@@ -679,7 +679,7 @@ fn many_small_parts_are_bounded_and_right() {
         assert_eq!(came(&got), bytes(place, place));
     }
     assert_eq!(front.get("/", "").text(), TEXT);
-    // More than are kept apart.
+    // More parts than are stored separately.
     let text: String = (0..1000).map(|number| format!("{number:04}")).collect();
     let own = text.clone();
     let front = Front::saying(move |asked| honest(asked, &own, "\"a\"", MINUTE));
@@ -723,7 +723,7 @@ fn variants_have_parts_of_their_own() {
 #[test]
 fn nothing_from_before_a_purge_or_a_change_is_put_together_with_what_is_after() {
     for end in ["PURGE", "POST", "DELETE", "PROPPATCH"] {
-        // The origin keeps the tag, so that only the end of the first part shows.
+        // The origin keeps its ETag, so that only the end of the first part can show the change.
         let origin = Changing::new();
         let front = origin.front(&["--purge-from", "127.0.0.0/8"]);
         range(&front, "0-9");
@@ -762,7 +762,7 @@ fn a_part_that_was_asked_for_before_a_purge_is_not_stored_after_it() {
 
 #[test]
 fn any_history_of_ranges_gets_bytes_of_one_version() {
-    // A small generator: the history is the same each time.
+    // A small generator, so that the history is the same each time.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move |below: u64| {
         state ^= state << 13;
@@ -836,7 +836,7 @@ fn ranges_at_the_same_time_share_the_whole_of_an_origin_that_ignores_them() {
     let (answer, gate) = channel::<()>();
     let gate = Mutex::new(gate);
     let front = Front::of(Origin::start(move |_, stream| {
-        // A test that has ended gives no sign.
+        // The channel is closed when the test has ended.
         let _ = gate.lock().expect("no panic").recv();
         let fields = format!("ETag: \"a\"\r\n{MINUTE}");
         let answer = response("200 OK", &fields, TEXT);
@@ -867,7 +867,7 @@ fn ranges_at_the_same_time_get_their_parts_of_an_origin_that_has_them() {
     }
 }
 
-/// Ten requests for different ranges, each on its own connection.
+/// Ten requests for different ranges at once, each on a new connection.
 fn ranges_at_once(front: &Front) -> Vec<Client> {
     let send = |first: usize| {
         let mut client = front.connect();
@@ -880,7 +880,7 @@ fn ranges_at_once(front: &Front) -> Vec<Client> {
     (0..10).map(send).collect()
 }
 
-/// The range itself, or all in its place (RFC 9110 §14.2).
+/// Expects the range, or the whole instead (RFC 9110 §14.2).
 fn assert_right(number: usize, got: &Response) {
     match got.status {
         200 => assert_eq!(got.text(), TEXT),

@@ -1,8 +1,8 @@
-//! The bytes of a path on the way to an origin, and the rules that look at it.
+//! The bytes of a path on the way to an origin, and the rules that match it.
 
 use crate::front::{Front, Origin, response};
 
-/// In front of an origin that answers with the target that it was asked for, with these lines behind its route.
+/// An accelerator with these lines behind its route; its origin answers with the request target.
 fn echoing(lines: &str) -> Front {
     let origin = Origin::saying(|asked| response("200 OK", "", &asked.target));
     Front::routing(origin, lines)
@@ -35,7 +35,7 @@ fn an_origin_gets_the_bytes_of_a_path() {
         assert_eq!(text(&format!("/{path}?a=%2F")), format!("/{path}?a=%2F"));
         assert_eq!(text(&format!("/pre/{path}")), format!("/{path}"));
         let moved = front.get(&format!("/old/{path}"), "");
-        // Browsers take a backslash for a slash.
+        // Browsers treat a backslash as a slash.
         let location = format!("/new/{path}").replace('\\', "%5C");
         assert_eq!(moved.field("location"), Some(&*location));
     }
@@ -92,7 +92,7 @@ fn no_form_of_a_path_slips_past_a_rule() {
         ("/open/x", 200),
         ("/open/a%2Fb", 200),
         ("/open/a%5Cb", 200),
-        // Allowed in one of its forms only.
+        // Only one of its two readings is allowed.
         ("/other%2F../open/x", 400),
         ("/open%2Fx", 403),
     ] {

@@ -1,4 +1,4 @@
-//! Proxies in front that say by the PROXY protocol whose connections they pass on.
+//! Proxies that name their clients by the PROXY protocol.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::front::{Front, PROGRAM, response};
 
 const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 
-/// Whom the origin takes for the client.
+/// An accelerator whose origin returns the client's address.
 fn naming(more: &[&str]) -> Front {
     let name = |asked: &lowroad_testkit::origin::Asked| {
         let named = asked.field("x-forwarded-for").unwrap_or_default();
@@ -53,13 +53,13 @@ fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
     let mut client = server.connect();
     client.send(HEADER);
     assert_eq!(client.get("/", fields).text(), "192.0.2.7 https 443");
-    // A client that connects by itself.
+    // A client that connects directly.
     let other = IpAddr::from([127, 0, 0, 2]);
     let mut client = Client::connect_from(other, server.address());
     assert_eq!(client.get("/", fields).text(), "127.0.0.2 http -");
 }
 
-/// A page of one user is no other's, though a client names that user as the proxy would.
+/// A user's page never reaches another client, even if that client sends the proxy's fields with the user's name.
 #[test]
 fn reports_of_a_client_select_no_stored_response() {
     for name in ["X-Forwarded-User", "X-Forwarded-For"] {
@@ -87,7 +87,7 @@ fn reports_of_a_client_select_no_stored_response() {
             "X-Forwarded-User" => ("alice", "nobody"),
             _ => ("192.0.2.7", "127.0.0.2"),
         };
-        // Read, and poisoned.
+        // The page was neither read nor poisoned.
         assert_eq!(
             (get("/a", true), get("/a", false)),
             (reported.into(), forged.into())

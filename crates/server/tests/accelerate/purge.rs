@@ -1,4 +1,4 @@
-//! Purges: by the command, by the method PURGE, and by requests that change something.
+//! Purges: by the command, by the method PURGE, and by unsafe methods.
 
 use lowroad_testkit::wait_until;
 
@@ -6,7 +6,7 @@ use crate::front::{Front, numbered, response};
 
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
 
-/// An origin that numbers what it says, in front of it one that loopback may purge.
+/// An accelerator that loopback may purge, whose origin numbers its responses.
 fn front(fields: &'static str) -> Front {
     let say = move |asked: &_| numbered(asked, &format!("{MINUTE}{fields}"));
     Front::with(say, &["--purge-from", "127.0.0.0/8"])
@@ -27,13 +27,13 @@ fn purge_takes_a_url_in_all_its_variants() {
         [get("/a", german), get("/a", english), get("/b", "")],
         ["3", "4", "2"]
     );
-    // What begins so, and what has a query, too.
+    // Also targets with this prefix, and with a query.
     assert_eq!(get("/a?x", ""), "5");
     assert_eq!(front.ask("PURGE", "/a", "").status, 200);
     assert_eq!(get("/a?x", ""), "5");
     assert_eq!(front.ask("PURGE", "/a*", "").status, 200);
     assert_eq!([get("/a?x", ""), get("/b", "")], ["6", "2"]);
-    // The origin sees none of it.
+    // PURGE requests do not reach the origin.
     assert!(
         front
             .origin
@@ -76,7 +76,7 @@ fn only_who_is_named_may_purge() {
         assert_eq!(refused.field("allow"), Some("GET, HEAD, OPTIONS"));
         assert_eq!(front.get("/", "").text(), "0");
     }
-    // What is not understood does not seem done.
+    // A malformed purge does not report success.
     let front = front("");
     assert_eq!(
         front
@@ -177,7 +177,7 @@ fn what_a_request_changes_is_forgotten() {
     assert_eq!(front.ask("DELETE", "/bad", "").status, 500);
     assert_eq!(all(), ["0", "1", "2", "3", "4"]);
     assert_eq!(front.ask("DELETE", "/a", "").status, 201);
-    // The two that were to change something count, too.
+    // The two unsafe requests count, too.
     assert_eq!(all(), ["7", "8", "9", "3", "4"]);
 }
 

@@ -1,10 +1,10 @@
-//! Redirects of an origin that knows itself by another address than its clients.
+//! Redirects of an origin that uses another address than its clients.
 
 use lowroad_testkit::origin::Origin;
 
 use crate::front::{Front, response};
 
-/// Redirects to its own address, which it hears from the path, and lets it be stored.
+/// An origin that redirects to its own address, taken from the path, in storable responses.
 fn redirecting() -> Origin {
     Origin::saying(|asked| {
         let address = asked.target.trim_start_matches('/').replace('_', "/");
@@ -17,7 +17,7 @@ fn redirecting() -> Origin {
     })
 }
 
-/// The path by which the origin redirects to something of its own.
+/// The path for which the origin redirects to one of its own URLs.
 fn to_own(front: &Front, path: &str) -> String {
     format!("/{}{path}", front.origin.url().replace("//", "__"))
 }

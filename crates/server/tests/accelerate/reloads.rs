@@ -1,4 +1,4 @@
-//! What is stored of an origin, when the configuration is another one.
+//! Stored responses after a change of the configuration.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 use crate::front::{Front, PROGRAM, response};
 
-/// An origin whose responses may be stored, and say whose they are.
+/// An origin whose storable responses name it.
 fn named(name: &'static str) -> Origin {
     Origin::saying(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
 }
@@ -25,7 +25,7 @@ fn config(origin: &Origin, more: &str) -> String {
     )
 }
 
-/// Has a server read another configuration, and waits until it says that this is in force.
+/// Reloads a server with another configuration, and waits until it reports that it is in force.
 fn reload(server: &Server, folder: &Folder, config: String) {
     folder.file("lowroad.toml", config);
     server.signal("HUP");
@@ -37,7 +37,7 @@ fn what_is_stored_is_of_the_origin_that_there_is() {
     let (one, other) = (named("one"), named("other"));
     let folder = Folder::new();
     let server = Server::run(PROGRAM, &folder, &config(&one, ""));
-    // Open all the time, each at a worker of its own choice.
+    // Connections that stay open, distributed over the workers.
     let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
     let mut all_get = |name: &str| {
         for client in &mut clients {
@@ -53,13 +53,13 @@ fn what_is_stored_is_of_the_origin_that_there_is() {
     );
     all_get("one");
     assert_eq!(one.count(), asked, "it stays");
-    // Once it is in force, no worker answers from the one before.
+    // After the report, no worker answers from the previous configuration.
     reload(&server, &folder, config(&other, ""));
     all_get("other");
     reload(&server, &folder, config(&one, ""));
     all_get("one");
     assert!(one.count() > asked, "it was asked anew");
-    // By its URL, and as one of several.
+    // First by its URL, then as a member of a group.
     let url = config(&one, "").replace("\"app\"\n[[", &format!("\"{}\"\n[[", other.url()));
     reload(&server, &folder, url);
     all_get("other");
@@ -82,7 +82,7 @@ fn what_was_asked_of_the_origin_before_is_not_stored_for_the_next() {
     begun.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     wait_until("the request", || (slow.count() == 1).then_some(()));
     reload(&server, &folder, config(&other, ""));
-    // Another worker may ask for it before the first has stored it.
+    // Another worker may fetch it before the first one has stored it.
     let get = || {
         let got = server.connect().get("/", "");
         assert_eq!(got.text(), "other");
@@ -112,7 +112,7 @@ fn who_waited_in_vain_is_bounded_as_any_other() {
         if asked.number == 0 {
             let _ = waits.lock().expect("a lock").recv();
         } else {
-            // Long enough for the others to come, if they were let in.
+            // Long enough for other requests to arrive, if they were admitted.
             thread::yield_now();
         }
         counted.fetch_sub(1, SeqCst);

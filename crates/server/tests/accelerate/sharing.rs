@@ -1,4 +1,4 @@
-//! One response that many clients read while it comes, whatever becomes of them and of it.
+//! Request coalescing: many clients read one response while it arrives, also when clients or the origin fail.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -9,12 +9,12 @@ use lowroad_testkit::{Client, skip};
 
 use crate::front::{Front, Origin, wait_until};
 
-/// It fits into the store, and into no socket's queue.
+/// Fits into the store, but into no socket buffer.
 const LEN: usize = 3_000_000;
 const PIECE_LEN: usize = 100_000;
 const GET: &str = "GET /long HTTP/1.1\r\nHost: test\r\n\r\n";
 
-/// What an origin does next.
+/// An origin's next step.
 enum Step {
     Piece,
     Cut,
@@ -24,7 +24,7 @@ fn body() -> Vec<u8> {
     (0..LEN).map(|at| (at / 3 + at % 251) as u8).collect()
 }
 
-/// An accelerator whose origin sends the next piece of its body, or ends, when it is told to.
+/// An accelerator whose origin sends the next piece of its body, or ends, on command.
 fn gated() -> (Front, Sender<Step>) {
     let (next, steps) = channel();
     let steps = Mutex::new(steps);
@@ -34,7 +34,7 @@ fn gated() -> (Front, Sender<Step>) {
         );
         let mut is_open = stream.write_all(head.as_bytes()).is_ok();
         for piece in body().chunks(PIECE_LEN) {
-            // A test that has ended tells nothing more.
+            // The channel is closed when the test has ended.
             let step = steps.lock().expect("no panic").recv();
             is_open &= matches!(step, Ok(Step::Piece)) && stream.write_all(piece).is_ok();
             if !is_open {
@@ -56,8 +56,8 @@ fn asks(front: &Front) -> Client {
     client
 }
 
-/// The first who asks, once something has come: who asks now finds it. Two who ask at once of two workers may be two
-/// requests, where the origin answers between the look-up of one and its wait for the other.
+/// Connects the first client and waits for body bytes, so that later clients find the fetch. Two concurrent requests
+/// on two workers may cause two fetches, if the origin answers between the look-up of one and its wait for the other.
 fn first(front: &Front, next: &Sender<Step>) -> Client {
     let mut first = asks(front);
     send(next, 1);
@@ -65,7 +65,7 @@ fn first(front: &Front, next: &Sender<Step>) -> Client {
     first
 }
 
-/// Reads until something of the body is there.
+/// Reads until body bytes have arrived.
 fn begins(client: &mut Client) {
     let has_body = |received: &[u8]| {
         let head = received.windows(4).position(|four| four == b"\r\n\r\n");
@@ -92,7 +92,7 @@ fn who_comes_goes_or_stands_still_disturbs_nobody() {
         let mut reader = asks(&front);
         send(&next, 1);
         begins(&mut reader);
-        // Every third goes in the middle.
+        // Every third client disconnects in the middle.
         if number % 3 > 0 {
             readers.push(reader);
         }
@@ -155,7 +155,7 @@ fn a_head_and_a_range_are_answered_by_what_comes() {
     begins(&mut ranged);
     send(&next, LEN / PIECE_LEN - 1);
     has_all(reader);
-    // The whole may be sent to who asks for a part (RFC 9110 §14.2).
+    // A request for a part may get the whole (RFC 9110 §14.2).
     has_all(ranged);
     assert_eq!(front.origin.count(), 1);
 }

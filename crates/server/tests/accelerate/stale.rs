@@ -1,4 +1,4 @@
-//! Responses that are stored, and what becomes of them when they are stale.
+//! Stored responses after they become stale.
 
 use lowroad_testkit::wait_until;
 
@@ -35,7 +35,7 @@ fn what_is_stale_is_validated_and_holds_with_new_fields() {
     });
     assert_eq!(renewed.field("x-old"), Some("1"));
     assert_eq!(renewed.field("cache-control"), Some("max-age=60"));
-    // The client's own condition is for what is stored.
+    // The client's condition applies to the stored response.
     assert_eq!(front.get("/", "If-None-Match: \"a\"\r\n").status, 304);
     assert_eq!(front.origin.count(), 2);
 }

@@ -1,4 +1,4 @@
-//! Connections that change their protocol: WebSockets above all.
+//! Connections that change their protocol, especially WebSockets.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::front::{Front, PROGRAM, response};
 
 const ASKS: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\nX: 1\r\n\r\n";
 
-/// An origin that speaks "echo" with who asks for it, until the other side has said all.
+/// An origin that speaks "echo" on request, until the other side has closed.
 fn echo() -> Origin {
     Origin::start(|asked, stream| {
         if asked.field("upgrade") != Some("echo") || asked.field("connection") != Some("upgrade") {
@@ -97,7 +97,7 @@ fn an_origin_that_is_lost_takes_the_client_with_it() {
         let _ = stream.write_all(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
         );
-        // Unread bytes make a reset of its close.
+        // Unread bytes would turn its close into a reset.
         let mut peek = [0];
         let _ = stream.peek(&mut peek);
         false
@@ -109,7 +109,7 @@ fn an_origin_that_is_lost_takes_the_client_with_it() {
     client.wait_for_close();
 }
 
-/// A front with these lines of its route.
+/// An accelerator with these lines of its route.
 fn with_route(origin: Origin, lines: &str) -> Front {
     Front::routing(origin, lines)
 }
@@ -156,10 +156,10 @@ fn tunnels_have_a_bound_of_their_own() {
     lowroad_testkit::wait_until("room", || (open(&front).0 == 101).then_some(()));
 }
 
-/// A server that answers each message in capitals, as node's own parser of HTTP and a hand for frames make it.
+/// A server that answers each message in capitals, with node's HTTP parser and handwritten frames.
 const WEBSOCKET_SERVER: &str = include_str!("../websocket_server.js");
 
-/// A client that says two words and prints what comes back.
+/// A client that sends two words and prints the replies.
 const WEBSOCKET_CLIENT: &str = r#"
 const socket = new WebSocket(process.argv[1]);
 let count = 0;
@@ -217,7 +217,7 @@ fn a_websocket_of_node_s() {
 
 #[test]
 fn nobody_speaks_http_past_us() {
-    // It would change to anything.
+    // An origin that accepts any protocol.
     let front = Front::of(Origin::start(|asked, stream| {
         let answer = match asked.field("upgrade") {
             Some(_) => {

@@ -1,4 +1,4 @@
-//! Stored responses where the response, or the choice of its route, depends on what proxies report.
+//! Stored responses where the response, or its route, depends on fields of proxies.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -40,7 +40,7 @@ fn no_route_answers_with_what_is_stored_of_another() {
         let condition = format!("header = \"{report}\"");
         let server = start(&(route(&secure, &condition) + &route(&plain, "")));
         let forged = match report.starts_with("Host") {
-            // The target names the host that counts, so the key is that of the other request.
+            // The target's host takes precedence, so the key is that of the other request.
             true => "GET http://test/page HTTP/1.1\r\nHost: b\r\n\r\n".to_owned(),
             false => format!("GET /page HTTP/1.1\r\nHost: test\r\n{report}\r\n\r\n"),
         };

@@ -119,7 +119,7 @@ impl<'w> Core<'w> {
             if more {
                 continue;
             }
-            // Other cores post messages without a wake-up while this one is awake; `may_sleep` checks for such
+            // False if another core has just posted work: then this one must not wait.
             // messages.
             let waited = match self.server.may_sleep() {
                 true => self.wait(next_us),

@@ -1,4 +1,4 @@
-//! What memory has, too: it is copied to the disk, and comes back from there.
+//! Copies: responses in memory are also written to the disk, and loaded from there.
 
 use std::io::Write;
 use std::sync::{Arc, Barrier};
@@ -13,7 +13,7 @@ fn ok(fields: &str, body: &str) -> String {
     response("200 OK", fields, body)
 }
 
-/// Short, and told apart by how often the origin was asked.
+/// Short bodies, which differ by the number of the request to the origin.
 fn short(fields: &'static str) -> Origin {
     Origin::saying(move |asked| ok(fields, &format!("{} {}", asked.target, asked.number)))
 }
@@ -33,7 +33,7 @@ fn what_was_in_memory_is_there_after_a_kill() {
     };
     host.stores("/a", 1);
     host.start();
-    // It is short, so it is in memory again.
+    // It is short, so the first hit loads it into memory.
     assert_eq!(detail(&host).as_deref(), Some("memory"));
     assert_eq!(detail(&host).as_deref(), Some("memory"));
     assert_eq!(host.status().value("disk_hits"), 1);
@@ -84,12 +84,12 @@ fn what_is_of_no_use_for_long_is_not_written_and_what_it_replaces_goes() {
     });
     let mut host = Host::of(origin);
     host.stores("/a", 1);
-    // It is used once more, and asked for again.
+    // Used once more while it is validated (stale-while-revalidate).
     assert_eq!(host.get("/a", "").text(), "0");
     wait_until("the disk forgets it", || {
         (host.status().value("disk_objects") == 0).then_some(())
     });
-    // What memory has is newer than what was on the disk, which is not to be found any more.
+    // Memory has a newer response, so the older copy on the disk must be gone.
     host.start();
     assert_eq!(host.get("/a", "").text(), "2");
 }
@@ -146,7 +146,7 @@ fn what_has_to_be_validated_after_a_kill_is() {
     let mut host = Host::of(origin);
     host.stores("/a", 1);
     host.start();
-    // It is stale, and may be used while it is asked for again.
+    // Stale, and used while it is validated.
     assert_eq!(host.get("/a", "").text(), "x");
     wait_until("it is validated", || {
         let asked = host.origin.asked();
@@ -168,7 +168,7 @@ fn a_configuration_that_is_read_again_finds_it() {
 
 #[test]
 fn of_what_memory_only_holds_while_it_comes_the_origin_is_asked_once() {
-    // Shorter than what is held for others, and longer than what is stored, of this much memory.
+    // Shorter than the limit for concurrent readers, longer than a stored object of this memory.
     const LEN: usize = 3_900_000;
     let is_whole = Arc::new(Barrier::new(2));
     let at_the_end = is_whole.clone();
@@ -187,12 +187,12 @@ fn of_what_memory_only_holds_while_it_comes_the_origin_is_asked_once() {
     for client in &mut clients {
         client.send("GET /a HTTP/1.1\r\nHost: test\r\n\r\n");
     }
-    // Once one has nearly all of it, all have joined or will.
+    // When one client has nearly the whole body, the others have joined or will.
     clients[0].more();
     is_whole.wait();
     for client in &mut clients {
         assert!(client.response().body == all);
-        // At once: what is on its way to the disk is still to be had.
+        // At once: a response on its way to the disk can still be read.
         assert!(host.get("/a", "").body == all);
     }
     host.status().wait_for("disk_objects", 1);

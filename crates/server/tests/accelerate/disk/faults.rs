@@ -1,4 +1,4 @@
-//! Disks that fail: the server goes on without, and nothing damaged is sent.
+//! Disk failures: the server continues without the disk, and never sends damaged bytes.
 
 use std::os::unix::fs::FileExt;
 
@@ -46,7 +46,7 @@ fn a_folder_that_goes_meanwhile_stops_nobody() {
     let host = Host::of(long("Cache-Control: max-age=600\r\n"));
     host.stores("/a", 1);
     std::fs::remove_dir_all(host.folder.path().join("cache")).expect("remove");
-    // What is open stays readable, and what is new finds no place.
+    // Open files stay readable; new objects find no space.
     assert!(host.get("/a", "").body == body("/a", 0, LEN));
     for number in 1..8 {
         let path = format!("/{number}");

@@ -1,4 +1,4 @@
-//! Servers that are killed under load: what is there after the next start is whole and right.
+//! Servers killed under load: the objects found at the next start are complete and correct.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ const PATHS: u64 = 60;
 const ROUNDS: u64 = 6;
 const CLIENTS: u64 = 3;
 
-/// Short and long ones, of lengths that follow from the path.
+/// Short and long lengths, derived from the path.
 fn len_of(number: u64) -> usize {
     match number % 4 {
         0 => 100 + number as usize,
@@ -61,7 +61,7 @@ fn what_is_sent_after_kills_under_load_is_right() {
             lowroad_testkit::wait_until("some were checked", || {
                 (checked.load(SeqCst) >= 40).then_some(())
             });
-            // In the midst of all that is on its way.
+            // Kills the server in the middle of many writes.
             host.server = None;
             is_over.store(true, SeqCst);
         });
@@ -79,7 +79,7 @@ fn what_is_sent_after_kills_under_load_is_right() {
     assert_eq!(host.status().value("disk_corrupt"), 0);
 }
 
-/// What comes is right as far as it comes: the server may be killed meanwhile.
+/// Checks the bytes that arrive: a kill may cut the response.
 fn check(address: std::net::SocketAddr, number: u64) {
     let Ok(stream) = std::net::TcpStream::connect(address) else {
         return;

@@ -1,4 +1,5 @@
-//! Who comes while a body that is too long for memory is written gets it from there: one request at the origin is enough.
+//! Late readers: clients that arrive while a body too long for memory is written read it from the disk, so the origin
+//! gets one request.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -10,7 +11,7 @@ use lowroad_testkit::{Client, wait_until};
 
 use super::{Host, LEN, body};
 
-/// How far the origin may go: that many of its parts are sent.
+/// The number of parts that the origin may send.
 type Gate = Arc<AtomicUsize>;
 
 /// A part of the body.
@@ -48,7 +49,7 @@ fn begin(host: &Host) -> Client {
     client
 }
 
-/// The body that comes, if all of it does.
+/// Reads the whole body; `None` if it is cut.
 fn whole(client: &mut Client, is_chunked: bool) -> Option<Vec<u8>> {
     if !is_chunked {
         return client.whole_response().map(|response| response.body);
@@ -61,7 +62,7 @@ fn whole(client: &mut Client, is_chunked: bool) -> Option<Vec<u8>> {
     chunks(&client.received[end + 4..]).map(|(body, ..)| body)
 }
 
-/// Waits until the disk has more bytes than so many, and gives their number.
+/// Waits until the disk has more than this many bytes, and returns their number.
 fn wait_for_more(host: &Host, before: u64) -> u64 {
     wait_until("more on the disk", || {
         let bytes = host.status().value("disk_bytes");
@@ -69,14 +70,14 @@ fn wait_for_more(host: &Host, before: u64) -> u64 {
     })
 }
 
-/// The first client, once what is beyond memory is on its way to the disk, and how many bytes the disk has then.
+/// The first client, after the body has exceeded memory and goes to the disk, and the bytes on the disk then.
 fn begin_on_disk(host: &Host, gate: &Gate) -> (Client, u64) {
     let first = begin(host);
     gate.store(25, SeqCst);
     (first, wait_for_more(host, 0))
 }
 
-/// Clients come at several moments; what they get, in the order in which they came.
+/// Clients that arrive at different moments; returns them in order.
 fn ask_at_moments(host: &Host, gate: &Gate) -> Vec<Client> {
     let (first, _) = begin_on_disk(host, gate);
     let mut clients = vec![first];
@@ -115,12 +116,12 @@ fn what_is_cut_is_cut_for_all() {
             assert!(whole(&mut client, is_chunked).is_none());
         }
         assert_eq!(host.origin.count(), 1);
-        // The next one begins anew.
+        // The next client causes a new fetch.
         assert_eq!(host.status().value("disk_objects"), 0);
     }
 }
 
-/// One who goes away does not end it for the others, not even the first.
+/// A client that disconnects, even the first one, does not end the fetch for the others.
 #[test]
 fn the_first_may_go() {
     let gate = Gate::default();
@@ -134,7 +135,7 @@ fn the_first_may_go() {
     assert_eq!(host.origin.count(), 1);
 }
 
-/// What was purged meanwhile is for nobody who comes later.
+/// A purge during the fetch keeps later clients from joining it.
 #[test]
 fn who_comes_after_a_purge_gets_another() {
     let gate = Gate::default();
@@ -147,7 +148,7 @@ fn who_comes_after_a_purge_gets_another() {
     assert_eq!(host.origin.count(), 2);
 }
 
-/// And those who come after it share that one.
+/// Clients after the purge share one new fetch.
 #[test]
 fn after_a_purge_all_share_the_next_request() {
     let gate = Gate::default();

@@ -1,4 +1,4 @@
-//! Purges of what is on the disk: what was confirmed outlives a server that is killed at once.
+//! Purges of the disk cache: a confirmed purge survives an immediate kill of the server.
 
 use lowroad_testkit::origin::{Asked, Origin};
 
@@ -33,7 +33,7 @@ fn what_was_confirmed_outlives_a_kill() {
     .iter()
     .enumerate()
     {
-        // From an earlier process, in the second round and later.
+        // From the second round on, the object comes from an earlier process.
         assert_eq!(host.stores("/a", 1).text(), number.to_string());
         let told = host.ask("PURGE", target, fields);
         assert_eq!((told.status, told.text().as_str()), (200, "purged\n"));

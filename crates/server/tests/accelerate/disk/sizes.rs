@@ -1,8 +1,9 @@
-//! Another `disk_cache_max` after a reload: a larger one is there at once, a smaller one drops the oldest bit by bit.
+//! A reload with another `disk_cache_max`: a larger size is available at once, a smaller one evicts the oldest objects
+//! gradually.
 
 use super::*;
 
-/// Changes what the disk cache may take.
+/// Changes the size of the disk cache.
 fn resize(host: &Host, from: &str, to: &str) {
     let path = host.folder.path().join("lowroad.toml");
     let config = std::fs::read_to_string(&path).expect("the configuration");

@@ -1,4 +1,4 @@
-//! What the disk has is selected as what memory has: not by fields that clients forge.
+//! Variants on the disk are selected as in memory, not by fields that clients forge.
 
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ fn a_forged_user_gets_no_page_of_that_user() {
             false => format!("{path} -"),
         };
         assert_eq!(get(&host, first, path), page(first));
-        // Nothing else is on its way to the disk once this page is there.
+        // When this page is stored, no other write is in progress.
         host.stores(&format!("/kept{path}"), number);
         host.start();
         assert_eq!(get(&host, second, path), page(second));

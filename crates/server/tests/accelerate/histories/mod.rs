@@ -1,6 +1,6 @@
-//! Random histories: clients ask for resources that change meanwhile, one after the other and at the same time, and an
-//! oracle says of each response whether a cache may give it. `LOWROAD_SEED` runs one alone, `LOWROAD_SEEDS` so many. The same
-//! clients are in the simulator, too (`src/simulated/histories`).
+//! Random histories: clients request resources that change, one after another and concurrently, and an oracle decides
+//! for each response whether a cache may send it. `LOWROAD_SEED` selects one history, `LOWROAD_SEEDS` their number.
+//! The simulator has the same clients (`src/simulated/histories`).
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -21,11 +21,11 @@ mod visitor;
 mod world;
 
 const SEEDS: u64 = 200;
-/// Each has a restart.
+/// Number of histories with a disk, each with a restart.
 const SEEDS_WITH_DISK: u64 = 60;
-/// Requests of a client that is alone.
+/// Requests of a single client.
 const ALONE: usize = 40;
-/// Clients at the same time, and the requests of each.
+/// Number of concurrent clients, and the requests of each.
 const TOGETHER: (u64, usize) = (3, 15);
 
 #[test]
@@ -39,7 +39,7 @@ fn all_responses_are_allowed() {
     }
 }
 
-/// Memory has room for few, so the rest is found on the disk, and so is all of it after a restart.
+/// Memory has room for few objects, so most are read from the disk, and all of them after a restart.
 #[test]
 fn all_responses_are_allowed_with_a_disk() {
     let world = Arc::new(World::default());
@@ -77,13 +77,13 @@ fn origin_of(world: &Arc<World>) -> Origin {
     let world = world.clone();
     Origin::start(move |asked, stream| {
         let (head, body) = world.answer(asked);
-        // In two pieces, so that heads come before bodies.
+        // Two writes, so that heads arrive before bodies.
         let is_sent = stream.write_all(head.as_bytes()).is_ok();
         is_sent && (asked.method == "HEAD" || stream.write_all(&body).is_ok())
     })
 }
 
-/// `restarted` may put another server in the place of this one, between the requests of many and those of the last.
+/// `restarted` may replace the server between the concurrent requests and the last ones.
 fn run(front: (SocketAddr, &Origin), history: &History, restarted: impl FnOnce() -> SocketAddr) {
     visit(front, Visitor::of(history, 0, true), ALONE);
     thread::scope(|scope| {

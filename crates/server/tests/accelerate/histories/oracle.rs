@@ -1,10 +1,10 @@
-//! What an ideal cache may answer, by RFC 9111 alone: it knows versions and moments, and nothing of how a cache works.
+//! The responses that RFC 9111 allows an ideal cache, derived from versions and times only, independent of any cache.
 
 use lowroad_testkit::Response;
 
 use super::world::{Kind, Resource, Version, World, language, part};
 
-/// A request, as its client knows it.
+/// A request from its client's view.
 pub struct Request {
     pub of: Resource,
     pub id: String,
@@ -14,24 +14,24 @@ pub struct Request {
     pub if_none_match: Option<String>,
     pub range: Option<String>,
     pub if_range: Option<String>,
-    /// When it began.
+    /// The time of its start.
     pub began: u64,
-    /// The version that had been acknowledged to somebody by then: earlier ones are invalid.
+    /// The newest version acknowledged to any client by then: earlier ones are invalid.
     pub oldest: u64,
-    /// Nobody else asks, so that it can't have been joined to an earlier request.
+    /// No other request is in progress, so it can't have joined an earlier one.
     pub is_alone: bool,
 }
 
-/// The version that a response is of.
+/// The version of a response.
 pub fn version_of(request: &Request, response: &Response) -> Option<Version> {
     let number = response.field("x-version")?.parse().ok()?;
     Some(Version::of(request.of, number))
 }
 
-/// Whether a response to a request is allowed.
+/// Checks whether a response to a request is allowed.
 ///
 /// # Errors
-/// Why not.
+/// The violated rule.
 pub fn judge(world: &World, request: &Request, response: &Response) -> Result<(), String> {
     let id = response.field("x-id").unwrap_or("");
     if !id.is_empty() && id != request.id {
@@ -81,7 +81,7 @@ fn is(right: bool, otherwise: &str) -> Result<(), String> {
     right.then_some(()).ok_or_else(|| otherwise.to_string())
 }
 
-/// 416 says that the range begins behind the end; the others are not expected of an origin that answers.
+/// 416 requires a range beyond the end; an origin that answers causes no other refusal.
 fn judge_refusal(request: &Request, response: &Response) -> Result<(), String> {
     is(
         response.status == 416 && request.range.is_some(),
@@ -89,7 +89,7 @@ fn judge_refusal(request: &Request, response: &Response) -> Result<(), String> {
     )
 }
 
-/// There is one Age at most, and it is no less than what the origin said, or what the moments since make of it.
+/// At most one Age, at least the origin's value plus the time since.
 fn judge_age(version: &Version, response: &Response) -> Result<(), String> {
     let lines = response
         .head
@@ -108,7 +108,7 @@ fn judge_age(version: &Version, response: &Response) -> Result<(), String> {
     is((least..least + 60).contains(&age), "it has a wrong age")
 }
 
-/// Whether it may be used without the origin's word, or has that.
+/// Whether the response may be used without validation, or has been validated.
 fn judge_use(
     world: &World,
     request: &Request,
@@ -117,7 +117,7 @@ fn judge_use(
 ) -> Result<(), String> {
     let confirmed = world.confirmed(request.of, version.number, language);
     is(confirmed > 0, "the origin never said that")?;
-    // What is fresh needs no more, nor what is to be used while it is validated.
+    // Fresh responses need no validation; stale-while-revalidate allows use during it.
     let needs_word = match version.kind {
         Kind::Stale | Kind::Silent | Kind::StaleMustRevalidate | Kind::NoCache => true,
         Kind::Fresh | Kind::ForAll | Kind::StaleWhileRevalidate | Kind::NoStore | Kind::Private => {

@@ -1,5 +1,4 @@
-//! One client of a random history: what it asks next, and whether what it gets is allowed. Knows nothing of how either is
-//! brought about.
+//! A client of a random history: chooses requests, and checks the responses. Independent of the transport.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,39 +9,39 @@ use lowroad_testkit::origin::Asked;
 use super::oracle::{self, Request};
 use super::world::{Draws, Resource, World};
 
-/// What all clients of one history know.
+/// The shared knowledge of a history's clients.
 pub struct History {
     pub seed: u64,
     pub world: Arc<World>,
-    /// The newest version that was acknowledged to anybody.
+    /// The newest version acknowledged to any client.
     acknowledged: Mutex<HashMap<Resource, u64>>,
 }
 
-/// One client of it.
+/// A client of a history.
 pub struct Visitor<'h> {
     history: &'h History,
     name: u64,
     draws: Draws,
-    /// Tags that it has seen.
+    /// The ETags that it has received.
     tags: Vec<(Resource, String)>,
     asked: usize,
     is_alone: bool,
 }
 
-/// A request as it is sent.
+/// A request to send.
 pub struct Asking {
     target: String,
-    /// Its bytes.
+    /// The request's bytes.
     pub head: String,
-    /// Its response has a body, if that says so.
+    /// The response has a body, if its head announces one.
     pub has_body: bool,
     of: Resource,
-    /// What it is judged by; it is a POST otherwise.
+    /// The oracle's input; `None` for a POST.
     read: Option<Request>,
 }
 
 impl History {
-    /// By its seed.
+    /// Creates a history from its seed.
     pub fn new(seed: u64, world: &Arc<World>) -> History {
         History {
             seed,
@@ -68,7 +67,7 @@ impl History {
 }
 
 impl<'h> Visitor<'h> {
-    /// By its number; one that is alone has nobody beside it.
+    /// Creates a client by its number. No other client runs beside one that is alone.
     pub fn of(history: &'h History, name: u64, is_alone: bool) -> Visitor<'h> {
         Visitor {
             history,
@@ -80,7 +79,7 @@ impl<'h> Visitor<'h> {
         }
     }
 
-    /// Its next request, if it makes one.
+    /// Its next request, if there is one.
     pub fn next(&mut self) -> Option<Asking> {
         let of = (self.history.seed, self.draws.below(4));
         let read = match self.draws.below(100) {
@@ -102,10 +101,10 @@ impl<'h> Visitor<'h> {
         })
     }
 
-    /// Takes a response, if it is allowed.
+    /// Takes a response and checks it.
     ///
     /// # Errors
-    /// It is not, and why.
+    /// The reason why it is not allowed.
     pub fn take(&mut self, asking: &Asking, response: &Response) -> Result<(), String> {
         let Some(request) = &asking.read else {
             let version = response.field("x-version").map(str::parse);
@@ -157,7 +156,7 @@ impl<'h> Visitor<'h> {
     }
 }
 
-/// What an origin was asked lately of what somebody asks for, for messages.
+/// The origin's recent requests for the same target, for failure messages.
 pub fn asked_of(asked: &[Asked], asking: &Asking) -> String {
     let lines = asked.iter().filter(|asked| asked.target == asking.target);
     let lines: Vec<_> = lines

@@ -1,5 +1,5 @@
-//! An origin whose resources change, and what it knows of them. All that a version is follows from its number, so that a
-//! response can be judged by itself. Knows nothing of caches.
+//! An origin whose resources change. A version's number determines all its properties, so that a response can be
+//! judged by itself. Independent of caches.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lowroad_testkit::origin::Asked;
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Pseudorandom numbers from a seed (SplitMix64).
 pub struct Draws(pub u64);
 
 impl Draws {
@@ -20,12 +20,12 @@ impl Draws {
         mixed ^ (mixed >> 31)
     }
 
-    /// One below a bound.
+    /// A number below a bound.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Whether something of that many in a hundred happens.
+    /// True with this probability in percent.
     pub fn percent(&mut self, of: u64) -> bool {
         self.below(100) < of
     }
@@ -34,7 +34,7 @@ impl Draws {
 /// A resource: the seed of its history, and its number there.
 pub type Resource = (u64, u64);
 
-/// What a version says of caching.
+/// A version's caching fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Fresh,
@@ -73,7 +73,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// By its number.
+    /// A version by its number.
     pub fn of(of: Resource, number: u64) -> Version {
         let mut draws = Draws(of.0 << 32 ^ of.1 << 16 ^ number);
         // A resource mostly keeps its kind from version to version.
@@ -99,19 +99,19 @@ impl Version {
         }
     }
 
-    /// Whether the response to a request is for nobody else.
+    /// Whether the response must not answer other requests.
     pub fn is_personal(&self, is_authorized: bool) -> bool {
         let is_for_all = matches!(self.kind, Kind::ForAll | Kind::StaleMustRevalidate);
         matches!(self.kind, Kind::NoStore | Kind::Private) || is_authorized && !is_for_all
     }
 
-    /// Its body in a language, for one request or for all.
+    /// Its body in a language, personal or shared.
     pub fn body(&self, language: &str, id: &str) -> Vec<u8> {
         let Version {
             of, number, seed, ..
         } = self;
         let piece = format!("{}/{}.{number}.{language}.{id};", of.0, of.1);
-        // Some are long enough to be read while they come.
+        // Some are long enough to be read while they arrive.
         let times = if seed % 10 == 0 {
             2000 + seed / 10 % 1000
         } else {
@@ -120,7 +120,7 @@ impl Version {
         piece.repeat(times as usize).into_bytes()
     }
 
-    /// Its tag in a language.
+    /// Its ETag in a language.
     pub fn tag(&self, language: &str) -> String {
         format!("\"{}-{}-{}-{language}\"", self.of.0, self.of.1, self.number)
     }
@@ -157,7 +157,7 @@ impl Version {
     }
 }
 
-/// What an origin chooses for Accept-Language.
+/// The origin's language for an Accept-Language.
 pub fn language(version: &Version, accepted: Option<&str>) -> &'static str {
     match accepted {
         _ if !version.varies => "all",
@@ -167,7 +167,7 @@ pub fn language(version: &Version, accepted: Option<&str>) -> &'static str {
     }
 }
 
-/// The state of all resources. Moments are counted.
+/// The state of all resources. Time is a counter.
 #[derive(Default)]
 pub struct World {
     moments: AtomicU64,
@@ -177,18 +177,18 @@ pub struct World {
 #[derive(Default)]
 struct State {
     number: u64,
-    /// The last moment at which the origin said that a version in a language is the one.
+    /// The last time at which the origin confirmed a version in a language as current.
     confirmed: HashMap<(u64, &'static str), u64>,
     failed: u64,
 }
 
 impl World {
-    /// A moment, later than all before.
+    /// The next time, later than all before.
     pub fn moment(&self) -> u64 {
         self.moments.fetch_add(1, SeqCst) + 1
     }
 
-    /// A resource changes without a word.
+    /// Changes a resource without a request.
     pub fn change(&self, of: Resource) -> u64 {
         let mut states = self.states();
         let state = states.entry(of).or_default();
@@ -201,7 +201,7 @@ impl World {
         self.states().entry(of).or_default().number
     }
 
-    /// When the origin said last that a version is the one.
+    /// The time at which the origin last confirmed a version.
     pub fn confirmed(&self, of: Resource, number: u64, language: &'static str) -> u64 {
         let mut states = self.states();
         let state = states.entry(of).or_default();
@@ -212,7 +212,7 @@ impl World {
             .unwrap_or(0)
     }
 
-    /// When the origin failed last.
+    /// The time of the origin's last failure.
     pub fn failed(&self, of: Resource) -> u64 {
         self.states().entry(of).or_default().failed
     }
@@ -221,7 +221,7 @@ impl World {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the origin answers: head and body.
+    /// The origin's response: head and body.
     pub fn answer(&self, asked: &Asked) -> (String, Vec<u8>) {
         let of = resource(&asked.target);
         let id = asked.field("x-id").unwrap_or("");
@@ -268,7 +268,7 @@ impl World {
     }
 }
 
-/// First and last byte of a range that the histories ask for.
+/// First and last byte of a range.
 pub fn part(range: &str, len: usize) -> Option<(usize, usize)> {
     let (from, to) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);

@@ -1,5 +1,5 @@
-//! What RFC 9111 says of shared caches, a file for each section, asked of the accelerator that the module above has as
-//! `front`: one over sockets, or one in the simulator (`src/simulated`).
+//! RFC 9111 for shared caches, a file for each section. The enclosing module's `front` is an accelerator over sockets,
+//! or in the simulator (`src/simulated`).
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -22,16 +22,16 @@ pub const LONG_AGO: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 /// A date far in the future.
 pub const FAR: &str = "Fri, 01 Jan 2100 00:00:00 GMT";
 
-/// An accelerator in front of an origin that answers as the request's own field `Say` tells: a status, and field lines with
-/// bars between. The body is the number of the request.
+/// An accelerator in front of an origin that answers with the request's field `Say`: a status, and field lines
+/// separated by bars. The body is the number of the request.
 pub struct Told {
-    /// Both.
+    /// The accelerator and its origin.
     pub front: Front,
     paths: AtomicUsize,
 }
 
 impl Told {
-    /// With the accelerator's defaults.
+    /// With default settings.
     pub fn new() -> Told {
         Told::of(Front::of(Origin::saying(obey)))
     }
@@ -48,7 +48,7 @@ impl Told {
         }
     }
 
-    /// A path that nobody has asked for.
+    /// A new path.
     pub fn path(&self) -> String {
         format!("/{}", self.paths.fetch_add(1, Relaxed))
     }
@@ -58,12 +58,12 @@ impl Told {
         self.front.get(path, &format!("Say: {say}\r\n{fields}"))
     }
 
-    /// Whether a GET is answered with the response to an equal one before.
+    /// Whether a repeated GET gets the stored response.
     pub fn stores(&self, say: &str) -> bool {
         self.stores_for(say, "", "")
     }
 
-    /// Whether a GET with the fields `second` is answered with the response to one with the fields `first`.
+    /// Whether a GET with the fields `second` gets the stored response to one with the fields `first`.
     pub fn stores_for(&self, say: &str, first: &str, second: &str) -> bool {
         let path = self.path();
         let one = self.get(&path, say, first);
@@ -91,7 +91,7 @@ fn obey(asked: &Asked) -> String {
     for line in fields.split('|').filter(|line| !line.is_empty()) {
         lines += &format!("{}\r\n", line.trim());
     }
-    // A request number, and so long that a range of it can be asked for; 204 has none.
+    // A request number, long enough for ranges; 204 has no body.
     let body = format!("{:08}", asked.number);
     match status.starts_with("204") {
         true => format!("HTTP/1.1 {status}\r\n{lines}X-Number: {body}\r\n\r\n"),

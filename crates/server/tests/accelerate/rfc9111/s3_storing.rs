@@ -7,7 +7,7 @@ use super::{FAR, LONG_AGO, Told};
 fn methods() {
     let told = Told::new();
     let say = "Say: 200 OK|Cache-Control: max-age=60\r\n";
-    // Nothing but a GET's response is used for a GET.
+    // Only a response to GET answers a GET.
     for method in ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
         let path = told.path();
         let before = told.front.origin.count();
@@ -15,7 +15,7 @@ fn methods() {
         told.front.get(&path, say);
         assert_eq!(told.front.origin.count(), before + 2, "{method}");
     }
-    // A POST asks the origin whatever is stored.
+    // A POST always goes to the origin.
     let path = told.path();
     told.front.get(&path, say);
     let before = told.front.origin.count();
@@ -139,8 +139,9 @@ fn authorization() {
     }
 }
 
-/// A response to a request with credentials is stored only if its Cache-Control allows that. So their conditions go to the origin
-/// while nothing is stored: otherwise a client of a private registry or an API would get all bytes each time.
+/// A response to a request with credentials is stored only if its Cache-Control allows that. While no response is
+/// stored, the client's conditions go to the origin: otherwise a client of a private registry or API would always get
+/// all bytes.
 #[test]
 fn conditions_of_requests_with_credentials_reach_the_origin() {
     let is_current = |asked: &Asked| {
@@ -173,7 +174,7 @@ fn conditions_of_requests_with_credentials_reach_the_origin() {
         }
         let count = if is_for_all { 3 } else { 5 };
         assert_eq!(front.origin.count(), count, "{control:?}");
-        // Another version is sent whole.
+        // A changed version is sent whole.
         let other = format!("{auth}If-None-Match: \"b\"\r\n");
         assert_eq!(front.get("/", &other).text(), "body");
     }
@@ -184,7 +185,7 @@ fn a_request_can_forbid_it() {
     let told = Told::new();
     let say = "200 OK|Cache-Control: max-age=60";
     assert!(!told.stores_for(say, "Cache-Control: no-store\r\n", ""));
-    // What is stored already may answer one who wants nothing stored.
+    // A stored response may answer a request with no-store.
     assert!(told.stores_for(say, "", "Cache-Control: no-store\r\n"));
 }
 

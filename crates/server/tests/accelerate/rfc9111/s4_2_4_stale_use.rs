@@ -5,7 +5,7 @@ use std::io::Write;
 use super::Told;
 use super::front::{Front, Origin, numbered, response, wait_until};
 
-/// A response that is stale when it comes.
+/// A response that is stale on arrival.
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";
 
 #[test]
@@ -38,7 +38,7 @@ fn while_it_is_validated_it_is_the_answer() {
     assert_eq!(front.origin.count(), 2, "it was asked once");
 }
 
-/// What a client gets for a stale response if the origin does so the second time.
+/// The client's status for a stale response if the origin's second response is this one.
 fn on_error(control: &str, second: &'static str) -> u16 {
     let first = response(
         "200 OK",

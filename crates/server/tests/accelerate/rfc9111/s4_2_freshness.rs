@@ -1,4 +1,4 @@
-//! Section 4.2: how long a response is fresh, and how old it is.
+//! Section 4.2: freshness lifetime and age.
 
 use super::{FAR, LONG_AGO, Told};
 

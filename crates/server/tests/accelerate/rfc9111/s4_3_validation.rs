@@ -3,7 +3,7 @@
 use super::LONG_AGO;
 use super::front::{Asked, Front, Origin, response};
 
-/// An origin whose response is stale at once, and then says 304 with these fields.
+/// An origin whose response is stale at once, and which then answers 304 with these fields.
 fn holding(stored: &'static str, news: &'static str) -> Front {
     Front::saying(move |asked| match asked.number {
         0 => response(
@@ -117,7 +117,7 @@ fn a_304_updates_the_fields_but_not_those_of_the_bytes() {
 
 #[test]
 fn a_304_without_a_lifetime_renews_that_of_the_stored() {
-    // Without an Age of its own, what was stale is fresh for another 60 s.
+    // Without an Age in the 304, the response is fresh for another 60 s.
     let front = holding("ETag: \"a\"\r\n", "");
     second(&front, "");
     let got = front.get("/", "");
@@ -233,7 +233,7 @@ fn a_client_s_date_is_judged_by_what_is_stored() {
     assert_eq!(status("Sun, 06 Nov 1994 08:49:38 GMT"), 304);
     assert_eq!(status("Sun, 06 Nov 1994 08:49:36 GMT"), 200);
     assert_eq!(status("nonsense"), 200);
-    // If-None-Match wins, and nothing has a tag here.
+    // If-None-Match takes precedence, and the representation has no ETag.
     let fields = "If-None-Match: \"a\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
     assert_eq!(front.get("/", fields).status, 200);
     assert_eq!(front.get("/", "If-None-Match: *\r\n").status, 304);
@@ -306,12 +306,12 @@ fn a_head_is_answered_from_a_get() {
     assert_eq!(front.origin.count(), 1);
 }
 
-/// An accelerator that clients can have ask its origin.
+/// An accelerator that honours the clients' request directives.
 fn honouring(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Front {
     Front::caching(Origin::saying(answer), "request_directives = true")
 }
 
-/// What two GETs get when an origin is asked by HEAD between them, answers with these fields, and has `"b"` from then on.
+/// The results of two GETs around a HEAD that the origin answers with these fields; it has `"b"` from then on.
 fn around_a_head(fields: &'static str) -> (String, lowroad_testkit::Response, usize) {
     let front = honouring(move |asked| match (asked.method.as_str(), asked.number) {
         ("HEAD", _) => format!("HTTP/1.1 200 OK\r\n{fields}\r\n"),
@@ -327,7 +327,7 @@ fn around_a_head(fields: &'static str) -> (String, lowroad_testkit::Response, us
         ),
     });
     front.get("/", "");
-    // The client's own word has it forwarded.
+    // The request's no-cache forwards it.
     let head = front.ask("HEAD", "/", "Cache-Control: no-cache\r\n");
     assert_eq!(head.status, 200, "{fields}");
     let got = front.get("/", "");
@@ -349,13 +349,14 @@ fn a_head_that_differs_ends_what_is_stored() {
     }
 }
 
-/// Some applications make validators from the body, and so none for HEAD. Another version may have the same length.
+/// Some applications derive validators from the body, and so send none for HEAD. Another version may have the same
+/// length.
 #[test]
 fn a_head_without_the_validator_says_nothing_of_what_is_stored() {
     for fields in [
         "Content-Length: 4\r\nX-A: 2\r\nCache-Control: max-age=90\r\n",
         "X-A: 2\r\nCache-Control: max-age=90\r\n",
-        // Two tags are none.
+        // Two ETags are invalid.
         "ETag: \"a\"\r\nETag: \"b\"\r\nX-A: 2\r\nCache-Control: max-age=90\r\n",
     ] {
         let (text, got, count) = around_a_head(fields);
@@ -410,7 +411,7 @@ fn a_304_that_no_condition_asked_for_is_the_origin_s_fault() {
         ("GET", "", 502),
         ("HEAD", "", 502),
         ("GET", "Range: bytes=0-1\r\n", 502),
-        // These conditions go no further than to what is stored, and there is nothing.
+        // These conditions apply to a stored response, and there is none.
         ("GET", "If-None-Match: \"a\"\r\n", 502),
         ("HEAD", "If-None-Match: \"a\"\r\n", 304),
     ] {

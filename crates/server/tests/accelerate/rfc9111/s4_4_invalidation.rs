@@ -1,10 +1,10 @@
-//! Section 4.4: what unsafe methods invalidate.
+//! Section 4.4: invalidation by unsafe methods.
 
 use super::Told;
 
 const SAY: &str = "200 OK|Cache-Control: max-age=60";
 
-/// Whether a request with this method, answered with `say`, ends what is stored for its target.
+/// Whether a request with this method and this response invalidates the stored response of its target.
 fn ends(told: &Told, method: &str, say: &str) -> bool {
     let path = told.path();
     let one = told.get(&path, SAY, "");
@@ -60,7 +60,7 @@ fn others_stay() {
     let one = told.get(&other, SAY, "");
     told.front.ask("POST", &path, "Say: 200 OK\r\n");
     assert_eq!(told.get(&other, SAY, "").body, one.body);
-    // Another host's URL is not ours to end (§4.4).
+    // A URL of another host must not be invalidated (§4.4).
     let mut client = told.front.connect();
     let say = format!("Say: 200 OK|Location: http://test{other}\r\n");
     client.send(format!(

@@ -1,4 +1,4 @@
-//! Section 5.2.1: what requests say to caches, where that counts and where it does not.
+//! Section 5.2.1: request directives, where they apply and where not.
 
 use super::Told;
 
@@ -22,7 +22,7 @@ fn by_default_they_are_not_heard() {
     }
     assert!(told.stores_for(FRESH, "", "Pragma: no-cache\r\n"));
     assert!(!told.stores_for(STALE, "", &control("max-stale=600")));
-    // Nothing is stored, and yet it is answered.
+    // No response is stored, but the request is answered: the directive is ignored by default.
     let got = told.get(&told.path(), FRESH, &control("only-if-cached"));
     assert_eq!(got.status, 200);
     assert!(

@@ -1,4 +1,4 @@
-//! RFC 9110 §14: ranges of complete stored responses, and what parts do not become.
+//! RFC 9110 §14: ranges of complete stored responses; parts that are not completed.
 
 use lowroad_testkit::Response;
 

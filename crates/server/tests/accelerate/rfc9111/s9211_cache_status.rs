@@ -1,4 +1,4 @@
-//! RFC 9211: what Cache-Status says.
+//! RFC 9211: the Cache-Status field.
 
 use lowroad_testkit::Response;
 
@@ -7,7 +7,7 @@ use super::Told;
 const FRESH: &str = "200 OK|Cache-Control: max-age=60";
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";
 
-/// Name and parameters of our member, which is the last.
+/// Name and parameters of Lowroad's member, which is the last.
 fn said(response: &Response) -> Vec<String> {
     let lines = response
         .head
