@@ -1,8 +1,6 @@
-//! Bodies that are too large, that nobody wants, or that are merely read: what each gets, and that
-//! no request hidden in them is ever answered.
+//! Bodies that are too large, unwanted or ignored: the responses, and that no request hidden in them is ever answered.
 //!
-//! The table for readers is docs/bad-input.md. Read RFC 9110 §6.5, §10.1.1 and §15.5.14, RFC 9112
-//! §8 and §9.6.
+//! The table for readers is docs/bad-input.md. See RFC 9110 §6.5, §10.1.1 and §15.5.14, RFC 9112 §8 and §9.6.
 
 use lowroad_testkit::hostile::{GOOD, HIDDEN, Site, chunked, get, responses_to_end};
 

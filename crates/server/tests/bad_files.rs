@@ -1,7 +1,7 @@
-//! Names behind which there is no file to be read: links, devices, pipes, what is not for the
-//! server's user, and names of any bytes. Nothing outside of the root comes out.
+//! Names without a readable file: links, devices, pipes, files that the server's user may not read, and names of
+//! arbitrary bytes. No file outside of the root is served.
 //!
-//! The table for readers is docs/bad-input.md. Read openat2(2), RFC 8615.
+//! The table for readers is docs/bad-input.md. See openat2(2), RFC 8615.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const NOT_FOUND: &str = "There is nothing at this address.";
 const NOT_FOR_READING: &str = "This is not for public reading.";
 
-/// Links that stay in the site, and such that don't.
+/// Links that stay in the site, and links that leave it.
 fn links(folder: &Folder) {
     let root = folder.path().join("site");
     folder.file("secret.txt", "secret\n");

@@ -1,7 +1,6 @@
-//! Bodies whose length could be read in two ways: what each gets, and that no request hidden in or
-//! behind them is ever answered.
+//! Bodies with ambiguous lengths: the responses, and that no request hidden in or after them is ever answered.
 //!
-//! The table for readers is docs/bad-input.md. Read RFC 9112 §6, §7.1 and §11.2.
+//! The table for readers is docs/bad-input.md. See RFC 9112 §6, §7.1 and §11.2.
 
 use lowroad_testkit::hostile::{HIDDEN, Site, chunked, get};
 

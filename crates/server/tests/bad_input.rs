@@ -1,9 +1,9 @@
-//! Lines, fields and hosts that two readers could take for different things: each gets 400, and
-//! nothing behind it on its connection is answered.
+//! Lines, fields and hosts that two parsers could read differently: each gets 400, and no later request on its
+//! connection is answered.
 //!
-//! The table for readers is docs/bad-input.md. Versions, methods and sizes are in `bad_requests`,
-//! bodies in `bad_framing` and `bad_bodies`, paths in `bad_targets` and `bad_files`, time and number
-//! in `slow_and_many` and `crowd`. Read RFC 9112 §2 to §5.
+//! The table for readers is docs/bad-input.md. Versions, methods and sizes are in `bad_requests`, bodies in
+//! `bad_framing` and `bad_bodies`, paths in `bad_targets` and `bad_files`, time and number in `slow_and_many` and
+//! `crowd`. See RFC 9112 §2 to §5.
 
 use lowroad_testkit::hostile::Site;
 

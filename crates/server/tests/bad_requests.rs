@@ -1,7 +1,7 @@
-//! Versions and methods that are not spoken or not allowed, requests at and beyond their size
-//! limits, and odd ones that are fine: what each gets, and whether the connection is kept.
+//! Unsupported versions and methods, requests at and beyond their size limits, and unusual but valid ones: the
+//! responses, and whether the connection is kept.
 //!
-//! The table for readers is docs/bad-input.md. Read RFC 9110 §2.5, §9.1 and §15.5, RFC 6585 §5.
+//! The table for readers is docs/bad-input.md. See RFC 9110 §2.5, §9.1 and §15.5, RFC 6585 §5.
 
 use lowroad_testkit::hostile::{GOOD, Site};
 

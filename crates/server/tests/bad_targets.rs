@@ -1,8 +1,8 @@
-//! Targets that are no path, and paths that would leave the site: what each gets. Whatever a request
-//! says, nothing outside of the root comes out.
+//! Targets that are no paths, and paths that would leave the site: the responses. No request reaches a file outside of
+//! the root.
 //!
-//! The table for readers is docs/bad-input.md; what is in the file system is in `bad_files`. Read
-//! RFC 9112 §3.2, RFC 3986 §2.1 and §3.3.
+//! The table for readers is docs/bad-input.md; file system objects are in `bad_files`. See RFC 9112 §3.2, RFC 3986
+//! §2.1 and §3.3.
 
 use lowroad_testkit::hostile::{GOOD, Site};
 use lowroad_testkit::status::Status;

@@ -1,5 +1,5 @@
-//! What nobody means well: floods, forged segments, garbage, more connections than there is room for.
-//! The others are served all the same, and nothing is sent that an attacker could multiply.
+//! Abuse: floods, forged segments, garbage, more connections than there is room for. Other clients are still served,
+//! and no response amplifies an attacker's traffic.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use crate::attached::{Attached, get, one, server_v4};
 use crate::raw::{ACK, FIN, PSH, RST, SYN, Segment, Wire};
 use crate::skipped;
 
-/// How long a flood lasts.
+/// Duration of a flood.
 const FLOOD: Duration = Duration::from_secs(3);
 
 fn network(options: &[&str], run: impl FnOnce(&Path, &Site, &Attached)) {
@@ -28,7 +28,7 @@ fn network(options: &[&str], run: impl FnOnce(&Path, &Site, &Attached)) {
     eprintln!("{:?}", attached.counts());
 }
 
-/// An address of a network that nobody can answer to, or of the client's own.
+/// A source address of an unreachable network, or of the client's own.
 fn anybody(draws: &mut Draws) -> Ipv4Addr {
     let host = u32::try_from(draws.below(0xff00)).expect("16 bits");
     Ipv4Addr::from(0x0a4d_0100 + host)
@@ -47,10 +47,10 @@ fn check(path: &Path, site: &Site) -> Report {
     path.client.enter(|| check.run())
 }
 
-/// The flood fills the client's own line, so that segments are lost, and overwrites what is remembered
-/// of SYNs, so that handshakes end by cookie. A cookie is known again by the very next segment only
-/// (RFC 4987 §3.6): where that is lost and one behind it comes first, the kernel resets the connection,
-/// as it does with cookies of its own. One in twenty may meet that; one in fifty runs has one or two.
+/// The flood fills the client's own link, so that segments are lost, and overwrites the remembered SYNs, so that
+/// handshakes end by cookie. Only the segment right after the SYN-ACK can prove a cookie (RFC 4987 §3.6): if it is
+/// lost and a later one comes first, the kernel resets the connection, as with its own cookies. One in twenty may meet
+/// that; one in fifty runs has one or two.
 fn is_clean_but_for_cookies(report: &Report) -> bool {
     report.wrong_count + report.hung + report.closed_early == 0
         && report.right + report.reset == report.requests
@@ -102,7 +102,8 @@ fn a_flood_of_syns_keeps_nobody_out() {
     });
 }
 
-/// Sends what `draw` draws, so many, and counts the segments that come back to anybody but the client.
+/// Sends this number of segments from `draw`, and counts the segments that come back to other addresses than the
+/// client's.
 fn flood(path: &Path, count: usize, mut draw: impl FnMut(&mut Draws) -> Segment) -> usize {
     let mut wire = Wire::new(path);
     let mut draws = Draws::new(404, 1);
@@ -117,7 +118,7 @@ fn flood(path: &Path, count: usize, mut draw: impl FnMut(&mut Draws) -> Segment)
             answers += 1;
         }
     }
-    // All frames pass the same queues: an answer to this one comes behind all others.
+    // All frames pass the same queues: the response to this one follows all others.
     path.client
         .enter(|| one(server_v4(80), "GET /last HTTP/1.0\r\n\r\n"));
     while let Some((to, _)) = wire.next() {
@@ -190,7 +191,7 @@ fn garbage_harms_nobody() {
             }
             payload.truncate(draws.below(payload.len() * 2));
             Segment {
-                // Few ports and numbers, so that states meet.
+                // Few ports and numbers, so that states collide.
                 port: 7000 + u16::try_from(draws.below(4)).expect("small"),
                 seq: u32::try_from(draws.below(3)).expect("small"),
                 ack: number(draws),
@@ -222,7 +223,7 @@ fn more_connections_than_places() {
                     right += 1;
                     continue;
                 }
-                // It lost its place, and hears so at once; the next try works.
+                // The connection was evicted, and its client gets a reset at once; the next try works.
                 assert!(client.received.is_empty());
                 reset += 1;
                 *client = connect();
@@ -233,7 +234,7 @@ fn more_connections_than_places() {
         let evicted = attached.count("tcp_evicted");
         eprintln!("{right} right, {reset} reset, {evicted} evicted");
         assert!(evicted > 500, "{:?}", attached.counts());
-        // Before its first answer a connection is known by its cookie.
+        // Before the first response, a connection exists only as its cookie.
         assert!(right >= 1000 && reset > 0, "{right} {reset}");
     });
 }

@@ -1,5 +1,5 @@
-//! One server, several addresses: whoever asks at one of them gets what is answered there, also from
-//! here, whatever was learnt at the others.
+//! A server with several addresses: a client at one address gets that address's responses, also a local client,
+//! independent of the responses learnt at other addresses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
@@ -12,13 +12,13 @@ use lowroad_testkit::{Client, wait_until};
 use crate::attached::{Attached, get, one, server_v4};
 use crate::skipped;
 
-/// More addresses of the server's device.
+/// Additional addresses of the server's device.
 const SECOND: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 99);
 const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 0x99);
 const NEAR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x99);
 const NEAR_CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x98);
 
-/// A cable whose server has all of them.
+/// A cable to a server with all addresses.
 fn path() -> Path {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
     let add = |namespace: &Namespace, address: String| {
@@ -38,7 +38,7 @@ fn path() -> Path {
     path
 }
 
-/// A `server` block of nginx for one address; the last is left open, as the first was found.
+/// A `server` block of nginx for one address; it is left open for more lines.
 fn block(address: &IpAddr) -> String {
     let listen = SocketAddr::new(*address, 80);
     format!(
@@ -47,7 +47,7 @@ fn block(address: &IpAddr) -> String {
     )
 }
 
-/// Of all addresses that need no device, and one for the rest.
+/// Blocks for all addresses without a zone, and one for the rest.
 fn blocks() -> String {
     let any = "location = /page { add_header Cache-Control max-age=60; return 200 'anywhere'; }\n";
     let addresses: [IpAddr; 4] = [
@@ -60,7 +60,7 @@ fn blocks() -> String {
     format!("{any}{special}")
 }
 
-/// The number of the device.
+/// The device's index.
 fn index(namespace: &Namespace) -> u32 {
     let link = namespace.run("ip", &["-o", "link", "show", DEVICE]);
     let link = link.expect("the device");
@@ -68,7 +68,7 @@ fn index(namespace: &Namespace) -> u32 {
     index.expect("a number")
 }
 
-/// All addresses, and what is said there.
+/// All addresses, with their expected texts.
 fn wanted(path: &Path) -> Vec<(SocketAddr, String)> {
     let near = SocketAddrV6::new(NEAR, 80, 0, index(&path.client));
     let plain = |address: IpAddr| (SocketAddr::new(address, 80), format!("at {address}"));
@@ -81,14 +81,14 @@ fn wanted(path: &Path) -> Vec<(SocketAddr, String)> {
     ]
 }
 
-/// Asks at all addresses, for what should be there.
+/// Requests the page at all addresses and checks the texts.
 fn each_has_its_own(path: &Path, wanted: &[(SocketAddr, String)]) {
     let attached = Attached::start(&path.server, 80, &[]);
     for (address, text) in wanted {
         let response = attached.warm(&path.client, *address, &get("/page"));
         assert_eq!(response.text(), *text, "learnt at {address}");
     }
-    // On live connections, in turn: what a program remembers of a request is another's too.
+    // Alternately on live connections: a response remembered for one connection must not answer another one.
     let connect = |address: &SocketAddr| path.client.enter(|| Client::connect(*address));
     let mut clients: Vec<Client> = wanted.iter().map(|(address, _)| connect(address)).collect();
     let hits = attached.count("answer_hit");
@@ -135,13 +135,13 @@ fn different_servers_at_different_addresses_have_responses_of_their_own() {
         let listener = path.server.enter(|| TcpListener::bind(own));
         says(listener.expect("a port"), text.clone());
     }
-    // One that nobody else sees.
+    // An address that other machines can't reach.
     let local = path.server.enter(|| TcpListener::bind("127.0.0.1:80"));
     says(local.expect("a port"), "only to this machine".into());
     each_has_its_own(&path, &wanted);
 }
 
-/// A server that says the same to everybody.
+/// A server with one text for all requests.
 fn says(listener: TcpListener, text: String) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -205,7 +205,7 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
     let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
     let client = || path.client.enter(|| Client::connect((SECOND, 80).into()));
-    // Two connections that are ours by their handshakes, at an address that then goes.
+    // Two connections that the level has accepted, at an address that is then removed.
     let mut clients = [client(), client()];
     path.client.enter(|| {
         wait_until("both", || {

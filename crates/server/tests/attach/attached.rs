@@ -1,5 +1,4 @@
-//! A level in front of a port of a namespace, as a test starts it, looks at it and ends it. Knows
-//! nothing of what is asked.
+//! Starts, observes and ends a level in front of a namespace's port.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -29,18 +28,18 @@ pub fn servers(port: u16) -> [SocketAddr; 2] {
     [server_v4(port), SocketAddr::new(IpAddr::V6(SERVER.1), port)]
 }
 
-/// A running `lowroad attach`; taken off at the end, whatever happened.
+/// A running `lowroad attach`; detached when dropped, also after a panic.
 pub struct Attached<'n> {
     namespace: &'n Namespace,
     port: u16,
     program: Program,
     said: Arc<Mutex<String>>,
-    /// Its maps.
+    /// The level's maps.
     pub level: Level,
 }
 
 impl<'n> Attached<'n> {
-    /// Attaches to a port of the namespace, at its outer device, and waits until it serves.
+    /// Attaches to a port of the namespace at its outer device, and waits until the level serves.
     pub fn start(namespace: &'n Namespace, port: u16, options: &[&str]) -> Attached<'n> {
         let begin_ns = now_ns();
         let mut command = Command::new(PROGRAM);
@@ -75,7 +74,7 @@ impl<'n> Attached<'n> {
         self.program.child()
     }
 
-    /// What it has said.
+    /// The process's output.
     pub fn said(&self) -> String {
         text(&self.said)
     }
@@ -93,7 +92,7 @@ impl<'n> Attached<'n> {
         named.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Sends a request, from `client`, until this level answers it; the last answer.
+    /// Sends a request from `client` until the level answers it; returns the last response.
     pub fn warm(&self, client: &Namespace, address: SocketAddr, request: &str) -> Response {
         let hits = self.count("answer_hit");
         wait_until(request, || {
@@ -102,13 +101,13 @@ impl<'n> Attached<'n> {
         })
     }
 
-    /// The daemon dies without a word. What it left behind is taken off at the end of the value.
+    /// Kills the daemon. Its level is removed when the value is dropped.
     pub fn kill(&mut self) {
         self.program.child().kill().expect("a child of ours");
         self.program.child().wait().expect("a child of ours");
     }
 
-    /// `lowroad detach`, by another process; waits until all is over.
+    /// Runs `lowroad detach`, and waits for the end of both processes.
     pub fn detach(&mut self, options: &[&str]) {
         let (port, path) = (self.port.to_string(), self.namespace.path());
         let arguments = [&["detach", &port, "--netns", &path], options].concat();
@@ -117,7 +116,7 @@ impl<'n> Attached<'n> {
         assert!(said.contains("detached"), "{said}");
     }
 
-    /// Whether anything of it is still pinned.
+    /// Whether the level is still pinned.
     pub fn is_pinned(&self) -> bool {
         self.level.folder().exists()
     }
@@ -134,12 +133,12 @@ impl Drop for Attached<'_> {
     }
 }
 
-/// Where the level of a port of a namespace is pinned.
+/// The pin folder of the level of a namespace's port.
 pub fn place(namespace: &Namespace, port: u16) -> PathBuf {
     namespace.enter(|| folder::of_port(port)).expect("a folder")
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub fn one(address: SocketAddr, request: &str) -> Response {
     let mut client = Client::connect(address);
     client.send(request);
@@ -149,7 +148,7 @@ pub fn one(address: SocketAddr, request: &str) -> Response {
     }
 }
 
-/// A GET as most tests send it.
+/// The GET of most tests.
 pub fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")
 }

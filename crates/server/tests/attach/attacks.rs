@@ -1,6 +1,6 @@
-//! Attacks of which docs/softirq.md has the price, against the same server without the level and with it:
-//! what does not work there does not work here, and nobody is sent more. Collisions of hashes are in the
-//! programs' own tests (`forged`), pages of others in `privacy`.
+//! The attacks whose cost docs/softirq.md states, against the same server with and without the level: an attack that
+//! fails without it also fails with it, and the level sends no more bytes. Hash collisions are in the programs' own
+//! tests (`forged`), personal pages in `privacy`.
 
 use std::net::Ipv4Addr;
 use std::{fs, thread};
@@ -13,13 +13,13 @@ use crate::attached::{Attached, get, one, server_v4};
 use crate::raw::{ACK, FIN, NOBODY, PSH, RST, SYN, Segment, Wire};
 use crate::skipped;
 
-/// A server, perhaps with the level in front of it.
+/// A server, possibly with the level in front of it.
 struct Target<'a> {
     path: &'a Path,
     site: &'a Site,
 }
 
-/// A page that says what it was asked for by fields that only a proxy should send.
+/// A page that echoes fields that only a proxy should send.
 const SITE: &str = "location = /echo {
   add_header Cache-Control max-age=60;
   return 302 http://a/$http_x_forwarded_host$http_x_original_url$http_x_host$http_forwarded;
@@ -53,9 +53,9 @@ fn both<T: Send>(test: &str, attack: impl Fn(&Target) -> T + Sync) -> Option<[T;
 }
 
 impl Target<'_> {
-    /// How often the server has seen a path.
+    /// The number of a path's requests in the server's log.
     fn seen(&self, path: &str) -> usize {
-        // Of what was asked before this the server has written by then.
+        // The server has logged all requests before this one by then.
         self.path
             .client
             .enter(|| one(server_v4(80), "GET /end HTTP/1.0\r\n\r\n"));
@@ -93,7 +93,7 @@ fn a_forged_source_opens_nothing() {
     };
     let outcome = both("a_forged_source_opens_nothing", |target| {
         let (wire, mut draws) = (Wire::new(target.path), Draws::new(502, 0));
-        // Without a SYN, and after one whose answer the attacker does not see.
+        // First without a SYN, then after a SYN whose SYN-ACK the attacker does not see.
         for _ in 0..20_000 {
             let (seq, ack) = (number(&mut draws), number(&mut draws));
             send(&wire, NOBODY, &forged(seq, ack, port(&mut draws)));
@@ -176,7 +176,7 @@ fn nobody_is_sent_more() {
                 received += if to == NOBODY { len(&answer) } else { 0 };
             }
         }
-        // An answer to this one comes behind all others.
+        // The response to this request follows all others.
         target.ask("GET /end HTTP/1.0\r\n\r\n");
         while let Some((to, answer)) = wire.next() {
             received += if to == NOBODY { len(&answer) } else { 0 };

@@ -1,9 +1,9 @@
-//! A client and a server with what lies between them, on which frames come as kernels send them: with partial
-//! sums, as long as offload makes them.
+//! A client and a server connected by a cable or router. Frames have partial checksums, as kernels with offload send
+//! them.
 
 use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, SERVER, pair};
 
-/// Both on one cable.
+/// Client and server on one cable.
 pub struct Cable {
     /// At [`CLIENT`].
     pub client: Namespace,
@@ -12,7 +12,7 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// Such a cable.
+    /// Creates the cable.
     pub fn new() -> Cable {
         let [client, server] = ["client", "server"].map(namespace);
         let end = |namespace, addresses| End {
@@ -25,18 +25,18 @@ impl Cable {
     }
 }
 
-/// A router between them, whose end at the client is `near`.
+/// Client and server with a router in between, whose device at the client is `near`.
 pub struct Routed {
     /// At 10.78.0.1 and fd78::1.
     pub client: Namespace,
-    /// It forwards.
+    /// The router.
     pub router: Namespace,
     /// At [`SERVER`].
     pub server: Namespace,
 }
 
 impl Routed {
-    /// Such a network.
+    /// Creates the network.
     pub fn new() -> Routed {
         let [client, router, server] = ["client", "router", "server"].map(namespace);
         let end = |namespace, device, addresses: (&str, &str)| End {
@@ -75,7 +75,7 @@ impl Routed {
     }
 }
 
-/// Runs `ip` there.
+/// Runs `ip` in a namespace.
 pub fn ip(namespace: &Namespace, words: &str) {
     let words: Vec<&str> = words.split(' ').collect();
     namespace.run("ip", &words).expect("ip does it");

@@ -1,4 +1,4 @@
-//! Real clients before a real Apache: what they get is right, and this level answers what it can.
+//! Real clients in front of a real Apache: responses are right, and the level answers all that it can.
 
 use lowroad_testkit::Folder;
 use lowroad_testkit::net::{Manglings, Page, Path, SERVER, Site, WebServer, starts};
@@ -7,7 +7,7 @@ use crate::attached::{Attached, get, one, server_v4, servers};
 use crate::cables::Cable;
 use crate::skipped;
 
-/// A redirect, compression, a lifetime for everything but a page of private things.
+/// A redirect, compression, and a lifetime for all pages but a private one.
 const DIRECTIVES: &str = "\
 LoadModule headers_module /usr/lib/apache2/modules/mod_headers.so
 LoadModule alias_module /usr/lib/apache2/modules/mod_alias.so
@@ -100,7 +100,7 @@ fn curl_gets_each_kind_of_response_from_this_level() {
             arguments,
         ]
         .concat();
-        // What Apache says, before anything is learnt or at the latest at the second ask.
+        // Apache's response, before the level has learnt it, at the latest at the second request.
         let first = net.run("curl", &all);
         let mut last = String::new();
         lowroad_testkit::wait_until(name, || {
@@ -115,7 +115,7 @@ fn curl_gets_each_kind_of_response_from_this_level() {
         assert_eq!(told(&first), told(&last), "{name}");
         assert!(last.contains("\r\nDate: "), "{name}: {last}");
     }
-    // Bodies, byte for byte, from this level.
+    // Bodies from the level, byte by byte.
     let hits = attached.count("answer_hit");
     let body = net.path.client.enter(|| {
         one(
@@ -133,7 +133,7 @@ fn curl_gets_each_kind_of_response_from_this_level() {
     eprintln!("{:?}", attached.counts());
 }
 
-/// The head without what differs from one answer to the next, sorted, and the body.
+/// The head, sorted and without fields that differ between responses, and the body.
 fn told(response: &str) -> (Vec<&str>, &str) {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     let differs = ["Date:", "Age:", "Keep-Alive:", "Connection:"];
@@ -164,7 +164,7 @@ fn load_generators_count_no_error() {
         let net = net.get_or_insert_with(network);
         let attached = Attached::start(&net.path.server, 80, &[]);
         let url = net.url("/0-300.bin");
-        // Connections that began before anything was learnt stay with the server: the second run counts.
+        // Connections opened before the responses were learnt stay with the server: the second run counts.
         for run in 0..2 {
             let before = (attached.count("answer_hit"), attached.count("up_miss"));
             let said = net.run(program, &[arguments, &[&url]].concat());
@@ -192,7 +192,7 @@ fn a_browser_shows_what_this_level_answers() {
         return;
     }
     let net = network();
-    // A headless browser asks with Cache-Control after a reload only.
+    // A headless browser sends Cache-Control only at a reload.
     let attached = Attached::start(&net.path.server, 80, &["--ignore-cache-control"]);
     lowroad_testkit::wait_until("hits for the browser", || {
         let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Connections that the server above has had come back to this level, and go up again, in any order: each
-//! answer is right, and the server's ends are closed. Before nginx and Apache.
+//! Reclaim: migrated connections return to the level and migrate again, in any order. Each response is right, and the
+//! server's sockets are closed. In front of nginx and Apache.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use lowroad_testkit::{Client, wait_until};
 use crate::attached::{Attached, get, server_v4, servers};
 use crate::{setting, skipped};
 
-/// Hot, hot, large, larger.
+/// Two hot pages, and two too long for the level.
 const LENS: [usize; 4] = [200, 900, 30_000, 2_000_000];
 
 struct Net {
@@ -58,8 +58,8 @@ impl Net {
     }
 }
 
-/// The states of what the server's kernel has for this client. The kernel's tables may name a socket
-/// twice when others come and go while they are read, so each pair of addresses counts once.
+/// The states of the server's sockets for this client. The kernel's tables may list a socket twice while they change,
+/// so each pair of addresses counts once.
 pub fn sockets(namespace: &Namespace, client: &Client) -> Vec<u8> {
     let port = client.stream().local_addr().expect("an address").port();
     let port = format!(":{port:04X}");
@@ -105,7 +105,7 @@ fn it_comes_and_goes_on_one_connection() {
                 net.ask(&mut client, page % 2);
             }
             hits += 6;
-            // Always the same socket.
+            // The same socket each time.
             assert_eq!(since(&attached, begin), [hits, 1, round, round - 1]);
             assert_eq!(sockets(&net.path.server, &client).len(), 1);
         }
@@ -115,7 +115,7 @@ fn it_comes_and_goes_on_one_connection() {
     eprintln!("{:?}", attached.counts());
 }
 
-/// Asks for hot pages, and says whether the connection came back; then long enough for its return.
+/// Requests hot pages, and returns whether the connection was reclaimed; then waits until the reclaim is over.
 fn comes_back(net: &Net, attached: &Attached, client: &mut Client) -> bool {
     let before = attached.count("tcp_taken_back");
     for page in 0..16 {
@@ -167,7 +167,7 @@ fn after_what_ends_plainly_it_comes_back() {
         assert_eq!(up(&mut client, request), *status, "{request}");
         assert!(comes_back(&net, &attached, &mut client), "{request}");
     }
-    // One after the other, without a hit in between.
+    // One after another, without a hit in between.
     for (status, request) in &cases {
         assert_eq!(up(&mut client, request), *status, "{request}");
     }
@@ -246,7 +246,7 @@ fn chunks_are_followed() {
     if skipped("chunks_are_followed", &["nginx"]) {
         return;
     }
-    // What may hold instructions has no length beforehand.
+    // A response with server-side includes has no length in advance.
     let net = network("location = /2-30000.bin { ssi on; ssi_types *; }");
     let attached = net.attach();
     let large = &net.site.pages[2];
@@ -321,7 +321,7 @@ fn a_server_that_closes_is_heard() {
     net.ask(&mut client, 0);
     net.ask(&mut client, 2);
     assert!(client.wait_for_close(), "a clean end");
-    // What came back does not hear of it.
+    // A reclaimed connection does not notice it.
     let mut client = net.connect(server_v4(80));
     net.ask(&mut client, 2);
     assert!(comes_back(&net, &attached, &mut client));
@@ -354,7 +354,7 @@ fn where_time_wait_is_kept_they_stay_up() {
     assert!(!comes_back(&net, &attached, &mut late));
 }
 
-/// Long connections over a link, each a mixture, verified byte by byte.
+/// Long connections over a link with mixed requests, verified byte by byte.
 fn mixtures(test: &str, program: &str, manglings: &Manglings) {
     if skipped(test, &[program]) {
         return;

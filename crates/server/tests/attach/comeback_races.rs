@@ -1,5 +1,4 @@
-//! Connections that come back to this level from servers that close late, or at the same moment, or say what
-//! nobody asked for.
+//! Races of reclaimed connections: servers that close late, or at the same time, or send bytes without a request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -31,8 +30,8 @@ fn text_of(body: &str, fields: &str) -> String {
     )
 }
 
-/// Serves what the daemon and warming clients ask for; the connection that asks for `/cold`, and
-/// its request.
+/// Serves the requests of the daemon and of warming clients; returns the connection that requests `/cold`, and that
+/// request.
 fn next_cold(listener: &TcpListener) -> (TcpStream, String) {
     let (send, receive) = std::sync::mpsc::channel();
     let listener = listener.try_clone().expect("a descriptor");
@@ -67,7 +66,7 @@ fn a_server_that_closes_late_gets_a_new_socket() {
     let listener = listener(&path.server, 100);
     let own = listener.try_clone().expect("a descriptor");
     let (send, receive) = std::sync::mpsc::channel();
-    // Each connection is a thread's that answers, and keeps its end.
+    // A thread answers each connection, and keeps it open.
     std::thread::spawn(move || {
         for mut stream in own.incoming().flatten() {
             let send = send.clone();
@@ -97,9 +96,9 @@ fn a_server_that_closes_late_gets_a_new_socket() {
         assert_eq!(attached.count("tcp_taken_back"), round + 1);
     }
     assert_eq!(client.get("/cold?5", "").text(), "/cold?5");
-    // The old ends are kept, and nothing of them lives: the first was ended by the second handover.
+    // The old sockets are still open, but dead: the second migration ended the first one's.
     eprintln!("{:?}", attached.counts());
-    // Their threads say so once they have heard of it.
+    // Their threads report the end.
     let next = || receive.recv_timeout(PATIENCE).expect("an old end");
     let ends: Vec<TcpStream> = (0..5).map(|_| next()).collect();
     assert_eq!(sockets(&path.server, &client), [1]);
@@ -127,7 +126,7 @@ fn what_nobody_asked_for_is_passed_on() {
         warm();
         cold.join().expect("no panic")
     });
-    // An answer, and one that belongs to nothing.
+    // A response, and a second one that belongs to no request.
     stream
         .write_all(text_of("first", "").as_bytes())
         .expect("sent");
@@ -157,7 +156,7 @@ fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
     let listener = listener(&path.server, 100);
     let own = listener.try_clone().expect("a descriptor");
-    // The ends of connections that have asked for `/last`, to be closed by the test; the daemon asks too.
+    // Connections that requested `/last`, for the test to close; the daemon requests it, too.
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for mut stream in own.incoming().flatten() {
@@ -206,7 +205,7 @@ fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
             Some(response) => {
                 assert_eq!(response.text(), "text");
                 answered += 1;
-                // It is the level's, and the server's end does not matter any more.
+                // The level has the connection, so the server's socket does not matter any more.
                 client.send(get("/hot"));
                 let response = client.whole_response();
                 assert_eq!(response.expect("an answer").text(), "text");

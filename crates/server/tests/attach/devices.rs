@@ -1,5 +1,5 @@
-//! Connections whose numbers are translated, on machines with more than one cable: devices that lie on
-//! others, and routers that say that a segment is too long.
+//! Connections with translated sequence numbers, on machines with several links: stacked devices, and routers that
+//! report that a segment is too long.
 
 use lowroad_testkit::Client;
 use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, Page, SERVER, Site, WebServer, pair};
@@ -8,10 +8,10 @@ use crate::attached::{Attached, get, servers};
 use crate::cables::{Routed, ip};
 use crate::skipped;
 
-/// The second is too long for an answer from below.
+/// The second is too long for the level.
 const LENS: [usize; 2] = [900, 30_000];
 
-/// Up, `hits` and one more below, and then up and down in turn, on one connection.
+/// Migrates the connection, gets `hits` and one more from the level, and then alternates.
 fn goes_down_and_up(client: &mut Client, site: &Site, hits: usize) {
     let mut ask = |page: &Page| {
         let response = client.get(&page.path, "");
@@ -78,7 +78,7 @@ fn a_router_that_finds_a_segment_too_long_is_heard() {
         attached.warm(&client, address, &get(&site.pages[0].path));
         let stream = client.enter(|| std::net::TcpStream::connect(address));
         let mut client = Client::new(stream.expect("a connection"));
-        // So that the client's number is none of the socket's.
+        // So many hits that the client's sequence numbers differ from the socket's.
         goes_down_and_up(&mut client, &site, 150);
         ip(&router, "link set near mtu 1300");
         goes_down_and_up(&mut client, &site, 0);

@@ -1,5 +1,5 @@
-//! The daemon dies, another takes over, the level is taken off, each under load from clients that try
-//! nothing twice: no request fails.
+//! Ends of a daemon under load: it dies, another takes over, the level is detached. Clients do not retry, and no
+//! request fails.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use crate::skipped;
 
 const LENS: [usize; 4] = [200, 600, 900, 50_000];
 
-/// The verifying client, round after round, until dropped from the outside.
+/// The verifying client, in rounds until it is stopped.
 struct Load {
     stop: AtomicBool,
     rounds: Mutex<Report>,
@@ -31,11 +31,11 @@ impl Load {
         }
     }
 
-    /// Runs it while `act` acts, and some rounds longer; all that came of it.
+    /// Runs it while `act` runs, and for some rounds more; returns the report of all rounds.
     fn during(&self, client: &Namespace, check: &Check, act: impl FnOnce(&Load)) -> Report {
         thread::scope(|scope| {
             scope.spawn(|| {
-                // Also when the test fails in between.
+                // The client also stops when the test fails.
                 let mut check = check.clone();
                 while !self.stop.load(Relaxed) {
                     check.seed += 1;
@@ -68,7 +68,7 @@ impl Load {
         self.rounds.lock().expect("no holder panics").requests
     }
 
-    /// Waits for so many more requests.
+    /// Waits for this many more requests.
     fn more(&self, requests: u64) {
         let due = self.requests() + requests;
         wait_until("more requests", || (self.requests() >= due).then_some(()));
@@ -83,10 +83,10 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// nginx behind a path, and a check that is hot for the most part.
+/// nginx on a link, and requests mostly for hot pages.
 fn network(seed: u64) -> (Path, Site, WebServer, Check) {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    // Ports come round, and meet what is left of their last connection.
+    // Ports are reused soon, and meet the state of their last connections.
     path.client
         .set("ipv4/tcp_max_tw_buckets", "100")
         .expect("a parameter");
@@ -142,14 +142,14 @@ fn hits_go_on_without_the_daemon_and_another_takes_over() {
         load.more(500);
         first.kill();
         more_hits(&first, "hits without the daemon");
-        // Twice: the second takes over from one that died.
+        // Twice: the second daemon takes over from one that died.
         second = Some(Attached::start(&path.server, 80, &options));
-        // It begins anew, so its hits come when it has learnt.
+        // The new daemon learns first, so its hits begin later.
         more_hits(&first, "hits with the next");
     });
     assert_clean(&report, &first);
     assert_eq!(complaints(), before);
-    // It is one level; the first has nothing to take off any more.
+    // Both share one level, so the first has no level left to remove.
     drop(second);
     assert!(!first.is_pinned());
 }
@@ -209,7 +209,7 @@ fn taking_it_off_breaks_nothing_and_leaves_nothing() {
         assert_clean(&report, &attached);
         assert_eq!(attached.level.control().mode, MODE_OFF);
         assert!(!attached.is_pinned());
-        // The kernel takes its time with what nobody has any more.
+        // The kernel frees unreferenced objects with a delay.
         wait_until("the end of the link and the program", || {
             let link_is_there = LinkInfoIter::default().any(|one| one.id == link);
             let program_is_there = ProgInfoIter::default().any(|one| one.id == program);
@@ -219,7 +219,7 @@ fn taking_it_off_breaks_nothing_and_leaves_nothing() {
     assert_eq!(complaints(), before);
 }
 
-/// Of its link, and of the program that it holds.
+/// The numbers of its link and of the link's program.
 fn ids(attached: &Attached) -> (libbpf_sys::__u32, libbpf_sys::__u32) {
     let path = attached.level.folder().join("tc-eth0");
     let link = libbpf_rs::Link::open(path).expect("a pinned link");
@@ -227,7 +227,7 @@ fn ids(attached: &Attached) -> (libbpf_sys::__u32, libbpf_sys::__u32) {
     (info.id, info.prog_id)
 }
 
-/// How often the kernel's log says that the kernel is in trouble.
+/// The number of errors in the kernel's log.
 fn complaints() -> usize {
     let log = std::process::Command::new("dmesg").output();
     let log = log.map_or_else(|_| Vec::new(), |output| output.stdout);

@@ -1,5 +1,5 @@
-//! Attaching while an earlier level ends: the new process reports that and waits, and clients of the old one lose
-//! nothing.
+//! Attaching while an earlier level ends: the new process reports that and waits, and clients of the old level lose no
+//! response.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use crate::attached::{Attached, get, place, server_v4};
 use crate::skipped;
 use crate::worker::{ALONE, Line, PROGRAM, Workers};
 
-/// The message of a process that waits.
+/// The message of a waiting process.
 const WAITS: &str = "is detaching there; waiting for its end";
 
 fn interrupt(child: &Child) {

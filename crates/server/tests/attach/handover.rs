@@ -1,5 +1,5 @@
-//! From this level to the server above, in the middle of a connection: nothing is lost, doubled or
-//! mixed up, whatever the connection does before and after.
+//! Migration of connections from the level to the server: no byte is lost, doubled or mixed up, for any sequence of
+//! requests before and after.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ fn apache(namespace: &Namespace, site: &Site) -> WebServer {
     WebServer::apache(namespace, site, 80, "").expect("apache")
 }
 
-/// Asks for the page twice, and sees that this level answers.
+/// Requests the page twice, and expects that the level answers.
 fn two_hits(client: &mut Client, attached: &Attached, page: &Page) {
     let before = attached.count("answer_hit");
     for _ in 0..2 {
@@ -37,8 +37,8 @@ fn two_hits(client: &mut Client, attached: &Attached, page: &Page) {
     assert_eq!(attached.count("answer_hit"), before + 2);
 }
 
-/// Behind a server, over both families: two hits, then what `then` does on the same connection,
-/// which must be handed over once.
+/// In front of a server, over both families: two hits, then `then` on the same connection, which must be migrated
+/// exactly once.
 fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut Client, &Site)) {
     if skipped(test, &[program]) {
         return;
@@ -57,7 +57,7 @@ fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut Client
         assert_eq!(attached.count("tcp_handed"), handed);
         then(&mut client, &site);
         assert_eq!(attached.count("tcp_handed"), handed + 1);
-        // What would be a hit is right, whoever answers it.
+        // A request that the level could answer is right, with either answering.
         let response = client.get(&page.path, "");
         assert_eq!(Page::of(&page.path, &response.body), *page);
         assert_eq!(attached.count("tcp_handed"), handed + 1);
@@ -111,7 +111,7 @@ fn uploads_after_hits_to_apache() {
     after_hits("uploads_after_hits_to_apache", "apache2", apache, uploads);
 }
 
-/// Many connections, each a mixture; ports come round within seconds.
+/// Many connections with mixed requests; ports are reused within seconds.
 fn mixtures(test: &str, program: &str, start: Start) {
     if skipped(test, &[program]) {
         return;
@@ -160,7 +160,7 @@ fn mixtures_before_apache() {
     mixtures("mixtures_before_apache", "apache2", apache);
 }
 
-/// A listener of ours; connections are taken when the test says so.
+/// A listening socket; the test accepts its connections.
 pub fn listener(namespace: &Namespace, backlog: i32) -> TcpListener {
     namespace.enter(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
@@ -228,7 +228,7 @@ fn an_upgrade_after_hits() {
     let fields = "Connection: Upgrade\r\nUpgrade: echo\r\n";
     let handed = attached.count("tcp_handed");
     assert_eq!(client.get("/socket", fields).status, 101);
-    // What looks like a hit is the other protocol's now, and comes back as it was.
+    // After an upgrade, bytes that look like a request belong to the other protocol, and are echoed.
     for text in [
         "GET /hot HTTP/1.1\r\nHost: test\r\n\r\n",
         "\0\u{1}\u{2} bye",
@@ -255,7 +255,7 @@ fn a_full_accept_queue_loses_nothing() {
         let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
         Client::new(stream.expect("a connection"))
     };
-    // Two fill the queue, the others find it full again and again.
+    // Two connections fill the backlog; the others find it full repeatedly.
     let body = "0123456789";
     let head = format!(
         "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n",
@@ -270,7 +270,7 @@ fn a_full_accept_queue_loses_nothing() {
         });
         clients.push(client);
     }
-    // Room for one: what comes next is not the start of a request.
+    // With one place free again, the next bytes of a connection are not the start of a request.
     let (first, _) = listener.accept().expect("a connection");
     for client in &mut clients {
         client.send(body);
@@ -304,7 +304,7 @@ fn many_misses_at_once_before_a_short_queue() {
     let begin = Instant::now();
     let connect = |number| {
         let mut client = path.client.enter(|| Client::connect(server_v4(80)));
-        // Who finds the queue full tries again after 0.2 s, 0.6 s, 1.4 s and so on.
+        // A client that finds the backlog full retries after 0.2 s, 0.6 s, 1.4 s and so on.
         let patience = Some(Duration::from_secs(60));
         client
             .stream()

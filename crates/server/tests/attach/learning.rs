@@ -1,5 +1,4 @@
-//! What is answered here and what never is: private things, things that have changed, things that were
-//! purged.
+//! Responses that the level learns, and those that it must never answer: private, changed and purged ones.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -53,7 +52,7 @@ fn what_is_private_is_never_answered_here() {
             assert_eq!(ask(name).text(), format!("this is {name}"));
         }
     }
-    // By then it was learnt what could be: the daemon takes one after the other.
+    // By then all storable responses were learnt: the daemon fetches one after another.
     attached.warm(&path.client, server_v4(80), &get("/hot"));
     let hits = attached.count("answer_hit");
     for (name, _) in &cases[..7] {
@@ -69,7 +68,7 @@ fn what_is_private_is_never_answered_here() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// A server whose answers say when they were made, in ms since `start`, and count.
+/// A server whose responses contain the time of their creation, in ms since `start`, and a count.
 fn clockwork(listener: TcpListener, start: Instant, asked: Arc<AtomicU64>, lifetime: &'static str) {
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
@@ -114,7 +113,7 @@ fn nothing_is_staler_than_its_lifetime() {
         let before_ms = start.elapsed().as_millis();
         let response = path.client.enter(|| one(server_v4(80), &get("/")));
         let made_ms: u128 = response.text().parse().expect("a number");
-        // The level's clock ticks in milliseconds, ten at most.
+        // The level's clock has a resolution of a few milliseconds, ten at most.
         let age_ms = before_ms.saturating_sub(made_ms);
         assert!(age_ms <= 1010, "{age_ms} ms old");
         oldest_ms = oldest_ms.max(age_ms);

@@ -1,4 +1,4 @@
-//! The programs of both tiers pass the verifier of this kernel, though cables of tests have one tier only.
+//! The programs of both tiers pass this kernel's verifier, also of the tier that the tests' links do not use.
 
 use lowroad_softirq::programs::folder;
 use lowroad_softirq::programs::load::{Tier, load};

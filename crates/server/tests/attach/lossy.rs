@@ -1,5 +1,4 @@
-//! How long answers take on links that lose frames, with the level and by the kernel's own TCP. A measurement, to
-//! be run by itself:
+//! Measures response times on links that lose frames, with the level and with the kernel's own TCP. Run it alone:
 //! `cargo test --test attach -- --ignored --nocapture how_long_answers_take`
 
 use std::io::{Read, Write};
@@ -16,7 +15,7 @@ const LENS: [usize; 3] = [4000, 10_000, 100];
 const CLIENTS: usize = 16;
 const DELAY_MS: u64 = 5;
 
-/// A request and how long its answer takes, from when it is sent. `stream`: where the last one came.
+/// Sends a request, and returns the time until its response is complete. `stream`: the connection of the previous one.
 fn ask(stream: &mut TcpStream, len: usize, closes: bool) -> Option<Duration> {
     let close = if closes { "Connection: close\r\n" } else { "" };
     let at = LENS.iter().position(|known| *known == len)?;
@@ -44,7 +43,7 @@ fn ask(stream: &mut TcpStream, len: usize, closes: bool) -> Option<Duration> {
     Some(begin.elapsed())
 }
 
-/// Times of so many answers.
+/// The times of this many responses.
 fn times(
     path: &Path,
     address: SocketAddr,

@@ -1,8 +1,7 @@
-//! `lowroad attach` in front of real servers, on real (virtual) cables: whatever clients, links and
-//! attackers do, each answer is right, and the level is gone when it is taken off.
+//! `lowroad attach` in front of real servers on virtual links: with any clients, links and attackers each response is
+//! right, and detaching removes the level completely.
 //!
-//! What each test makes stays in namespaces of its own. `LOWROAD_WIRE_REQUESTS` and
-//! `LOWROAD_WIRE_CONNECTIONS` make the long runs.
+//! Each test uses separate namespaces. `LOWROAD_WIRE_REQUESTS` and `LOWROAD_WIRE_CONNECTIONS` select long runs.
 
 mod abuse;
 mod addresses;
@@ -36,13 +35,13 @@ mod worker_policy;
 mod worker_transparent;
 mod wrapped;
 
-/// A number from the environment, for runs longer than usual.
+/// A number from the environment, for longer runs.
 fn setting(name: &str, default: usize) -> usize {
     let text = std::env::var(name).ok();
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Whether the test can't run on this machine; says so then.
+/// Whether the test can't run on this machine; prints the reason.
 fn skipped(test: &str, programs: &[&str]) -> bool {
     let missing = programs
         .iter()

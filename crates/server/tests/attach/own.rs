@@ -1,5 +1,4 @@
-//! `lowroad serve --softirq` and `lowroad run`: the server's own level, its log, and what becomes of it
-//! when its processes are killed.
+//! `lowroad serve --softirq` and `lowroad run`: the server's own level, its log, and kills of its processes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -17,9 +16,9 @@ use crate::skipped;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Our own server with its level, its files and its logs.
+/// A Lowroad server with its level, files and logs.
 struct Own {
-    // Ends before its namespaces do.
+    // Dropped before its namespaces.
     server: Program,
     level: Level,
     path: Path,
@@ -32,10 +31,10 @@ impl Own {
         Own::with(Folder::new(), format, "")
     }
 
-    /// A server whose site has these tables, too.
+    /// A server with these additional tables.
     fn with(folder: Folder, format: &str, tables: &str) -> Own {
         let path = Path::new(&Manglings::default(), 1500).expect("a path");
-        // Whoever the server becomes may make a new log here.
+        // The server's user may create a new log here.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
         folder.file("root/page.txt", "old");
         let root = folder.path().display();
@@ -80,7 +79,7 @@ impl Own {
         self.level.counters().expect("counters")[at.expect("a reason's name")]
     }
 
-    /// Asks until the level answers; how often.
+    /// Repeats a request until the level answers; returns the response and the number of requests.
     fn hit(&self) -> (Response, usize) {
         let (before, mut asked) = (self.hits(), 0);
         let response = wait_until("a hit", || {
@@ -95,7 +94,7 @@ impl Own {
         pid(self.level.control().pid)
     }
 
-    /// A file of its logs.
+    /// The contents of a log file.
     fn log(&self, name: &str) -> String {
         fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
@@ -129,7 +128,7 @@ impl Drop for Own {
         if std::thread::panicking() {
             eprintln!("{}", self.log("error"));
         }
-        // Else pins would be left behind: no kernel removes them with the namespace.
+        // Otherwise the pins would remain: the kernel does not remove them with the namespace.
         let _ = lowroad_softirq::programs::folder::remove(&self.place);
     }
 }
@@ -139,7 +138,7 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(number).expect("not 0")
 }
 
-/// A field of the kernel's account of a process.
+/// A field of /proc/PID/status.
 fn status_of(process: Pid, name: &str) -> String {
     let path = format!("/proc/{}/status", process.as_raw_nonzero());
     let text = fs::read_to_string(path).expect("it lives");
@@ -205,7 +204,7 @@ fn what_it_answers_is_published_without_a_request() {
             assert_eq!(hit.field(field), above.field(field), "{field}");
         }
     }
-    // A redirect and an error, too.
+    // A redirect and an error are answered, too.
     own.folder.file("root/folder/file.txt", "");
     for (path, status) in [("/folder", 301), ("/nothing", 404)] {
         let before = own.hits();
@@ -220,7 +219,7 @@ fn what_it_answers_is_published_without_a_request() {
         assert_eq!(hit.field("location"), above.field("location"));
         assert_eq!(hit.text(), above.text());
     }
-    // Of four that are published one may have been asked for, if the server was slow to say it has it.
+    // A slow response of the server may cause one extra fetch of four published responses.
     let by_daemon = requests(&own) - (asked - own.hits());
     assert!(by_daemon <= 1, "{by_daemon}");
     own.end();
@@ -256,7 +255,7 @@ fn redirects_are_answered_below() {
     }
 }
 
-/// Two versions of an alias's folder, of which the first is in place by a link.
+/// Two versions of an alias's folder; a link selects the first.
 fn two_versions() -> Folder {
     let folder = Folder::new();
     folder.file("v1/a.txt", "old");
@@ -317,7 +316,7 @@ fn what_has_rules_is_not_answered_below() {
         assert_eq!(ask_all(&own), [200; 4]);
         own.folder.file("root/page.txt", text);
         wait_until(text, || (own.ask().text() == text).then_some(()));
-        // Whatever was learnt before this has been published by now.
+        // All responses learnt before have been published by now.
         own.hit();
         let before = own.hits();
         assert_eq!(ask_all(&own), [200; 4]);
@@ -326,7 +325,7 @@ fn what_has_rules_is_not_answered_below() {
     own.end();
 }
 
-/// Says when it was run, and the fields that the query gives.
+/// A program that returns the time of its run, and the fields of the query.
 const CLOCK: &str = "#!/bin/sh
 printf 'Content-Type: text/plain\\nContent-Length: 19\\n%s\\n\\n%s' \"$QUERY_STRING\" $(date +%s%N)
 ";
@@ -356,13 +355,13 @@ fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
         text.parse::<u64>().unwrap_or_else(|_| panic!("{text:?}"))
     };
     let mut last = 0;
-    // Far more often than it takes a page to go down.
+    // Far more often than it takes to publish a page.
     for _ in 0..100 {
         let now = run("X-Nothing:said");
         assert!(now > last, "{now} after {last}");
         last = now;
     }
-    // A client that calls itself as the daemon does is not taken for it.
+    // A client with the daemon's User-Agent is not treated as the daemon.
     let request = "GET /cgi/clock HTTP/1.1\r\nHost: test\r\nUser-Agent: lowroad\r\n\r\n";
     let answer = own.path.client.enter(|| one(server_v4(80), request));
     assert_eq!((answer.status, answer.field("cache-control")), (200, None));
@@ -386,7 +385,7 @@ fn what_a_request_changes_is_forgotten_below() {
         "[[site.route]]\npattern = \"/cgi/*\"\ncgi = \"{}\"\n",
         cgi.display()
     );
-    // What PURGE is allowed to is a key of the site, before its tables.
+    // `purge_from` is a key of the site, so it precedes its tables.
     let tables = format!("purge_from = \"0.0.0.0/0\"\n{tables}");
     let own = Own::with(folder, "json", &tables);
     const URL: &str = "/cgi/clock?Cache-Control:max-age=60";
@@ -406,7 +405,7 @@ fn what_a_request_changes_is_forgotten_below() {
             (own.ask_for(URL).body != before).then_some(())
         });
     }
-    // Hits below go on: that of another URL stays.
+    // The response of another URL stays published.
     let (page, _) = own.hit();
     assert_eq!(page.body, b"old");
 }
@@ -419,7 +418,7 @@ fn its_hits_are_in_the_servers_log_wherever_that_is() {
     let mut own = Own::start("json");
     let (_, asked) = own.hit();
     let is_hit = |line: &&str| line.contains("\"level\":\"softirq\"");
-    // The daemon asks too, from this machine.
+    // The daemon also sends requests, from this machine.
     let is_ours = |line: &&str| line.contains("\"peer\":\"10.77.0.1\"");
     wait_until("all lines", || {
         let log = own.log("access");
@@ -443,7 +442,7 @@ fn its_hits_are_in_the_servers_log_wherever_that_is() {
     let begin = own.hits();
     let asked: usize = (0..20).map(|_| own.hit().1).sum();
     let hits = own.hits() - begin;
-    // What is on its way when the server ends is written too.
+    // Lines in progress at the server's end are written, too.
     own.end();
     assert_eq!(own.log("access.1"), old);
     let new = own.log("access");
@@ -469,11 +468,11 @@ fn a_killed_daemon_is_started_again() {
         own.status()
             .contains("softirq                attached, started again: 1\n")
     );
-    // Changes are heard of as before.
+    // Changes are noticed as before.
     own.folder.file("root/page.txt", "new");
     wait_until("the change", || (own.ask().text() == "new").then_some(()));
     assert_eq!(own.hit().0.text(), "new");
-    // What reopens logs does not end it, and its server's end finds it dead.
+    // Signals to reopen logs do not end the daemon; at the server's end it is already dead.
     let second = own.daemon();
     for signal in [Signal::HUP, Signal::USR1] {
         kill_process(second, signal).expect("it lives");
@@ -525,7 +524,7 @@ fn its_processes_have_what_they_need_and_no_more() {
         assert_eq!(status_of(process, "CapInh:"), "0".repeat(16));
         assert_eq!(status_of(process, "NoNewPrivs:"), "1");
     }
-    // Nobody but root looks at the pins, let alone changes them.
+    // Only root can read the pins, let alone change them.
     let mode = |path: &std::path::Path| {
         let permissions = fs::metadata(path).expect("it is there").permissions();
         permissions.mode() & 0o777

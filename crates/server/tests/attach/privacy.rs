@@ -1,5 +1,5 @@
-//! What a client is given with the level is what it would be given without: pages of few stay theirs, and
-//! whom the machine's filter keeps out is kept out.
+//! A client gets the same with the level as without: restricted pages stay restricted, and clients that the machine's
+//! packet filter rejects stay rejected.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -27,7 +27,7 @@ fn path() -> Path {
     path
 }
 
-/// A connection to the server from this address, unless it takes too long.
+/// Connects to the server from this address; fails after a timeout.
 fn connect(path: &Path, from: Ipv4Addr) -> Result<Client, ErrorKind> {
     connect_to(path, from, server_v4(80))
 }
@@ -48,7 +48,7 @@ fn asked(path: &Path, from: Ipv4Addr, page: &str) -> Response {
     connect(path, from).expect("a connection").get(page, "")
 }
 
-/// Asks on new connections until one is answered here.
+/// Repeats a request on new connections until the level answers.
 fn until_hit(path: &Path, attached: &Attached, from: Ipv4Addr, page: &str) -> Response {
     let hits = attached.count("answer_hit");
     wait_until("a hit", || {
@@ -61,7 +61,7 @@ fn says(attached: &Attached, text: &str) {
     wait_until(text, || attached.said().contains(text).then_some(()));
 }
 
-/// Asks for each page so often that it would have been learnt; `open` tells when.
+/// Requests each page often enough for the level to learn it; `open` shows by its hits when.
 fn all_get(path: &Path, attached: &Attached, wanted: &[(&str, u16)], open: &str) {
     let ask = |page: &str| path.client.enter(|| one(server_v4(80), &get(page))).status;
     for _ in 0..10 {
@@ -189,11 +189,11 @@ fn whom_the_filter_keeps_out_is_not_answered() {
     let response = until_hit(&path, &attached, OTHER, page);
     assert_eq!(response.body.len(), 100);
     assert!(attached.count("tcp_admitted") > 0);
-    // Who is kept out is not let in by what others have learnt.
+    // Learnt responses do not admit a client that the filter rejects.
     let hits = attached.count("answer_hit");
     assert!(connect(&path, CLIENT.0).is_err());
     assert_eq!(attached.count("answer_hit"), hits);
-    // And who is kept out from now on, neither on a connection that is there.
+    // A client that the filter rejects from now on is not answered on its existing connection either.
     let mut live = wait_until("a connection of the level", || {
         let hits = attached.count("answer_hit");
         let mut client = connect(&path, OTHER).expect("a connection");
@@ -212,7 +212,7 @@ fn whom_the_filter_keeps_out_is_not_answered() {
     });
     assert!(connect(&path, OTHER).is_err());
     assert_eq!(attached.count("answer_hit"), hits);
-    // Without rules everybody is answered at once.
+    // Without rules all clients are answered at once.
     path.server
         .run("nft", &["delete table inet f"])
         .expect("a table");
@@ -223,7 +223,7 @@ fn whom_the_filter_keeps_out_is_not_answered() {
     until_hit(&path, &attached, CLIENT.0, page);
 }
 
-/// Whom a rule keeps from one address or port, the other does not let in there.
+/// A client that a rule rejects at one address or port is not admitted there because of another one.
 #[test]
 fn who_is_let_in_elsewhere_is_not_let_in_here() {
     let test = "who_is_let_in_elsewhere_is_not_let_in_here";
@@ -350,7 +350,7 @@ fn what_is_too_long_is_said_at_the_start() {
             server_v4(80)
         ),
     );
-    // What is asked for later is said when it is asked for.
+    // Restricted pages that are requested later are reported at their first request.
     wait_until("the daemon's word", || {
         path.client
             .enter(|| one(server_v4(80), &get("/1-5000.bin")));
@@ -359,7 +359,7 @@ fn what_is_too_long_is_said_at_the_start() {
     });
     let said = attached.said().matches("1-5000.bin").count();
     assert_eq!(said, 1);
-    // Nothing of the way back to who asked is left when all is over.
+    // No route to the probe address remains at the end.
     let routes = |namespace: &Namespace| {
         let show = ["route", "show", "table", "local"];
         namespace.run("ip", &show).expect("routes")

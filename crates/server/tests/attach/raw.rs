@@ -1,5 +1,4 @@
-//! TCP by hand: segments as no kernel would send them, from an address that no kernel has. Knows no
-//! HTTP.
+//! Handwritten TCP: segments that no kernel would send, from an address that no kernel has. Independent of HTTP.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -15,11 +14,11 @@ pub const RST: u8 = 0x04;
 pub const PSH: u8 = 0x08;
 pub const ACK: u8 = 0x10;
 
-/// Who sends: within the client's network, and nobody's.
+/// The sender's address: in the client's network, but not assigned.
 pub const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 77);
 const NOBODY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 77];
 
-/// As long as a silence must be to count as one.
+/// The time without a segment that counts as silence.
 const SILENCE: Duration = Duration::from_millis(150);
 
 /// The MSS 1460, SACK permitted, a window scale of 7.
@@ -36,19 +35,19 @@ pub struct Segment {
     pub payload: Vec<u8>,
 }
 
-/// A wire to the server at the client's end of a path.
+/// A packet socket to the server, at the client's end of a link.
 pub struct Wire {
     socket: PacketSocket,
     to_mac: [u8; 6],
 }
 
 impl Wire {
-    /// At the client's end of a path.
+    /// Opens it at the client's end of a link.
     pub fn new(path: &Path) -> Wire {
         Wire::between(&path.client, &path.server)
     }
 
-    /// The server's kernel learns where the client is; there is nobody to ask.
+    /// Opens it, and gives the server's kernel the sender's MAC address, since no kernel would answer ARP.
     pub fn between(client: &Namespace, server: &Namespace) -> Wire {
         let mac: Vec<String> = NOBODY_MAC.iter().map(|b| format!("{b:02x}")).collect();
         let neighbour = [
@@ -71,28 +70,28 @@ impl Wire {
     /// Sends a segment from [`NOBODY`].
     pub fn send(&self, segment: &Segment) {
         let frame = self.frame(NOBODY, segment);
-        // The device's queue is long enough for what tests send one by one.
+        // The device's queue has room for the single segments of tests.
         assert!(self.socket.send(&frame), "room for a frame");
     }
 
-    /// Sends a segment from [`NOBODY`] whose frame is changed on the way.
+    /// Sends a segment from [`NOBODY`] with a modified frame.
     pub fn send_changed(&self, segment: &Segment, change: impl FnOnce(&mut Vec<u8>)) {
         let mut frame = self.frame(NOBODY, segment);
         change(&mut frame);
         assert!(self.socket.send(&frame), "room for a frame");
     }
 
-    /// Sends a segment from any address; false if there is no room now.
+    /// Sends a segment from any address; false if the queue is full.
     pub fn flood(&self, from: Ipv4Addr, segment: &Segment) -> bool {
         self.socket.send(&self.frame(from, segment))
     }
 
-    /// The next segment to this port of [`NOBODY`].
+    /// Receives the next segment to this port of [`NOBODY`].
     pub fn receive(&mut self, port: u16) -> Segment {
         self.receive_until(port, PATIENCE).expect("a segment")
     }
 
-    /// Whether a while passes without a segment to this port.
+    /// Whether no segment to this port arrives for a while.
     pub fn is_silent(&mut self, port: u16) -> bool {
         self.receive_until(port, SILENCE).is_none()
     }
@@ -111,7 +110,7 @@ impl Wire {
         None
     }
 
-    /// The next segment of the server's, to whomever, if one is here.
+    /// The server's next segment to any address, if one has arrived.
     pub fn next(&mut self) -> Option<(Ipv4Addr, Segment)> {
         loop {
             let frame = self.socket.receive().expect("the device is up")?;
@@ -154,14 +153,14 @@ impl Wire {
     }
 }
 
-/// A connection of [`NOBODY`], whose sequence numbers are counted by hand.
+/// A connection of [`NOBODY`] with explicit sequence numbers.
 pub struct Peer {
-    /// What it sends next; what it has received is acknowledged in it.
+    /// The next segment to send; acknowledges all received ones.
     pub next: Segment,
 }
 
 impl Peer {
-    /// A handshake up to the SYN-ACK; its ACK is for the caller.
+    /// Sends SYN and receives SYN-ACK; the caller sends the ACK.
     pub fn open(wire: &mut Wire, port: u16, seq: u32) -> Peer {
         let syn = Segment {
             port,
@@ -183,7 +182,7 @@ impl Peer {
         }
     }
 
-    /// The bare acknowledgement of all that came.
+    /// A bare acknowledgement of all received segments.
     pub fn ack(&self) -> Segment {
         Segment {
             flags: ACK,
@@ -191,7 +190,7 @@ impl Peer {
         }
     }
 
-    /// A segment with data, at this offset from what is sent next.
+    /// A data segment at this offset from the next sequence number.
     pub fn data(&self, offset: usize, payload: &str) -> Segment {
         let offset = u32::try_from(offset).expect("small");
         Segment {
@@ -202,13 +201,13 @@ impl Peer {
         }
     }
 
-    /// So many bytes were sent and arrived.
+    /// Records that this many bytes were sent and have arrived.
     pub fn sent(&mut self, len: usize) {
         let len = u32::try_from(len).expect("small");
         self.next.seq = self.next.seq.wrapping_add(len);
     }
 
-    /// A segment was received, the next in order.
+    /// Records a received segment, the next in order.
     pub fn received(&mut self, segment: &Segment) {
         assert_eq!(segment.seq, self.next.ack, "the next in order");
         let fin = u32::from(segment.flags & FIN != 0);
@@ -251,7 +250,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !u16::try_from(sum).expect("folded")
 }
 
-/// By the kernel's own list.
+/// The device's MAC address, as the kernel lists it.
 fn mac_of(namespace: &Namespace) -> [u8; 6] {
     let said = namespace.run("ip", &["-o", "link", "show", DEVICE]);
     let said = said.expect("a device");

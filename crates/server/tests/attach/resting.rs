@@ -1,5 +1,5 @@
-//! A level that gains nothing: fetches that nobody asks for pause, and one that answers nothing rests, sleeps
-//! and wakes up. The daemon runs here, by the library, so that its times can be short.
+//! A level without gain: fetches without later hits pause, and a level without hits bypasses, sleeps and wakes up. The
+//! daemon runs in this process with short times.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ use lowroad_testkit::{Client, wait_until};
 use crate::attached::{get, one, place, server_v4};
 use crate::skipped;
 
-/// A server whose answers name what was asked for, and hold for a minute; it counts.
+/// A server whose responses contain their path and are fresh for a minute; counts requests.
 fn names(listener: TcpListener, asked: Arc<AtomicU64>) {
     let answer = |mut stream: TcpStream, asked: Arc<AtomicU64>| -> std::io::Result<()> {
         let mut byte = [0];
@@ -53,7 +53,7 @@ fn names(listener: TcpListener, asked: Arc<AtomicU64>) {
     });
 }
 
-/// The programs at the outer device of a namespace, and their daemon.
+/// The programs at a namespace's outer device, and their daemon.
 struct Resting {
     level: Arc<Level>,
     stop: Arc<AtomicBool>,
@@ -80,7 +80,7 @@ impl Resting {
         level.set_mode(layout::MODE_SERVE);
         let stop = Arc::new(AtomicBool::new(false));
         let (of_daemon, stops) = (level.clone(), stop.clone());
-        // A thread is in the namespace of the one that starts it.
+        // A new thread inherits the namespace of its creator.
         let daemon = namespace.enter(move || {
             thread::spawn(move || {
                 let connect: Connect = Arc::new(|server: SocketAddr, _| TcpStream::connect(server));
@@ -116,7 +116,7 @@ impl Resting {
         self.level.requests().expect("counters").0
     }
 
-    /// Waits until the control says so.
+    /// Waits for a condition of the control map.
     fn wait(&self, what: &str, is_so: impl Fn(&layout::control) -> bool) {
         wait_until(what, || is_so(&self.level.control()).then_some(()));
     }
@@ -132,7 +132,7 @@ impl Drop for Resting {
     }
 }
 
-/// A server behind a level with these times; how often it was asked.
+/// A server behind a level with these times, and its count of requests.
 fn path_to_server() -> (Path, Arc<AtomicU64>) {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
     let listener = path
@@ -165,7 +165,7 @@ fn fetches_that_bring_nothing_pause() {
         let response = path.client.enter(|| one(server_v4(80), &get(page)));
         assert_eq!(response.text(), page);
     };
-    // Each twice and never again: once the first few were fetched, nothing is any more.
+    // Each page twice and never again: after the first fetches, no more are made.
     let mut scanned = 0;
     let is_paused = || level.level.control().pause_until_ns > 0;
     wait_until("a pause", || {
@@ -182,10 +182,10 @@ fn fetches_that_bring_nothing_pause() {
         (0..2).for_each(|_| ask(&format!("/more/{page}")));
     }
     assert_eq!(asked.load(SeqCst) - before, 100, "only clients asked");
-    // Each of the eight is asked for as a stranger and as this machine.
+    // Each of the eight is fetched from the probe address and from this machine's.
     let fetched = before - 2 * scanned;
     assert_eq!(fetched, 16, "of {scanned} pages");
-    // What is stored is answered meanwhile. An operator ends the pause.
+    // Stored responses are still answered. A purge by the operator ends the pause.
     let answers = level.answers();
     ask("/1");
     assert_eq!(level.answers() - answers, 1);
@@ -224,7 +224,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
         ask(&format!("/{count}"));
     };
     let resting = || level.level.control().resting;
-    // A connection of ours that says nothing yet: it goes on.
+    // An open connection without a request, which the level has accepted: it continues.
     let mut open = path.client.enter(|| Client::connect(server_v4(80)));
     wait_until("a rest", || {
         ask_once();
@@ -249,7 +249,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     ask_once();
 
     level.wait("it wakes up", |control| control.resting == layout::AWAKE);
-    // What the kernel got meanwhile it keeps; the same client's next connection is ours.
+    // The kernel keeps the connections of the bypass; the same client's next connection is the level's.
     open.send(get("/open"));
     assert_eq!(open.response().text(), "/open");
     wait_until("a hit", || {
@@ -257,7 +257,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
         (level.answers() > 0).then_some(())
     });
 
-    // What it had answered is too long ago by then. The next rest is longer, until a purge.
+    // Its earlier hits are too old by then. The next bypass is longer, until a purge.
     wait_until("another rest", || {
         ask_once();
         (resting() != layout::AWAKE).then_some(())

@@ -1,5 +1,5 @@
-//! Segments in an order that kernels rarely send, one by one: copies, overtaking, ports that come back.
-//! Each of these once lost or mixed up a request.
+//! Segments in rare orders, sent one by one: duplicates, reordering, reused ports. Each case once lost or mixed up a
+//! request.
 
 use lowroad_softirq::layout::MODE_DRAIN;
 use lowroad_testkit::net::{Manglings, Page, Path, Site, WebServer};
@@ -9,7 +9,7 @@ use crate::attached::{Attached, get, server_v4};
 use crate::raw::{ACK, FIN, Peer, RST, SYN, Segment, Wire};
 use crate::skipped;
 
-/// A path with nginx and a level, for segments by hand.
+/// Runs a test with nginx, a level and handwritten segments.
 fn by_hand(run: impl Fn(&Path, &Site, &Attached, &mut Wire)) {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
     let site = Site::new(204, &[200, 900, 3500]);
@@ -49,7 +49,7 @@ fn what_overtakes_the_handshake_opens_nothing() {
     by_hand(|_, site, attached, wire| {
         let request = get(&site.pages[0].path);
         let (start, rest) = request.split_at(20);
-        // The second half, or the end, or a late acknowledgement, before all else.
+        // The second half, or the FIN, or a late acknowledgement, arrives first.
         for (port, early) in [(5001, rest), (5002, "")] {
             for flags in [ACK, ACK | FIN] {
                 let mut peer = Peer::open(wire, port + u16::from(flags), 1_000_000);
@@ -92,7 +92,7 @@ fn what_clients_put_together_is_taken_apart() {
         wire.send(&peer.data(0, &requests[0]));
         let lost = wire.receive(5101);
         assert!(is_answer(&lost, site, 0), "{lost:?}");
-        // It never arrived; kernels send all that is unacknowledged in one segment.
+        // It never arrived; kernels retransmit all unacknowledged data in one segment.
         wire.send(&peer.data(0, &requests.concat()));
         let again = wire.receive(5101);
         assert_eq!((again.seq, again.ack), (lost.seq, lost.ack));
@@ -117,7 +117,7 @@ fn what_is_no_repeat_gets_no_answer() {
         wire.send(&peer.data(0, &request));
         let answer = wire.receive(5111);
         assert!(is_answer(&answer, site, 1), "{answer:?}");
-        // One byte of it, and all of it with numbers that only who has not seen the answer would send.
+        // One byte of it, and all of it with sequence numbers of a client that has not received the response.
         for round in 0..200u32 {
             wire.send(&peer.data(0, &request[..1]));
             let mut blind = peer.data(0, &request);
@@ -129,7 +129,7 @@ fn what_is_no_repeat_gets_no_answer() {
             }
         }
         assert_eq!(attached.count("answer_again"), 0);
-        // The client itself gets it again, and can go on.
+        // A retransmission of the request itself gets the response again, and the connection continues.
         wire.send(&peer.data(0, &request));
         let again = wire.receive(5111);
         assert!(is_answer(&again, site, 1), "{again:?}");
@@ -153,7 +153,7 @@ fn the_rest_of_an_answer_comes() {
         wire.send(&peer.data(0, &request));
         let answer = wire.receive(5121);
         peer.sent(request.len());
-        // Somebody on the way has cut it, and only the first hundred bytes arrived.
+        // A device on the path has split it, and only the first hundred bytes arrived.
         let part = Segment {
             ack: answer.seq.wrapping_add(100),
             ..peer.ack()
@@ -178,7 +178,7 @@ fn who_has_all_of_a_long_answer_and_says_so_in_vain_goes_on() {
         let long = get(&site.pages[2].path);
         let short = get(&site.pages[0].path);
         let last = &long[long.len() - 1..];
-        // What its timer sends: what is not acknowledged, alone, or with what it asked for meanwhile.
+        // A retransmission by timer: the unacknowledged data alone, or with the next request.
         for (port, repeated) in [(5131, last.to_owned()), (5132, last.to_owned() + &short)] {
             let mut peer = Peer::open(wire, port, 77);
             wire.send(&peer.ack());
@@ -240,11 +240,11 @@ fn what_comes_before_the_acknowledgement_needs_no_timer() {
             });
             peer.sent(hit.len() + second.len());
             peer.received(&first);
-            // It is sent but once.
+            // It is sent once only.
             wire.send(&peer.ack());
             let mut answer = wire.receive(port);
             if answer.payload.is_empty() {
-                // Of the kernel, before the server has looked.
+                // The kernel's own acknowledgement, sent before the server has read.
                 answer = wire.receive(port);
             }
             let is_miss = second == &miss;
@@ -257,7 +257,7 @@ fn what_comes_before_the_acknowledgement_needs_no_timer() {
             );
             assert_eq!(attached.count("tcp_handed"), handed + u64::from(is_miss));
         }
-        // The FIN too: the last acknowledgement brings it.
+        // The FIN, too: the last acknowledgement causes its retransmission.
         let mut peer = Peer::open(wire, 5133, 77);
         wire.send(&peer.ack());
         wire.send(&peer.data(0, &hit));
@@ -292,7 +292,7 @@ fn a_late_copy_of_the_start_changes_nothing() {
             peer.sent(request.len());
             peer.received(&answer);
         }
-        // Copies of the SYN and of the first request, from a long way round: both are acknowledged.
+        // Late duplicates of the SYN and of the first request: both are acknowledged.
         wire.send(&syn(5201, 77));
         let answer = wire.receive(5201);
         assert_eq!((answer.flags, answer.payload.len()), (ACK, 0), "{answer:?}");
@@ -316,7 +316,7 @@ fn a_port_comes_back_while_the_level_is_taken_off() {
     }
     by_hand(|_, site, attached, wire| {
         let request = get(&site.pages[0].path);
-        // One has closed, but its last acknowledgement is lost; of the other nothing is heard.
+        // One client has closed, but its last acknowledgement is lost; the other is silent.
         for (port, closes) in [(5301, true), (5302, false)] {
             let mut peer = Peer::open(wire, port, 77);
             wire.send(&peer.ack());
@@ -358,7 +358,7 @@ fn a_port_comes_back_while_the_level_is_taken_off() {
     });
 }
 
-/// What Linux does: RFC 5961 §4, and a listener resets what belongs to nobody.
+/// As Linux: challenge ACKs (RFC 5961 §4), and a listener resets segments without a connection.
 #[test]
 fn a_live_connection_is_challenged_and_a_dead_one_stays_dead() {
     let test = "a_live_connection_is_challenged_and_a_dead_one_stays_dead";
@@ -370,13 +370,13 @@ fn a_live_connection_is_challenged_and_a_dead_one_stays_dead() {
         let mut peer = Peer::open(wire, 5401, 77);
         let first = peer.data(0, &request);
         wire.send(&peer.ack());
-        // Somebody says that the client begins anew.
+        // A SYN for the live connection.
         wire.send(&syn(5401, 999_999));
         let challenge = wire.receive(5401);
         assert_eq!(challenge.flags, ACK);
         let seen = (challenge.seq, challenge.ack);
         assert_eq!(seen, (peer.next.ack, peer.next.seq));
-        // The client does not.
+        // The client has not restarted.
         wire.send(&first);
         let answer = wire.receive(5401);
         assert!(is_answer(&answer, site, 0), "{answer:?}");

@@ -1,5 +1,5 @@
-//! Checksums, where peers on this machine leave them to devices and where nobody has looked at them, and
-//! frames that are not for the device at which they come.
+//! Checksums: those that local peers leave to devices, and unverified ones; and frames that are not for the receiving
+//! device.
 
 use lowroad_testkit::net::{DEVICE, Manglings, Path, Site, WebServer};
 use lowroad_testkit::wait_until;
@@ -41,7 +41,7 @@ fn a_path_with_a_smaller_mtu_gets_whole_sums() {
         router,
         server,
     } = Routed::new();
-    // The client does not know it, so answers are as long as ever and are cut there.
+    // The client does not know the MTU, so responses are segmented as before and fragmented there.
     ip(&router, "link set near mtu 600");
     let site = Site::new(502, &[1000]);
     let _nginx = WebServer::nginx(&server, &site, 80, "").expect("nginx");
@@ -79,7 +79,7 @@ fn a_wrong_sum_changes_nothing() {
     });
     let segment = peer.data(0, &request);
     changes_nothing(&mut wire, &attached, &segment, bend);
-    // The sum of the pseudo-header alone is right only from a peer on this machine.
+    // A checksum of the pseudo-header alone is valid only from a local peer.
     changes_nothing(&mut wire, &attached, &segment, |frame| {
         let len = u32::try_from(frame.len() - 34).expect("short");
         let half = |at: usize| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
@@ -99,7 +99,7 @@ fn a_wrong_sum_changes_nothing() {
     changes_nothing(&mut wire, &attached, &reset, bend);
 }
 
-/// Sends a segment whose frame is spoilt.
+/// Sends a segment with a damaged frame.
 fn changes_nothing(
     wire: &mut Wire,
     attached: &Attached,

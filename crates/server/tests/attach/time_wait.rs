@@ -1,5 +1,5 @@
-//! Clients that come again from the same ports, whose last connections the server above has closed: what
-//! is left of these must not lock them out of the level, nor let old segments in.
+//! Reused ports whose last connections the server has closed: a socket in TIME_WAIT must not keep the client from the
+//! level, nor admit old segments.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use crate::attached::{Attached, servers};
 use crate::raw::{ACK, FIN, PSH, Peer, SYN, Segment, Wire};
 use crate::skipped;
 
-/// Below those that the kernel chooses itself.
+/// Below the kernel's ephemeral ports.
 const PORTS: Range<u16> = 30_000..30_040;
 
 /// A request after which the server closes.
@@ -38,11 +38,11 @@ fn connect(namespace: &Namespace, server: SocketAddr, port: u16) -> Client {
         socket.connect_timeout(&server.into(), PATIENCE).ok()?;
         Some(TcpStream::from(socket))
     };
-    // The acknowledgement of the FIN of the last connection may be on its way.
+    // The last connection's acknowledgement of the FIN may still be in flight.
     Client::new(namespace.enter(|| wait_until("a connection", connected)))
 }
 
-/// How many connections of these clients the server's kernel has in TIME_WAIT.
+/// The number of these clients' connections in TIME_WAIT at the server.
 fn time_waits(namespace: &Namespace) -> usize {
     let tables = ["tcp", "tcp6"].map(|family| format!("/proc/thread-self/net/{family}"));
     let read = || tables.map(|table| fs::read_to_string(table).unwrap_or_default());
@@ -57,8 +57,7 @@ fn time_waits(namespace: &Namespace) -> usize {
     lines.filter(is_one).count()
 }
 
-/// From each of the ports one connection to each of the servers; then all are in TIME_WAIT that are
-/// said to be.
+/// Opens a connection from each port to each server; expects the connections that the kernel closed in TIME_WAIT.
 fn round(path: &Path, closed_by_kernel: bool, exchange: impl Fn(&mut Client, usize)) {
     for (at, port) in PORTS.enumerate() {
         for server in servers(80) {
@@ -110,7 +109,7 @@ fn ports_in_time_wait_are_used_again_at_once() {
     };
     round(&path, false, |client, _| ask(client, small, ""));
     assert_eq!(since(), [all, all, 0, 0]);
-    // Each is another page for this level.
+    // Each is a different page for the level.
     round(&path, true, |client, at| {
         ask(client, large, &format!("?{at}"))
     });
@@ -127,7 +126,7 @@ fn ports_in_time_wait_are_used_again_at_once() {
         assert_eq!(client.response().text(), receipt(&body));
     });
     assert_eq!(since(), [3 * all, all, 3 * all, 0]);
-    // The kernel ends none of them for an RST any more: it does so for the SYN.
+    // An RST does not end TIME_WAIT any more: a SYN does.
     path.server.set("ipv4/tcp_rfc1337", "1").expect("a setting");
     wait_until("the daemon", || {
         (attached.level.control().settings & SETTING_KEEP_TIME_WAIT != 0).then_some(())
@@ -144,7 +143,7 @@ fn behind_a_firewall_that_tracks_the_kernel_reuses_them() {
         return;
     }
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    // What it has not seen from the SYN on it takes for a part of the connection before.
+    // Connection tracking takes a segment without a tracked SYN for part of the previous connection.
     let rules = "add table inet t; \
         add chain inet t in { type filter hook input priority 0; policy accept; }; \
         add rule inet t in ct state invalid drop";
@@ -182,7 +181,7 @@ fn an_old_syn_is_left_to_the_kernel() {
         page,
     );
     assert_eq!(attached.count("tcp_handed"), 1);
-    // A copy of its first segment: the kernel says where it is, as if nobody were here.
+    // A duplicate of its first segment: the kernel answers with its current sequence number, as without the level.
     let syn = Segment {
         port: PORT,
         seq: 1_000_000,
@@ -194,7 +193,7 @@ fn an_old_syn_is_left_to_the_kernel() {
     assert_eq!((answer.flags, answer.ack), (ACK, mark));
     assert_eq!(attached.count("pass_syn_socket"), 1);
     assert_eq!(attached.count("tcp_reused"), 0);
-    // A new one, then a late copy of a segment of the old one, which is of no connection any more.
+    // A new connection, then a late duplicate of a segment of the old one, which belongs to no connection any more.
     let mut second = Peer::open(&mut wire, PORT, 2_000_000);
     assert_eq!(attached.count("tcp_reused"), 1);
     wire.send(&second.ack());
@@ -215,7 +214,7 @@ fn an_old_syn_is_left_to_the_kernel() {
     assert_eq!(attached.count("tcp_handed"), 2);
 }
 
-/// Asks for the page, and closes after the server; the client's next number.
+/// Requests the page, and closes after the server; returns the client's next sequence number.
 fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &Page) -> u32 {
     let port = peer.next.port;
     wire.send(&peer.ack());
@@ -224,7 +223,7 @@ fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &Page) -> u
     let mut response = Vec::new();
     loop {
         let segment = wire.receive(port);
-        // What was acknowledged late comes twice.
+        // Segments that were acknowledged late arrive twice.
         if segment.seq != peer.next.ack || segment.payload.is_empty() && segment.flags & FIN == 0 {
             continue;
         }

@@ -1,5 +1,4 @@
-//! What operators and servers do to a level that works: the kernel takes nothing over any more, or
-//! nobody listens for a while.
+//! Disturbances of a working level: the kernel stops accepting migrated connections, or no server listens for a while.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -16,7 +15,7 @@ fn path() -> Path {
     Path::new(&Manglings::default(), 1500).expect("a path")
 }
 
-/// Waits until the daemon has found this.
+/// Waits until the daemon has detected this problem.
 fn wait_for(attached: &Attached, problem: layout::handover_problem) {
     wait_until("what is found of handovers", || {
         (attached.level.control().handover_broken == problem).then_some(())
@@ -110,7 +109,7 @@ fn handovers_that_a_firewall_drops_are_noticed() {
     let clients: Vec<Client> = (0..8).map(|_| connect()).collect();
     wait_for(&attached, layout::HANDOVER_NOT_TAKEN);
     drop(clients);
-    // From its SYN on a connection is one that the firewall knows.
+    // The firewall knows connections from their SYN on.
     let response = path.client.enter(|| one(server_v4(80), &large));
     assert_eq!(response.status, 200);
     for said in [attached.said(), status(&path)] {
@@ -119,7 +118,7 @@ fn handovers_that_a_firewall_drops_are_noticed() {
     path.server
         .run("nft", &["delete", "table", "inet", "t"])
         .expect("it is there");
-    // Who changes something wants to know whether it works now.
+    // An operator who changes a setting wants to see at once whether it helps.
     let loose = "netfilter/nf_conntrack_tcp_loose";
     path.server.set(loose, "0").expect("root");
     wait_for(&attached, layout::HANDOVER_WORKS);
@@ -146,7 +145,7 @@ fn handovers_that_a_firewall_resets_are_noticed() {
         add chain inet t in { type filter hook input priority 0; policy accept; }; \
         add rule inet t in tcp dport 80 ct state new tcp flags & syn == 0 reject with tcp reset";
     path.server.run("nft", &[rules]).expect("a firewall");
-    // Eight clients, each of which tries once.
+    // Eight clients, with one try each.
     for host in 11..19 {
         let address = format!("10.77.0.{host}");
         let add = ["address", "add", &format!("{address}/24"), "dev", DEVICE];
@@ -166,7 +165,7 @@ fn handovers_that_a_firewall_resets_are_noticed() {
     assert_eq!(response.status, 200);
 }
 
-/// A server that says the same to each request, until the listener is dropped.
+/// A server that gives one response to each request, until the listener is dropped.
 fn says(path: &Path, text: &'static str) -> TcpListener {
     let listener = path.server.enter(|| TcpListener::bind("0.0.0.0:80"));
     let listener = listener.expect("a port");
@@ -198,7 +197,7 @@ fn answer_all(stream: TcpStream, text: &str) {
     }
 }
 
-/// Nobody listens from now on.
+/// Ends the listener.
 fn stop(attached: &Attached, path: &Path, listener: TcpListener) {
     rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it listens");
     drop(listener);
@@ -233,7 +232,7 @@ fn misses_wait_for_a_server_that_is_restarted() {
     wait_until("the misses", || {
         (attached.count("drop_no_listener") >= 19).then_some(())
     });
-    // What is stored is answered meanwhile.
+    // Stored responses are still answered.
     clients[0].send(get("/hot"));
     assert_eq!(clients[0].response().text(), "the first");
     let _listener = says(&path, "the second");

@@ -1,4 +1,5 @@
-//! Bad links between client and server: what comes is right, whoever answers. All bodies are verified.
+//! Bad links between client and server: all responses are right, from the level and from the server. All bodies are
+//! verified.
 
 use std::time::{Duration, Instant};
 
@@ -9,35 +10,35 @@ use lowroad_testkit::wait_until;
 use crate::attached::{Attached, servers};
 use crate::{setting, skipped};
 
-/// The first, asked for most, fits into the smallest segments; others to the edges of one, into several, and
-/// beyond.
+/// The first, requested most, fits into the smallest segments; the others fill a segment exactly, or need several, or
+/// are too long for the level.
 const LENS: [usize; 13] = [
     200, 0, 1, 536, 900, 1100, 1200, 1300, 2500, 3900, 9000, 14_000, 40_000,
 ];
 
-/// Turns of a connection: from 1 to twice this.
+/// Requests of a connection: from 1 to twice this.
 const TURNS_MEAN: usize = 4;
 
-/// Requests of one test in usual runs; in long ones all tests share those that are asked for.
+/// Requests of one test in usual runs; in long runs all tests share the configured number.
 const REQUESTS: usize = 1500;
 const TESTS: usize = 9;
 
-/// Runs the verifying client over one kind of link, both families. `hits_v6` says whether IPv6 can
-/// be answered at this level at all.
+/// Runs the verifying client over one kind of link, for both families. `hits_v6`: whether the level can answer IPv6 at
+/// all.
 fn check(test: &str, manglings: &Manglings, mtu: u16, hits_v6: bool) {
-    // The rest is new, odd, too long, or comes after such on its connection.
+    // The rest is new, irregular or too long, or follows such a request on its connection.
     let due_percent = [25, if hits_v6 { 25 } else { 0 }];
     check_with(test, manglings, mtu, "60", due_percent);
 }
 
-/// The same with another lifetime, and so many hits at least over each family.
+/// The same with another lifetime, and a minimum share of hits for each family.
 fn check_with(test: &str, manglings: &Manglings, mtu: u16, ttl: &str, due_percent: [u64; 2]) {
     if skipped(test, &["nginx"]) {
         return;
     }
     let requests = setting("LOWROAD_WIRE_REQUESTS", REQUESTS * TESTS) / TESTS;
     let path = Path::new(manglings, mtu).expect("a path");
-    // Ports come round sooner, and in long runs there are enough of them.
+    // Ports are reused sooner, and in long runs there are enough of them.
     path.client
         .set("ipv4/tcp_max_tw_buckets", "100")
         .expect("a parameter");
@@ -80,7 +81,7 @@ fn check_with(test: &str, manglings: &Manglings, mtu: u16, ttl: &str, due_percen
     eprintln!("{test}: {:?}", attached.counts());
 }
 
-/// Lets everything be learnt that is asked for on hot connections.
+/// Lets the level learn all responses requested on hot connections.
 fn warm(path: &Path, attached: &Attached, check: &Check) {
     let mut check = check.clone();
     check.hot_percent = 100.0;
@@ -128,7 +129,7 @@ fn short_lives() {
         duplication_percent: 1.0,
         ..Mangling::default()
     };
-    // Most of what is lost is no longer fresh when it is asked for again.
+    // Responses delayed by losses are mostly stale when they are requested again.
     check_with("short_lives", &both(108, mangling), 1500, "1", [0, 0]);
 }
 
@@ -165,7 +166,7 @@ fn segments_of_536() {
         loss_percent: 0.5,
         ..Mangling::default()
     };
-    // Nothing of IPv6 has so small segments; such a SYN is the kernel's.
+    // IPv6 has no such small segments; the kernel answers such a SYN.
     check("segments_of_536", &both(104, mangling), 1500, false);
 }
 

@@ -1,5 +1,5 @@
-//! `lowroad attach --worker`: what workers of ours take from a server, what they leave to it, and what becomes of
-//! its clients when they die.
+//! `lowroad attach --worker`: the connections that workers intercept, those that stay with the server, and the effect
+//! of their death on clients.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -26,10 +26,10 @@ use crate::skipped;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const MODULES: &str = "/usr/lib/apache2/modules";
-/// What our workers add.
+/// The field that the workers add.
 const FORWARDED: &str = "X-Forwarded-For";
 const SEED: u64 = 23;
-/// Both workers and the level, or the workers alone.
+/// The options for workers with a level, and for workers alone.
 pub const WITH_LEVEL: &[&str] = &["--interface", DEVICE];
 pub const ALONE: &[&str] = &["--tier", "none"];
 
@@ -52,7 +52,7 @@ impl Line {
     pub fn apache_with(lens: &[usize], more: &str) -> Line {
         let path = Path::new(&Manglings::default(), 1500).expect("a path");
         let site = Site::new(SEED, lens);
-        // Which address asked it, and for whom.
+        // The addresses of the client and of the forwarded client.
         let directives = format!(
             "LoadModule headers_module {MODULES}/mod_headers.so\n\
              LoadModule authz_host_module {MODULES}/mod_authz_host.so\n\
@@ -97,7 +97,7 @@ pub struct Workers<'n> {
 }
 
 impl<'n> Workers<'n> {
-    /// Waits until they have the port.
+    /// Starts the command, and waits until the workers have the port.
     pub fn start(namespace: &'n Namespace, options: &[&str]) -> Workers<'n> {
         Workers::start_to(namespace, options, Stdio::null())
     }
@@ -121,7 +121,7 @@ impl<'n> Workers<'n> {
         workers
     }
 
-    /// The process that serves, once it has the port, if it is not this one.
+    /// Waits until a serving process has the port, other than the old one. Returns its number.
     fn wait_for_another(&mut self, old: Option<i32>) -> i32 {
         wait_until("workers", || {
             self.must_run();
@@ -144,12 +144,12 @@ impl<'n> Workers<'n> {
         i32::try_from(pid).ok()
     }
 
-    /// Its process.
+    /// The supervisor's process.
     pub fn program(&mut self) -> &Child {
         self.program.child()
     }
 
-    /// Whether a program chooses who gets connections.
+    /// Whether a socket lookup program is attached.
     pub fn has_port(&self) -> bool {
         self.namespace.enter(lookup_programs) > 0
     }
@@ -163,7 +163,7 @@ impl Drop for Workers<'_> {
     }
 }
 
-/// The process, whichever, is gone with all that it had when this returns.
+/// Kills a process, and waits until its resources are released.
 fn kill(pid: i32) {
     let pid = Pid::from_raw(pid).expect("not 0");
     let process = pidfd_open(pid, PidfdFlags::empty()).expect("it lives");
@@ -172,13 +172,13 @@ fn kill(pid: i32) {
     assert_eq!(poll(&mut ends, None), Ok(1));
 }
 
-/// How many programs of this kind the thread's network namespace has.
+/// The number of socket lookup programs in the thread's network namespace.
 fn lookup_programs() -> u32 {
     let namespace = File::open("/proc/thread-self/ns/net").expect("a namespace");
     intercept::attached(&namespace).expect("root may ask")
 }
 
-/// The route by which answers come back to who asks as a stranger.
+/// The route to the probe address.
 fn way_back(namespace: &Namespace) -> Option<String> {
     let routes = ["route", "show", "table", "local"];
     let routes = namespace.run("ip", &routes).expect("routes");
@@ -188,7 +188,7 @@ fn way_back(namespace: &Namespace) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// What Apache saw of who asked.
+/// The client's addresses that Apache saw.
 pub fn seen(response: &Response) -> (IpAddr, String) {
     let seen = response.field("seen").expect("Apache says it");
     let (from, client) = seen.split_once(' ').unwrap_or((seen, ""));
@@ -231,7 +231,7 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
         });
         assert_eq!(posted.text(), receipt(&upload));
     }
-    // What it shows to its own machine alone stays so, and its own machine sees it still.
+    // Pages for its own machine only stay so, and that machine still gets them.
     assert_eq!(line.ask(server_v4(80), "/few").status, 403);
     let here = line.path.server.enter(|| one(server_v4(80), &get("/few")));
     assert_eq!(here.status, 404, "{}", here.head);
@@ -247,7 +247,7 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
     assert_eq!(way_back(&line.path.server), None);
 }
 
-/// Which of both addresses its workers took; the others they leave to the server.
+/// Which of both addresses the workers intercept; the other stays with the server.
 fn taken(line: &Line) -> [bool; 2] {
     servers(80).map(|server| {
         line.ask(server, line.page(0));
@@ -271,7 +271,7 @@ fn addresses_at_which_a_stranger_is_not_let_in_stay_the_servers() {
     server.run("nft", &[rules]).expect("rules");
     let _workers = Workers::start(server, ALONE);
     assert_eq!(taken(&line), [false, true]);
-    // The server's own clients notice nothing.
+    // Local clients of the server are unaffected.
     let direct = line.ask(server_v4(80), line.page(0));
     assert_eq!(Page::of(line.page(0), &direct.body), line.site.pages[0]);
 }
@@ -336,7 +336,7 @@ fn the_level_and_the_workers_stand_one_above_the_other() {
         level.counters().expect("counters")[at.expect("a reason's name")]
     };
     for server in servers(80) {
-        // What goes up reaches the workers.
+        // Punted requests reach the workers.
         let first = line.ask(server, line.page(1));
         assert_eq!(Page::of(line.page(1), &first.body), line.site.pages[1]);
         assert!(!seen(&first).1.is_empty(), "{}", first.head);
@@ -348,27 +348,27 @@ fn the_level_and_the_workers_stand_one_above_the_other() {
             (count("answer_hit") > hits).then_some(response)
         });
         assert_eq!(Page::of(line.page(0), &hit.body), line.site.pages[0]);
-        // The level has asked Apache itself.
+        // The level has fetched from Apache directly.
         assert_eq!(seen(&hit).1, "", "{}", hit.head);
     }
     assert!(count("tcp_handed") > 0);
     assert_eq!(count("tcp_no_listener"), 0);
 }
 
-/// What clients met that asked all the time.
+/// The results of clients that send requests all the time.
 #[derive(Default)]
 struct Met {
     over: AtomicBool,
-    /// Odd while somebody is dying.
+    /// Odd while a process is dying.
     era: AtomicUsize,
     good: AtomicUsize,
     refused: AtomicUsize,
-    /// Anything else that went wrong with a connection while nobody died.
+    /// Other failed connections while no process was dying.
     bad: AtomicUsize,
 }
 
 impl Met {
-    /// Asks on new connections until it is over.
+    /// Sends requests on new connections until the end.
     fn ask(&self, page: &str) {
         while !self.over.load(Ordering::Relaxed) {
             let era = self.era.load(Ordering::SeqCst);
@@ -412,7 +412,7 @@ fn exchange(page: &str) -> std::io::Result<()> {
         .ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// While clients ask all the time for what is too long for the level, something happens several times.
+/// Repeats an event while clients request a page that is too long for the level.
 fn nobody_is_refused(options: &[&str], times: usize, happens: impl Fn(&mut Workers<'_>, &Met)) {
     let line = Line::apache(&[30_000]);
     let mut workers = Workers::start(&line.path.server, options);
@@ -424,7 +424,7 @@ fn nobody_is_refused(options: &[&str], times: usize, happens: impl Fn(&mut Worke
         for _ in 0..times {
             met.more();
             happens(&mut workers, &met);
-            // By Apache, at once.
+            // Apache answers at once.
             met.more();
         }
         met.over.store(true, Ordering::Relaxed);
@@ -438,7 +438,7 @@ fn when_the_workers_are_killed_the_server_has_its_port() {
     if skipped("when_the_workers_are_killed", &["apache2"]) {
         return;
     }
-    // Killed before, they have been started again.
+    // The killed workers have been restarted.
     nobody_is_refused(ALONE, 3, |workers, met| {
         met.killed(workers.wait_for_another(None))
     });

@@ -1,6 +1,5 @@
-//! Workers in front of another web server change nothing that its clients can see, apart from stored responses: its
-//! responses are compressed as without them, an early response keeps the connection, and each request has a line in the
-//! log.
+//! Workers in front of another web server change nothing visible to clients except stored responses: responses are
+//! compressed as without them, an early response keeps the connection, and each request has a log line.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -14,7 +13,7 @@ use crate::attached::{get, server_v4};
 use crate::skipped;
 use crate::worker::{ALONE, Line, Workers};
 
-/// Shows the Via of the request, and compresses without saying so in Vary.
+/// Returns the request's Via, and compresses without announcing it in Vary.
 const NGINX: &str = "gzip on; gzip_types *; gzip_min_length 1; gzip_vary off; expires 10m; add_header Seen-Via $http_via;";
 
 fn ask(line: &Line, page: &str, fields: &str) -> Response {
@@ -52,7 +51,7 @@ fn responses_are_compressed_as_without_a_proxy() {
     }
 }
 
-/// The level below distinguishes requests by Accept-Encoding, whatever Vary names; so do the workers.
+/// The level distinguishes requests by Accept-Encoding, whatever Vary names, and so do the workers.
 #[test]
 fn a_stored_response_is_for_one_accept_encoding() {
     if skipped("a_stored_response_is_for_one_accept_encoding", &["nginx"]) {
@@ -158,7 +157,7 @@ fn each_request_has_a_line_with_its_client() {
             client.send(request);
             client
         });
-        // Connections without a byte are those by which `attach` tried the server.
+        // Connections without a byte are the connection tests of `attach`.
         let reaches = |listener: &TcpListener| {
             let (mut server, _) = listener.accept().ok()?;
             let len = server.read(&mut [0; 1024]).ok()?;

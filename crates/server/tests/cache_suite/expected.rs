@@ -1,13 +1,13 @@
-//! Which tests are known not to be passed. Knows nothing of how they are run.
+//! The tests that are expected to fail.
 
-/// Paragraphs: the reason, in lines that begin with `#`, and then the ids.
+/// Paragraphs: a reason, in lines that begin with `#`, and then test ids.
 const LIST: &str = include_str!("expected.txt");
 
 /// The list.
 pub struct Expected(Vec<&'static str>);
 
 impl Expected {
-    /// Reads it; each test has a reason, and is there once.
+    /// Reads the list; each test has a reason, and occurs once.
     pub fn read() -> Expected {
         let mut ids = Vec::new();
         for paragraph in LIST.split("\n\n") {
@@ -27,7 +27,7 @@ impl Expected {
         self.0.contains(&id)
     }
 
-    /// All that are.
+    /// All listed tests.
     pub fn ids(&self) -> impl Iterator<Item = &&'static str> {
         self.0.iter()
     }

@@ -1,19 +1,19 @@
-//! The public tests for HTTP caches, by the editor of RFC 9111 (<https://cache-tests.fyi>, npm: http-cache-tests), against
-//! `lowroad accelerate`, with and without a disk cache: those that are not passed are listed in `expected.txt` with the
-//! reason, and no others.
+//! The public tests for HTTP caches by the editor of RFC 9111 (<https://cache-tests.fyi>, npm: http-cache-tests),
+//! against `lowroad accelerate`, with and without a disk cache. The failing tests must be exactly those of
+//! `expected.txt`, which has the reasons.
 //!
-//! Without node or the package, which `tools/cache-suite.sh` fetches, nothing is tested, and the test says so. With
-//! `LOWROAD_CACHE_TEST=ID` this one is run alone, and what client and origin saw of it is shown.
+//! Without node or the package, which `tools/cache-suite.sh` fetches, the test is skipped with a message.
+//! `LOWROAD_CACHE_TEST=ID` runs one test alone, and shows the messages that client and origin saw.
 //!
 //! # Counts
 //!
-//! A test counts as in the published tables: it is passed if it is and all are on which it depends, and it is required,
-//! optional (`optimal`) or a question (`check`) as its edition says. npm has edition 0.4.5 only, with 157 required and 86
-//! optional tests for caches that are no browsers. The published tables are made with later editions, from
-//! <https://github.com/http-tests/cache-tests>: they made some questions optional or required tests (`Expires`), asked the
-//! opposite of some tests (`Age`, `Content-MD5`), mended others (`stale-close-…`), and have new ones (interim responses,
-//! `CDN-Cache-Control`, `stale-while-revalidate`): 160 required and 105 optional. `LOWROAD_CACHE_SUITE=FOLDER` runs the edition
-//! that was checked out there. Then none may fail but those in the list; that others pass is no fault.
+//! A test counts as in the published tables: it passes if it and all tests that it depends on pass; its edition makes
+//! it required, optional (`optimal`) or a question (`check`). npm has only edition 0.4.5, with 157 required and 86
+//! optional tests for caches other than browsers. The published tables use later editions, from
+//! <https://github.com/http-tests/cache-tests>: these made some questions optional or required (`Expires`), reversed
+//! some tests (`Age`, `Content-MD5`), corrected others (`stale-close-…`), and have new ones (interim responses,
+//! `CDN-Cache-Control`, `stale-while-revalidate`): 160 required and 105 optional. `LOWROAD_CACHE_SUITE=FOLDER` runs
+//! the edition checked out there. Then only listed tests may fail; listed ones may also pass.
 
 mod expected;
 mod run;
@@ -51,7 +51,7 @@ fn the_public_tests_for_caches_with_a_disk_cache() {
     test_all(&["--disk-cache", &disk]);
 }
 
-/// Runs all tests, and fails if the results are not the expected ones.
+/// Runs all tests, and fails unless the results are the expected ones.
 fn test_all(options: &[&str]) {
     let expected = Expected::read();
     let mut results = tested(Tests::All, options);
@@ -70,9 +70,9 @@ fn tested(tests: Tests<'_>, options: &[&str]) -> Vec<Tested> {
     run.results(server.address())
 }
 
-/// Runs those once more that are not as expected and may be so since the machine was slow (an `Age` then counts the delay),
-/// or since a response was not stored: a store may refuse responses that came while other keys were forgotten
-/// (`SharedStore::may_be_forgotten`). Both are rare enough not to come twice.
+/// Repeats unexpected results that a slow machine may cause (an `Age` then includes the delay), or a response that was
+/// not stored: a store may refuse responses that arrive while it forgets other keys (`SharedStore::may_be_forgotten`).
+/// Both are too rare to happen twice.
 fn again(results: &mut [Tested], expected: &Expected, options: &[&str]) {
     let is_unexpected = |test: &&Tested| match expected.has(&test.id) {
         true => test.is_passed() && run::is_pinned(),
@@ -91,7 +91,7 @@ fn again(results: &mut [Tested], expected: &Expected, options: &[&str]) {
     }
 }
 
-/// Fails if others than the expected ones are not passed.
+/// Fails if tests fail beyond the expected ones.
 fn judge(tested: &[Tested], expected: &Expected) {
     say(&summary(tested));
     let of_weight = || tested.iter().filter(|test| test.kind != Kind::Check);
@@ -139,7 +139,7 @@ fn lines_of(tested: &[Tested]) -> String {
     tested.iter().map(|test| format!("{test}\n")).collect()
 }
 
-/// Not with the macros, which are heard only of tests that fail.
+/// Writes to standard error directly: the test harness shows the macros' output only for failing tests.
 fn say(text: &str) {
     let _ = stderr().write_all(text.as_bytes());
 }

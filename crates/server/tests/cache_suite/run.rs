@@ -1,5 +1,5 @@
-//! Runs the tests: a node process with their origin and their client, and the lines that it writes. Knows neither
-//! the cache between the two nor what is expected of it.
+//! Runs the tests: a node process with their origin and client, and its output lines. Independent of the cache and of
+//! the expected results.
 
 use std::env;
 use std::fmt;
@@ -8,30 +8,30 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The package, and where it is unpacked. The same stands in `tools/cache-suite.sh`.
+/// The package, and the folder that it is unpacked into. `tools/cache-suite.sh` has the same values.
 const PACKAGE: &str = "http-cache-tests 0.4.5";
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/http-cache-tests-0.4.5");
 const SUITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cache_suite/suite.mjs");
 
-/// What a test is about, in the package's words.
+/// A test's kind, in the package's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// RFC 9111 asks for it.
+    /// RFC 9111 requires it.
     Required,
-    /// `optimal`: a good cache does so.
+    /// `optimal`: a good cache does it.
     Optional,
-    /// A question, of which no answer is wrong.
+    /// A question without a wrong answer.
     Check,
 }
 
-/// Which tests are run; those on which they depend are run, too.
+/// The tests to run; those that they depend on run, too.
 #[derive(Clone, Copy)]
 pub enum Tests<'t> {
     /// All.
     All,
     /// Those with these ids.
     These(&'t [String]),
-    /// The one with this id, and what client and origin see of it is shown.
+    /// The test with this id, with the messages at client and origin.
     Shown(&'t str),
 }
 
@@ -39,15 +39,15 @@ pub enum Tests<'t> {
 pub struct Tested {
     /// Its name.
     pub id: String,
-    /// What it is about.
+    /// Its kind.
     pub kind: Kind,
-    /// `pass`, or how it failed: by itself, when it was set up, or since one failed on which it depends.
+    /// `pass`, or the kind of failure: of the test, of its setup, or of a test that it depends on.
     outcome: String,
-    /// What was said of that.
+    /// The package's message.
     said: String,
 }
 
-/// The process, waiting to hear where the cache is.
+/// The process, which waits for the cache's address.
 pub struct Run {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -55,17 +55,17 @@ pub struct Run {
     pub origin: String,
 }
 
-/// The folder of another edition, which is run in the package's place.
+/// The folder of another edition, which replaces the package.
 fn other_edition() -> Option<PathBuf> {
     env::var_os("LOWROAD_CACHE_SUITE").map(PathBuf::from)
 }
 
-/// Whether the edition is the one whose tests `expected.txt` lists.
+/// Whether `expected.txt` applies to the edition.
 pub fn is_pinned() -> bool {
     other_edition().is_none()
 }
 
-/// The name of the edition that is run.
+/// The name of the edition.
 pub fn edition() -> String {
     other_edition().map_or_else(|| PACKAGE.into(), |folder| folder.display().to_string())
 }
@@ -74,7 +74,7 @@ fn folder() -> PathBuf {
     other_edition().unwrap_or_else(|| PathBuf::from(FOLDER))
 }
 
-/// What this machine lacks.
+/// The missing requirement of this machine, if there is one.
 pub fn missing() -> Option<String> {
     let node = Command::new("node").arg("--version").output();
     if node.is_err() {
@@ -85,7 +85,7 @@ pub fn missing() -> Option<String> {
 }
 
 impl Run {
-    /// Starts it.
+    /// Starts the process.
     pub fn start(tests: Tests<'_>) -> Run {
         let mut command = Command::new("node");
         command.args([Path::new(SUITE), &folder()]);
@@ -110,7 +110,7 @@ impl Run {
         }
     }
 
-    /// Lets it test the cache at this address.
+    /// Runs the tests with the cache at this address.
     pub fn results(mut self, cache: SocketAddr) -> Vec<Tested> {
         let mut stdin = self.child.stdin.take().expect("piped");
         writeln!(stdin, "http://{cache}").expect("it listens");
@@ -130,7 +130,7 @@ impl Drop for Run {
     }
 }
 
-/// What it wrote to standard error, unless that is shown.
+/// The process's error output, unless it is shown.
 fn complaints(child: &mut Child) -> String {
     let mut text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
@@ -158,13 +158,12 @@ impl Tested {
         }
     }
 
-    /// Whether it is passed, and those on which it depends.
+    /// Whether the test and those that it depends on pass.
     pub fn is_passed(&self) -> bool {
         self.outcome == "pass"
     }
 
-    /// Whether it failed since a response was not there that should have been stored, or was older than it should have been,
-    /// as far as it says.
+    /// Whether it failed, according to its message, because a response was not stored or had aged more than expected.
     pub fn is_repeatable(&self) -> bool {
         let said = |text| self.said.contains(text);
         let is_absent = said("does not come from cache") || said("should have been conditional");
