@@ -1,7 +1,7 @@
-//! Long files that change while they are sent: a download is cut if bytes that it promised may have changed, and only
+//! Long files that change while they are sent: a download is cut if its remaining bytes may have changed, and only
 //! then.
 //!
-//! Where the file system does not report writes (see inotify(7)), a `touch` may still cut one.
+//! On file systems that do not report writes (see inotify(7)), a `touch` may cut a download, too.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{Seek, SeekFrom, Write};
@@ -14,18 +14,18 @@ use lowroad_testkit::{Client, Folder, Server, skip};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// Much more than sockets and the first digests take.
 const LEN: usize = 80 << 20;
-/// What a client has when the file changes.
+/// The bytes that a client has when the file changes.
 const START_LEN: usize = 1 << 20;
-/// Of longer files no digests are taken, as of those that rest for an hour.
+/// Longer files have no digests, and neither have files that have not changed for an hour.
 const DIGESTED_LEN_MAX: u64 = 16 << 30;
 
-/// Bytes that are nowhere the same for eight bytes.
+/// Bytes in which no eight bytes repeat.
 fn content() -> Vec<u8> {
     let numbers = 0..LEN as u64 / 8;
     numbers.flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// How the server proves that a file is unchanged.
+/// The server's proof that a file is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     Digests,
@@ -46,7 +46,7 @@ impl Proof {
     }
 }
 
-/// Asks for the content, makes the change when some of it is there, and receives the rest; a shorter body was cut.
+/// Requests the content, makes the change in the middle, and receives the rest; a shorter body was cut.
 fn download(server: &Server, change: impl FnOnce()) -> Vec<u8> {
     let mut client: Client = server.connect();
     client.send(format!(
@@ -141,7 +141,7 @@ fn changed_metadata_cuts_nothing() {
     }
 }
 
-/// A write that follows a touch, comes before one, or hides its modification time.
+/// A write that follows a touch, precedes one, or hides its modification time.
 #[test]
 fn a_changed_byte_cuts_whatever_the_metadata_is() {
     let content = content();

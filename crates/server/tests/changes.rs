@@ -1,8 +1,6 @@
-//! A changed file is noticed, in whatever way it was changed. How answers stay whole while files
-//! change is in `mixtures`.
+//! Changed files are noticed, for every kind of change. `mixtures` tests that responses stay whole while files change.
 //!
-//! Every test first has the old answer stored, and then waits for the new one; what is not noticed
-//! is waited for in vain.
+//! Each test first has the old response stored, and then waits for the new one, in vain if the change is not noticed.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -40,7 +38,7 @@ impl Site {
         self.folder.path().join("root").join(name)
     }
 
-    /// What is said to a path: the body of a 200, or the status.
+    /// The response to a path: the body of a 200, or the status.
     fn says(&mut self, path: &str) -> String {
         let got = self.client.get(path, "");
         match got.status {
@@ -49,7 +47,7 @@ impl Site {
         }
     }
 
-    /// Sees to it that this answer is stored.
+    /// Repeats a request until this response is stored.
     fn stores(&mut self, path: &str, answer: &str) {
         for _ in 0..3 {
             assert_eq!(self.says(path), answer, "{path} before the change");
@@ -62,7 +60,7 @@ impl Site {
     }
 }
 
-/// Writes into a file as it is: no new file, no new length.
+/// Writes in place: the same file with the same length.
 fn overwrite(path: &Path, content: &str) {
     let file = fs::File::options().write(true).open(path).expect("a file");
     file.write_all_at(content.as_bytes(), 0).expect("written");
@@ -80,7 +78,7 @@ fn rewritten_in_place() {
     site.notices("/same", "two");
     site.notices("/longer", "seventeen");
     site.notices("/sub/empty", "");
-    // Again, now that it has been noticed once.
+    // Again, after the first change was noticed.
     overwrite(&site.root("same"), "six");
     site.notices("/same", "six");
 }
@@ -89,7 +87,7 @@ fn rewritten_in_place() {
 fn replaced_by_rename() {
     let mut site = Site::new(&[("a", "one")]);
     site.stores("/a", "one");
-    // Of the same length and date, from a folder that nobody watches.
+    // Of the same length and date, from a folder without a watch.
     let modified = fs::metadata(site.root("a")).and_then(|meta| meta.modified());
     let new = site
         .folder
@@ -130,7 +128,7 @@ fn folders_renamed() {
     fs::rename(site.root("x"), site.root("a")).expect("renamed");
     site.notices("/a/b/c/file", "two");
     site.notices("/x/b/c/file", "404");
-    // The file is watched where it is now.
+    // The file is watched at its new path.
     overwrite(&site.root("a/b/c/file"), "six");
     site.notices("/a/b/c/file", "six");
     fs::rename(site.root("z"), site.folder.path().join("away")).expect("renamed");
@@ -151,7 +149,7 @@ fn a_file_becomes_a_folder_and_back() {
     site.notices("/a/", "404");
 }
 
-/// Makes a link lead elsewhere in one step.
+/// Changes a link's target atomically.
 fn retarget(link: &Path, target: &str) {
     let new = link.with_extension("new");
     symlink(target, &new).expect("a link");
@@ -171,7 +169,7 @@ fn symbolic_links_retargeted() {
     for path in ["/folder/file", "/link"] {
         site.notices(path, "two");
     }
-    // What the link leads to changes.
+    // The link's target changes.
     overwrite(&site.root("two/file"), "six");
     for path in ["/folder/file", "/link"] {
         site.notices(path, "six");
@@ -205,7 +203,7 @@ fn the_root_is_a_link_and_is_retargeted() {
         let page = client.get("/missing", "").text();
         (client.get("/file", "").text() == "two" && page == "no page in two").then_some(())
     });
-    // While the link leads nowhere, the old release stays.
+    // While the link dangles, the old release stays.
     retarget(&current, "releases/three");
     fs::write(folder.path().join("releases/two/file"), "six").expect("written");
     wait_until("a change in the release", || {
@@ -258,7 +256,7 @@ fn prepared_siblings_come_change_and_go() {
     wait_for(&mut site, "/a.bin", "packed again");
     fs::remove_file(site.root("a.bin.br")).expect("removed");
     wait_for(&mut site, "/a.bin", "plain");
-    // Older than its original from now on.
+    // The compressed sibling is older than its original from now on.
     fs::write(site.root("index.html"), "new home").expect("written");
     wait_for(&mut site, "/", "new home");
 }

@@ -1,4 +1,4 @@
-//! Classes of requests over real sockets, in front of an origin that answers when a test lets it.
+//! Traffic classes over real sockets, in front of an origin that answers when a test permits.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -8,7 +8,7 @@ use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// How many requests the origin may answer.
+/// The number of requests that the origin may answer.
 #[derive(Default)]
 struct Gate {
     open: Mutex<usize>,
@@ -40,7 +40,7 @@ struct Front {
 }
 
 impl Front {
-    /// With this before the site.
+    /// Starts it with these tables before the site.
     fn of(classes: &str) -> Front {
         let gate = Arc::new(Gate::default());
         let at_origin = gate.clone();
@@ -67,14 +67,14 @@ impl Front {
         }
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on a new connection.
     fn ask(&self, path: &str) -> Client {
         let mut client = self.server.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         client
     }
 
-    /// The same, and waits until this many of a class wait.
+    /// Sends a request, and waits until this many of a class wait.
     fn wait(&self, path: &str, class: &str, waiting: u64) -> Client {
         let client = self.ask(path);
         self.is(class, "waiting", waiting);
@@ -85,13 +85,13 @@ impl Front {
         Status::new(PROGRAM, self.folder.path().join("admin.sock"))
     }
 
-    /// Waits until a number of a class is this.
+    /// Waits until a counter of a class has this value.
     fn is(&self, class: &str, name: &str, value: u64) {
         self.status()
             .wait_for(&format!("class.{class}.{name}"), value);
     }
 
-    /// Waits until the origin was asked so often.
+    /// Waits until the origin has received this many requests.
     fn is_asked(&self, count: usize) {
         wait_until(&format!("the origin to be asked {count} times"), || {
             (self.origin.count() >= count).then_some(())
@@ -109,7 +109,7 @@ fn config(folder: &Folder, classes: &str, origin: &Origin) -> String {
     )
 }
 
-/// These bounds, and a class by its path that weighs three times as much as the rest.
+/// These bounds, and a class by path with three times the weight of the rest.
 fn gold_and_bronze(calls_max: usize, calls_waiting_max: usize) -> String {
     format!(
         "[limits]\ncalls_max = {calls_max}\ncalls_waiting_max = {calls_waiting_max}\n\
@@ -139,7 +139,7 @@ fn shares_are_held_under_load() {
     wait_until("all to wait", || (now("waiting") == 124).then_some(()));
     assert_eq!(now("under_way"), 4);
     front.is_asked(4);
-    // As one ends, one begins: who, is as the weights.
+    // Each end starts another request, of a class in proportion to the weights.
     for begun in 1..=60 {
         front.gate.open(1);
         front.is_asked(4 + begun);
@@ -149,7 +149,7 @@ fn shares_are_held_under_load() {
         let (gold, due) = (gold.count() as f64, begun as f64 * 0.75);
         assert!((gold - due).abs() <= 2.0, "{gold} of {begun}");
     }
-    // When one class has nothing more to ask, the other has all.
+    // When one class has no more requests, the other gets all the capacity.
     front.gate.open(1000);
     for client in &mut clients {
         assert_eq!(client.response().status, 200);
@@ -170,11 +170,11 @@ fn the_lowest_class_is_shed_first() {
     let mut gold: Vec<Client> = Vec::new();
     for number in 1..=3 {
         gold.push(front.wait(&format!("/app/gold/{number}"), "gold", number));
-        // The youngest of the lowest class.
+        // The youngest request of the lowest class is shed.
         assert_shed(&mut bronze.pop().expect("four wait"));
         front.is("bronze", "shed", number);
     }
-    // Both have what is their due: whoever comes now is shed.
+    // Both have their shares: every further request is shed.
     assert_shed(&mut front.ask("/app/gold/4"));
     assert_shed(&mut front.ask("/app/bronze/5"));
     front.gate.open(1000);
@@ -191,11 +191,11 @@ fn a_queue_has_a_deadline() {
     );
     let mut first = front.ask("/app/a/0");
     front.is_asked(1);
-    // It waits as long as it may.
+    // It waits until its timeout.
     assert_shed(&mut front.ask("/app/a/1"));
     front.is("a", "too_late", 1);
     front.is("a", "waiting", 0);
-    // Others are not held by it.
+    // It does not hold up other classes.
     let mut other = front.ask("/app/b");
     front.is_asked(2);
     front.is("others", "under_way", 1);
@@ -248,7 +248,7 @@ fn who_goes_away_gives_back_what_it_had() {
     second.reset();
     front.is("gold", "waiting", 1);
     first.reset();
-    // The one under way ends with its client, and the third begins.
+    // The request in progress ends with its client, and the third begins.
     front.is_asked(2);
     front.gate.open(2);
     assert_eq!(third.response().text(), "/app/gold/2");
@@ -328,7 +328,7 @@ fn a_reload_without_other_classes_keeps_them() {
     front.is("gold", "under_way", 1);
     reload(&classes.replace("weight = 30", "weight = 40"));
     front.is("gold", "under_way", 0);
-    // What began under the old ones ends under them.
+    // Requests that began under the old classes end under them.
     front.gate.open(9);
     assert_eq!(first.response().status, 200);
     assert_eq!(front.ask("/app/gold/1").response().status, 200);

@@ -1,4 +1,4 @@
-//! What a container does not have: an init process, names that resolve, folders that can be written.
+//! Properties of containers: no init process, unresolvable names, read-only folders.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use lowroad_testkit::{Folder, Server, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Whether namespaces can be made here; notes that the test is skipped if not.
+/// Whether namespaces can be created here; reports a skip if not.
 fn can_unshare(test: &str) -> bool {
     let tried = Command::new("unshare")
         .args(["-m", "-p", "-f", "true"])
@@ -103,7 +103,7 @@ fn process_1_reaps_what_programs_leave_behind() {
     wait_until("no zombies", || {
         (body(&server, "/c/zombies") == "0\n").then_some(())
     });
-    // The exit state of the server's own children is still the server's.
+    // The server still gets the exit states of its own children.
     assert_eq!(server.get("/c/fail").status, 200);
     let init = child_of(server.pid());
     let signal = |name: &str| {

@@ -1,8 +1,8 @@
-//! Ten thousand idle connections, a hundred slow ones, and fewer descriptors than clients: the
-//! others are served as if nothing were, and the server outlives it all.
+//! Ten thousand idle connections, a hundred slow ones, and fewer descriptors than clients: other clients are served as
+//! usual, and the server survives.
 //!
-//! `cargo test --release -p lowroad --test crowd -- --ignored --nocapture` prints what an idle
-//! connection costs in memory. Read setrlimit(2).
+//! `cargo test --release -p lowroad --test crowd -- --ignored --nocapture` prints the memory of an idle connection. See
+//! setrlimit(2).
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -20,12 +20,12 @@ const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const GET: &str = "GET /good.txt HTTP/1.1\r\nHost: test\r\n\r\n";
 const IDLE: usize = 10_000;
 const SLOW: usize = 50;
-/// What the test or the server needs: their ends of all connections, and some for all else (the
-/// server keeps 512 back).
+/// Descriptors that the test and the server each need: one for each connection, and some for other uses (the server
+/// reserves 512).
 const DESCRIPTORS: u64 = IDLE as u64 + 1_000;
 
-/// A server with one worker whose numbers can be asked for. It stays the user who runs the test,
-/// who may then look into it and change its limits.
+/// A server with one worker and an admin socket. It keeps the user of the test, which may then read its /proc files
+/// and change its limits.
 struct Crowded {
     folder: Folder,
     server: Server,
@@ -52,7 +52,7 @@ fn assert_served(client: &mut Client) {
     assert_eq!(client.response().text(), GOOD.1);
 }
 
-/// Connections that have had an answer and stay.
+/// Connections that stay open after a response.
 fn idle(server: &Server, count: usize) -> Vec<Client> {
     let connect = |_| {
         let mut client = server.connect();
@@ -62,7 +62,7 @@ fn idle(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(connect).collect()
 }
 
-/// Sends a head without end to each, a byte at a time, until told to stop; then its end.
+/// Sends an endless head to each connection, a byte at a time, and ends it when stopped.
 fn send_slowly(mut clients: Vec<Client>, stop: &AtomicBool) {
     let head = format!("{}\r\nX-Slow: ", GET.trim_end());
     for (at, byte) in head.bytes().chain(std::iter::repeat(b'x')).enumerate() {
@@ -79,7 +79,7 @@ fn send_slowly(mut clients: Vec<Client>, stop: &AtomicBool) {
     }
 }
 
-/// Reads a byte a second from each until told to stop.
+/// Reads a byte a second from each connection until stopped.
 fn read_slowly(mut clients: Vec<Client>, stop: &AtomicBool) {
     let mut count = 0;
     while !stop.load(Relaxed) {
@@ -136,14 +136,14 @@ fn ten_thousand_idle_and_a_hundred_slow_clients_do_not_hurt_the_others() {
     }
 }
 
-/// Descriptors that a process has open.
+/// The number of a process's open descriptors.
 fn descriptors(pid: u32) -> usize {
     let folder = std::fs::read_dir(format!("/proc/{pid}/fd"));
     folder.expect("a process of ours").count()
 }
 
-/// Descriptors with a number below `limit` that a process has open. What it has inherited from
-/// who started it may have any number, and the limit is on numbers.
+/// The number of a process's open descriptors below `limit`. Inherited descriptors may have higher numbers; the limit
+/// applies to numbers.
 fn descriptors_below(pid: u32, limit: usize) -> usize {
     let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of ours");
     let number = |name: String| name.parse::<usize>().expect("a number");
@@ -169,7 +169,7 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
     let mut clients: Vec<Client> = (0..40).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(GET));
     wait_until("the last descriptor to be taken", || {
-        // All but the one that the admin thread's accept holds, which is not to be seen.
+        // All but the one that the admin thread's accept reserves, which is not visible.
         (descriptors_below(server.pid(), limit) >= limit - 1).then_some(())
     });
     assert_served(&mut inside);
@@ -195,7 +195,7 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
 
 #[test]
 fn a_server_with_few_descriptors_serves_some_and_answers_all() {
-    // A server of one worker has 21 open before anybody comes, and takes 16 connections.
+    // A server with one worker has 21 open before the first client, and accepts 16 connections.
     for limit in [28, 48] {
         let folder = Folder::new();
         folder.file(GOOD.0, GOOD.1);
@@ -214,7 +214,7 @@ fn a_server_with_few_descriptors_serves_some_and_answers_all() {
             assert!([200, 503].contains(&response.status), "{}", response.head);
             served += usize::from(response.status == 200);
         }
-        // With 28 the connections may take all that opening the file would need.
+        // With 28, the connections may take the descriptors for opening the file.
         assert!(served > 0 || limit == 28, "with {limit}");
         wait_until("a place", || {
             (server.get("/good.txt").status == 200).then_some(())
@@ -257,7 +257,7 @@ fn memory_of_an_idle_connection() {
     }
     let crowded = crowded();
     let pid = crowded.server.pid();
-    // What the first few requests need once is not a connection's.
+    // Warm-up: memory that only the first requests need does not count.
     drop(idle(&crowded.server, 100));
     crowded.status.wait_for("open", 0);
     let before = Memory::of(pid);

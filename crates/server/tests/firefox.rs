@@ -1,6 +1,6 @@
-//! Firefox loads a page of a hundred objects over TLS: it trusts the authority, and all comes over HTTP/2.
+//! Firefox loads a page of a hundred objects over TLS: it trusts the authority, and all objects arrive over HTTP/2.
 //!
-//! Without Firefox and the program that makes it trust an authority nothing is tested, and the test says so.
+//! Without Firefox and the program that adds an authority to its profile, the test is skipped with a message.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const FIREFOX: &str = "/usr/bin/firefox-esr";
 const CERTUTIL: &str = "/usr/bin/certutil";
 const DOT: &str = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><circle r='4' cx='4' cy='4'/></svg>";
-/// A new profile, which asks nobody else for anything.
+/// Settings of a new profile, which keep it from contacting other servers.
 const SETTINGS: &str = r#"user_pref("datareporting.policy.dataSubmissionEnabled", false);
 user_pref("network.captive-portal-service.enabled", false);
 user_pref("network.connectivity-service.enabled", false);

@@ -1,5 +1,5 @@
-//! The end of a server: what is under way is answered, what comes too late is refused, and nothing
-//! lies between the two. The start is in `start`, new configurations are in `reload`.
+//! The end of a server: requests in progress are answered, later ones refused, and no request is lost between both.
+//! The start is in `start`, new configurations are in `reload`.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream};
@@ -30,17 +30,17 @@ fn run(folder: &Folder, server: &str) -> Server {
     Server::run(PROGRAM, folder, &config)
 }
 
-/// A client that sends one request after another until nobody listens any more.
+/// A client that sends one request after another until no server listens.
 struct ClosedLoop {
     address: SocketAddr,
     keep_alive: bool,
 }
 
-/// What became of a closed loop's requests.
+/// The results of a closed loop.
 #[derive(Default)]
 struct Tally {
     answered: AtomicUsize,
-    /// Sent on a connection that was open, and not answered whole.
+    /// Requests on an open connection without a complete response.
     lost: AtomicUsize,
 }
 
@@ -54,7 +54,7 @@ impl ClosedLoop {
         }
     }
 
-    /// One request; whether there may be another on this connection.
+    /// Sends one request; returns whether the connection may be used again.
     fn one(&self, client: &mut Client, tally: &Tally) -> bool {
         let paths = [
             ("small", 5),
@@ -108,7 +108,7 @@ fn no_request_is_lost_when_the_server_ends_under_load() {
     assert!(server.wait_for_end().success());
 }
 
-/// The answer to the last request of a connection.
+/// Receives the last response of a connection.
 fn expect_last(client: &mut Client, len: usize) -> Response {
     let got = client.response();
     assert_eq!((got.status, got.body.len()), (200, len));
@@ -143,10 +143,10 @@ fn what_is_under_way_is_finished() {
     expect_last(&mut halfway, 5);
     body.send("cde\r\n0\r\n\r\n");
     expect_last(&mut body, 100_000);
-    // Its head had left before.
+    // Its head was sent before the drain.
     let got = slow.response();
     assert!(got.body.len() == LARGE && got.body.iter().all(|b| *b == 0));
-    // One of the answers that were still to come says that it is the last.
+    // One of the later responses has `Connection: close`.
     let answers = (1..=400).find(|_| pipelined.response().field("connection").is_some());
     assert!(answers.is_some() && pipelined.wait_for_close());
     assert!(server.wait_for_end().success());
@@ -164,7 +164,7 @@ fn idle_connections_end_soon() {
     assert!(server.wait_for_end().success());
 }
 
-/// A server with a client that takes nothing of a long answer.
+/// A server with a client that does not read a long response.
 fn stuck(server: &str) -> (Folder, Server, Client) {
     let folder = Folder::new();
     folder.zeros("huge", LARGE as u64);
@@ -197,7 +197,7 @@ fn a_second_signal_ends_at_once() {
     assert_eq!(client.whole_response(), None);
 }
 
-/// The processes that a server has started and not reaped, by their folders in /proc.
+/// The server's unreaped children, as folders in /proc.
 fn children(server: &Server) -> Vec<PathBuf> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("/proc");
     let lists = tasks
@@ -210,7 +210,7 @@ fn children(server: &Server) -> Vec<PathBuf> {
     folders.collect()
 }
 
-/// A supervisor kills what outlives the server, and reports it.
+/// A supervisor kills processes that outlive the server, and reports them.
 #[test]
 fn no_process_outlives_the_server() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Never a mixture: whatever happens to a file while it is sent, a complete answer is of one
-//! version. An answer from a file may end early instead; one from memory does not.
+//! No mixtures: a complete response is of one version of a file, also if the file changes while it is sent. A response
+//! from a file may be cut instead; one from memory is not.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 use lowroad_testkit::{Client, Folder, PATIENCE, Server};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
-/// The server takes a file that did not change for 20 ms as settled. A writer that the scheduler
-/// holds up for longer in the middle of its work leaves a file that is mixed itself.
+/// The server takes a file that did not change for 20 ms as settled. A writer that the scheduler holds up for longer
+/// in the middle of its work leaves a file that is itself a mixture.
 const HELD_UP: Duration = Duration::from_millis(10);
-/// Whole answers that each client waits for.
+/// Complete responses that each client waits for.
 const ANSWERS: usize = 12;
 
-/// Rewrites a file in place until it is told to stop.
+/// Rewrites a file in place until stopped.
 struct Writer {
     path: PathBuf,
     /// The lengths of a version of As and of one of Bs.
     lens: [usize; 2],
-    /// When the file was in between for long. Locked while it is in between.
+    /// Long periods in which the file was a mixture. Locked during a rewrite.
     held_up: Mutex<Vec<(Instant, Instant)>>,
     stop: AtomicBool,
 }
 
 impl Writer {
     fn work(&self) {
-        // From never settled to settled for long enough to send a large file.
+        // From never settled to settled long enough to send a large file.
         let pauses_ms = [0, 1, 30, 0, 15, 60, 3, 200];
         for round in 0.. {
             if self.stop.load(Relaxed) {
@@ -50,7 +50,7 @@ impl Writer {
         }
     }
 
-    /// In one piece, in some with pauses between, or after cutting the file to nothing.
+    /// Rewrites in one write, in several with pauses, or after a truncation.
     fn rewrite(&self, byte: u8, len: usize, way: usize) {
         let file = File::options().write(true).open(&self.path).expect("open");
         if way == 2 {
@@ -67,13 +67,13 @@ impl Writer {
         file.set_len(len as u64).expect("cut");
     }
 
-    /// Whether the file itself may have been seen in between for long since then.
+    /// Whether the file itself may have been a mixture for long since then.
     fn excuses(&self, since: Instant) -> bool {
         let held_up = self.held_up.lock().expect("no panic");
         held_up.iter().any(|(_, end)| *end >= since)
     }
 
-    /// Which version a body is; 2 for the empty one on the way from one to the other.
+    /// The version of a body; 2 for the empty one in between.
     fn version(&self, body: &[u8]) -> Option<usize> {
         let is = |byte: u8, len: usize| body.len() == len && body.iter().all(|b| *b == byte);
         match body {
@@ -85,10 +85,10 @@ impl Writer {
     }
 }
 
-/// What is rewritten and how it is asked for.
+/// The file's versions, and the requests.
 struct Case {
     lens: [usize; 2],
-    /// Whether an answer may end early: it comes from the file.
+    /// Whether a response may be cut, because it comes from the file.
     cut: bool,
     options: &'static [&'static str],
     file: &'static str,
@@ -109,7 +109,7 @@ impl Case {
     }
 }
 
-/// Fetches until both versions were seen and enough answers came.
+/// Sends requests until both versions have occurred and enough responses have arrived.
 fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
     let start = Instant::now();
     let mut client = Client::connect(server);
@@ -127,7 +127,7 @@ fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
                 }
                 whole += 1;
             }
-            // It never settled while the server tried.
+            // The file did not settle during the server's attempts.
             Some(got) => assert_eq!(got.status, 503),
             None => {
                 assert!(case.cut, "an answer from memory was cut");
@@ -217,7 +217,7 @@ fn error_pages() {
 /// More than sockets hold between a server and a client that does not read.
 const LARGE: usize = 48 << 20;
 
-/// A server whose client has the start of a large answer and reads no further.
+/// A server whose client has received the start of a large response and stops reading.
 fn half_sent() -> (Folder, PathBuf, Server, Client) {
     let folder = Folder::new();
     let path = folder.zeros("file.bin", LARGE as u64);
@@ -228,7 +228,7 @@ fn half_sent() -> (Folder, PathBuf, Server, Client) {
     (folder, path, server, client)
 }
 
-/// The answer ends early, and the server is well.
+/// The response is cut, and the server still works.
 fn expect_cut(server: &Server, client: &mut Client, new: &[u8]) {
     assert_eq!(client.whole_response(), None);
     let head = String::from_utf8_lossy(&client.received[..300]).into_owned();
@@ -258,7 +258,7 @@ fn a_file_that_is_rewritten_in_place_is_cut() {
     expect_cut(&server, &mut client, &new);
 }
 
-/// What happens to the file at a path.
+/// A change of the file at a path.
 type Change = fn(&std::path::Path);
 
 #[test]
@@ -286,7 +286,7 @@ fn a_file_whose_promised_bytes_stay_is_sent_to_its_end() {
     ];
     for (what, change) in changes {
         let (_folder, path, _server, mut client) = half_sent();
-        // By then it is known what all of it is.
+        // By then the digest of the whole file is known.
         while client.received.len() < 2 << 20 {
             assert!(client.more(), "{what}");
         }
@@ -368,7 +368,7 @@ fn answers_from_memory_outlive_their_file() {
     client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n".repeat(COUNT));
     assert!(client.more());
     fs::write(path, vec![b'B'; 50_000]).expect("written");
-    // Others see the new version while the old one is still being sent.
+    // Other clients get the new version while the old one is still being sent.
     lowroad_testkit::wait_until("the new version", || {
         (server.get("/file.bin").body == [b'B'; 50_000]).then_some(())
     });

@@ -1,4 +1,4 @@
-//! What modules get of their site: its files, and never the sources of its programs.
+//! Modules get the files of their site, but never the sources of its programs.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use lowroad_testkit::{Folder, Server};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Sends what it fetches from, or what the site has for, the path in its query.
+/// A module that fetches the path in its query from the site, by the way that the query names.
 const MODULE: &str = r#"
 #include <lowroad.h>
 
@@ -73,7 +73,7 @@ fn files_are_given_and_sources_are_not() {
     );
     let server = Server::run(PROGRAM, &folder, &config);
     for way in ["fetch", "stored"] {
-        // At first from the disk, then from memory.
+        // First from the disk, then from memory.
         for _ in 0..2 {
             let got = server.get(&format!("/m?{way}=/a.txt"));
             assert_eq!((got.status, got.text().as_str()), (200, "a file"), "{way}");

@@ -1,4 +1,4 @@
-//! `lowroad new module`: what it writes builds and passes its own test.
+//! The template of `lowroad new module` builds and passes its own test.
 
 #[path = "../src/new.rs"]
 mod new;

@@ -1,4 +1,4 @@
-//! The Debian package: what is in it, and that what it installs works. It is unpacked, not installed.
+//! The Debian package: its contents, and that they work. It is unpacked, not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use lowroad_testkit::{Folder, Server, skip};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Runs a command that has to succeed; what it wrote.
+/// Runs a command that must succeed; returns its output.
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{command:?}: {output:?}");
@@ -85,13 +85,13 @@ fn what_it_installs_works() {
         "it is stripped"
     );
 
-    // The configuration as it is installed, but for where things are.
+    // The installed configuration, with other paths.
     let config = fs::read_to_string(at("etc/lowroad/lowroad.toml")).expect("a configuration");
     let config = config
         .replace("/usr/share", &at("usr/share").display().to_string())
         .replace("/var/log/lowroad", &folder.path().display().to_string())
         .replace("*:80", "127.0.0.1:0")
-        // The package's user is made at the installation.
+        // The installation creates the package's user.
         .replace("\"lowroad\"", "\"nobody\"");
     let config = folder.file("installed.toml", config).display().to_string();
     run(Command::new(at("usr/bin/lowroad")).args(["check", "-c", &config]));

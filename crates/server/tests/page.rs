@@ -1,6 +1,6 @@
-//! A real browser loads the example site: what it makes of our answers is what users see.
+//! A real browser loads the example site, and shows it as users see it.
 //!
-//! Without a browser on the machine nothing is tested, and the test says so.
+//! Without a browser the test is skipped with a message.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ const BROWSERS: [&str; 3] = [
     "/usr/bin/google-chrome",
 ];
 
-/// A browser, and a folder for what it leaves behind.
+/// A browser, and a folder for its files.
 struct Browser {
     program: &'static str,
     folder: Folder,
@@ -37,7 +37,7 @@ impl Browser {
         program.map(|program| Browser { program, folder })
     }
 
-    /// Visits a page with these further options; what it writes to standard output.
+    /// Visits a page with these further options; returns standard output.
     fn visit(&self, url: &str, options: &[&str]) -> String {
         let profile = self.folder.path().join("profile");
         let output = Command::new("timeout")
@@ -65,14 +65,14 @@ impl Browser {
     }
 }
 
-/// The value of a string or number of a line of the JSON log.
+/// The value of a string or number in a line of the JSON log.
 fn value<'l>(line: &'l str, key: &str) -> &'l str {
     let rest = line.split_once(&format!("\"{key}\":")).expect("the key").1;
     let rest = rest.trim_start_matches('"');
     rest.split(['"', ',']).next().unwrap_or_default()
 }
 
-/// Ends the server; the statuses of the answers by path.
+/// Ends the server; returns the responses' statuses by path.
 fn answers(mut server: Server) -> BTreeMap<String, Vec<String>> {
     server.signal("TERM");
     server.wait_for_end();
@@ -119,7 +119,7 @@ fn a_browser_shows_the_example_site() {
     assert!(dom.contains("<h1>The short way to an answer</h1>"), "{dom}");
     let png = fs::read(&picture).expect("a picture");
     assert!(png.starts_with(b"\x89PNG") && png.len() > 10_000);
-    // The second visit has the profile of the first, and with it what that one kept.
+    // The second visit uses the profile of the first, with its cache.
     let dom = browser.visit(&home, &["--dump-dom"]);
     assert!(dom.contains("<h1>The short way to an answer</h1>"), "{dom}");
 
@@ -167,8 +167,8 @@ fn a_browser_speaks_http_2_over_tls() {
     }
 }
 
-/// Says two words to a WebSocket and writes down what comes back. The load event waits for images, and each brings the next
-/// until the socket is closed: so the browser does not leave before.
+/// Sends two words to a WebSocket and shows the replies. The load event waits for images, and each loads the next
+/// until the socket is closed: so the browser does not exit before.
 const CHAT: &str = r"<!DOCTYPE html><title>chat</title><body><p id=said></p><script>
 const said = [];
 let isOver = false;
@@ -248,8 +248,8 @@ fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
     server.wait_for_end();
     let _ = origin.kill();
     let _ = origin.wait();
-    // The last: what the browser says of its priorities (RFC 9218), of a fetch that is less urgent than most (of urgency 3, which
-    // need not be said) and one that is more.
+    // The last part: the browser's priorities (RFC 9218) of a fetch that is less urgent than most (urgency 3, the
+    // default) and of one that is more urgent.
     assert!(dom.contains(">ONE TWO closed 1000 i u=1, i<"), "{dom}");
     let log = fs::read_to_string(folder.path().join("access")).expect("a log");
     let statuses = |request: &str| -> Vec<&str> {
@@ -272,7 +272,7 @@ fn a_browser_shows_a_folder() {
     let dom = browser.visit(&list, &["--dump-dom"]);
     assert!(dom.contains("<h1>/downloads/</h1>"), "{dom}");
     assert!(dom.contains("href=\"./numbers.txt\""), "{dom}");
-    // The script ran: times are the reader's, and there is a filter.
+    // The script ran: times are in the reader's zone, and there is a filter.
     assert!(dom.contains(">Changed</th>"), "{dom}");
     assert!(!dom.contains("hidden=\"\""), "{dom}");
     assert_eq!(answers(server)["/downloads/"], ["200"]);

@@ -1,5 +1,4 @@
-//! SIGHUP: another configuration for a running server. All of it or nothing, and no connection is
-//! the worse for it.
+//! SIGHUP: a new configuration for a running server, applied completely or not at all, without losing a connection.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use lowroad_testkit::{Client, Folder, PATIENCE, Server, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A server whose configuration changes.
+/// A server with a configuration that changes.
 struct Operator {
     folder: Folder,
     server: Server,
@@ -36,13 +35,13 @@ impl Operator {
             .file("lowroad.toml", config(&self.folder, sites));
     }
 
-    /// Asks for these sites to be put in force. The log says when, but the same only once a second.
+    /// Requests a reload with these sites. The log reports it, but equal lines only once a second.
     fn reload(&self, sites: &str) {
         self.write(sites);
         self.server.signal("HUP");
     }
 
-    /// Tries to; returns why not.
+    /// Tries a reload that must fail; returns the reason.
     fn fail_to_reload(&self, sites: &str) -> String {
         self.write(sites);
         self.server.signal("HUP");
@@ -50,7 +49,7 @@ impl Operator {
             .wait_for_error_line("the configuration stays as it was")
     }
 
-    /// Whether it says that this path is stored.
+    /// Whether the server reports that this path is stored.
     fn stores(&self, path: &str) -> bool {
         let url = format!("http://{}{path}", self.server.address());
         let admin = admin(&self.folder).display().to_string();
@@ -65,7 +64,7 @@ impl Operator {
         stored.expect(&text).trim() == "yes"
     }
 
-    /// Where the server says that it listens.
+    /// The addresses that the server reports.
     fn listens(&self) -> Vec<SocketAddr> {
         let admin = admin(&self.folder).display().to_string();
         let output = Command::new(PROGRAM)
@@ -117,7 +116,7 @@ fn connections_stay_open_and_get_the_new_answers() {
     ));
     let line = operator.server.wait_for_error_line(" is in force");
     assert!(line.ends_with("lowroad.toml is in force"), "{line}");
-    // The workers have been told; they need not have listened yet.
+    // The workers have received the message, but may not have switched yet.
     wait_until("the new site", || (who(&mut client) == "two").then_some(()));
     assert_eq!(client.get("/who", "").field("x-new"), Some("yes"));
     halfway.send("t: a\r\n\r\n");
@@ -154,7 +153,7 @@ fn a_site_keeps_what_is_stored_while_it_is_the_same() {
     wait_until("the new field", || {
         client.get("/who", "").field("x-new").map(drop)
     });
-    // What was stored for the site as it was is gone.
+    // Responses stored for the previous site are gone.
     let admin = admin(&operator.folder);
     let status = Status::new(PROGRAM, admin);
     assert!(operator.stores("/who"));
@@ -181,7 +180,7 @@ fn a_wrong_configuration_changes_nothing() {
             TWO.replace("127.0.0.1:0", &taken.to_string()),
             "another program listens there",
         ),
-        // All but the last is well.
+        // All tables but the last are valid.
         (
             format!("{TWO}[[site]]\nlisten = \"127.0.0.2:0\"\nroot = \"ROOT/one/who\"\n"),
             "is not a folder",
@@ -208,7 +207,7 @@ fn listeners_are_added_and_removed() {
     let second = wait_until("another listener", || operator.listens().get(1).copied());
     assert_eq!(operator.listens()[0], first);
     assert!(second.ip().to_string() == "127.0.0.2" && second.port() != 0);
-    // As soon as it is there it knows its site.
+    // A new listener knows its site from the start.
     let mut other = Client::connect(second);
     assert_eq!(
         (who(&mut other), who(&mut client)),
@@ -222,7 +221,7 @@ fn listeners_are_added_and_removed() {
     wait_until("the first listener's end", || {
         TcpStream::connect(first).err()
     });
-    // What was connected there is told that there is no site any more, and goes on.
+    // An existing connection gets 421 (the site is gone), and stays open.
     wait_until("the news", || {
         (client.get("/who", "").status == 421).then_some(())
     });
@@ -241,7 +240,7 @@ fn an_address_is_added_again_right_after_its_removal() {
         operator.reload(TWO);
         let line = format!("reload {}:", 2 * number);
         operator.server.wait_for_error_line(&line);
-        // Its workers are about to take the last connections there.
+        // Its workers are about to accept the last connections there.
         operator.reload(&format!("{TWO}{again}"));
         let line = format!("reload {}:", 2 * number + 1);
         let line = operator.server.wait_for_error_line(&line);
@@ -291,7 +290,7 @@ fn no_request_is_lost_while_configurations_change() {
     });
 }
 
-/// Runs a command for the server of a folder; whether it succeeded, and what it said.
+/// Runs a command for a folder's server; returns its success and output.
 fn command(folder: &Folder, name: &str) -> (bool, String) {
     let output = Command::new(PROGRAM)
         .args([name, "--admin"])

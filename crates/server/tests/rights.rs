@@ -1,5 +1,5 @@
-//! A server that gave up root: what only root may read, write or bind at stays in reach, or at least in use. All of it
-//! over real processes, as root.
+//! A server that has given up root: objects that only root can read, write or bind to stay available, or at least in
+//! use. With real processes, as root.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -34,7 +34,8 @@ fn can_run(test: &str) -> bool {
 }
 
 impl Setup {
-    /// A site over TLS and one without, with a key, a file of users and a folder of authorities that are root's.
+    /// A site with TLS and one without, with a private key, a user file and a folder of authorities that belong to
+    /// root.
     fn new() -> Setup {
         let folder = Folder::new();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
@@ -74,7 +75,7 @@ impl Setup {
         self.secret("key.pem", made.signing_key.serialize_pem());
     }
 
-    /// Hides all that is root's, the names too.
+    /// Hides all of root's files, including their names.
     fn close_secrets(&self) {
         let folder = self.folder.path().join("secret");
         fs::set_permissions(folder, Permissions::from_mode(0o700)).expect("a mode");
@@ -94,7 +95,7 @@ impl Setup {
         fs::write(self.config(), text).expect("a configuration");
     }
 
-    /// Adds a site that has nothing to do with the rest.
+    /// Adds an independent site.
     fn add_site(&self) {
         let at = self.folder.path().display();
         self.write_config(&format!(
@@ -103,7 +104,7 @@ impl Setup {
         ));
     }
 
-    /// Reads the configuration again: what the command says, and whether it succeeded.
+    /// Reloads the configuration; returns the command's success and output.
     fn reload(&self) -> (bool, String) {
         let admin = self.folder.path().join("admin");
         let mut command = Command::new(PROGRAM);
@@ -128,7 +129,7 @@ impl Setup {
         client.response()
     }
 
-    /// Whether the certificate of the file is the one that is shown over TLS.
+    /// Whether the server presents the certificate of the file.
     fn shows_certificate(&self) -> bool {
         let port = self.server().addresses[1].port();
         let output = Command::new("curl")
@@ -143,7 +144,7 @@ impl Setup {
     }
 }
 
-/// A user and the hash of the password `right`, at the least cost of bcrypt.
+/// A user and the hash of the password `right`, at bcrypt's minimum cost.
 const USERS: &str = "ann:$2y$04$rnvvtkQTn0QK0hD36HlXz.7jb3.t.w9xxaLpDfoLRzk5B7SJQu/Je\n";
 /// `ann:right` in base64.
 const CREDENTIALS: &str = "Authorization: Basic YW5uOnJpZ2h0\r\n";
@@ -164,7 +165,7 @@ fn files_that_can_not_be_read_again_stay_in_use() {
     }
     let setup = Setup::new();
     assert!(setup.shows_certificate());
-    // The user of the server could have written it, so it names nothing that root opens.
+    // The server's user could have written the configuration, so root opens no file that it names.
     chown(setup.config(), Some(NOBODY), None).expect("an owner");
     setup.add_site();
     for close in [false, true] {
@@ -174,7 +175,7 @@ fn files_that_can_not_be_read_again_stay_in_use() {
         let (done, said) = setup.reload();
         assert!(done, "{said}");
         assert_serves(&setup);
-        // The log has equal lines of a second once.
+        // The log suppresses equal lines within a second.
         if !close {
             for name in ["key.pem", "authorities.pem", "users"] {
                 setup
@@ -213,7 +214,7 @@ fn a_reload_adds_a_port_below_1024() {
     }
     let setup = Setup::new();
     let at = setup.folder.path().display();
-    // An address of loopback that no other server uses.
+    // A loopback address that other servers do not use.
     let address = "127.94.31.20:443";
     setup.write_config(&format!(
         "[[site]]\nnames = \"new.test\"\nlisten = \"{address}\"\nroot = \"{at}/www\"\n"
@@ -246,9 +247,9 @@ fn the_helper_opens_what_only_root_may_read() {
     );
     let (done, said) = setup.reload();
     assert!(done, "{said}");
-    // Of the key in a folder that the server can't enter, too.
+    // Also with the key in a folder that the server can't enter.
     assert_serves(&setup);
-    // It is looked at again a second after the last look.
+    // The next check is a second after the last one.
     setup.secret("users", USERS.replace("ann", "bob"));
     wait_until("the new users", || {
         let status = setup.get("new.test", "/other/x", CREDENTIALS).status;
@@ -256,7 +257,7 @@ fn the_helper_opens_what_only_root_may_read() {
     });
 }
 
-/// What the server opens after the start only.
+/// A file that the server first opens after the start.
 #[test]
 fn the_client_certificate_for_an_origin_may_be_roots() {
     if !can_run("the_client_certificate_for_an_origin_may_be_roots") {
@@ -288,7 +289,7 @@ fn logs_in_a_folder_of_roots_are_rotated() {
         fs::rename(&log, log.with_extension("1")).expect("a log");
         setup.server().signal(signal);
         wait_until("a new log", || log.is_file().then_some(()));
-        // Lines before the log was opened anew are in the other one.
+        // Lines written before the reopen are in the other file.
         wait_until("a line", || {
             assert_eq!(setup.get("plain.test", "/page", "").text(), "served");
             (fs::metadata(&log).ok()?.len() > 0).then_some(())
@@ -296,7 +297,7 @@ fn logs_in_a_folder_of_roots_are_rotated() {
     }
 }
 
-/// What another user may have put in its place is not followed by root.
+/// Root does not follow a link that another user may have created.
 #[test]
 fn root_writes_no_log_where_a_link_of_the_user_leads() {
     if !can_run("root_writes_no_log_where_a_link_of_the_user_leads") {
@@ -339,7 +340,7 @@ fn a_server_whose_helper_is_gone_keeps_what_it_has() {
     let status = fs::read_to_string(format!("/proc/{helper}/status")).expect("/proc");
     // CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
     assert!(status.contains("CapEff:\t0000000000000007\n"), "{status}");
-    // Without its helper the server keeps the files in use.
+    // Without its helper the server keeps using the open files.
     let killed = Command::new("kill").args(["-KILL", &helper]).status();
     assert!(killed.expect("it runs").success());
     setup.add_site();
@@ -351,7 +352,7 @@ fn a_server_whose_helper_is_gone_keeps_what_it_has() {
     assert_serves(&setup);
 }
 
-/// The process of a server's helper.
+/// The process number of a server's helper.
 fn helper_of(server: &Server) -> String {
     let children = format!("/proc/{0}/task/{0}/children", server.pid());
     let children = fs::read_to_string(children).expect("/proc");
@@ -379,7 +380,7 @@ fn the_helper_ends_with_the_server() {
     });
 }
 
-/// A supervisor finds nothing to kill, and operators find the helper by the program's name.
+/// A supervisor finds no process to kill, and operators find the helper by the program's name.
 #[test]
 fn the_helper_has_ended_when_the_server_has() {
     if !can_run("the_helper_has_ended_when_the_server_has") {
@@ -406,7 +407,7 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
         folder.path().display(),
         folder.file("secret/access.log", ""),
     );
-    // Nothing in it is opened by the helper at the start.
+    // The helper opens no file in it at the start.
     let config = folder.file(
         "lowroad.toml",
         format!(
@@ -425,7 +426,7 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
     wait_until("a new log", || log.is_file().then_some(()));
 }
 
-/// The server asks the helper once a minute for files that only root sees, after a start and after a reload.
+/// The server asks the helper once a minute for files that only root can see, after a start and after a reload.
 #[test]
 fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     if !can_run("files_that_only_the_helper_sees_are_rarely_looked_at") {
@@ -435,7 +436,7 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     setup.server = None;
     setup.close_secrets();
     let at = setup.folder.path().display().to_string();
-    // Equal lines of a second are logged once, so each certificate is valid until another year.
+    // The log suppresses equal lines within a second, so each certificate is valid until another year.
     let certify = |year| {
         let mut params = rcgen::CertificateParams::new(["seen.test".to_owned()]).expect("names");
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
@@ -462,7 +463,7 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
         line.and_then(|it| it.trim().parse::<u64>().ok())
             .expect("a count")
     };
-    // Those that the server itself can see are looked at each half second, and those of all sites with them.
+    // Files that the server itself can see are checked each half second, and with them those of all sites.
     let renew = |year| {
         certify(year);
         server.wait_for_error_line(&format!("seen.pem: read again, valid until {year}"));
@@ -473,7 +474,7 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     assert!(waits() - before < 5, "{} questions", waits() - before);
 }
 
-/// What `check` says to root, with its exit code.
+/// The output of `check` as root, with its exit code.
 fn check(setup: &Setup) -> (i32, String) {
     let mut command = Command::new(PROGRAM);
     let output = command.args(["check", "-c"]).arg(setup.config()).output();
@@ -495,7 +496,7 @@ fn check_tests_as_the_configured_user() {
         "root's files are the helper's"
     );
     let at = |name: &str| setup.folder.path().join(name);
-    // What the helper would not open again.
+    // A file that the helper would not open again.
     fs::create_dir(at("other")).expect("a folder");
     fs::copy(at("secret/key.pem"), at("other/key.pem")).expect("a copy");
     fs::set_permissions(at("other/key.pem"), Permissions::from_mode(0o600)).expect("a mode");
@@ -510,7 +511,7 @@ fn check_tests_as_the_configured_user() {
         code == 3 && said.contains("after the start") && said.contains("other/key.pem"),
         "{code} {said}"
     );
-    // A log where only another user may write.
+    // A log in a folder that only another user can write.
     fs::create_dir(at("daemon")).expect("a folder");
     chown(at("daemon"), Some(1), None).expect("an owner");
     write("secret/access.log", "daemon/access.log");
@@ -528,7 +529,7 @@ fn check_tests_as_the_configured_user() {
     );
 }
 
-/// The store on the disk and applications are used by the user that the server becomes.
+/// The disk cache and applications are used by the server's configured user.
 #[test]
 fn check_warns_of_what_the_configured_user_goes_on_without() {
     if !can_run("check_warns_of_what_the_configured_user_goes_on_without") {
@@ -570,7 +571,7 @@ fn check_warns_of_what_the_configured_user_goes_on_without() {
     }
 }
 
-/// The keys of tickets are read and written, so a link of the user's would make root write into any file.
+/// The server reads and writes ticket keys, so a user's link could make root write into any file.
 #[test]
 fn root_opens_no_ticket_keys_where_a_link_of_the_user_leads() {
     if !can_run("root_opens_no_ticket_keys_where_a_link_of_the_user_leads") {

@@ -1,9 +1,9 @@
-//! Ten thousand clients that ask for the same 10 MB, which an origin has after 2 s: how long after the origin's first byte
-//! each has its own, and what memory that takes.
+//! Ten thousand clients request the same 10 MB, which an origin has after 2 s: the time from the origin's first byte
+//! to each client's first byte, and the memory for it.
 //!
-//! `cargo test --release -p lowroad --test shared_miss -- --ignored --nocapture --test-threads 1` prints it, and what the same
-//! clients see of two bare threads that do nothing but send: less can't be had on a machine. All but 20 clients read 4 KB
-//! and stop. Read proc(5) for VmHWM.
+//! `cargo test --release -p lowroad --test shared_miss -- --ignored --nocapture --test-threads 1` prints the results,
+//! and for comparison those of two bare threads that only send: the minimum on a machine. All but 20 clients read 4 KB
+//! and stop. See proc(5) for VmHWM.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const CLIENTS: usize = 10_000;
-/// One client in so many reads to the end.
+/// One client in this many reads to the end.
 const READER_EACH: usize = 500;
 const BODY_LEN: usize = 10_000_000;
 const PIECE_LEN: usize = 4096;
@@ -28,24 +28,24 @@ const MADE_AFTER: Duration = Duration::from_secs(2);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 const GET_LARGE: &str = "GET /large HTTP/1.1\r\nHost: test\r\n\r\n";
 const GET_SMALL: &str = "GET /small HTTP/1.1\r\nHost: test\r\n\r\n";
-/// Both ends of their connections are this process's.
+/// Fewer clients, since this process has both ends of their connections.
 const BARE_CLIENTS: usize = 9_900;
 
-/// What the clients saw.
+/// The clients' results.
 struct Seen {
-    /// When each had its first byte.
+    /// The time of each client's first byte.
     first: Vec<Instant>,
-    /// When the last of those who read to the end had it, if all did.
+    /// The time at which the last full reader had the whole, if all did.
     all: Option<Instant>,
 }
 
-/// Connections from as many clients.
+/// Connections of this many clients.
 fn connected(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let connect = |_| TcpStream::connect(address).expect("a connection");
     (0..count).map(connect).collect()
 }
 
-/// Gives this process and the server enough descriptors; if that is not possible, says so.
+/// Raises the descriptor limits of this process and the server; reports if that is not possible.
 fn has_descriptors() -> bool {
     let maximum = getrlimit(Resource::Nofile).maximum;
     if maximum.is_some_and(|maximum| maximum < 2 * CLIENTS as u64) {
@@ -61,10 +61,10 @@ fn has_descriptors() -> bool {
 struct Reading<'c> {
     clients: &'c mut [TcpStream],
     poll: OwnedFd,
-    /// Bytes of the body that those who read on get.
+    /// Bytes of the body for full readers.
     whole_len: Option<usize>,
     first: Vec<Option<Instant>>,
-    /// What is left of their responses for those who read on.
+    /// The remaining bytes of full readers.
     left: Vec<usize>,
     waiting: usize,
     reading: usize,
@@ -120,7 +120,7 @@ impl<'c> Reading<'c> {
         }
     }
 
-    /// Reads the first bytes of one, after which it stops or reads on.
+    /// Reads a client's first bytes; it then stops or reads on.
     fn begin(&mut self, number: usize) {
         let len = self.read(number, PIECE_LEN);
         self.first[number] = Some(Instant::now());
@@ -169,7 +169,7 @@ fn kib(pid: u32, name: &str) -> u64 {
         .expect("a number")
 }
 
-/// The time that a process has had of processors, in ms.
+/// A process's CPU time in ms.
 fn cpu_ms(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process of ours");
     let fields = text.rsplit_once(')').expect("its name").1;
@@ -179,7 +179,7 @@ fn cpu_ms(pid: u32) -> u64 {
     ticks * 10
 }
 
-/// Has the highest resident length counted anew.
+/// Resets the maximum resident length.
 fn forget_highest(pid: u32) {
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("a process of ours");
 }
@@ -197,7 +197,7 @@ fn print_first(seen: &Seen, begun: Instant) {
     );
 }
 
-/// An origin whose body takes a while to be made; tells when it began to send, and when it had sent all.
+/// An origin with a delay before its body; reports the times of the first and last byte.
 fn origin() -> (Origin, Receiver<Instant>) {
     let (sender, times) = channel();
     let sender = Mutex::new(sender);
@@ -309,7 +309,7 @@ fn bare_threads(len: usize) {
         for half in servers.chunks_mut(BARE_CLIENTS / 2) {
             let sender = sender.clone();
             scope.spawn(move || {
-                // The clients wait by then.
+                // All clients wait by then.
                 thread::sleep(MADE_AFTER);
                 sender.send(Instant::now()).expect("it is heard");
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY_LEN}\r\n\r\n");

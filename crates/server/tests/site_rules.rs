@@ -1,5 +1,5 @@
-//! Rules of a site over real sockets: who is refused, by what path, address and method, how often one may ask, and who the
-//! client is behind proxies.
+//! A site's access rules over real sockets: refusals by path, address and method, rate limits, and client addresses
+//! behind proxies.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -21,7 +21,7 @@ impl Site {
         Site::after(Folder::new(), lines)
     }
 
-    /// With what is in the folder.
+    /// With the folder's existing contents.
     fn after(folder: Folder, lines: &str) -> Site {
         for name in [
             "index.html",
@@ -53,7 +53,7 @@ impl Site {
         client.get(path, "").status
     }
 
-    /// The status of a response to this request line and fields; HEAD has no body.
+    /// The status for this request line and fields; the response to HEAD has no body.
     fn ask(&self, line: &str, fields: &str) -> u16 {
         let mut client = self.server.connect();
         client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
@@ -122,7 +122,7 @@ fn a_path_is_denied_by_whatever_way_it_is_asked_for() {
     for path in ["/", "/index.html", "/a.txt", "/a.txt.gz"] {
         assert_eq!(site.get(path, "").status, 200, "{path}");
     }
-    // What can be read in two ways is refused before.
+    // Ambiguous paths are refused earlier.
     for path in [
         "/x/../admin/index.html",
         "/admin%2findex.html",
@@ -140,7 +140,7 @@ fn a_path_is_denied_by_whatever_way_it_is_asked_for() {
     ] {
         assert_eq!(site.ask(line, ""), 403, "{line}");
     }
-    // Conditions and ranges learn nothing either.
+    // Conditions and ranges reveal nothing either.
     for fields in [
         "If-None-Match: *\r\n",
         "Range: bytes=0-1\r\n",
@@ -182,7 +182,7 @@ fn the_first_that_allows_or_denies_counts() {
     ] {
         assert_eq!(site.from(from, path), status, "{from} {path}");
     }
-    // What allows is for its own path only.
+    // An allow rule applies to its own path only.
     assert_eq!(site.from("127.0.0.1", "/admin/login.html.gz"), 404);
     let told = site.explain("/admin/x", &[]);
     assert!(told.contains("404"), "{told}");
@@ -219,7 +219,7 @@ fn rules_for_addresses_keep_their_place_among_others_of_their_path() {
         ("127.0.0.1", "/admin/", 403),
         ("127.0.0.2", "/admin/", 404),
         ("127.0.0.2", "/a.txt", 403),
-        // Two prefixes of the limit contain the address: it counts once.
+        // Two prefixes of the limit contain the address, but it counts once.
         ("127.0.0.2", "/index.html", 200),
         ("127.0.0.2", "/index.html", 200),
         ("127.0.0.2", "/index.html", 429),
@@ -333,12 +333,12 @@ fn the_client_is_whom_a_trusted_proxy_names() {
             .status,
         403
     );
-    // Programs and the log are told the same.
+    // Programs and the log get the same address.
     assert_eq!(site.get("/app", &named("192.0.2.77")).text(), "192.0.2.77");
     let told = site.explain("/a.txt", &["X-Forwarded-For: 192.0.2.1"]);
     assert!(told.contains("client                 192.0.2.1"), "{told}");
     assert!(told.contains("403"), "{told}");
-    // Nobody else is believed.
+    // Reports of other clients are not trusted.
     let mut other = Client::connect_from("127.0.0.2".parse().expect("one"), site.server.address());
     assert_eq!(other.get("/app", &named("192.0.2.9")).text(), "127.0.0.2");
     let log = lowroad_testkit::wait_until("the log", || {
@@ -364,7 +364,7 @@ fn forwarded_that_can_be_read_in_two_ways_is_refused() {
     assert_eq!(site.get("/", "X-Forwarded-For: \"\r\n").status, 200);
 }
 
-/// A file of users with cheap hashes: `ann` with bcrypt, `bob` with argon2.
+/// A user file with cheap hashes: `ann` with bcrypt, `bob` with argon2.
 fn users(folder: &Folder) {
     use argon2::password_hash::SaltString;
     use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
@@ -392,7 +392,7 @@ fn with_users(lines: &str) -> Site {
     Site::after(folder, lines)
 }
 
-/// A rule that allows one form of a path does so for the rules behind the password, too.
+/// A rule that allows one form of a path also does so together with a password rule.
 #[test]
 fn an_allowed_form_stays_allowed_behind_a_password() {
     let site = with_users(
@@ -403,7 +403,7 @@ fn an_allowed_form_stays_allowed_behind_a_password() {
     );
     let ann = basic("ann", "secret of ann");
     assert_eq!(site.get("/api/a/public", "").status, 301);
-    // Its decoded form is /api/a/b/public, for which no rule but the password's is.
+    // Its decoded form is /api/a/b/public, which only the password rule matches.
     let path = "/api/a%2Fb/public";
     assert_eq!(site.get(path, "").status, 401);
     assert_eq!(site.get(path, &ann).status, 301);
@@ -426,7 +426,7 @@ fn a_password_is_needed_and_verified() {
         let got = site.get(path, fields);
         assert_eq!((got.status, got.text()), (200, "admin/a b.txt".repeat(100)));
     }
-    // By now it is stored, and still nobody else gets it.
+    // By now it is stored, and other users still do not get it.
     for fields in [
         "".to_string(),
         basic("ann", "secret of bob"),
@@ -477,11 +477,11 @@ fn programs_are_told_who_was_verified() {
          [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"cgi\"\n",
     );
     let ann = basic("ann", "secret of ann");
-    // The second time it is known that this is her password.
+    // The second time the verified password is remembered.
     for _ in 0..2 {
         assert_eq!(site.get("/cgi/who/in", &ann).text(), "Basic ann");
     }
-    // Where nobody asked for it, nobody has verified it.
+    // Paths without a password rule get no verified user.
     for path in ["/cgi/who", "/cgi/who/out", "/only/x"] {
         assert_eq!(site.get(path, &basic("ann", "no")).text(), " ", "{path}");
     }
@@ -538,7 +538,7 @@ fn guessing_is_slow_for_each_client() {
     for number in 0..10 {
         let guess = basic("ann", &number.to_string());
         assert_eq!(ask("127.0.0.2", &guess).status, 401);
-        // Who knows it takes nothing away.
+        // Correct passwords do not use up the limit.
         assert_eq!(ask("127.0.0.3", &ann).status, 200);
     }
     let refused = ask("127.0.0.2", &basic("ann", "more"));
@@ -607,7 +607,7 @@ fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
     }
     assert_eq!(site.get("/a.txt", "").text(), "a.txt".repeat(100));
     assert_eq!(site.get("/private/none", "").status, 403);
-    // One that is not there itself leads nowhere.
+    // An error page that does not exist has no effect.
     assert_eq!(site.get("/api/x", "").status, 404);
     assert_eq!(site.ask("HEAD /users/7", ""), 200);
     assert_eq!(site.ask("POST /users/7", ""), 405);
@@ -619,7 +619,7 @@ fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
         told.contains("200") && told.contains("/**: fallback /index.html"),
         "{told}"
     );
-    // What the page says now is said for all of them.
+    // A change of the page applies to all of them.
     site.folder.file("root/index.html", "another");
     lowroad_testkit::wait_until("the change", || {
         (site.get("/users/7", "").text() == "another").then_some(())

@@ -1,4 +1,4 @@
-//! Which site answers: by name, by listener, by a folder for each host.
+//! Selection of the site: by name, by listener, by a folder for each host.
 //!
 //! RFC 9110 §4.2.3 (spellings of one host), §7.4 (421), RFC 9112 §3.2 (Host and target).
 
@@ -8,7 +8,7 @@ use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A folder for each site, holding a file `who` with the site's name.
+/// A folder for each site, with a file `who` that contains the site's name.
 fn sites(names: &[&str]) -> Folder {
     let folder = Folder::new();
     for name in names {
@@ -30,7 +30,7 @@ fn ask(client: &mut Client, host: &str, path: &str) -> Response {
     client.response()
 }
 
-/// What a host's `who` says, or the status if it does not say anything.
+/// The contents of a host's `who`, or the status.
 fn who(client: &mut Client, host: &str) -> String {
     let got = ask(client, host, "/who");
     match got.status {
@@ -110,7 +110,7 @@ fn a_name_of_nobody_is_misdirected() {
         let got = ask(&mut client, host, "/who");
         assert_eq!(got.status, 421, "{host:?}");
         assert!(got.text().contains("421 Misdirected Request"), "{host:?}");
-        // The connection is as good as before for the names that we have.
+        // The connection still works for the server's own names.
         assert_eq!(who(&mut client, "example.com"), "exact");
     }
     client.send("GET /who HTTP/1.0\r\n\r\n");
@@ -253,7 +253,7 @@ fn a_folder_for_each_host() {
             ("missing.example", "404"),
             ("file.example", "404"),
             ("bare.example", "404"),
-            // Out of the folder that has all of them.
+            // A link out of the folder of all hosts.
             ("link.example", "403"),
         ] {
             assert_eq!(who(&mut client, host), answer, "{host}");

@@ -1,8 +1,8 @@
-//! Clients that take their time, and more of them than are wanted: each wait ends as configured,
-//! each limit holds and is counted, and whoever is merely slow is served to the end.
+//! Slow clients, and too many of them: each timeout applies as configured, each limit holds and is counted, and merely
+//! slow clients are served to the end.
 //!
-//! Very many clients are in `crowd`; the table for readers is docs/bad-input.md. Read RFC 9112
-//! §9.5, RFC 9110 §15.5.9 and §15.6.4.
+//! Very many clients are in `crowd`; the table for readers is docs/bad-input.md. See RFC 9112 §9.5, RFC 9110 §15.5.9
+//! and §15.6.4.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const GET: &str = "GET /good.txt HTTP/1.1\r\nHost: test\r\n\r\n";
-/// The pace of a client that trickles.
+/// The pace of a slow client.
 const TRICKLE: Duration = Duration::from_millis(20);
 /// Larger than what the kernel buffers for one connection.
 const LARGE_LEN: usize = 24 << 20;
@@ -45,14 +45,14 @@ fn limited(limits: &str) -> Limited {
 }
 
 impl Limited {
-    /// Nothing is left of the clients, and new ones are served.
+    /// No state of the clients is left, and new ones are served.
     fn is_well(&self) {
         self.status.wait_for("open", 0);
         assert_eq!(self.server.get("/good.txt").text(), GOOD.1);
     }
 }
 
-/// Sends a byte at a time until the server says something.
+/// Sends a byte at a time until the server responds.
 fn trickle(client: &mut Client, bytes: &[u8]) {
     let patience = client.stream().read_timeout().expect("a timeout");
     client
@@ -61,7 +61,7 @@ fn trickle(client: &mut Client, bytes: &[u8]) {
         .expect("a timeout");
     for byte in bytes {
         client.send([*byte]);
-        // Waits for the next byte's turn, or for an answer.
+        // Waits for the time of the next byte, or for a response.
         if client.stream().peek(&mut [0]).is_ok() {
             break;
         }

@@ -1,4 +1,4 @@
-//! The start: sockets handed over, readiness told, root given up; and why a start fails.
+//! The start: socket activation, readiness, giving up root, and failures.
 //!
 //! sd_listen_fds(3), sd_notify(3).
 
@@ -20,8 +20,8 @@ fn site() -> Folder {
     folder
 }
 
-/// The command that serves the folder as the child of a supervisor: the socket becomes descriptor
-/// 3, and `pid` the process for which it is said to be.
+/// The command that serves the folder as the child of a supervisor: the socket becomes descriptor 3, and `pid` is the
+/// value of LISTEN_PID.
 fn activated(folder: &Folder, socket: impl Into<OwnedFd>, pid: &str) -> Command {
     let script = format!("exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID={pid} exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
@@ -47,7 +47,7 @@ fn a_socket_handed_over_is_served_across_restarts() {
     assert_eq!(first.get("/who").text(), "served");
     first.signal("TERM");
     assert!(first.wait_for_end().success());
-    // The supervisor's socket takes connections while nobody serves it.
+    // The supervisor's socket accepts connections before the server runs.
     let mut client = Client::connect(address);
     client.send("GET /who HTTP/1.1\r\nHost: a\r\n\r\n");
     let second = start();
@@ -55,7 +55,7 @@ fn a_socket_handed_over_is_served_across_restarts() {
     assert_eq!(second.get("/who").text(), "served");
 }
 
-/// Listens at `NAME=ADDRESS`s, hands the sockets over by these names, and becomes the program.
+/// Listens at `NAME=ADDRESS`s, passes the sockets with these names, and executes the program.
 const SUPERVISOR: &str = r#"
 import os, socket, sys
 count = int(sys.argv[1])
@@ -91,7 +91,7 @@ fn supervised(sockets: &[&str], config: &Path) -> Command {
     command
 }
 
-/// A site with TLS at one port and without at another; no socket of the tests is at either.
+/// A site with TLS at one port and without at another; the tests' sockets are at neither.
 fn two_schemes(folder: &Folder) -> std::path::PathBuf {
     let made = rcgen::generate_simple_self_signed(["s.test".to_owned()]).expect("a certificate");
     folder.file("cert.pem", made.cert.pem());
@@ -191,7 +191,7 @@ fn a_supervisor_is_told_of_readiness_reloads_and_the_end() {
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // As systemd's own: whoever the server becomes may write to it.
+    // As systemd's socket: the server's user may write to it.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("a mode");
     let hear = || {
         let mut buffer = [0; 1024];
@@ -218,7 +218,7 @@ fn a_supervisor_is_told_of_readiness_reloads_and_the_end() {
     assert!(server.wait_for_end().success());
 }
 
-/// Whether the tests run as root; says so if not.
+/// Whether the tests run as root; reports a skip if not.
 fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output().expect("id");
     let root = output.stdout == b"0\n";
@@ -233,7 +233,7 @@ fn id(user: &str, of: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_string()
 }
 
-/// The words after a key in /proc/PID/status.
+/// The values of a key in /proc/PID/status.
 fn process(server: &Server, key: &str) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("/proc");
     let line = status.lines().find_map(|line| line.strip_prefix(key));
@@ -266,7 +266,7 @@ fn root_is_given_up() {
         // CAP_NET_BIND_SERVICE, for ports that a reload adds.
         assert_eq!(process(&server, "CapEff:"), ["0000000000000400"], "{user}");
         assert_eq!(process(&server, "CapPrm:"), ["0000000000000400"], "{user}");
-        // Programs that the server starts have none.
+        // Programs that the server starts get no capabilities.
         assert_eq!(process(&server, "CapInh:"), ["0000000000000000"], "{user}");
         assert_eq!(process(&server, "CapAmb:"), ["0000000000000000"], "{user}");
     }
@@ -287,7 +287,7 @@ fn root_stays_where_it_is_wanted_or_needed() {
     assert_eq!(server.get("/who").text(), "served");
 }
 
-/// Runs what must fail to start; what it says on standard error.
+/// Runs a command that must fail; returns standard error.
 fn fails(mut command: Command) -> String {
     let output = command.output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -328,7 +328,7 @@ fn an_address_that_can_not_be_had() {
         serve_fails(folder.path(), &["--listen", "192.0.2.1:8080"]),
         "lowroad: can't listen at 192.0.2.1:8080: this machine has no such address\n"
     );
-    // The one that was there before is none the worse.
+    // The earlier server is unaffected.
     assert_eq!(other.get("/who").text(), "served");
 }
 

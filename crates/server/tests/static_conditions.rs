@@ -1,6 +1,6 @@
-//! Conditions and ranges, on files of each way of sending: inline, from the arena, from the file.
+//! Conditions and ranges, for each way of sending a file: inline, from the arena, from the file.
 //!
-//! RFC 9110 §13 (above all §13.2.2, the order) and §14.
+//! RFC 9110 §13 (especially the order in §13.2.2) and §14.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -42,7 +42,7 @@ fn etag(server: &Server, path: &str) -> String {
 #[test]
 fn preconditions_count_in_the_order_of_the_rfc() {
     let (_folder, server) = serve();
-    // E stands for the file's own tag.
+    // E stands for the file's ETag.
     let cases = [
         ("If-Match: E", 200),
         ("If-Match: *", 200),
@@ -53,7 +53,7 @@ fn preconditions_count_in_the_order_of_the_rfc() {
         ("If-Unmodified-Since: >", 200),
         ("If-Unmodified-Since: <", 412),
         ("If-Unmodified-Since: yesterday", 200),
-        // 1 goes before 2,
+        // Precedence as in RFC 9110 §13.2.2: step 1 before 2,
         ("If-Match: E\r\nIf-Unmodified-Since: <", 200),
         ("If-Match: \"x\"\r\nIf-Unmodified-Since: >", 412),
         ("If-None-Match: E", 304),
@@ -97,7 +97,7 @@ fn preconditions_count_in_the_order_of_the_rfc() {
             client.send(format!(
                 "HEAD {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"
             ));
-            // A range is for GET only.
+            // Ranges apply to GET only.
             let status = if status == 206 { 200 } else { status };
             assert_eq!(
                 client.response_to_head().status,
@@ -145,7 +145,7 @@ fn one_range() {
             (format!("0-{last}"), 0, len),
             (format!("7-{}", len * 2), 7, len),
             ("7-99999999999999999999999".to_string(), 7, len),
-            // Those that touch or overlap are one, those beyond the end are none.
+            // Touching or overlapping ranges are combined; those beyond the end are ignored.
             ("0-9,10-19".to_string(), 0, 20),
             ("5-14,0-9".to_string(), 0, 15),
             (format!("3-4,{len}-"), 3, 5),
@@ -233,7 +233,7 @@ fn ranges_beyond_the_end_and_ranges_that_are_none() {
             "bytes=0-1,x".to_string(),
             "bytes=1 - 2".to_string(),
             "bytes=-".to_string(),
-            // More than there is, or in more pieces than anybody needs.
+            // More than the whole, or too many pieces.
             "bytes=0-,0-,0-".to_string(),
             format!("bytes={}", many.join(",")),
         ] {
@@ -267,7 +267,7 @@ fn if_range_names_exactly_this_version() {
                 "{path} {value}"
             );
         }
-        // A range that can't be had of a version that is not asked for is no error.
+        // An unsatisfiable range with a non-matching If-Range is no error.
         let fields = format!("Range: bytes={len}-\r\nIf-Range: \"x\"\r\n");
         assert_eq!(client.get(path, &fields).status, 200, "{path}");
         assert_eq!(
@@ -278,7 +278,7 @@ fn if_range_names_exactly_this_version() {
     }
 }
 
-/// Field lines that ask for the second half of a file, if it still has the tag of the first half.
+/// Field lines for the second half of a file, if it still has the first half's ETag.
 fn resumed(server: &Server, tag: &str) -> (u16, Vec<u8>) {
     let fields = format!("Range: bytes=5-\r\nIf-Range: {tag}\r\n");
     let got = server.connect().get("/file", &fields);
@@ -287,7 +287,7 @@ fn resumed(server: &Server, tag: &str) -> (u16, Vec<u8>) {
 
 #[test]
 fn a_file_of_the_same_length_and_time_has_another_tag() {
-    // As packages, archives and reproducible builds have them.
+    // Dates of packages, archives and reproducible builds.
     for dated_s in [0, 1, 315_532_800, DATED_S] {
         let dated = UNIX_EPOCH + Duration::from_secs(dated_s);
         let folder = Folder::new();
@@ -306,7 +306,7 @@ fn a_file_of_the_same_length_and_time_has_another_tag() {
             .connect()
             .get("/file", &format!("If-None-Match: {old}\r\n"));
         assert_eq!(known.status, 200, "{dated_s}");
-        // A time that means nothing is not sent.
+        // A meaningless time is not sent.
         let says_time = server.get("/file").field("last-modified").is_some();
         assert_eq!(says_time, dated_s == DATED_S, "{dated_s}");
     }

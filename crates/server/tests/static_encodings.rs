@@ -1,4 +1,4 @@
-//! Encodings: prepared beside the file, or made once and kept.
+//! Content codings: prepared beside the file, or compressed once and stored.
 //!
 //! RFC 9110 §8.4.1, §12.5.3 (Accept-Encoding), §12.5.5 (Vary).
 
@@ -80,7 +80,7 @@ fn text_is_compressed_as_the_client_likes_it() {
                 "{path} {encoding}: {tag} is another's"
             );
             tags.push(tag);
-            // The same again, and without its body.
+            // The same request again, and HEAD.
             assert_eq!(accept(&mut client, &path, encoding).body, got.body);
             let head =
                 format!("HEAD {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {encoding}\r\n\r\n");
@@ -119,7 +119,7 @@ fn each_encoding_is_validated_by_its_own_tag() {
         assert_eq!(client.get("/a.css", &fields).status, 200, "{encoding}");
         let fields = format!("If-None-Match: {tag}\r\n");
         assert_eq!(client.get("/a.css", &fields).status, 200, "{encoding}");
-        // Ranges are of the encoded bytes.
+        // Ranges apply to the encoded bytes.
         let fields =
             format!("Accept-Encoding: {encoding}\r\nRange: bytes=10-99\r\nIf-Range: {tag}\r\n");
         let part = client.get("/a.css", &fields);
@@ -184,7 +184,7 @@ fn what_does_not_pay_is_left_alone() {
             assert!(got.body == body, "{path}");
         }
     }
-    // There is nothing to choose from.
+    // Files with a single variant have no Vary.
     assert_eq!(client.get("/short.txt", "").field("vary"), None);
     assert_eq!(client.get("/picture.png", "").field("vary"), None);
 }
@@ -206,7 +206,7 @@ fn the_second_request_is_a_hit() {
     }
 }
 
-/// A file with siblings that are obviously not made from it.
+/// A file with siblings whose contents visibly differ from it.
 fn prepared(folder: &Folder, name: &str) {
     folder.file(name, prose(3_000));
     for suffix in ["br", "zst", "gz"] {
@@ -249,7 +249,7 @@ fn prepared_siblings_are_served_to_who_accepts_them() {
             assert_eq!(client.get(path, &fields).status, 304, "{path} {encoding}");
         }
     }
-    // Asked for by its own name it is a file like any other.
+    // Requested by its own name, a sibling is an ordinary file.
     let own = accept(&mut client, "/a.json.gz", "gzip");
     assert_eq!(own.field("content-encoding"), None);
     assert_eq!(own.field("content-type"), Some("application/gzip"));
@@ -275,7 +275,7 @@ fn a_sibling_older_than_its_original_is_not_served() {
         accept(&mut client, "/same.bin", "gzip, br").text(),
         "sibling"
     );
-    // Text is compressed anew instead.
+    // An outdated sibling is ignored, and text is compressed instead.
     let got = accept(&mut client, "/older.txt", "gzip");
     assert_eq!(decoded(Some("gzip"), &got.body), prose(3_000));
 }

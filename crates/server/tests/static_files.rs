@@ -1,6 +1,5 @@
-//! Files over a socket: methods, persistent connections, pipelining, bodies that nobody needs.
-//! What is said about folders is in `static_folders`, about conditions and ranges in
-//! `static_conditions`, about encodings in `static_encodings`.
+//! Files over a socket: methods, persistent connections, pipelining, unwanted bodies. Folders are in `static_folders`,
+//! conditions and ranges in `static_conditions`, content codings in `static_encodings`.
 //!
 //! RFC 9110 §9 (methods), RFC 9112 §9 (connections).
 
@@ -16,7 +15,7 @@ fn dated() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(DATED_S)
 }
 
-/// Bytes that differ from place to place, so that a misplaced piece is seen.
+/// Bytes that differ by position, so that a misplaced piece is detected.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| (at / 7 % 251) as u8 ^ (at >> 13) as u8)
@@ -37,7 +36,7 @@ fn request(line: &str, fields: &str) -> String {
     format!("{line}\r\nHost: test\r\n{fields}\r\n")
 }
 
-/// The head of a whole answer to an HTTP/1.1 request, without its date and its tag.
+/// The head of a complete HTTP/1.1 response, without its date and ETag.
 fn whole_head(content_type: &str, len: usize, end: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\n\
@@ -65,7 +64,7 @@ fn get_and_head_of_every_size() {
         ("/empty.txt", "text/plain; charset=utf-8", Vec::new()),
     ] {
         let head = whole_head(content_type, body.len(), "");
-        // Loaded, then stored: nobody should see a difference.
+        // First loaded, then stored: the responses must be equal.
         for round in ["miss", "hit"] {
             let got = client.get(path, "");
             assert_eq!(without_tag(&got), head, "{path} {round}");
@@ -123,7 +122,7 @@ fn http_1_0_closes_unless_asked_to_stay() {
     ] {
         let mut client = server.connect();
         for _ in 0..2 {
-            // HTTP/1.0 knows no Host, but many send it.
+            // HTTP/1.0 does not require Host.
             client.send(format!(
                 "GET {path} HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
             ));
@@ -161,7 +160,7 @@ fn http_1_1_stays_unless_asked_to_close() {
     }
 }
 
-/// Requests of every kind and what is expected of their answers: status and body.
+/// Requests of each kind with the expected status and body.
 fn mixture() -> Vec<(String, u16, Vec<u8>)> {
     let large = pattern(3 << 20);
     let mut mixture = vec![
@@ -229,7 +228,7 @@ fn pipelined_answers_come_in_order() {
         .iter()
         .map(|(request, ..)| request.as_str())
         .collect();
-    // First nothing is stored, then all that can be; then in pieces that end anywhere.
+    // First without stored responses, then with them; then in pieces with arbitrary ends.
     for piece_len in [all.len(), all.len(), 7, 100] {
         let mut client = server.connect();
         for piece in all.as_bytes().chunks(piece_len) {
@@ -269,14 +268,14 @@ fn a_body_on_get_is_asked_for_and_dropped() {
     assert_eq!(interim.head, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send("0123456789");
     assert_eq!(client.response().text(), "hello");
-    // Whoever sends the body unasked is not asked for it.
+    // A client that has sent its body gets no 100.
     let eager = request("GET /small.txt HTTP/1.1", fields) + "0123456789";
     client.send(eager.repeat(2));
     for _ in 0..2 {
         let got = client.response();
         assert_eq!((got.status, got.text().as_str()), (200, "hello"));
     }
-    // No body, nothing to ask for.
+    // Without a body there is no 100.
     client.send(request(
         "GET /small.txt HTTP/1.1",
         "Expect: 100-continue\r\n",

@@ -1,4 +1,4 @@
-//! Folders: index files, the way to the slash form, lists; and what a name says about its type.
+//! Folders: index files, redirects to the form with a slash, listings; content types by name.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -118,7 +118,7 @@ fn a_folder_without_its_slash_is_a_redirect() {
         ("/sub?a=1&b=%0d%0aX:y", "/sub/?a=1&b=%0d%0aX:y"),
         ("/a%20b&c/d%C3%A9", "/a%20b%26c/d%C3%A9/"),
         ("/a%20b%26c", "/a%20b%26c/"),
-        // What begins with two slashes would lead to another host.
+        // A Location with two leading slashes would name another host.
         ("//evil.example", "/evil.example/"),
         ("///evil.example?q", "/evil.example/?q"),
         ("//evil.example//", ""),
@@ -150,7 +150,7 @@ fn no_path_leads_a_redirect_to_another_host() {
         assert_eq!((got.status, got.field("location")), (400, None), "{path}");
         assert_eq!(got.field("connection"), Some("close"), "{path}");
     }
-    // In absolute form the authority is the client's own word and not repeated.
+    // An absolute target's authority is chosen by the client, and is not repeated.
     let mut client = server.connect();
     client.send("GET http://evil.example//evil.example/sub HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     let got = client.response();
@@ -160,7 +160,7 @@ fn no_path_leads_a_redirect_to_another_host() {
     );
 }
 
-/// The links of a list, in order.
+/// The links of a listing, in order.
 fn links(page: &str) -> Vec<String> {
     page.split("href=\"")
         .skip(1)

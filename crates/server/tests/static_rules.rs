@@ -1,5 +1,4 @@
-//! What a site adds of its own: error pages, Cache-Control, redirects, fields; and a server without
-//! a cache.
+//! A site's own rules: error pages, Cache-Control, redirects, fields; and a server without a cache.
 
 use lowroad_testkit::{Folder, Server, wait_until};
 
@@ -41,7 +40,7 @@ fn error_pages_are_the_sites_own_and_follow_changes() {
     let got = client.get("/bare/file", "Range: bytes=10-\r\n");
     assert_eq!((got.status, got.text().as_str()), (416, "own 416"));
     assert_eq!(got.field("content-range"), Some("bytes */10"));
-    // The page itself is a file like any other.
+    // The page itself is an ordinary file.
     assert_eq!(client.get("/404.html", "").status, 200);
 
     folder.file("404.html", "<p>another 404");
@@ -142,7 +141,7 @@ fn cache_control_by_the_first_pattern_that_matches() {
 fn an_index_file_keeps_its_rules_in_every_encoding() {
     let folder = Folder::new();
     folder.file("made/index.html", "text that is worth it ".repeat(100));
-    // Only the second index file is there; a stray sibling of the first must not take its place.
+    // Only the second index file exists; a stray sibling of the first must not replace it.
     folder.file("prepared/index.html", "text that is worth it ".repeat(100));
     folder.file("prepared/index.html.gz", "as prepared");
     folder.file("prepared/home.html.gz", "a stray");
@@ -321,7 +320,7 @@ fn without_a_cache_all_is_the_same_but_slower() {
             assert!(line.contains("\"outcome\":\"miss\""), "{line}");
         }
     }
-    // Several answers in one output, each from its file.
+    // Several responses in one write, each from its file.
     for (path, ..) in paths {
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }

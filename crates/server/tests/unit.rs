@@ -1,4 +1,4 @@
-//! The server with what its systemd unit leaves it: some capabilities, some system calls.
+//! The server with the restrictions of its systemd unit: few capabilities and system calls.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -48,7 +48,7 @@ fn everything_works_within_the_unit() {
     let folder = Folder::new();
     let at = |name: &str| folder.path().join(name);
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
-    // Opened after the start, by the helper with root's rights.
+    // Opened after the start by the privileged helper.
     let users = folder.file(
         "users",
         "ann:$2y$04$abcdefghijklmnopqrstuuJXCVvd1PB9P9kH2YVTeHmYtYPnKfhCe\n",
@@ -67,7 +67,7 @@ fn everything_works_within_the_unit() {
     fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a mode");
     let wasm = Path::new(REPOSITORY).join("examples/modules/hello-wasm-c.wasm");
     fs::copy(wasm, at("hello.wasm")).expect("a copy");
-    // Where the program was built, the unit's user may not get to.
+    // The unit's user may not reach the build folder.
     fs::copy(PROGRAM, at("lowroad")).expect("a copy");
     let config = CONFIG.replace("DIR", &folder.path().display().to_string());
     let config = folder.file("lowroad.toml", config);

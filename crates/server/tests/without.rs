@@ -1,5 +1,4 @@
-//! A server that was built without any feature says so, and where it matters. `tools/static.sh` builds one
-//! and names it.
+//! A server without any optional feature reports that where it matters. `tools/static.sh` builds one and sets its path.
 
 use std::process::{Command, Output};
 

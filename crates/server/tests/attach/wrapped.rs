@@ -44,7 +44,7 @@ print("all are right")
 struct SocketChange {
     /// Number of the request before which it happens.
     at: usize,
-    /// `options`, or a word that the client does not know.
+    /// `options`, or a name that the client ignores.
     what: &'static str,
     /// Length of a field in all requests from then on.
     filler_len: usize,
@@ -87,7 +87,8 @@ fn options_are_taken_off() {
     for address in servers(80) {
         warm(&attached, &cable.client, address, &site);
         let (hits, taken_off) = (attached.count("answer_hit"), attached.count("drop_wrapped"));
-        // Below the socket, above, and below again; last while the kernel has the connection, with translated numbers.
+        // From the level, from the server, and from the level again; last while the kernel has the connection, with
+        // translated numbers.
         let order = pages(&site, &[0, 0, 0, 1, 0, 0, 1, 1, 1, 0]);
         for at in [1, 4, 8] {
             let (what, filler_len) = ("options", 1);

@@ -1,4 +1,4 @@
-//! Streams beside each other: none waits for a client that does not read another.
+//! Concurrent streams: none waits for a client that does not read another one.
 
 use lowroad_http::h2::Code;
 

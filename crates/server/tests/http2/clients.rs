@@ -1,4 +1,4 @@
-//! Clients that others have written: curl, h2load, nghttp. Where one is not installed, its test is skipped.
+//! Independent clients: curl, h2load, nghttp. Tests of absent ones are skipped.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use lowroad_testkit::{skip, wait_until};
 
 use crate::place::{LARGE_LEN, Place};
 
-/// Whether a program is there.
+/// Whether a program is installed.
 fn has(program: &str) -> bool {
     let asked = Command::new(program).arg("--version").output();
     let found = asked.is_ok_and(|it| it.status.success());
@@ -17,7 +17,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// What curl prints, by HTTP/2 with prior knowledge.
+/// The output of curl over HTTP/2 with prior knowledge.
 fn curl(arguments: &[&str]) -> String {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "120", "--http2-prior-knowledge"]);
@@ -46,7 +46,7 @@ fn curl_gets_what_it_asks_for() {
         .expect("an ETag");
     let same = curl(&["-i", "-H", &format!("If-None-Match: {etag}"), &good]);
     assert!(same.starts_with("HTTP/2 304 "), "{same}");
-    // A refused HEAD has no content either, or the stream would be broken.
+    // A refused HEAD has no content either; DATA frames would be a stream error.
     let refused = curl(&["-I", "-H", "Expect: x", &good]);
     assert!(refused.starts_with("HTTP/2 417 "), "{refused}");
     let long = curl(&["-I", &place.url(&format!("/{}", "a".repeat(12_000)))]);

@@ -1,4 +1,4 @@
-//! How connections end: by idling, by a drain, and with a new configuration.
+//! Ends of connections: by the idle timeout, by a drain, and by a reload.
 
 use lowroad_http::h2::Code;
 
@@ -16,7 +16,7 @@ fn who_asks_nothing_is_told_good_bye() {
     assert_eq!(place.status.value("idle_timeouts"), 1);
 }
 
-/// A stream whose body never comes is reset some time after its response; the connection still answers.
+/// A stream whose request body never arrives is reset some time after its response; the connection continues.
 #[test]
 fn a_body_that_never_comes_ends_its_stream_alone() {
     let place = Place::start("");
@@ -39,7 +39,7 @@ fn a_body_that_never_comes_ends_its_stream_alone() {
     assert_eq!(place.status.value("rate_too_low"), 0);
 }
 
-/// What the server said it would still answer is answered.
+/// Streams that GOAWAY includes are answered.
 #[test]
 fn a_drain_loses_nothing() {
     let mut place = Place::start("");

@@ -1,5 +1,5 @@
-//! Clients that want to cost more than they pay: each is sent GOAWAY with the right code and counted, and others are served
-//! meanwhile.
+//! Floods: clients that cost more than their share get GOAWAY with the right code and are counted; other clients are
+//! still served.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use lowroad_http::h2::{Code, id};
 use crate::peer::Peer;
 use crate::place::Place;
 
-/// More than any limit allows.
+/// More frames than any limit allows.
 const FRAMES_MAX: usize = 40_000;
-/// As many at a time.
+/// Frames of one write.
 const BATCH: usize = 500;
-/// The pace of a client that trickles, and for how long it does.
+/// The pace of a slow client, and its number of steps.
 const TRICKLE: Duration = Duration::from_millis(20);
 const PACES_MAX: usize = 1500;
 
-/// Says something again and again until the server has had enough: how it ended.
+/// Repeats frames until the server ends the connection; returns its code.
 fn flood(place: &Place, mut say: impl FnMut(&mut Peer, &mut Vec<u8>)) -> Option<Code> {
     let mut peer = place.peer();
     let stream = peer.get("/good.txt");
@@ -43,8 +43,8 @@ fn put(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// Ends with ENHANCE_YOUR_CALM, is counted, and leaves nothing behind. Streams whose work goes on keep their places, so a
-/// flood of them is refused in part.
+/// The flood ends with ENHANCE_YOUR_CALM, is counted, and leaves no state. Streams with work in progress still count,
+/// so part of a flood of them is refused.
 fn calms(what: &str, counters: &[&str], say: impl FnMut(&mut Peer, &mut Vec<u8>)) {
     let place = Place::start("");
     let code = flood(&place, say);
@@ -128,7 +128,7 @@ fn small_blocks_that_mean_much() {
     let mut peer = place.peer();
     let mut asking = Vec::new();
     peer.put_get("/good.txt", &mut asking);
-    // A field of 4,000 bytes in the table, then named again and again: a bomb.
+    // An HPACK bomb: a field of 4,000 bytes in the dynamic table, referenced repeatedly.
     let mut block = asking[frame::HEAD_LEN..].to_vec();
     block.extend_from_slice(b"\x40\x01a\x7f\xa1\x1e");
     block.extend_from_slice(&[b'b'; 4000]);

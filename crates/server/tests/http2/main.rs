@@ -1,5 +1,5 @@
-//! HTTP/2 over real sockets, in clear text by prior knowledge: clients that others have written, streams beside each other,
-//! and floods. What a frame means is tested in `lowroad-http`, and every order of events in the engine's simulator.
+//! HTTP/2 in clear text by prior knowledge over real sockets: independent clients, concurrent streams, and floods.
+//! `lowroad-http` tests the meaning of frames, the engine's simulator all orders of events.
 
 mod bodies;
 mod clients;

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 on a blocking socket, which may leave the bodies of some streams where they are.
+//! An HTTP/2 client on a blocking socket, which can leave the bodies of some streams unread.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read, Write};
@@ -11,10 +11,10 @@ use lowroad_http::h2::{self, Ask, ClientEvent, Code, StreamId};
 use lowroad_http::method::Method;
 use lowroad_limits::{CellRate, Rate};
 
-/// How long anything may take.
+/// Timeout of all operations.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a stream has got.
+/// The received parts of a stream.
 #[derive(Default, Debug)]
 pub struct Got {
     pub status: u16,
@@ -31,14 +31,14 @@ pub struct Peer {
     counters: h2::Counters,
     text: Vec<u8>,
     input: Vec<u8>,
-    /// What the windows have not let out, by stream.
+    /// Data held back by flow control, by stream.
     unsent: HashMap<u32, Vec<u8>>,
-    /// Streams of whose bodies the windows are not opened again.
+    /// Streams for which the client sends no WINDOW_UPDATE.
     pub unread: HashSet<u32>,
     pub got: HashMap<u32, Got>,
     /// The server's last GOAWAY: the last stream, and the code.
     pub gone: Option<(u32, Code)>,
-    /// The connection has ended.
+    /// Whether the connection has ended.
     pub is_over: bool,
 }
 
@@ -49,7 +49,7 @@ impl Peer {
         let patience = Some(PATIENCE);
         stream.set_read_timeout(patience).expect("a timeout");
         stream.set_nodelay(true).expect("an option");
-        // What the server does is for the tests to judge.
+        // No limits: the tests judge the server's behaviour.
         let all = CellRate::new(Rate {
             requests: 1,
             period_ms: 1000,
@@ -85,7 +85,7 @@ impl Peer {
         peer
     }
 
-    /// Sends bytes as they are; that the connection ends is no fault.
+    /// Sends raw bytes; a closed connection is no error.
     pub fn say(&mut self, bytes: &[u8]) {
         self.is_over |= self.stream.write_all(bytes).is_err();
     }
@@ -95,13 +95,13 @@ impl Peer {
         self.put_head((path, Lines::NONE), Method::Get, BodyLen::None, out)
     }
 
-    /// The head of a request with a body of so many bytes.
+    /// The head of a request with a body of this length.
     pub fn put_post(&mut self, path: &str, len: u64, out: &mut Vec<u8>) -> u32 {
         let request = (path, Lines::NONE);
         self.put_head(request, Method::Post, BodyLen::Known(len), out)
     }
 
-    /// Asks for WebSocket in a stream.
+    /// Opens a WebSocket tunnel in a stream (RFC 8441).
     pub fn connect_to(&mut self, path: &str) -> u32 {
         self.until("the server's settings", |it| {
             it.http.takes_connect_protocol()
@@ -122,7 +122,7 @@ impl Peer {
         stream
     }
 
-    /// Sends bytes in a tunnel, as its windows open.
+    /// Sends bytes in a tunnel, as flow control permits.
     pub fn tell(&mut self, stream: u32, bytes: &[u8]) {
         let ready = self.http.body(StreamId(stream), bytes.len() as u64);
         assert_eq!(ready, Ok(true));
@@ -133,7 +133,7 @@ impl Peer {
         self.tell_on();
     }
 
-    /// Ends a tunnel on this side.
+    /// Ends a tunnel's sending side.
     pub fn tell_end(&mut self, stream: u32) {
         let ended = self.http.end(StreamId(stream), Lines::NONE);
         assert!(ended.is_ok());
@@ -169,7 +169,7 @@ impl Peer {
         stream
     }
 
-    /// Gives a stream up.
+    /// Resets a stream.
     pub fn put_reset(&mut self, stream: u32, out: &mut Vec<u8>) {
         self.http.reset(StreamId(stream), Code::CANCEL, out);
     }
@@ -183,7 +183,7 @@ impl Peer {
         stream
     }
 
-    /// Asks for a path.
+    /// Requests a path.
     pub fn get(&mut self, path: &str) -> u32 {
         let mut out = Vec::new();
         let stream = self.put_get(path, &mut out);
@@ -191,7 +191,7 @@ impl Peer {
         stream
     }
 
-    /// Sends bytes, and then looks at what has come, without waiting for more.
+    /// Sends bytes, and then reads the available data without waiting.
     pub fn say_and_look(&mut self, bytes: &[u8]) {
         self.say(bytes);
         self.stream.set_nonblocking(true).expect("an option");
@@ -203,7 +203,7 @@ impl Peer {
         self.take();
     }
 
-    /// Reads until it has come to pass, or the connection has ended.
+    /// Reads until a condition holds, or the connection has ended.
     pub fn until(&mut self, what: &str, has_come: impl Fn(&Peer) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !has_come(self) && !self.is_over {
@@ -244,7 +244,7 @@ impl Peer {
         self.take();
     }
 
-    /// Understands what has come.
+    /// Processes the received data.
     fn take(&mut self) {
         let (mut out, mut used) = (Vec::new(), 0);
         let mut text = std::mem::take(&mut self.text);

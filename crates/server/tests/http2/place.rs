@@ -16,14 +16,14 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// Bytes of the largest file.
 pub const LARGE_LEN: usize = 100 << 20;
 
-/// What each response of the origin says after the length of what it got.
+/// A program that returns the protocol and the length of the body.
 const LENGTH_CGI: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s ' \"$SERVER_PROTOCOL\"\nwc -c\n";
-/// Two events, the second when there is a file.
+/// A program with two events, the second after a file appears.
 const EVENTS_CGI: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\\ndata: 1\\n\\n'\n\
      while ! [ -e DIR/go ]; do sleep 0.01; done\nprintf 'data: 2\\n\\n'\n";
 
-/// The server and what it has.
+/// The server and its files.
 pub struct Place {
     pub folder: Folder,
     pub server: Server,
@@ -32,7 +32,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// With these lines of `[limits]`.
+    /// Starts it with these lines of `[limits]`.
     pub fn start(limits: &str) -> Place {
         let folder = Folder::new();
         let dir = folder.path().display().to_string();
@@ -79,7 +79,7 @@ impl Place {
         Peer::connect(self.server.address())
     }
 
-    /// A URL here.
+    /// A URL of the server.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server.address())
     }

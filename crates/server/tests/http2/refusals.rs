@@ -1,5 +1,5 @@
-//! Requests that are refused before a program sees them, with the client that applications meet most: its response has the
-//! page and the fields of the site, and the log names the request, over both versions of HTTP.
+//! Requests refused before a program gets them, with curl: the response has the site's page and fields, and the log
+//! names the request, over both versions of HTTP.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,7 @@ const VERSIONS: [(&str, &str); 2] = [
     ("--http2-prior-knowledge", "HTTP/2.0"),
 ];
 
-/// A server whose bodies may be 1 KiB long, with a page for each status of [`CASES`].
+/// A server with a body limit of 1 KiB, and a page for each status of [`CASES`].
 fn start(folder: &Folder) -> Server {
     let statuses = [413, 414, 417, 431, 501];
     for status in statuses {
@@ -34,7 +34,7 @@ fn start(folder: &Folder) -> Server {
     Server::run(PROGRAM, folder, &text)
 }
 
-/// What curl writes for a path: status, then head and body.
+/// The output of curl for a path: the status, then head and body.
 fn curl(server: &Server, version: &str, arguments: &[&str], path: &str) -> (String, String) {
     let url = format!("http://{}{path}", server.address());
     let output = Command::new("curl")
@@ -109,7 +109,7 @@ fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
             wait_until("a line with all parts", || {
                 let log = fs::read_to_string(folder.path().join("access.log")).ok()?;
                 let mut lines = log.lines();
-                // A long line is cut before its protocol.
+                // The log cuts a long line before its protocol.
                 let is_there = |line: &str, part: &str| {
                     line.contains(part) || part == protocol && path.len() == 1_000
                 };
@@ -120,7 +120,7 @@ fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
     }
 }
 
-/// The body is not wanted before a file is found or a password verified.
+/// No 100 is sent before a file is found or a password verified.
 #[test]
 fn a_refused_body_gets_no_100() {
     let folder = Folder::new();

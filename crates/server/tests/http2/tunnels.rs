@@ -1,4 +1,4 @@
-//! Streams that become tunnels (RFC 8441), to origins that speak WebSocket over HTTP/1.1.
+//! Tunnels in streams (RFC 8441), to origins that speak WebSocket over HTTP/1.1.
 
 use std::io::{Read, Write};
 use std::sync::mpsc;
@@ -47,7 +47,7 @@ impl Front {
     }
 }
 
-/// Says hello, then what it hears, and at the end bye. Tells when it is over.
+/// An origin that sends hello, echoes, and ends with bye. The channel reports the end.
 fn echo() -> (Origin, mpsc::Receiver<()>) {
     let (tell, told) = mpsc::channel();
     let origin = Origin::start(move |_, stream| {

@@ -1,4 +1,4 @@
-//! What `lowroad image build` makes, and what it refuses.
+//! `lowroad image build`: its results and refusals.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -18,7 +18,7 @@ fn build(site: &Folder, out: &Folder, more: &[&str]) -> Result<Vec<u8>, String> 
     Ok(std::fs::read(output).expect("it was written"))
 }
 
-/// The archive in an image: it is on a page of its own.
+/// The archive in an image; it begins on a page boundary.
 fn archive(image: Vec<u8>) -> Archive {
     let image: &'static [u8] = image.leak();
     let mut pages = image.chunks(4096).enumerate();
@@ -95,7 +95,7 @@ fn what_is_in_a_folder_is_in_its_image() {
         archive.error_page(404).map(|page| page.body),
         Some(&b"nothing here"[..])
     );
-    // What the site has no page for, the program says itself.
+    // Without a page of the site, the program generates one.
     assert!(archive.error_page(403).is_none());
     assert_eq!(archive.setting("status.from"), Some("10.0.0.0/8"));
 }
@@ -137,7 +137,7 @@ fn what_can_not_be_served_is_named() {
     assert!(said.contains("p.lrp:2: "), "{said}");
     std::fs::remove_file(there("p.lrp")).expect("removed");
     build(&site, &out, &[]).expect("nothing is wrong any more");
-    // Nothing half made stays.
+    // No incomplete file remains.
     let names = std::fs::read_dir(out.path()).expect("a folder").count();
     assert_eq!(names, 1);
     let missing = image(&["build", "/nowhere"]).expect_err("no folder");

@@ -1,5 +1,5 @@
-//! The image's program with several cores, each a thread with a queue of the tap device of its own: whichever gets a
-//! frame, everybody is answered right, and the status is the machine's.
+//! The image's program with several cores, each a thread with a queue of the tap device: whichever core receives a
+//! frame, the response is right, and the status covers all cores.
 
 use std::process::Command;
 use std::thread;
@@ -60,10 +60,10 @@ fn many_clients_get_every_byte_from_several_cores() {
         });
         let mut client = hosted.connect();
         assert_eq!(number(&mut client, "cores").to_string(), cores);
-        // The kernel guesses the queue of a new connection, and half the time it is not its core's. A few are ARP.
+        // The kernel guesses the queue of a new connection; half of the guesses are wrong. A few frames are ARP.
         let forwarded = number(&mut client, "cores_frames_forwarded");
         assert!(forwarded > CLIENTS as u64 / 3, "{forwarded}");
-        // What the other cores have counted is there a moment later.
+        // The other cores' counters are visible with a delay.
         let mut asked = CLIENTS as u64 * 10 + 2;
         wait_until("the counters of all cores", || {
             let requests = number(&mut client, "http_requests");
@@ -134,7 +134,7 @@ fn pages_are_made_on_all_cores() {
             .then_some(())
     });
     let clients: Vec<Client> = (0..30).map(|_| hosted.connect()).collect();
-    // Each core has its own way there, which it may have to find.
+    // Each core has its own neighbour table, and may have to resolve the address.
     thread::scope(|scope| {
         for mut client in clients {
             scope.spawn(move || {
@@ -180,7 +180,7 @@ fn a_device_of_one_queue_is_explained() {
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(!done.status.success() && said.contains(wanted), "{said}");
     }
-    // And one that has them is used as it is.
+    // An existing multi-queue device is used unchanged.
     let running = Running::start(on(&namespace, &site, "more", "--hosted"));
     running.wait_for("http://198.18.0.2/");
     assert!(running.stop().success());
@@ -207,7 +207,7 @@ fn a_device_serves_one_image_at_a_time() {
         let mut second = Running::start(on(&hosted.namespace, &site, "tap0", how));
         assert!(!second.end().success(), "{how}: both have the device");
     }
-    // The first one still has it.
+    // The first process still has the device.
     assert_eq!(hosted.connect().get("/", "").status, 200);
     assert!(hosted.stop().success());
 }

@@ -1,4 +1,4 @@
-//! Pages of the image's program with a real MariaDB, also while that goes away and comes back.
+//! Pages of the image's program with a real MariaDB, also across its restarts.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use lowroad_testkit::{Client, Folder, Response, skip, wait_until};
 use crate::hosted::{Hosted, IMAGE, can_run};
 use crate::servers::{Kind, Server};
 
-/// What images are told of it.
+/// The database's URL for images.
 pub const URL: &str = "mysql://page:secret@198.18.0.1:3390/test";
 const PAGE: &str = include_str!("../../../../examples/pages/www/bare.lrp");
 const DATA: &str = include_str!("../../../../examples/pages/bare.sql");
@@ -26,8 +26,8 @@ const LENS: [(&str, usize); 3] = [
 pub struct Database(Server);
 
 impl Database {
-    /// Starts it, and waits until the image, which runs already, makes a page of it; `None`, and the test is skipped,
-    /// where it is not installed.
+    /// Starts it, and waits until the running image renders a page from it. `None`, with a skip message, where it is
+    /// not installed.
     pub fn start(test: &str, namespace: &Namespace) -> Option<Database> {
         if !starts("mariadb") {
             skip(test, "mariadb is missing (Debian: mariadb-client)");
@@ -58,7 +58,7 @@ impl Database {
     }
 }
 
-/// The example's page alone.
+/// A site with the example's page only.
 pub fn site() -> Folder {
     let site = Folder::new();
     site.file("bare.lrp", PAGE);

@@ -1,4 +1,4 @@
-//! The image's program on a tap device answers as the server does.
+//! The image's program on a tap device gives the server's responses.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,13 +10,13 @@ use lowroad_testkit::{Client, Folder, Response, Server, skip};
 
 use crate::place::{PROGRAM, Running};
 
-/// What `--ip` says.
+/// The value of `--ip`.
 pub const IP: &str = "198.18.0.2/24,198.18.0.1";
-/// Where it answers.
+/// The image's address.
 pub const IMAGE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)), 80);
 
-/// A site that runs hosted, in a network of its own.
+/// A site that runs hosted, in a new network namespace.
 pub struct Hosted {
     /// Its network; this machine is 198.18.0.1 in it.
     pub namespace: Namespace,
@@ -36,7 +36,7 @@ impl Hosted {
         Hosted { namespace, running }
     }
 
-    /// Asks it to stop and waits until it has.
+    /// Stops it and waits for its end.
     pub fn stop(self) -> ExitStatus {
         self.running.stop()
     }
@@ -47,7 +47,7 @@ impl Hosted {
     }
 }
 
-/// Whether this machine can run such tests; notes it if it can't.
+/// Whether this machine can run such tests; reports a skip if not.
 pub fn can_run(test: &str) -> bool {
     let reason = net::lacks().or_else(|| {
         let tun = std::fs::File::options()
@@ -62,7 +62,7 @@ pub fn can_run(test: &str) -> bool {
     reason.is_none()
 }
 
-/// The fields of a head, in order, and what they say; but for the date.
+/// Status, fields in order without the date, and body.
 fn said(response: &Response) -> (u16, String, Vec<u8>) {
     (
         response.status,
@@ -88,7 +88,7 @@ fn a_site_answers_as_from_the_server() {
     site.file("empty/x.css", "p { color: red }");
     site.file("404.html", "nothing here");
     let hosted = Hosted::start(&site, &[]);
-    // The image's tags are made of contents.
+    // The image derives ETags from contents.
     let config = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\netag = \"content\"\n\
          [site.error_pages]\n404 = \"/404.html\"\n",
@@ -122,7 +122,7 @@ fn a_site_answers_as_from_the_server() {
     assert!(hosted.stop().success());
 }
 
-/// The responses to bytes and a plain request behind them, up to the end of the connection, without dates.
+/// The responses to bytes and a following plain request, up to the end of the connection, without dates.
 fn spoken(mut stream: TcpStream, request: &str) -> String {
     let end = "GET /x.css HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let limit = Some(Duration::from_secs(20));

@@ -1,5 +1,5 @@
-//! Bad links between clients and the image's program: what comes is whole and right. The stack is the one of the
-//! machine; only the card below it is a tap device, in a bridge with the server's end of the link.
+//! Bad links between clients and the image's program: responses are complete and right. The stack is the image's; only
+//! the network card is a tap device, bridged with the server's end of the link.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -11,10 +11,10 @@ use lowroad_testkit::net::{Check, DEVICE, Mangling, Manglings, Namespace, Path, 
 use crate::hosted::can_run;
 use crate::place::{PROGRAM, Running};
 
-/// The first is asked for most.
+/// The first is requested most.
 const LENS: [usize; 8] = [1000, 1, 1460, 3593, 10_000, 40_000, 200_000, 2_000_000];
 
-/// Starts the program with the address that was the server's.
+/// Starts the program with the server's former address.
 fn start(server: &Namespace, site: &Site) -> Running {
     let ip = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();

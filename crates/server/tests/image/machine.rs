@@ -8,10 +8,10 @@ use lowroad_testkit::{Client, Folder, skip};
 
 use crate::place::{PROGRAM, Running, image};
 
-/// What QEMU's own network gives to the first machine.
+/// The address that QEMU's user network assigns.
 pub const IP: &str = "10.0.2.15/24,10.0.2.2";
 
-/// Whether there is a QEMU; notes it if there is none.
+/// Whether QEMU is installed; reports a skip if not.
 pub fn can_run(test: &str) -> bool {
     let can_run = cfg!(target_arch = "x86_64") && starts("qemu-system-x86_64");
     if !can_run {
@@ -20,7 +20,7 @@ pub fn can_run(test: &str) -> bool {
     can_run
 }
 
-/// A port that nobody listens at.
+/// A port without a listener.
 pub fn free_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("it has one")
@@ -57,8 +57,8 @@ fn a_microvm_serves_and_can_be_ended() {
     }
 }
 
-/// Between two attempts to reach the database the machine sleeps for seconds. A page fails at once meanwhile, not after
-/// the 15 s that it may take (504).
+/// Between two attempts to reach the database the machine sleeps for seconds. A page fails at once in the meantime,
+/// not after its timeout of 15 s (504).
 #[test]
 fn a_page_fails_at_once_while_the_database_is_away() {
     if !can_run("a_page_fails_at_once_while_the_database_is_away") {

@@ -1,4 +1,4 @@
-//! `lowroad image`: what is built, and what answers from it, as a process on a tap device and as a machine.
+//! `lowroad image`: built images, and their responses as a process on a tap device and as a machine.
 
 mod build;
 mod cores;

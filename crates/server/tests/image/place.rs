@@ -10,7 +10,7 @@ use lowroad_testkit::{Folder, PATIENCE, wait_until};
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Runs `lowroad image` to its end; what it wrote to standard output, or to standard error if it failed.
+/// Runs `lowroad image` to its end; returns standard output, or standard error if it failed.
 pub fn image(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(PROGRAM);
     let done = command
@@ -25,12 +25,12 @@ pub fn image(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// The path of something in a folder, as text.
+/// The path of a file in a folder, as text.
 pub fn path(folder: &Folder, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
 
-/// A program that goes on until it is told to stop; killed at the end if it has not.
+/// A program that runs until it is stopped; killed when dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -44,7 +44,7 @@ impl Running {
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let (sender, lines) = channel();
         thread::spawn(move || {
-            // A bootloader writes no text only.
+            // A bootloader also writes non-text bytes.
             for line in stdout.split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 if sender.send(line).is_err() {
@@ -67,7 +67,7 @@ impl Running {
         }
     }
 
-    /// Asks it to stop, as Ctrl-C does, and waits until it has.
+    /// Stops it by SIGINT, and waits for its end.
     pub fn stop(mut self) -> ExitStatus {
         let pid = self.child.id().to_string();
         let done = Command::new("kill").args(["-s", "INT", &pid]).status();
@@ -75,7 +75,7 @@ impl Running {
         self.end()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it ends without a signal.
     pub fn end(&mut self) -> ExitStatus {
         let child = &mut self.child;
         wait_until("its end", || child.try_wait().expect("a child of ours"))

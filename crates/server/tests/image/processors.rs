@@ -1,5 +1,5 @@
-//! The machine in QEMU with two processors and a queue for each: whichever core a connection's frames come to, it is
-//! answered, and by one core alone.
+//! The machine in QEMU with two processors and a queue for each: each connection is answered by exactly one core,
+//! whichever core receives its frames.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn two_cores_answer_every_connection_and_stop() {
     namespace.prepare(&mut command);
     let running = Running::start(command);
     running.wait_for("lowroad: 2 cores");
-    // Once more than by the program itself, which has said it before.
+    // The second time from the image; the first was from the program.
     running.wait_for("http://198.18.0.2/");
     namespace.enter(|| {
         let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| Client::connect(IMAGE)).collect();
@@ -66,7 +66,7 @@ fn two_cores_answer_every_connection_and_stop() {
         for client in clients.iter_mut().take(20) {
             assert!(client.get("/long.bin", "").body == long);
         }
-        // What the other core counts is shown to this one now and then.
+        // The other core publishes its counters now and then.
         let wanted = CONNECTIONS * ROUNDS + 20;
         let status = lowroad_testkit::wait_until("the sum of both cores' requests", || {
             let status = clients[0].get("/.lowroad/status", "").text();
@@ -74,7 +74,7 @@ fn two_cores_answer_every_connection_and_stop() {
         });
         assert_eq!(count(&status, "cores"), 2);
         assert_eq!(count(&status, "opened_passive"), CONNECTIONS, "{status}");
-        // The device does not know whose a connection is until it was answered.
+        // The device does not know a connection's core before the first response.
         assert!(count(&status, "cores_frames_forwarded") > 0, "{status}");
         for name in ["resets_sent", "input_dropped"] {
             assert_eq!(count(&status, name), 0, "{name}: {status}");

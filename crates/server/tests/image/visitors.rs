@@ -1,4 +1,4 @@
-//! The machine in QEMU on a tap device, and who visits it: curl, load generators, a browser, a crowd.
+//! The machine in QEMU on a tap device with real clients: curl, load generators, a browser, a crowd.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ const SITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/site");
 const PAGE: &str = include_str!("../../../../examples/pages/www/bare.lrp");
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// The sample site and a page, as a machine in a network of its own.
+/// The sample site and a page, as a machine in a network namespace.
 struct Visited {
     namespace: Namespace,
     _running: Running,
@@ -40,7 +40,7 @@ impl Visited {
         command.arg(site.path());
         namespace.prepare(&mut command);
         let running = Running::start(command);
-        // Once as what is asked for, once as what the machine has.
+        // Once as the requested address, once as the assigned one.
         running.wait_for("http://198.18.0.2/");
         running.wait_for("http://198.18.0.2/");
         Some(Visited {
@@ -56,7 +56,7 @@ impl Visited {
     }
 }
 
-/// All files beneath a folder: their names from there on, with slashes, and their paths.
+/// All files below a folder: their relative names with slashes, and their paths.
 fn files(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_owned()];
@@ -197,7 +197,7 @@ fn a_browser_shows_the_sample_site() {
     let title = index.split_once("<title>").expect("a title").1;
     let title = title.split_once("</title>").expect("its end").0;
     assert!(dom.contains(&format!("<title>{title}</title>")), "{dom}");
-    // What the page is made of was asked for, too: the log has a line for each request, or the counters tell.
+    // The browser also requested the page's parts: the log has a line for each request, or the counters show them.
     let url = "http://198.18.0.2/.lowroad/status";
     let status = visited.run("curl", &["-sS", "--fail", url]);
     eprintln!("{status}");

@@ -1,4 +1,4 @@
-//! What the operator sees of programs, and does to what is kept of them.
+//! The operator's commands for programs: status, explain, and purges of stored responses.
 
 use crate::host::Host;
 use crate::kept::counting;
@@ -6,7 +6,7 @@ use crate::talk::{self, ask};
 
 const MINUTE: &str = "Cache-Control: max-age=60\\n";
 
-/// Asks two programs with tags, and says what they answered.
+/// Requests two programs with tags, and returns their responses.
 fn asked(host: &Host) -> [String; 3] {
     let mut client = host.connect();
     ["/cgi/a", "/cgi/a?x", "/cgi/b"].map(|path| {
@@ -65,7 +65,7 @@ fn a_purge_takes_what_is_being_made() {
     host.file("state/go", "");
     let (got, _) = talk::answer(&mut client, "GET");
     assert_eq!(got.text(), "1\n");
-    // Made before the purge, it was not kept after it.
+    // A response begun before the purge is not stored after it.
     for _ in 0..2 {
         let (got, _) = ask(host.address(), "GET", "/cgi/slow", "");
         assert_eq!(got.text(), "2\n");

@@ -1,4 +1,4 @@
-//! Applications that others wrote, as the documentation says to run them.
+//! Published applications, configured as the documentation shows.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use crate::talk::{self, noise};
 
 const GIT_BACKEND: &str = "/usr/lib/git-core/git-http-backend";
 
-/// As in docs/programs.md; that repositories are another user's is of the test.
+/// As in docs/programs.md; only the test has repositories of another user.
 const GIT: &str = r#"
 [[site.route]]
 pattern = "/git/**"
@@ -34,7 +34,7 @@ fn git(folder: &Path, args: &[&str]) {
     assert!(done.status.success(), "git {args:?}: {said}");
 }
 
-/// Pushes and clones what is longer than what is sent with its length.
+/// Pushes and clones data too long to be sent with a length.
 fn pushes_and_clones(buffering: &str) {
     let host = Host::with_routes(&GIT.replace("BUFFERING", buffering), &[]);
     let url = format!("http://{}/git/project.git", host.address());
@@ -71,11 +71,11 @@ fn git_pushes_and_clones() {
         return skip("git_pushes_and_clones", "no git-http-backend");
     }
     pushes_and_clones("");
-    // Chunked bodies are read first here, too.
+    // Here, too, chunked bodies are read completely first.
     pushes_and_clones("request_buffering = false");
 }
 
-/// An application in Go, with its standard library's FastCGI.
+/// An application in Go, with the FastCGI of its standard library.
 const GO: &str = r#"package main
 
 import (
@@ -153,7 +153,7 @@ fn a_fastcgi_program_in_go_has_a_prefix() {
     let long = "x".repeat(3 << 20);
     let (got, _) = talk::post(&mut client, "/app/post", &long);
     assert_eq!(got.text(), format!("POST /app/post? {} []", 3 << 20));
-    // It answers before it has read any of it.
+    // It responds before it has read any of the body.
     for _ in 0..5 {
         let (got, _) = talk::post(&mut client, "/app/early", &long);
         assert_eq!((got.status, got.text()), (409, "not now\n".into()));

@@ -1,4 +1,4 @@
-//! Bodies of requests: long ones, and those that nobody wants.
+//! Request bodies: long ones, and unwanted ones.
 
 use std::io::Write;
 
@@ -7,11 +7,11 @@ use crate::talk::{self, post};
 
 /// 50 MiB.
 const LONG: usize = 50 << 20;
-/// What a long body may add to the server's memory, less than the body. It is for the threads that
-/// write it to a file, which get their memory in huge pages; how many there are depends on the disk.
+/// Maximum growth of the server's memory by a long body, beyond the body itself. The threads that write it to a file
+/// use it, in huge pages; their number depends on the disk.
 const MEMORY_MAX_KIB: u64 = 40 << 10;
 
-/// A route whose programs are asked before all of a body is there.
+/// A route whose programs start before the whole body has arrived.
 const STREAMED: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
                         request_buffering = false\n";
 
@@ -51,8 +51,8 @@ fn a_short_body_that_a_program_ignores_does_no_harm() {
     }
 }
 
-/// The answer comes, whatever becomes of the connection; the next request on it, if there is one, is
-/// not read out of the body.
+/// The response arrives, even if the connection then closes; the next request on it, if there is one, is not parsed
+/// out of the body.
 #[test]
 fn a_long_body_that_a_program_ignores_does_no_harm() {
     let host = Host::start(&[("ignore", IGNORE)]);
@@ -62,7 +62,7 @@ fn a_long_body_that_a_program_ignores_does_no_harm() {
         client.send(format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {LONG}\r\n\r\n"
         ));
-        // Not all of it may be taken.
+        // The server may not accept all of it.
         let part = "GET /cgi/ignore HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
         let mut stream = client.stream();
         for _ in 0..LONG / part.len() {
@@ -108,7 +108,7 @@ fn a_body_is_streamed_where_the_route_says_so() {
         assert!(client.more(), "the rest comes too");
     }
     let ends = client.received.iter().filter(|byte| **byte == b'b');
-    // In the lengths of chunks, too.
+    // The lengths of chunks are counted, too.
     assert!(ends.count() >= 100_000);
     assert_eq!(host.status().value("spool_requests"), 0);
 }
@@ -118,7 +118,7 @@ fn a_client_that_goes_in_the_middle_of_its_body_ends_the_program() {
     let script = "echo $$ >DIR/state/pid\nexec cat\n";
     let host = Host::with_routes(STREAMED, &[("wait", script)]);
     let mut client = host.connect();
-    // A program starts with 64 KiB to read, or all of it.
+    // A program starts when 64 KiB, or all of the body, can be read.
     client.send("POST /cgi/wait HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
     client.send("a".repeat(100_000));
     let pid = crate::streams::pid(&host, "pid");

@@ -1,4 +1,4 @@
-//! Routes that change under load, and what the operator is told of them.
+//! Changes of routes under load, and their messages for the operator.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -68,7 +68,7 @@ fn no_request_is_lost_while_routes_change() {
     });
 }
 
-/// A module that is being written, at a change and at a reload, and what `check` says of it.
+/// A module file that is being written, at a change and at a reload, and the result of `check`.
 #[test]
 fn half_a_module_changes_nothing() {
     let route = "[[site.route]]\npattern = \"/wasm\"\nmodule = \"wasm\"\n";
@@ -92,7 +92,7 @@ fn half_a_module_changes_nothing() {
     let (got, _) = ask(host.address(), "GET", "/wasm", "");
     assert_eq!(got.text(), "Hello, World, from C\n");
     host.server.signal("HUP");
-    // The reload is refused, or keeps what was refused already out.
+    // The reload is refused, or keeps the refused module out.
     host.server.wait_for_error_line("reload 1: ");
     let (got, _) = ask(host.address(), "GET", "/wasm", "");
     assert_eq!(got.text(), "Hello, World, from C\n");

@@ -1,4 +1,4 @@
-//! What programs are told of who asks, through proxies and without.
+//! The client's address as programs see it, through proxies and without.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,8 @@ use lowroad_testkit::{Client, Folder, Server};
 
 use crate::host::PROGRAM;
 
-/// A server that has PROXY headers where `introduced`, trusts this host's proxies, and runs a script that says who asks.
+/// A server that expects PROXY headers from `introduced`, trusts this host's proxies, and runs a script that returns
+/// the client.
 fn start(folder: &Folder, introduced: &str) -> Server {
     let script = folder.file(
         "root/who.cgi",
@@ -35,12 +36,12 @@ fn they_are_told_the_port_of_the_client_too() {
     let own = client.stream().local_addr().expect("it is connected");
     let own = format!("{},{}", own.ip(), own.port());
     assert_eq!(who(&mut client, ""), own);
-    // A port that nobody has named is not the proxy's.
+    // Without a reported port, the proxy's port is not passed on.
     let named = "X-Forwarded-For: 192.0.2.7\r\n";
     assert_eq!(who(&mut client, named), "192.0.2.7,none");
     let named = "X-Forwarded-For: 192.0.2.7:4711\r\n";
     assert_eq!(who(&mut client, named), "192.0.2.7,4711");
-    // Whom one request names is not the next one's client.
+    // A client named in one request does not apply to the next.
     assert_eq!(who(&mut client, ""), own);
     client.send("POST /who.cgi HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: [2001:db8::7]:9\r\n");
     client.send("Content-Length: 5\r\n\r\nhel");

@@ -1,4 +1,4 @@
-//! Compression of what programs answer: of every kind, as it comes, kept, and within its limit.
+//! Compression of programs' responses: each kind of program, streamed and stored, and within its limits.
 
 use std::io::Read;
 
@@ -43,7 +43,7 @@ pattern = "*.php"
 fastcgi = "unix:DIR/fpm.sock"
 "#;
 
-/// Says the same line so often.
+/// A program that repeats a line.
 const LINES: &str = "printf 'Content-Type: text/plain\\nETag: \"a\"\\n\\n'\n\
     i=0; while [ $i -lt 2000 ]; do echo 'a line that is not the only one'; i=$((i+1)); done\n";
 
@@ -128,7 +128,7 @@ fn a_part_is_there_before_the_next_is_made() {
     client.send(format!("GET /cgi/parts HTTP/1.1\r\nHost: a\r\n{GZIP}\r\n"));
     let head = talk::head(&mut client);
     assert!(head.contains("Content-Encoding: gzip\r\n"), "{head}");
-    // What has come so far is enough to show it.
+    // The bytes received so far show it.
     loop {
         let data = client.received.splitn(2, |byte| *byte == b'\n').nth(1);
         let mut back = Vec::new();
@@ -172,7 +172,7 @@ fn what_is_kept_is_compressed_once() {
         assert_eq!(count("", ""), whole("2", "\"a\""));
         assert_eq!(count(ZSTD, ""), whole("3", "W/\"a\""));
         assert_eq!(count(GZIP, ""), whole("1", "W/\"a\""));
-        // However it is said that gzip is accepted.
+        // In any spelling of the accepted coding.
         assert_eq!(count("accept-encoding:GZIP\r\n", ""), whole("1", "W/\"a\""));
     }
     let known = count(GZIP, "If-None-Match: W/\"a\"\r\n");

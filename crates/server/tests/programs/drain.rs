@@ -1,4 +1,4 @@
-//! The end of a server whose programs still answer.
+//! The end of a server during responses of programs.
 
 use std::net::TcpStream;
 
@@ -7,17 +7,17 @@ use lowroad_testkit::wait_until;
 use crate::host::Host;
 use crate::talk::{self, End};
 
-/// A call and its reader are on two workers in half of the tries.
+/// Number of tries; in half of them a call and its reader are on two workers.
 const TRIES: usize = 6;
 
-/// Answers in two parts; the second once there is a file.
+/// Responds in two parts; the second after a file appears.
 const GATED_PHP: &str = "<?php header('Content-Type: text/plain'); header('Cache-Control: max-age=60');\n\
     echo 'beginning '; flush(); @ob_flush(); flush();\n\
     while (!file_exists('DIR/state/rest')) { usleep(5000); clearstatcache(); }\n\
     echo 'end';\n";
 
-/// A call that one connection has begun goes on for another that reads its body, even if the worker that made the call
-/// has no connections left.
+/// A call begun by one connection continues for another one that reads its body, even if the calling worker has no
+/// connections left.
 #[test]
 fn a_body_that_a_client_of_another_worker_reads_is_not_cut() {
     for _ in 0..TRIES {
@@ -41,7 +41,7 @@ fn a_body_that_a_client_of_another_worker_reads_is_not_cut() {
         drop(first);
         host.server.signal("TERM");
         host.server.wait_for_error_line("draining");
-        // A worker with nothing to do ends when its listeners close.
+        // An idle worker ends when its listeners close.
         let address = host.address();
         wait_until("the listeners' end", || {
             TcpStream::connect(address).is_err().then_some(())

@@ -1,4 +1,4 @@
-//! What goes wrong in programs: what the client is told, what the log says, and that it stays there.
+//! Faults of programs: the client's response, the log, and that other requests are unaffected.
 
 use std::fs::File;
 use std::process::Command;
@@ -65,7 +65,7 @@ fn a_fastcgi_server_that_is_not_there_is_a_bad_gateway() {
     assert_eq!(got.text(), "a file\n");
 }
 
-/// A program that answers once the gate is open.
+/// A program that responds after the gate opens.
 const GATE: &str = "echo x >>DIR/state/waiting\nread line <DIR/state/gate\n\
                     printf 'Content-Type: text/plain\\n\\n%s' \"$line\"\n";
 
@@ -90,10 +90,10 @@ fn more_than_may_be_at_a_time_are_told_to_come_again() {
     });
     let (got, _) = ask(host.address(), "GET", "/cgi/gate", "");
     assert_eq!((got.status, got.field("retry-after")), (503, Some("1")));
-    // Files know nothing of it.
+    // Files are unaffected.
     let (got, _) = ask(host.address(), "GET", "/file.txt", "");
     assert_eq!(got.status, 200);
-    // Open for both ways, so that neither end finds the other gone.
+    // Opened for reading and writing, so that neither end of the FIFO sees the other one gone.
     let opened = File::options().read(true).write(true).open(&gate);
     let opened = opened.expect("a gate");
     std::io::Write::write_all(&mut &opened, b"in\nin\n").expect("room");

@@ -1,5 +1,4 @@
-//! Files beside programs: which of the two a path belongs to, and that a program is never sent as
-//! a file.
+//! Files beside programs: the choice between both for a path, and that a program is never sent as a file.
 
 use lowroad_testkit::skip;
 
@@ -53,7 +52,7 @@ fn what_is_no_file_goes_to_the_front() {
         let (got, _) = talk::on(&mut client, "OPTIONS", "/blog/9", "");
         assert_eq!(got.text(), "front OPTIONS /blog/9|");
     }
-    // A long one, too, whose path has to be looked up first.
+    // A long body, too, for which the path has to be looked up first.
     let long = "x".repeat(300_000);
     let (got, _) = post(&mut client, "/blog/long", &long);
     assert_eq!(got.text(), format!("front POST /blog/long|{long}"));
@@ -77,7 +76,7 @@ fn a_file_that_comes_and_goes_changes_who_answers() {
     });
 }
 
-/// Every way to write the path of a script.
+/// Spellings of the path of a script.
 const PATHS: [&str; 20] = [
     "/say.php",
     "/say.php?a",

@@ -8,12 +8,12 @@ use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 use crate::host::PROGRAM;
 
-/// What a trusted proxy reports.
+/// A trusted proxy's fields.
 const REPORTS: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
     X-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 8443\r\nX-Forwarded-User: eve\r\n\
     X-Original-URL: /admin\r\nForwarded: for=192.0.2.8\r\n";
 
-/// An origin whose responses name the reports that it got, and may be stored.
+/// An origin whose storable responses contain the forwarded fields.
 fn origin() -> Origin {
     Origin::saying(|asked: &Asked| {
         let names = ["for", "proto", "host", "port", "user"];
@@ -56,7 +56,7 @@ fn start(folder: &Folder, origin: &Origin) -> Server {
     Server::run(PROGRAM, folder, &text)
 }
 
-/// A client whose address is not trusted.
+/// A client with an untrusted address.
 fn stranger(server: &Server) -> Client {
     Client::connect_from([127, 0, 0, 2].into(), server.address())
 }
@@ -153,7 +153,7 @@ fn stored_responses_are_for_one_scheme_host_and_port() {
         assert_eq!(proxy.get("/stored", fields).text(), first);
         assert_eq!(origin.count(), number + 1, "{fields}");
     }
-    // A change made by one of them is a change for all schemes of its authority.
+    // A change through one of them invalidates all schemes of the authority.
     let body = format!(
         "POST /stored HTTP/1.1\r\nHost: test\r\n{}Content-Length: 0\r\n\r\n",
         requests[0]

@@ -1,4 +1,4 @@
-//! A php-fpm with a configuration of its own.
+//! A php-fpm process with a test's configuration.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 
 use lowroad_testkit::{Folder, wait_until};
 
-/// A php-fpm; ended at the end.
+/// A php-fpm process; ended when dropped.
 pub struct Fpm(Child);
 
 impl Fpm {
-    /// Starts one that listens at `fpm.sock` in the folder. `None` where there is no php-fpm.
+    /// Starts one that listens at `fpm.sock` in the folder. `None` where it is not installed.
     pub fn start(folder: &Folder) -> Option<Fpm> {
         let program = program()?;
         let socket = folder.path().join("fpm.sock");
@@ -32,7 +32,7 @@ impl Fpm {
     }
 }
 
-/// Where php-fpm is, whatever its version.
+/// The path of php-fpm of any version.
 fn program() -> Option<PathBuf> {
     let entries = std::fs::read_dir("/usr/sbin").ok()?.flatten();
     let paths = entries.map(|entry| entry.path());
@@ -43,7 +43,7 @@ fn program() -> Option<PathBuf> {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // Asked to end, it ends its processes too.
+        // SIGTERM also ends its child processes.
         let pid = self.0.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let _ = self.0.wait();

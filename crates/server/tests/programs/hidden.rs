@@ -1,4 +1,4 @@
-//! What a program sees of the server when both run as the same user, as under the unit of systemd.
+//! The server's secrets are hidden from programs that run as the same user, as under the systemd unit.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use lowroad_testkit::{Folder, Server, skip};
 use crate::host::PROGRAM;
 use crate::talk::ask;
 
-/// Nobody, by number: there need be no entry for it.
+/// The user nobody by number: there need be no entry for it.
 const NOBODY: u32 = 65_534;
 
-/// Says what it can read of the process that started it.
+/// A program that reads the /proc files of its parent.
 const LOOK: &str = "#!/bin/sh
 printf 'Content-Type: text/plain\\n\\n'
 for file in environ mem maps fd/0 exe; do
@@ -23,7 +23,7 @@ tr '\\0' '\\n' </proc/$PPID/environ 2>/dev/null | grep PASSWORD
 echo end
 ";
 
-/// Says with what environment it was started.
+/// A program that prints its environment.
 const ENVIRONMENT: &str = "#!/bin/sh
 printf 'Content-Type: text/plain\\n\\n'
 tr '\\0' '\\n' </proc/$$/environ
@@ -52,7 +52,7 @@ fn start(folder: &Folder) -> Server {
     let mut command = Command::new(PROGRAM);
     command.args(["run", "-c"]).arg(config);
     command.env("DB_PASSWORD", "swordfish");
-    // Root could look into any process.
+    // Root could read any process.
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
@@ -65,18 +65,18 @@ fn a_program_of_the_same_user_cannot_look_into_the_server() {
     let server = start(&folder);
     let (got, _) = ask(server.address(), "GET", "/cgi/look", "");
     assert_eq!((got.status, got.text()), (200, "end\n".into()));
-    // It still has the password, of which the name of the database is made here.
+    // The server still has the password, from which the page's database connection is made.
     let (got, _) = ask(server.address(), "GET", "/page.lrp", "");
     assert_eq!(got.text(), "42");
     assert!(folder.path().join("state/swordfish").exists());
-    // Read again, too.
+    // Also after a reload.
     server.signal("HUP");
     server.wait_for_error_line("is in force");
     let (got, _) = ask(server.address(), "GET", "/page.lrp", "");
     assert_eq!(got.text(), "42");
 }
 
-/// What the server was started with and does not know is not handed on.
+/// Programs do not inherit descriptors that the server itself inherited.
 #[test]
 fn a_program_gets_no_descriptors_of_the_server() {
     let folder = Folder::new();

@@ -15,12 +15,12 @@ use crate::fpm::Fpm;
 /// The server.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// What waits in files does so where tests can see it.
+/// Buffered bodies are in a folder where tests can see them.
 const BUFFERING: &str = "[buffering]\ntemp_path = \"DIR/temp\"\n";
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/modules");
 
-/// The programs that requests go to; `DIR` is the folder of the test.
+/// The programs behind the routes; `DIR` is the test's folder.
 const PROGRAMS: &str = r#"
 [[module]]
 name = "linked"
@@ -70,11 +70,11 @@ pattern = "*.php"
 fastcgi = "unix:DIR/fpm.sock"
 "#;
 
-/// Says what it got; the body comes last.
+/// Returns its request; the body comes last.
 const SAY: &str = "printf 'Content-Type: text/plain\\n\\n'\n\
                    printf '%s %s|' \"$REQUEST_METHOD\" \"$CONTENT_LENGTH\"\ncat\n";
 
-/// The same in PHP. The first line must never be seen by a client.
+/// The same in PHP. A client must never see the first line.
 const SAY_PHP: &str = "<?php // SOURCE\nheader('Content-Type: text/plain');\n\
     echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['CONTENT_LENGTH'] ?? '', '|',\n\
     file_get_contents('php://input');\n";
@@ -89,12 +89,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts one with routes to programs of each kind, and these scripts besides.
+    /// Starts a server with routes to programs of each kind, and these additional scripts.
     pub fn start(scripts: &[(&str, &str)]) -> Host {
         Host::with_routes(ROUTES, scripts)
     }
 
-    /// Starts one with these routes only. Where they need php-fpm, there must be one.
+    /// Starts a server with these routes only. If they need php-fpm, it must be installed.
     pub fn with_routes(routes: &str, scripts: &[(&str, &str)]) -> Host {
         Host::with_settings(BUFFERING, routes, scripts)
     }
@@ -107,7 +107,7 @@ impl Host {
     /// The same with these tables before those of modules and sites.
     pub fn with_settings(settings: &str, routes: &str, scripts: &[(&str, &str)]) -> Host {
         let folder = Folder::new();
-        // Whoever the server becomes may write here.
+        // The server's user may write here.
         for name in ["", "state", "cgi", "root", "temp"] {
             let path = folder.path().join(name);
             fs::create_dir_all(&path).expect("a folder");
@@ -140,17 +140,17 @@ impl Host {
         }
     }
 
-    /// Where it listens.
+    /// The server's address.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// A connection to it.
+    /// Opens a connection.
     pub fn connect(&self) -> Client {
         self.server.connect()
     }
 
-    /// Whether there is PHP behind it.
+    /// Whether PHP is available.
     pub fn has_php(&self) -> bool {
         self.fpm.is_some()
     }
@@ -165,12 +165,12 @@ impl Host {
         self.folder.file(name, content);
     }
 
-    /// What a file in `state` holds; empty if there is none.
+    /// The contents of a file in `state`; empty if there is none.
     pub fn state(&self, name: &str) -> String {
         fs::read_to_string(self.path("state").join(name)).unwrap_or_default()
     }
 
-    /// Puts a configuration with these routes in force; the log says when.
+    /// Reloads a configuration with these routes; the log reports the result.
     pub fn reload(&self, routes: &str) {
         self.file("lowroad.toml", &filled(&self.folder, BUFFERING, routes));
         self.server.signal("HUP");
@@ -181,7 +181,7 @@ impl Host {
         Status::new(PROGRAM, self.path("admin.sock"))
     }
 
-    /// What a `lowroad` command for this server says.
+    /// The output of a `lowroad` command for this server.
     pub fn command(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).arg("--admin");
@@ -196,7 +196,7 @@ impl Host {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The most memory that the server ever had, in KiB.
+    /// The server's maximum memory so far, in KiB.
     pub fn memory_max_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.server.pid());
         let status = fs::read_to_string(path).expect("it runs");
@@ -231,7 +231,7 @@ fn library() -> &'static Path {
     BUILT.get_or_init(|| built("hello", &Path::new(EXAMPLES).join("hello-c/hello.c")))
 }
 
-/// The module that uses everything, as a library; built once.
+/// The module that uses all features, as a library; built once.
 fn features() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

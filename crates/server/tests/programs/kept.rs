@@ -1,11 +1,11 @@
-//! Responses of programs that are kept: which, how long, and for whom.
+//! Stored responses of programs: the stored ones, their lifetimes and their clients.
 
 use lowroad_testkit::{Client, wait_until};
 
 use crate::host::Host;
 use crate::talk;
 
-/// A program that counts how often it ran, with these fields in its answers.
+/// A program that returns the number of its runs, with these fields.
 pub fn counting(name: &str, fields: &str) -> String {
     format!(
         "echo x >>DIR/state/{name}\nprintf 'Content-Type: text/plain\\n{fields}\\n'\n\
@@ -13,7 +13,7 @@ pub fn counting(name: &str, fields: &str) -> String {
     )
 }
 
-/// A host whose program `name` answers with these fields.
+/// A host whose program `name` sends these fields.
 fn host(fields: &str) -> Host {
     Host::start(&[("n", &counting("n", fields))])
 }
@@ -32,7 +32,7 @@ fn a_program_is_asked_once_for_what_may_be_kept() {
     let (first, _) = talk::on(&mut client, "GET", "/cgi/n", "");
     assert_eq!((first.status, first.field("age")), (200, None));
     let mut ages = Vec::new();
-    // The age counts on.
+    // The Age increases.
     wait_until("an age of two seconds", || {
         let (got, _) = talk::on(&mut client, "GET", "/cgi/n", "");
         assert_eq!((got.status, &got.body), (200, &first.body));
@@ -43,7 +43,7 @@ fn a_program_is_asked_once_for_what_may_be_kept() {
         (age == 2).then_some(())
     });
     assert!(ages.is_sorted() && ages[0] <= 1, "{ages:?}");
-    // So for everybody.
+    // The stored response answers all clients.
     assert_eq!(get(&mut host.connect(), ""), (200, "1".into()));
     // Another query is another response.
     let (got, _) = talk::on(&mut client, "GET", "/cgi/n?x", "");
@@ -98,12 +98,12 @@ fn a_response_that_varies_is_kept_for_who_asks_alike() {
     assert_eq!(get(&mut client, german), (200, "1".into()));
     assert_eq!(get(&mut client, english), (200, "2".into()));
     assert_eq!(get(&mut client, ""), (200, "3".into()));
-    // Each has its own from now on, whatever else it says.
+    // Each has its own variant from now on, independent of other fields.
     let german = "accept-language:  de\r\nCookie: a=b\r\n";
     assert_eq!(get(&mut client, german), (200, "1".into()));
     assert_eq!(get(&mut client, english), (200, "2".into()));
     assert_eq!(get(&mut client, ""), (200, "3".into()));
-    // One URL, one purge.
+    // A purge of the URL removes all its variants.
     let said = host.say(&["purge", "http://test/cgi/n"]);
     assert_eq!(said, "purged at once\n");
     assert_eq!(get(&mut client, english), (200, "4".into()));
@@ -113,7 +113,7 @@ fn a_response_that_varies_is_kept_for_who_asks_alike() {
 fn requests_with_credentials_and_posts_are_put_to_the_program() {
     let host = host(MINUTE);
     let mut client = host.connect();
-    // Nothing of theirs is kept,
+    // Responses to requests with credentials are not stored,
     assert_eq!(
         get(&mut client, "Authorization: Basic x\r\n"),
         (200, "1".into())
@@ -122,14 +122,14 @@ fn requests_with_credentials_and_posts_are_put_to_the_program() {
     assert_eq!(got.text().trim(), "2");
     assert_eq!(get(&mut client, ""), (200, "3".into()));
     assert_eq!(get(&mut client, ""), (200, "3".into()));
-    // nor are they answered from it.
+    // and stored ones do not answer such requests.
     assert_eq!(
         get(&mut client, "Authorization: Basic x\r\n"),
         (200, "4".into())
     );
     let (got, _) = talk::post(&mut client, "/cgi/n", "text");
     assert_eq!(got.text().trim(), "5");
-    // And what was kept may not be true any more.
+    // And the stored response is invalidated.
     assert_eq!(get(&mut client, ""), (200, "6".into()));
     assert_eq!(get(&mut client, ""), (200, "6".into()));
 }
@@ -160,7 +160,7 @@ fn what_is_kept_outlasts_a_reload_of_the_same_route() {
     };
     assert_eq!(get(&mut client, ""), (200, "1".into()));
     reload(&mut client, "/first", route);
-    // Whoever may change it is still known to.
+    // The invalidation by POST still applies.
     assert_eq!(
         talk::post(&mut client, "/cgi/n", "text").0.text().trim(),
         "2"
@@ -168,7 +168,7 @@ fn what_is_kept_outlasts_a_reload_of_the_same_route() {
     assert_eq!(get(&mut client, ""), (200, "3".into()));
     reload(&mut client, "/second", route);
     assert_eq!(get(&mut client, ""), (200, "3".into()));
-    // What is stored does not depend on a limit.
+    // Stored responses do not depend on limits.
     reload(&mut client, "/third", &format!("{route}timeout = \"9s\"\n"));
     assert_eq!(get(&mut client, ""), (200, "3".into()));
 }

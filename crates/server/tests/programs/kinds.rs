@@ -1,11 +1,11 @@
-//! Every kind of program with every method, and all ways of a request's body.
+//! Each kind of program with each method, and all framings of a request's body.
 
 use lowroad_testkit::skip;
 
 use crate::host::Host;
 use crate::talk::{self, End, ask, post, post_chunked};
 
-/// A path of each kind of program, and what it says to a GET. Those of `say` tell what they got.
+/// A path of each kind of program, and its response to GET. `say` programs return their request.
 const KINDS: [(&str, &str); 7] = [
     ("/linked?name=You", "Hi, You!\n"),
     ("/library?name=You", "Hi, You!\n"),
@@ -16,7 +16,7 @@ const KINDS: [(&str, &str); 7] = [
     ("/say.php", "GET |"),
 ];
 
-/// The kinds that can run here.
+/// The kinds that are available here.
 fn kinds(host: &Host, test: &str) -> Vec<(&'static str, &'static str)> {
     let mut kinds = KINDS.to_vec();
     if !host.has_php() {
@@ -26,7 +26,7 @@ fn kinds(host: &Host, test: &str) -> Vec<(&'static str, &'static str)> {
     kinds
 }
 
-/// Whether a program of this path tells what it got.
+/// Whether the program of this path returns its request.
 fn tells(path: &str) -> bool {
     path.contains("say")
 }
@@ -43,7 +43,7 @@ fn each_kind_answers_get_and_head() {
             "{path}"
         );
         assert_eq!(got.head.matches("\r\nDate: ").count(), 1, "{path}");
-        // Nothing of a body comes after a HEAD: the next answer begins at once.
+        // A response to HEAD has no body: the next response begins at once.
         let (head, _) = talk::on(&mut client, "HEAD", path, "");
         assert_eq!(head.status, 200, "{path}");
         let (again, _) = talk::on(&mut client, "GET", path, "");
@@ -63,7 +63,7 @@ fn each_kind_gets_methods_that_the_server_does_not_know() {
             let (status, text) = (got.status, got.text());
             match path {
                 _ if tells(path) => assert_eq!((status, &*text), (200, &*format!("{method} |"))),
-                // A page takes what may change something only from its own forms.
+                // A page accepts unsafe methods only from its own forms.
                 "/page.lrp" => assert_eq!(status, 403, "{text}"),
                 _ => assert_eq!((status, text.trim_end()), (200, said.trim_end()), "{path}"),
             }
@@ -95,7 +95,7 @@ fn each_kind_gets_bodies_of_all_forms() {
         if tells(path) {
             assert_eq!(got.text(), "POST 10|hello, you", "{path}");
         }
-        // The connection goes on, unless the answer was there before all of the body.
+        // The connection continues, unless the response came before the whole body.
         if got.field("connection") == Some("close") {
             assert!(!tells(path), "{path}");
             client = host.connect();
@@ -122,7 +122,7 @@ fn a_client_that_asks_first_is_told_to_go_on() {
                 assert_eq!(got.text(), "POST 5|hello", "{path}");
             }
         } else {
-            // A program that wants no body may answer at once.
+            // A program that ignores the body may respond at once.
             assert!(!tells(path), "{path}: {first:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! The module level over real sockets: programs of every kind behind routes, and what clients,
-//! operators and faults do to them. How each kind of program works is tested in `lowroad-gateway` and `lowroad-module-host`.
+//! The handler level over real sockets: programs of each kind behind routes, with clients, operators and faults.
+//! `lowroad-gateway` and `lowroad-module-host` test each kind by itself.
 
 mod admin;
 mod applications;

@@ -1,11 +1,11 @@
-//! Paths that no file can have, and that programs get nevertheless; and that files and scripts stay where they are.
+//! Paths that no file can have, but that programs get; files and scripts keep their own paths.
 
 use lowroad_testkit::skip;
 
 use crate::host::Host;
 use crate::talk::{self, ask};
 
-/// Says what it was asked.
+/// Returns the script's name and path info.
 const INFO: &str = "printf 'Content-Type: text/plain\\n\\n%s %s' \"$SCRIPT_NAME\" \"$PATH_INFO\"\n";
 
 #[test]
@@ -23,12 +23,12 @@ fn a_program_gets_the_path_behind_its_name() {
         assert_eq!(got.text(), format!("/cgi/info {info}"), "{path}");
     }
     for (path, status) in [
-        // Its name, or that of its folder, is not written so.
+        // An escaped form of the script's name, or of its folder, does not reach it.
         ("/cgi%2Finfo", 404),
         ("/cgi/%2e%2e%2finfo", 400),
         ("/cgi/info/..%2f..%2fx", 400),
         ("/cgi/info/%00", 400),
-        // Nor are files.
+        // Nor does one reach files.
         ("/%2ffile.txt", 400),
         ("/file.txt%5c", 400),
     ] {
@@ -54,7 +54,7 @@ fn purges_are_the_sites_own_where_it_says_from_whom() {
     assert_eq!(got.status, 405);
 }
 
-/// A script that says which one it is, and for what.
+/// A script that returns its folder and the target.
 const WHICH: &str = "<?php echo basename(__DIR__), ' ', $_SERVER['REQUEST_URI'];\n";
 
 /// The configuration of a PHP application in the documentation.

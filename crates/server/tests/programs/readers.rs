@@ -1,4 +1,4 @@
-//! Clients that take long responses slowly: what they have not taken waits, and the program goes on.
+//! Slow readers of long responses: the rest is buffered, and the program ends without waiting for them.
 
 use lowroad_testkit::{Client, skip, wait_until};
 
@@ -8,7 +8,7 @@ use crate::talk::{self, End, ask};
 /// More than all sockets and streams on the way hold.
 const LEN: usize = 20_000_000;
 
-/// Each program has two places; php-fpm has two processes.
+/// Two concurrent calls of each program; php-fpm has two processes.
 const ROUTES: &str = r#"
 [[site.route]]
 pattern = "/cgi/**"
@@ -23,7 +23,7 @@ pattern = "*.php"
 fastcgi = "unix:DIR/fpm.sock"
 "#;
 
-/// Counts from 1 to 2,500,000, each number with eight digits, and notes when it has.
+/// Prints the numbers 1 to 2,500,000 with eight digits each, and records the end.
 const LONG: &str = "printf 'Content-Type: text/plain\\n\\n'\n\
                     seq -f %08.0f 1 2500000 | tr -d '\\n'\necho x >>DIR/state/sent\n";
 
@@ -32,7 +32,7 @@ const LONG_PHP: &str = "<?php\nheader('Content-Type: text/plain');\n\
     $part = ''; for ($j = $i; $j < $i + 1000; $j++) $part .= sprintf('%08d', $j); echo $part; }\n\
     file_put_contents(__DIR__ . '/../state/sent', \"x\\n\", FILE_APPEND);\n";
 
-/// A client that has asked and takes nothing.
+/// A client that sends a request and does not read.
 fn asks(host: &Host, path: &str) -> Client {
     let mut client = host.connect();
     client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));

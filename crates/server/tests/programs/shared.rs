@@ -1,4 +1,4 @@
-//! Equal requests that come together: who shares a call, who does not, and what ends it.
+//! Request coalescing for programs: the requests that share a call, those that do not, and the ends of shared calls.
 
 use std::thread;
 
@@ -10,7 +10,8 @@ use crate::talk::{self, End};
 const CLIENTS: usize = 40;
 const MINUTE: &str = "Cache-Control: max-age=60\\n";
 
-/// A program that notes each call, then waits for the word before its head, then for another before the rest of its body.
+/// A program that records each call, then waits for a word before its head, then for another before the rest of its
+/// body.
 fn gated(fields: &str) -> String {
     format!(
         "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
@@ -23,14 +24,14 @@ fn host(script: &str) -> Host {
     Host::start(&[("n", script)])
 }
 
-/// What the server says of the route.
+/// The route's line of `lowroad status`.
 fn route(host: &Host) -> String {
     let said = host.say(&["status"]);
     let line = said.lines().find(|line| line.contains("/cgi/"));
     line.unwrap_or_default().to_string()
 }
 
-/// Waits until so many requests wait for another's call.
+/// Waits until this many requests wait for another one's call.
 fn wait_for_shared(host: &Host, count: usize) {
     let text = format!("{count} by another's call");
     wait_until("requests that wait for another's", || {
@@ -42,7 +43,7 @@ fn calls(host: &Host) -> usize {
     host.state("n").lines().count()
 }
 
-/// Sends as many equal requests.
+/// Sends this many equal requests.
 fn ask_many(host: &Host, count: usize) -> Vec<Client> {
     let ask = |_| {
         let mut client = host.connect();
@@ -65,11 +66,11 @@ fn many_clients_are_one_call() {
     let mut clients = ask_many(&host, CLIENTS);
     wait_for_shared(&host, CLIENTS - 1);
     host.file("state/head", "");
-    // All have the beginning while the rest is being made.
+    // All readers have the beginning while the rest is still missing.
     for client in &mut clients {
         assert!(talk::head(client).starts_with("HTTP/1.1 200"));
     }
-    // Who comes now reads with them.
+    // A request that arrives now joins them.
     let mut late = ask_many(&host, 1);
     assert!(talk::head(&mut late[0]).contains("\r\nAge: "));
     host.file("state/rest", "");
@@ -91,9 +92,9 @@ fn what_may_not_be_stored_releases_the_others_at_once() {
     wait_for_shared(&host, 7);
     wait_until("a call", || (calls(&host) == 1).then_some(()));
     host.file("state/head", "");
-    // They run side by side: none waits for another's end.
+    // They run concurrently: none waits for another one's end.
     wait_until("all calls", || (calls(&host) == 8).then_some(()));
-    // And who comes next waits for nobody.
+    // And later requests do not wait either.
     let mut late = ask_many(&host, 2);
     wait_until("two more calls", || (calls(&host) == 10).then_some(()));
     host.file("state/rest", "");
@@ -107,7 +108,7 @@ fn what_may_not_be_stored_releases_the_others_at_once() {
     );
 }
 
-/// Whoever joins: those who wait for the head, and those who come after it.
+/// Both kinds of followers: those that wait for the head, and those that arrive after it.
 #[test]
 fn a_body_of_which_nothing_comes_holds_nobody_else() {
     let script = format!(
@@ -117,7 +118,7 @@ fn a_body_of_which_nothing_comes_holds_nobody_else() {
     );
     let host = host(&script);
     let mut clients = ask_many(&host, 1);
-    // It is this one who begins it, whatever order the others are accepted in.
+    // This request starts the call, in whatever order the others are accepted.
     wait_until("the first call", || (calls(&host) == 1).then_some(()));
     clients.extend(ask_many(&host, 2));
     wait_for_shared(&host, 2);
@@ -137,7 +138,7 @@ fn a_call_goes_on_while_one_of_those_who_share_it_is_there() {
     let host = host(&format!("echo $$ >DIR/state/pid\n{}", gated(MINUTE)));
     let mut clients = ask_many(&host, 3);
     wait_for_shared(&host, 2);
-    // The first one, who began it, goes.
+    // The leader's client disconnects.
     drop(clients.remove(0));
     drop(clients.remove(0));
     host.file("state/head", "");
@@ -207,7 +208,7 @@ fn a_failure_is_nobody_else_s() {
     for client in &mut good {
         assert_eq!(body(client), "good");
     }
-    // What they made by themselves is stored.
+    // The response of a separate call is stored.
     let before = calls(&host);
     assert_eq!(body(&mut ask_many(&host, 1)[0]), "good");
     assert_eq!(calls(&host), before);
@@ -228,7 +229,7 @@ fn fields_that_the_program_does_not_see_make_no_variant() {
     assert_eq!(ask("X-Lang: fr\r\n"), "fr");
 }
 
-/// Answers in a language, once that has a file, and notes the call.
+/// Responds in a language after its file appears, and records the call.
 const LANGUAGES: &str = "echo x >>DIR/state/n\nlang=$HTTP_X_LANG\n\
     while [ -d DIR/state ] && ! [ -e DIR/state/$lang ]; do sleep 0.01; done\n\
     printf 'Content-Type: text/plain\\nVary: X-Lang\\nCache-Control: max-age=60\\n\\n%s' $lang\n";
@@ -285,7 +286,7 @@ fn a_body_too_long_to_be_stored_reaches_all_and_nobody_waits_for_the_slow() {
     let mut clients = ask_many(&host, 4);
     wait_for_shared(&host, 3);
     host.file("state/head", "");
-    // The last one reads nothing until all others have everything.
+    // The last one starts to read when all others have the whole.
     let mut slow = clients.pop().expect("there are four");
     let readers = clients
         .into_iter()

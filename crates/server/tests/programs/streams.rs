@@ -1,4 +1,4 @@
-//! Responses that come in parts: slow readers, readers that go, programs that die.
+//! Streamed responses: slow readers, clients that disconnect, programs that die.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use crate::talk::{self, End, ask};
 
 const PART: usize = 64 << 10;
 const PARTS: usize = 800;
-/// What a long response may add to the server's memory.
+/// Maximum growth of the server's memory by a long response.
 const MEMORY_MAX_KIB: u64 = 16 << 10;
 
-/// Sends its parts and notes how many have left.
+/// Sends its parts and records their number.
 const LONG: &str = "echo $$ >DIR/state/pid\nprintf 'Content-Type: text/plain\\n\\n'\ni=0\n\
     while [ $i -lt 800 ]; do head -c 65536 /dev/zero || exit; i=$((i+1)); echo $i >DIR/state/sent; done\n";
 
 const DIES: &str = "printf 'Content-Type: text/plain\\n\\nthe beginning'\n\
     while ! [ -e DIR/state/die ]; do sleep 0.01; done\nkill -9 $$\n";
 
-/// The number that a program noted of itself.
+/// The process number that a program recorded.
 pub fn pid(host: &Host, name: &str) -> String {
     wait_until("the program", || {
         let noted = host.state(name);
@@ -35,7 +35,7 @@ pub fn wait_for_end(pid: &str) {
     });
 }
 
-/// Waits until a program sends no more.
+/// Waits until a program stops sending.
 fn wait_for_rest(host: &Host) -> usize {
     let (mut last, mut same) = (String::new(), 0);
     wait_until("the program to wait", || {
@@ -88,7 +88,7 @@ fn a_program_is_ended_when_its_client_goes() {
         if script != mute {
             assert!(talk::head(&mut client).starts_with("HTTP/1.1 200 "));
         }
-        // A client that closes is noticed when it is sent something, and one that resets at once.
+        // A close is noticed at the next write to the client, a reset at once.
         match script == LONG {
             true => drop(client),
             false => client.reset(),
@@ -107,7 +107,7 @@ fn a_response_whose_program_dies_is_cut() {
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         host.file("state/die", "");
         let is_orderly = client.wait_for_close();
-        // To a client of HTTP/1.0 the end of the connection would be the end of the body.
+        // For a client of HTTP/1.0, an orderly end of the connection would be the end of the body.
         assert_eq!(is_orderly, version == "1.1");
         let received = String::from_utf8_lossy(&client.received).into_owned();
         assert!(received.contains("the beginning"), "{received}");
@@ -131,7 +131,7 @@ fn an_old_client_is_told_the_end_by_closing() {
     );
     assert_eq!(got.field("transfer-encoding"), None);
     assert_ne!(got.field("connection"), Some("keep-alive"));
-    // What has its length says so, and leaves the connection.
+    // A response with a known length states it, and keeps the connection.
     let mut client = host.connect();
     for _ in 0..2 {
         client.send("GET /linked HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");

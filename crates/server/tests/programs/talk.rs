@@ -1,23 +1,23 @@
-//! Requests and their answers, however the answers end: by length, by chunks, by closing.
+//! Requests and their responses with any framing: by length, chunked, or until the connection closes.
 
 use std::net::SocketAddr;
 
 use lowroad_testkit::{Client, Response};
 
-/// How an answer's end was to be found.
+/// The framing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By its length, or it has no body.
+    /// By its length, or without a body.
     Length,
     /// By a last chunk.
     Chunk,
     /// By the connection's end.
     Close,
-    /// Not at all: it was cut.
+    /// The response was cut.
     Cut,
 }
 
-/// Sends a request without a body on a connection of its own.
+/// Sends a request without a body on a new connection.
 pub fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> (Response, End) {
     on(&mut Client::connect(address), method, path, fields)
 }
@@ -51,7 +51,7 @@ pub fn post_chunked(client: &mut Client, path: &str, parts: &[&str]) -> (Respons
     answer(client, "POST")
 }
 
-/// Sends a POST of `len` bytes with the first of them only.
+/// Sends a POST of `len` bytes with only the first of them.
 pub fn begin_post(client: &mut Client, path: &str, len: usize, first: &[u8]) {
     client.send(format!(
         "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
@@ -59,7 +59,7 @@ pub fn begin_post(client: &mut Client, path: &str, len: usize, first: &[u8]) {
     client.send(first);
 }
 
-/// Bytes that are hardly the same anywhere else.
+/// Bytes that do not repeat.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let next = || {
@@ -71,7 +71,7 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Receives the answer to a request with this method.
+/// Receives the response to a request with this method.
 pub fn answer(client: &mut Client, method: &str) -> (Response, End) {
     let head = head(client);
     let status = head[9..12].parse().expect("a status");
@@ -99,7 +99,7 @@ pub fn answer(client: &mut Client, method: &str) -> (Response, End) {
     (response, end)
 }
 
-/// Receives a head, and leaves what follows it.
+/// Receives a head, and leaves the bytes after it.
 pub fn head(client: &mut Client) -> String {
     let found = |bytes: &[u8]| bytes.windows(4).position(|four| four == b"\r\n\r\n");
     loop {

@@ -1,4 +1,4 @@
-//! Kept pages, and what changes the files that they were made of.
+//! Stored pages, and changes of their source files.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 use crate::host::PROGRAM;
 
-/// Two sites whose pages are kept for long, the one with a part that it includes.
+/// Two sites with long-lived pages, one of them with an included fragment.
 fn start(folder: &Folder) -> Server {
     for (name, text) in [
         (
@@ -36,7 +36,7 @@ fn config(folder: &Folder, more: &str) -> String {
     format!("[server]\nworkers = 1\n{more}{}{}", site("a"), site("b"))
 }
 
-/// The text of a page, and whether it was kept.
+/// The text of a page, and whether it came from the cache.
 fn page(client: &mut Client, host: &str, path: &str) -> (String, bool) {
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     let got = client.response();
@@ -57,7 +57,7 @@ fn a_kept_page_is_dropped_when_a_file_changes_that_it_was_made_of() {
     for (host, path) in [("a", "/"), ("a", "/other.lrp"), ("b", "/")] {
         assert!(is_kept(client, host, path), "{host} {path}");
     }
-    // Nobody asks for anything that is not kept meanwhile.
+    // Between the changes, no request renews a stored page.
     for (file, text, shown) in [
         ("a/_part.lrp", "new part", "new part and index"),
         ("a/index.lrp", "{{ cache(9999) }}index", "index"),
@@ -65,7 +65,7 @@ fn a_kept_page_is_dropped_when_a_file_changes_that_it_was_made_of() {
         folder.file(file, text);
         wait_until(shown, || (page(client, "a", "/").0 == shown).then_some(()));
         assert!(is_kept(client, "a", "/"), "{shown}");
-        // So are the site's other pages, and no other site's.
+        // The site's other pages are dropped, too, but not another site's.
         assert!(!page(client, "a", "/other.lrp").1, "{shown}");
         assert!(page(client, "b", "/").1, "{shown}");
     }

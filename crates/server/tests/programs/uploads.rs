@@ -1,5 +1,5 @@
-//! Bodies that come slowly, or are long: they wait in memory and then in files, and their programs are
-//! asked once they are there.
+//! Slow or long request bodies: they are buffered in memory, then in files, and the programs are called when they are
+//! complete.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +11,7 @@ use lowroad_testkit::{Client, Folder, skip, wait_until};
 use crate::host::{Host, PROGRAM};
 use crate::talk::{self, End, ask, begin_post, noise};
 
-/// Each program has two places.
+/// Two concurrent calls of each program.
 const ROUTES: &str = r#"
 [[site.route]]
 pattern = "/linked"
@@ -44,13 +44,13 @@ fastcgi = "unix:DIR/fpm.sock"
 
 const CGI: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
 
-/// More than there are places, or processes of php-fpm.
+/// More than concurrent calls, or processes of php-fpm.
 const SLOW: usize = 8;
-/// A body, and what of it comes at first: more than waits in memory.
+/// The length of a body, and of its first part: more than is buffered in memory.
 const LEN: usize = 200_000;
 const FIRST: usize = 100_000;
 
-/// Uploads that have sent their first part, which is in a file.
+/// Uploads whose first part was sent and is in a file.
 fn slow_uploads(host: &Host, path: &str) -> Vec<(Client, Vec<u8>)> {
     let uploads = (0..SLOW).map(|number| {
         let (mut client, body) = (host.connect(), noise(LEN, number as u64));
@@ -82,7 +82,7 @@ fn slow_uploads_take_no_places() {
         for (mut client, body) in uploads {
             client.send(&body[FIRST..]);
             let (got, _) = talk::answer(&mut client, "POST");
-            // A form without its token; but it was read.
+            // A form without its token is refused, but its body was read.
             let want = if *path == "/page.lrp" { 403 } else { 200 };
             assert_eq!(got.status, want, "{path}");
             if echoing.contains(path) {
@@ -138,7 +138,7 @@ fn long_bodies_arrive_whole_and_with_their_length() {
         begin_post(&mut client, path, body.len(), &body);
         let (got, _) = talk::answer(&mut client, "POST");
         assert!(got.status == 200 && got.body == want, "{path}");
-        // The same in chunks: nobody says before how much it will be.
+        // The same chunked, without a length in advance.
         client.send(format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
         ));
@@ -178,7 +178,7 @@ fn what_may_not_wait_is_told_to_come_again() {
     assert_eq!((got.status, got.field("retry-after")), (503, Some("1")));
     host.server.wait_for_error_line("temp_total_max");
     assert_eq!(host.status().value("spool_refused"), 1);
-    // Who came before goes on, and so does what needs no file.
+    // Earlier uploads continue, and so do requests that need no file.
     let (got, _) = talk::post(&mut host.connect(), "/cgi/say", "short");
     assert_eq!(got.text(), "POST 5|short");
     waiting.send(&body[FIRST..]);
@@ -187,7 +187,7 @@ fn what_may_not_wait_is_told_to_come_again() {
     host.status().wait_for("spool_bytes", 0);
 }
 
-/// A file system with room for next to nothing.
+/// A file system with almost no space.
 struct SmallDisk(Folder);
 
 impl SmallDisk {
@@ -235,7 +235,7 @@ fn a_full_disk_is_told_and_does_not_lose_a_response() {
         .wait_for_error_line("507 at /cgi/say: can't use a file in ");
     let failed = host.status().value("spool_failed");
     assert!(failed > 0);
-    // A response goes at its client's pace then.
+    // A response is then sent at its client's pace.
     let mut reader = host.connect();
     reader.send("GET /cgi/long HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("the response to need the disk", || {

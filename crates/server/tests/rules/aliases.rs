@@ -1,4 +1,4 @@
-//! Folders that lie elsewhere than the root.
+//! Folders outside of the root.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -110,7 +110,7 @@ fn nothing_leads_out_of_its_folder() {
         let place = Place::after(folder, &FILES, &lines);
         assert_eq!(place.says("/static/out"), out, "{symlinks}");
         assert_eq!(place.says("/static/beside"), beside, "{symlinks}");
-        // The site's own root is none of its folder's.
+        // A link from the alias's folder to the site's root leaves the alias's folder.
         if symlinks != "follow" {
             assert_eq!(place.says("/static/root"), "403", "{symlinks}");
         }
@@ -152,7 +152,7 @@ fn changes_are_noticed() {
     notices("/static/new", "new");
     fs::remove_dir_all(place.folder.path().join("v1/sub")).expect("removed");
     notices("/static/sub/a", "404");
-    // A new version is put in place by a link.
+    // A new version is installed by a link.
     let link = place.folder.path().join("next");
     symlink("v2", &link).expect("a link");
     fs::rename(link, place.folder.path().join("app")).expect("renamed");

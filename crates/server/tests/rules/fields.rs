@@ -106,7 +106,7 @@ fn responses_of_every_source_have_the_fields_of_the_rules() {
     assert_eq!(stored, 1);
 }
 
-/// A lifetime for clients is none for the cache, also when the origin has only said that its response holds.
+/// A rule's lifetime for clients does not apply to the cache, also when the origin has only confirmed its response.
 #[test]
 fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
     let origin = Origin::saying(|asked| {
@@ -128,8 +128,8 @@ fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
     }
 }
 
-/// 101 has the fields of any response. A response before the one that counts has those that the origin gave it: rules
-/// replace and remove them, and add nothing but beside them.
+/// 101 has the fields of a final response. Other interim responses keep the origin's fields: rules replace and remove
+/// these, and add only beside them.
 #[test]
 fn interim_responses_and_upgrades_have_the_fields_of_the_rules() {
     let own = OWN.replace("\\r\\n", "\r\n");

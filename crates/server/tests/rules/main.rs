@@ -1,6 +1,5 @@
-//! What a site does with a path before it looks for a file of that name, over real sockets: aliases, rewrites,
-//! redirects, and what programs name in their place. Who may ask for
-//! what is in `site_rules`.
+//! A site's path rules before the look-up of a file, over real sockets: aliases, rewrites, redirects, and programs'
+//! internal redirects. Access rules are in `site_rules`.
 
 mod aliases;
 mod fields;

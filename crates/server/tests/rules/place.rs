@@ -1,4 +1,4 @@
-//! A server with one site, whose folder is `root`, and other folders beside that.
+//! A server with one site, whose folder is `root`, and other folders beside it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
@@ -13,12 +13,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// A site with these files, each of which holds its name, and these lines; `{}` in them is the folder around.
+    /// A site with these files, each of which contains its name, and these lines; `{}` in them is the surrounding
+    /// folder.
     pub fn new(files: &[&str], lines: &str) -> Place {
         Place::after(Folder::new(), files, lines)
     }
 
-    /// The same with what is in the folder already.
+    /// The same, with the folder's existing contents.
     pub fn after(folder: Folder, files: &[&str], lines: &str) -> Place {
         std::fs::create_dir_all(folder.path().join("root")).expect("a folder");
         for name in files {
@@ -36,7 +37,7 @@ impl Place {
         self.server.connect().get(path, fields)
     }
 
-    /// What is said to a path: the body of a 200, or the status.
+    /// The response to a path: the body of a 200, or the status.
     pub fn says(&self, path: &str) -> String {
         let got = self.get(path);
         match got.status {
@@ -63,7 +64,7 @@ fn config(folder: &Folder, lines: &str) -> String {
     )
 }
 
-/// What `lowroad check` says of a site with these lines.
+/// The output of `lowroad check` for a site with these lines.
 pub fn check(lines: &str) -> String {
     let folder = Folder::new();
     std::fs::create_dir_all(folder.path().join("root")).expect("a folder");
@@ -84,14 +85,14 @@ pub fn program(folder: &Folder, name: &str, text: &str) {
     std::fs::set_permissions(file, mode).expect("a mode");
 }
 
-/// A CGI program that tells what it is told.
+/// A CGI program that returns its request.
 pub const SAY: &str = "#!/bin/sh
 body=$(cat)
 said=\"$REQUEST_METHOD uri=$REQUEST_URI query=$QUERY_STRING script=$SCRIPT_NAME info=$PATH_INFO${body:+ $body}\"
 printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"
 ";
 
-/// What is said to a path by HTTP/2: the body of a 200, or the status. `None` if there is no curl.
+/// The response to a path over HTTP/2: the body of a 200, or the status. `None` without curl.
 pub fn by_http2(place: &Place, path: &str) -> Option<String> {
     let url = format!("http://{}{path}", place.server.address());
     let mut command = Command::new("curl");
@@ -114,13 +115,13 @@ pub fn by_http2(place: &Place, path: &str) -> Option<String> {
     })
 }
 
-/// A file of users: `ann` with a cheap hash of bcrypt.
+/// A user file: `ann` with a cheap bcrypt hash.
 pub fn users(folder: &Folder) {
     let ann = bcrypt::hash("secret of ann", 4).expect("a hash");
     folder.file("users", format!("ann:{ann}\n"));
 }
 
-/// The field by which a user shows a password.
+/// The field with a user's password.
 pub fn basic(user: &str, password: &str) -> String {
     use base64::Engine;
     let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));

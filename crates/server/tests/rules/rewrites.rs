@@ -15,7 +15,7 @@ const FILES: [&str; 7] = [
     "in/x.pdf",
 ];
 
-/// With the program `say.cgi`, which tells what it is told.
+/// With the program `say.cgi`, which returns its request.
 fn with_program(lines: &str) -> Place {
     let folder = Folder::new();
     program(&folder, "root/say.cgi", SAY);
@@ -36,7 +36,7 @@ fn a_path_is_answered_with_another() {
         ("/old/none", "404"),
         ("/new/a.txt", "root/new/a.txt"),
         ("/lang/de/a.txt", "root/a.txt"),
-        // No rewrite comes after a rewrite.
+        // A rewrite's result is not rewritten again.
         ("/lang/de/old/a.txt", "404"),
         (
             "/blog/7",

@@ -1,4 +1,4 @@
-//! What programs name to be answered in their place: paths and files of internal aliases, and local redirects.
+//! Responses that programs delegate: paths and files of internal aliases, and local redirects.
 
 use std::os::unix::fs::symlink;
 
@@ -7,26 +7,26 @@ use lowroad_testkit::{Folder, wait_until};
 
 use crate::place::{Place, SAY, basic, by_http2, program, users};
 
-/// Names a path, and says what else counts.
+/// A program that names a path, and further fields.
 const ACCEL: &str = "#!/bin/sh
 cat > /dev/null
 printf 'Content-Type: application/x-own\\nContent-Disposition: attachment\\nSet-Cookie: a=b\\n'
 printf 'Cache-Control: max-age=60\\nETag: \"own\"\\nContent-Length: 7\\nX-Accel-Redirect: %s\\n\\nignored' \"$QUERY_STRING\"
 ";
 
-/// A program to which another leads.
+/// The program that another one redirects to.
 const STORE: &str = "#!/bin/sh
 test \"$QUERY_STRING\" = missing && printf 'Status: 404\\n'
 printf 'Content-Type: binary/octet-stream\\nCache-Control: public\\nSet-Cookie: c=d\\nX-Store: 1\\n'
 printf 'Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\\nContent-Length: 5\\n\\nbytes'
 ";
 
-/// Names a file.
+/// A program that names a file.
 const SENDFILE: &str = "#!/bin/sh
 printf 'Content-Type: text/x-own\\nX-Sendfile: %s\\n\\n' \"$QUERY_STRING\"
 ";
 
-/// Leads elsewhere as RFC 3875 has it.
+/// A program with a local redirect (RFC 3875 §6.2.2).
 const LOCAL: &str = "#!/bin/sh
 cat > /dev/null
 printf 'Location: %s\\n\\n' \"$QUERY_STRING\"
@@ -91,7 +91,7 @@ fn a_program_that_is_led_to_answers_with_the_first_one_s_fields() {
             got.head
         );
     }
-    // An error is not what the fields are about.
+    // The program's fields do not apply to an error.
     let got = place.get("/accel.cgi?/store.cgi?missing");
     assert_eq!(got.status, 404);
     assert_eq!(
@@ -100,7 +100,7 @@ fn a_program_that_is_led_to_answers_with_the_first_one_s_fields() {
     );
     assert_eq!(field_values(&got.head, "content-disposition"), [""; 0]);
     assert_eq!(field_values(&got.head, "set-cookie"), ["c=d", "a=b"]);
-    // Through a second program, the first one's fields still count.
+    // Through a second program, the first one's fields still apply.
     let got = place.get("/accel.cgi?/accel.cgi?/store.cgi");
     assert_eq!(got.status, 200);
     assert_eq!(
@@ -118,7 +118,7 @@ fn an_internal_route_is_for_rewrites_and_programs_only() {
     assert_eq!(place.get("/kept").text(), "bytes");
 }
 
-/// The values of all fields of a head with this name in lower case, in their order.
+/// The values of all fields of a head with this lower-case name, in order.
 fn field_values<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
     let lines = head.lines().filter_map(|line| line.split_once(": "));
     let named = lines.filter(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -211,7 +211,7 @@ fn what_is_named_is_a_file_of_the_site_that_rules_allow() {
         ("/in/%78.pdf", "in/x.pdf"),
         ("/a.txt", "root/a.txt"),
         ("/out/x.pdf", "out/x.pdf"),
-        // It is sent, not run.
+        // The script is sent, not run.
         ("/in/run.cgi", SAY),
         ("/in/sub/", "404"),
         ("/in/sub", "404"),
@@ -222,7 +222,7 @@ fn what_is_named_is_a_file_of_the_site_that_rules_allow() {
         ("/in/../secret", "502"),
         ("http://a/in/x.pdf", "502"),
         ("", "502"),
-        // Programs may lead on, but not without end.
+        // Programs may redirect again, but not endlessly.
         (
             "/say.cgi/info?b=c",
             "GET uri=/accel.cgi?/say.cgi/info?b=c query=b=c script=/say.cgi info=/info",
@@ -285,7 +285,7 @@ fn a_local_redirect_is_answered_at_once() {
             "GET uri=/local.cgi?/pretty/x query=q=x script=/say.cgi info=",
         ),
         ("/none", "404"),
-        // A client could ask the same.
+        // These local redirects could also be requests of a client.
         ("/in/x.pdf", "404"),
         ("/out", "301"),
         ("/../secret", "502"),
@@ -422,7 +422,7 @@ fn the_access_log_names_whose_password_was_verified() {
         let log = std::fs::read_to_string(place.folder.path().join("access.log")).ok()?;
         (log.lines().count() == asked.len()).then_some(log)
     });
-    // Workers hand over their lines each in its own time.
+    // Each worker passes its lines to the log at its own time.
     let mut logged: Vec<(&str, &str)> = Vec::new();
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();

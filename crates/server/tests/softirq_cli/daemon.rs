@@ -1,4 +1,5 @@
-//! The daemon that operators start: what it takes over, follows, keeps of root, and how it is known.
+//! The daemon of `lowroad attach`: takeover of an existing level, interfaces, remaining privileges, and its
+//! identification.
 
 use lowroad_testkit::net::DEVICE;
 use lowroad_testkit::wait_until;
@@ -31,7 +32,7 @@ fn an_interface_that_is_made_anew_is_attached_to() {
     gone.expect("the cable is cut");
     connect(&place.client, &place.server, 1400);
     place.warm("/small");
-    // It may be shorter, and become so while the level is there.
+    // The MTU may be shorter, and change while the level exists.
     let pinned = place
         .server
         .enter(|| lowroad_softirq::programs::folder::of_port(PORT));
@@ -50,7 +51,7 @@ fn the_daemon_has_what_it_needs_and_is_known_by_its_lock() {
     }
     let mut place = Place::new(&["--ttl", "60"]);
     place.kill();
-    // The name of its program does not matter.
+    // The name of its program is irrelevant.
     let other = place.folder.path().join("renamed");
     std::os::unix::fs::symlink(PROGRAM, &other).expect("a link");
     let other = other.to_str().expect("a plain path");

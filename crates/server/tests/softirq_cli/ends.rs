@@ -1,5 +1,4 @@
-//! How levels are taken off: only the ports that are named go, and nothing is left behind. What was
-//! never attached is refused before.
+//! Detaching: only the named ports are removed, and no state remains. Ports without a level are refused.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +12,7 @@ use crate::place::{HOST, PORT, Place, attach, can_run};
 
 const SECOND_PORT: u16 = 8081;
 
-/// Closes each connection after its first answer.
+/// Closes each connection after its first response.
 fn second_server(namespace: &Namespace) {
     let bind = || TcpListener::bind(("0.0.0.0", SECOND_PORT));
     let listener = namespace.enter(bind).expect("a port");
@@ -55,7 +54,7 @@ fn only_the_ports_that_are_named_are_taken_off() {
         place.say(&["detach", &first]);
         place.attached = attach(&place.server, &["--ttl", "60", &second]);
         place.warm("/small");
-        // Its handshake is over, its request comes when the port has gone or is going.
+        // The handshake is complete; the request arrives while or after the port is removed.
         let mut live = [SECOND_PORT, PORT].map(|port| connect(&place, port));
         let said = place.say(&["detach", going, "--drain", "1"]);
         let wanted = format!("detached from port {going}; port {staying} stays\n");

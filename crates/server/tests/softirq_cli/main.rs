@@ -1,5 +1,5 @@
-//! What operators see of the level in front of a port: status, top, explain, purge and doctor, in
-//! network namespaces of their own. What the level answers is tested elsewhere.
+//! The commands for a level in front of a port: status, top, explain, purge and doctor, in network namespaces. The
+//! level's responses are tested by `attach`.
 
 mod daemon;
 mod ends;
@@ -57,7 +57,7 @@ fn status_and_top_say_who_answers_how_much() {
     let first = place.shares();
     place.warm("/small");
     let before = place.shares();
-    // Until here the server has answered all but one: what it was asked by the daemon too.
+    // So far the server has answered all but one request, including the daemon's.
     let warmed = |name: &str| before["server"][name].as_u64() > first["server"][name].as_u64();
     assert!(warmed("requests") && warmed("bytes"), "{before}");
     let (hits, misses) = (30, 10);
@@ -75,7 +75,7 @@ fn status_and_top_say_who_answers_how_much() {
     };
     assert_eq!(grew("answered", "requests"), hits);
     assert_eq!(usize::try_from(grew("answered", "bytes")), Ok(len));
-    // The daemon asks after what is used, at 80 % of its life.
+    // The daemon refreshes used responses at 80 % of their lifetime.
     assert!((misses..misses + 3).contains(&grew("server", "requests")));
     let up = |shares: &serde_json::Value| shares["handed_up"].as_u64().expect("a number");
     assert_eq!(up(&after) - up(&before), misses);
@@ -123,7 +123,7 @@ fn what_is_purged_is_not_answered_again() {
     // The server belongs to this namespace, too.
     let purged = "purged at once, and 1 response of the levels below\n";
     assert_eq!(place.say(&["purge", &url]), purged);
-    // The server above gives no Age.
+    // Responses from the server's cache have no Age here.
     assert_eq!(place.get("/small", "").field("age"), None);
     place.warm("/small");
     let nothing = place.say(&["purge", "http://another/*"]);
@@ -136,7 +136,7 @@ fn what_is_purged_is_not_answered_again() {
     let other = place.say(&["purge", &prefix, "--port", "8080"]);
     assert!(other.starts_with("purged "), "{other}");
     assert_eq!(place.get("/other", "").field("age"), None);
-    // No level knows tags: all of the server's goes.
+    // Levels do not know tags, so all of the server's responses are removed.
     place.warm("/small");
     let mut lowroad = Command::new(PROGRAM);
     place.server.prepare(lowroad.args(["purge", "tag:any"]));
@@ -163,7 +163,7 @@ fn explain_says_who_answers_and_why() {
         text.contains("not now: it is published when it is asked for again"),
         "{text}"
     );
-    // Its Date may be of the second before.
+    // Its Date may be of the previous second.
     let lifetimes = ["60 s, by --ttl", "59 s, by --ttl"];
     assert!(lifetimes.iter().any(|said| text.contains(said)), "{text}");
     place.warm("/small");

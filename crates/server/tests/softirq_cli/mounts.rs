@@ -1,8 +1,8 @@
-//! Where levels are pinned: never where nobody else sees them, and nothing stays there.
+//! Pins of levels: never in a mount that other processes can't see, and none remains.
 
 use crate::place::{HOST, PORT, PROGRAM, Place, can_run};
 
-/// Runs a script in the server's network with mounts of its own.
+/// Runs a script in the server's network namespace with separate mounts.
 fn with_mounts(place: &Place, options: &[&str], script: &str) -> Result<String, String> {
     let script = format!("set -e\n{script}");
     let arguments = [&["--mount"], options, &["sh", "-c", &script, "sh", PROGRAM]].concat();
@@ -25,7 +25,7 @@ fn mounts_of_its_own_are_not_pinned_into() {
         "detach 8080",
         "explain http://x",
     ] {
-        // Servers that run on this machine would answer for the URL.
+        // Hides other servers of this machine, which would answer for the URL.
         let hide = match command.starts_with("explain") {
             true => "mount -t tmpfs tmpfs /run",
             false => ":",
@@ -40,8 +40,8 @@ fn mounts_of_its_own_are_not_pinned_into() {
         assert!(said.contains("mounts of its own"), "{command}: {said}");
         assert!(said.contains("nsenter --net="), "{command}: {said}");
     }
-    // Only what is pinned matters: where that is the same, other mounts may differ.
-    // The last level takes what it is pinned below with it, where nobody else has mounted that: another one stays.
+    // Only the mount of the pins matters; other mounts may differ.
+    // The last level unmounts bpffs, unless another process mounted it: another one stays.
     let _other = Place::new(&["--ttl", "60"]);
     let script = format!(
         "mount -t tmpfs tmpfs /mnt; \"$1\" attach 8080 -i eth0 --drain 1 >/dev/null & \
@@ -59,7 +59,7 @@ fn nothing_is_left_of_a_level_that_was_taken_off() {
     }
     let place = Place::new(&["--ttl", "60"]);
     place.say(&["detach", &PORT.to_string()]);
-    // With processes of its own, too, it is as if there was nobody else.
+    // With a separate PID namespace the processes outside are invisible.
     let options = ["--pid", "--fork", "--mount-proc"];
     let begin = "umount -l /sys/fs/bpf 2>/dev/null || true; mount -t tmpfs tmpfs /run";
     let attach = "\"$1\" attach 8080 -i eth0 --drain 1 >/dev/null & \
@@ -77,7 +77,7 @@ fn nothing_is_left_of_a_level_that_was_taken_off() {
         let said = with_mounts(&place, &options, &script);
         assert_eq!(said, Ok(nothing.to_owned()), "{name}");
     }
-    // What others have mounted stays.
+    // Mounts of other processes stay.
     let theirs = "mount -t bpf bpf /sys/fs/bpf; rmdir /run/mount 2>/dev/null || true";
     let count = "grep -c ' - bpf ' /proc/self/mountinfo; ls -A -I '*.debug' /run /sys/fs/bpf";
     let script =

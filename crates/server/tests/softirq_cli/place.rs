@@ -1,5 +1,4 @@
-//! A server of ours in a namespace with a level in front of it, as a test starts it, asks it and ends
-//! it. Knows nothing of what is tested.
+//! A Lowroad server in a namespace with a level in front of it, for tests to start, query and end.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -12,16 +11,16 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 pub const PORT: u16 = 8080;
 pub const HOST: &str = "10.77.0.2:8080";
 
-/// A client and a server with a cable between them, our own server at its port and a level before it.
+/// A client and a server on one cable, a Lowroad server at its port, and a level in front of it.
 pub struct Place {
-    // Ends before the server and the namespaces do.
+    // Dropped before the server and the namespaces.
     pub attached: Program,
     _server: Server,
-    /// Where clients are.
+    /// The client's namespace.
     pub client: Namespace,
-    /// Where the server is.
+    /// The server's namespace.
     pub server: Namespace,
-    /// What it serves.
+    /// The served folder.
     pub folder: Folder,
 }
 
@@ -61,7 +60,7 @@ impl Place {
         client.response()
     }
 
-    /// Asks until the level answers.
+    /// Repeats a request until the level answers.
     pub fn warm(&self, path: &str) {
         wait_until("an answer of the level", || {
             self.get(path, "").field("age").map(drop)
@@ -75,7 +74,7 @@ impl Place {
         count.as_u64().expect("a counter")
     }
 
-    /// Who answered how much, of the level's account.
+    /// The shares in the level's status.
     pub fn shares(&self) -> serde_json::Value {
         let json = self.say(&["status", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -107,14 +106,14 @@ impl Place {
         command
     }
 
-    /// The daemon dies without a word.
+    /// Kills the daemon.
     pub fn kill(&mut self) {
         self.attached.child().kill().expect("a child of ours");
         self.attached.child().wait().expect("a child of ours");
     }
 }
 
-/// A cable between the two.
+/// Connects two namespaces by a cable.
 pub fn connect(client: &Namespace, server: &Namespace, mtu: u16) {
     let end = |namespace, addresses| End {
         namespace,
@@ -124,7 +123,7 @@ pub fn connect(client: &Namespace, server: &Namespace, mtu: u16) {
     net::pair(&end(client, CLIENT), &end(server, SERVER), mtu).expect("a cable");
 }
 
-/// Waits until it is attached.
+/// Attaches a level, and waits until it is ready.
 pub fn attach(namespace: &Namespace, options: &[&str]) -> Program {
     attach_by(PROGRAM, namespace, options)
 }
@@ -146,13 +145,13 @@ pub fn attach_by(program: &str, namespace: &Namespace, options: &[&str]) -> Prog
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Else pins would be left behind: no kernel removes them with the namespace.
+        // Otherwise the pins would remain: the kernel does not remove them with the namespace.
         let port = PORT.to_string();
         let _ = self.output(&["detach", &port, "--drain", "1"]);
     }
 }
 
-/// Whether the test can run; notes it if not.
+/// Whether the test can run; reports a skip if not.
 pub fn can_run(test: &str) -> bool {
     if let Some(reason) = net::lacks() {
         skip(test, &reason);

@@ -1,5 +1,5 @@
-//! Certificates that come by themselves, from a real authority (pebble) over loopback. What the manager has to keep is
-//! tested in `lowroad-acme`; here it is that the server answers its challenges and shows what it got.
+//! Automatic certificates from a real authority (pebble) over loopback. `lowroad-acme` tests the manager; here the
+//! server answers challenges and presents the certificates.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::kit::pebble::{Options, Pebble};
 use crate::kit::web::{self, Answer};
 use crate::support::{PROGRAM, Place, run, unix_s};
 
-/// Addresses where the authority looks for what it has given, and the server answers.
+/// The addresses at which the authority validates challenges, and the server answers.
 struct Ports {
     http: SocketAddr,
     tls: SocketAddr,
@@ -43,7 +43,7 @@ fn acme(pebble: &Pebble, keys: &str) -> String {
     )
 }
 
-/// The page that a client gets who names this host. `None`: its handshake failed.
+/// The page that a client gets with this SNI name. `None`: its handshake failed.
 fn page(place: &Place, tls: SocketAddr, name: &str) -> Option<String> {
     let said = place.curl(tls, &["-k", "--http2", &format!("https://{name}/")]);
     (said.code == Some(0)).then(|| said.text())
@@ -58,7 +58,7 @@ fn status(place: &Place) -> String {
     String::from_utf8(status.expect("a status").stdout).expect("text")
 }
 
-/// A site's certificate is got by this challenge, shown to clients, and still there after a restart.
+/// A site gets its certificate by this challenge, presents it, and still has it after a restart.
 fn comes_by(test: &str, challenge: &str) {
     let Some(mut pebble) = Pebble::start(test, Options::default()) else {
         return;
@@ -98,7 +98,7 @@ fn a_certificate_comes_by_a_handshake() {
     comes_by("a_certificate_comes_by_a_handshake", "tls-alpn-01");
 }
 
-/// Answers 200 for these names. What it was asked about.
+/// A server that answers 200 for these names. Also returns the queried names.
 fn asker(wanted: &'static [&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = asked.clone();
@@ -132,20 +132,20 @@ fn certificates_come_for_names_that_somebody_wants() {
     let started = Instant::now();
     let page = |name: &str| page(&place, tls, name);
 
-    // No handshake waits for its certificate: the first fails, and one of those after it has it.
+    // Handshakes do not wait for a certificate: the first fails, a later one succeeds.
     assert_eq!(page("a.example"), None);
     assert_eq!(wait_until("a certificate", || page("a.example")), "hello");
     assert_eq!(asked(), ["a.example"], "once for all who have come");
     let shown = status(&place);
     assert!(shown.contains("a.example: valid until"), "{shown}");
 
-    // Nobody wants the next, and it is shown no other's certificate.
+    // The next name is not wanted, and gets no other certificate.
     assert_eq!(page("B.example"), None);
     wait_until("a question", || (asked().len() == 2).then_some(()));
     assert_eq!(asked()[1], "b.example");
     assert_eq!(page("b.example"), None);
 
-    // More are not asked about in a minute; what can't be a name of a site never is.
+    // Further names are not queried within a minute; impossible names never are.
     let refused = place.count("tls.no_certificate");
     for name in ["d.example", "e.example", "localhost"] {
         assert_eq!(page(name), None);
@@ -154,7 +154,7 @@ fn certificates_come_for_names_that_somebody_wants() {
     let minutes = started.elapsed().as_secs() as usize / 60 + 1;
     assert!(asked().len() <= 2 * minutes, "{:?}", asked());
 
-    // The next start has the certificate, and needs nobody for it.
+    // The next start has the certificate, and needs no authority.
     drop(server);
     pebble.down();
     let _server = place.run(&config);
@@ -181,7 +181,7 @@ fn an_order_that_fails_is_an_error_and_counted() {
     assert_eq!(place.count("acme.missing"), 1);
 }
 
-/// Another process is not needed for it: a file that changes is looked at at once, and after a reload, too.
+/// Without another process: a changed file is checked at once, and also after a reload.
 #[test]
 fn a_damaged_file_is_written_back_at_once() {
     let place = Place::new();
@@ -196,7 +196,7 @@ fn a_damaged_file_is_written_back_at_once() {
     let line = server.wait_for_error_line("certificate.pem is gone; it was written back");
     assert!(line.contains("warn"), "{line}");
     assert_eq!(std::fs::read(&file).expect("a file"), text);
-    // Other settings are another manager's.
+    // Other settings belong to another manager.
     std::fs::write(&file, "rubbish").expect("a file");
     let config = std::fs::read_to_string(place.path("lowroad.toml")).expect("a file");
     let config = config.replace("[acme]", "[acme]\ncontact = \"mailto:a@a.example\"");
@@ -209,7 +209,7 @@ fn a_damaged_file_is_written_back_at_once() {
     assert_eq!(place.count("acme.orders"), 0);
 }
 
-/// The warnings of `check` about files that the server's user can't use: `run` starts all the same.
+/// The warnings of `check` about files that the server's user can't use: `run` starts nevertheless.
 #[test]
 fn check_looks_as_the_user_of_the_server() {
     if !rustix::process::geteuid().is_root() {

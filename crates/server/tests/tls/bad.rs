@@ -1,4 +1,4 @@
-//! What is no TLS, or TLS that breaks its rules: docs/bad-input.md.
+//! Bytes that are no TLS, or violate its rules: docs/bad-input.md.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,14 +8,14 @@ use lowroad_testkit::{PATIENCE, Server, wait_until};
 
 use super::support::Place;
 
-/// Sends this, and reads to the end.
+/// Sends these bytes, and reads to the end.
 fn answer(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream.write_all(bytes).expect("sent");
     stream.shutdown(Shutdown::Write).expect("a socket");
     let mut got = Vec::new();
-    // It may be reset, too, once it was answered.
+    // The connection may be reset after the response.
     let _ = stream.read_to_end(&mut got);
     got
 }
@@ -48,7 +48,7 @@ fn what_is_no_tls_ends_the_connection() {
         b"SSH-2.0-OpenSSH_9.9\r\n",
         b"\x00\x00\x00\x00\x00\x00\x00\x00",
         &[0xff; 500],
-        // A record of the second version of SSL, an empty one, one that is too long.
+        // A record of SSL 2, an empty one, and one that is too long.
         b"\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10",
         &[22, 3, 1, 0, 0],
         &long,
@@ -64,7 +64,7 @@ fn what_is_no_tls_ends_the_connection() {
         let broken = place.count("tls.not_tls") + place.count("tls.broken");
         (broken >= 4).then_some(())
     });
-    // Nobody else is the worse for it.
+    // Other clients are unaffected.
     place.folder.file("site/file", "hello");
     assert_eq!(
         place.fetch(server.address(), &["https://a.example/file"]),

@@ -1,4 +1,4 @@
-//! Certificates and keys that change, configurations that are read again, and the end of a server.
+//! Changed certificates and keys, reloads, and the end of a server.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use lowroad_tls::certificates::{Files, read};
 
 use super::support::{PROGRAM, Place, run, unix_s};
 
-/// SHA-256 of the certificate in a file, as `openssl` shows that of a connection.
+/// The SHA-256 of the certificate in a file, in the format of `openssl` for a connection.
 fn fingerprint(place: &Place, name: &str) -> String {
     let files = Files {
         certificates: place.path(&format!("{name}.pem")),
@@ -18,7 +18,7 @@ fn fingerprint(place: &Place, name: &str) -> String {
     pair.fingerprint().to_ascii_lowercase()
 }
 
-/// That of the certificate that a server shows.
+/// The SHA-256 of the certificate that a server presents.
 fn shown(place: &Place, server: &lowroad_testkit::Server) -> String {
     let said = place.s_client(server.address(), &["-servername", "a.example"], "");
     let text = said.text();
@@ -43,16 +43,16 @@ fn files_that_change_are_read_again() {
     server.wait_for_error_line("a.pem: read again, valid until ");
     assert_eq!(shown(&place, &server), second);
     assert!(place.status("certificate")[0].contains("new.example"));
-    // A key of another certificate leaves what was there, and is told.
+    // A key that does not match keeps the previous pair, with a message.
     place.certify("other", &["a.example"]);
     std::fs::copy(place.path("other.pem"), place.path("a.pem")).expect("a file");
     server.wait_for_error_line("the certificate stays as it was: ");
     assert_eq!(shown(&place, &server), second);
-    // The rest comes, and all is well.
+    // The matching key arrives, and the new pair is used.
     std::fs::copy(place.path("other.key"), place.path("a.key")).expect("a file");
     server.wait_for_error_line("a.pem: read again, valid until ");
     assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
-    // What is gone is told, and changes nothing.
+    // A missing file is reported, and changes nothing.
     std::fs::remove_file(place.path("a.key")).expect("a file");
     server.wait_for_error_line("whether it changes can't be seen");
     assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
@@ -78,7 +78,7 @@ fn a_reload_keeps_connections_and_changes_certificates() {
     server.signal("HUP");
     server.wait_for_error_line("lowroad.toml is in force");
     assert_eq!(shown(&place, &server), fingerprint(&place, "b"));
-    // A configuration whose key is not to be had leaves all as it was.
+    // A configuration with an unreadable key leaves the previous one in force.
     place
         .folder
         .file("lowroad.toml", text.replace("b.key", "none.key"));
@@ -171,7 +171,7 @@ fn a_check_names_what_is_wrong() {
         if says == "cannot be read" {
             assert!(said.contains("check.toml:"), "{said}");
         }
-        // What `run` accepts is a warning.
+        // Problems with which `run` would start are warnings.
         let expected = if says.starts_with("no certificate") {
             3
         } else {
@@ -189,7 +189,7 @@ fn a_check_names_what_is_wrong() {
         "a.key",
         std::fs::read_to_string(place.path("a.key")).expect("a key"),
     );
-    // Without the authority's certificate behind it.
+    // Without the authority's certificate in the chain.
     let chain = std::fs::read_to_string(place.path("a.pem")).expect("a chain");
     let end = chain.find("-----END CERTIFICATE-----\n").expect("its end") + 26;
     place.folder.file("a.pem", &chain[..end]);

@@ -1,4 +1,4 @@
-//! HTTP/2 in clear text by prior knowledge: stored responses, files, conditions, many at a time.
+//! HTTP/2 in clear text by prior knowledge: stored responses, files, conditions, concurrent streams.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn files_are_served_from_the_store_and_from_the_disk() {
         let bytes = noise(len);
         place.folder.file(format!("site/{len}"), &bytes);
         let url = format!("http://a.example/{len}");
-        // Twice: what was loaded is stored, if it is not too long.
+        // Twice: a loaded file is stored, unless it is too long.
         let form = "%{http_version} %{http_code}\n";
         for _ in 0..2 {
             let got = place.curl(server.addresses[0], &[WAY, "-w", form, &url]);

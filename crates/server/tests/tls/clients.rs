@@ -1,4 +1,4 @@
-//! Clients with certificates: asked for them, or made to show them.
+//! Client certificates: requested or required.
 
 use lowroad_testkit::Server;
 
@@ -6,7 +6,7 @@ use super::support::{Place, VERSIONS};
 
 const ENVIRONMENT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\n'\nenv | grep -E '^(HTTPS|SSL_|REQUEST_SCHEME)' | grep -v CERT | sort\n";
 
-/// A server that wants certificates of an authority; `one.pem` is of that, `other.pem` of itself.
+/// A server that requests certificates of an authority; `one.pem` is signed by it, `other.pem` is self-signed.
 fn server(place: &Place, wants: &str) -> Server {
     server_with(place, wants, "")
 }
@@ -36,7 +36,7 @@ fn server_with(place: &Place, wants: &str, keys: &str) -> Server {
     place.run(&format!("{}{route}", place.site("a", "", &tls)))
 }
 
-/// What programs are told of who shows this certificate, or none.
+/// The variables of programs for a client with this certificate, or without one.
 fn told(place: &Place, server: &Server, version: &str, shown: Option<&str>) -> Option<String> {
     let (cert, key) = match shown {
         Some(name) => (
@@ -68,7 +68,7 @@ fn who_is_asked_may_say_nothing() {
             "{nobody}"
         );
         assert!(nobody.contains("SSL_TLS_SNI=a.example\n"), "{nobody}");
-        // It is not told what was stored for somebody else, though the program forbids nothing.
+        // A response stored for another client does not answer it, though the program allows caching.
         let one = told(&place, &server, version, Some("one")).expect("a response");
         assert!(one.contains("SSL_CLIENT_VERIFY=SUCCESS\n"), "{one}");
         assert!(one.contains("SSL_CLIENT_S_DN=O=Ours,CN=One\n"), "{one}");
@@ -107,7 +107,7 @@ fn some_paths_are_for_clients_with_certificates_only() {
             let arguments = [&[version, "--path-as-is", url], more].concat();
             place.fetch(server.address(), &arguments)
         };
-        // With the file in memory, too, and however the path is written.
+        // Also with the file in memory, and for each spelling of the path.
         for _ in 0..2 {
             assert_eq!(ask("https://a.example/admin/file", &one), "secret");
             for name in [

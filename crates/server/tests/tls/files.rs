@@ -1,4 +1,4 @@
-//! Files over both protocols: byte by byte, in parts, unchanged, or only their heads.
+//! Files over both protocols: whole, in parts, not modified, or only heads.
 
 use super::support::{Place, VERSIONS, noise, read};
 

@@ -6,7 +6,7 @@ use lowroad_testkit::Server;
 
 use super::support::{PROGRAM, Place, Said, run};
 
-/// A request, and the end of the connection behind its response.
+/// A request that also closes the connection.
 const LAST: &str = "GET /file HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
 
 #[test]
@@ -81,7 +81,7 @@ fn sessions_are_resumed_after_a_restart_and_by_another_process() {
         let server = place.run_with(&keys, &config);
         let said = talk(&place, &server, version, ["-sess_in", &file]);
         assert!(said.all().contains("Reused, TLS"), "{}", said.all());
-        // Without the file there is no way to know what the ticket says.
+        // Without the key file, the server can't decrypt the ticket.
         drop(server);
         let server = place.run(&config);
         let said = talk(&place, &server, version, ["-sess_in", &file]);
@@ -138,7 +138,7 @@ fn protocols_are_agreed_on() {
         let said = place.s_client(server.address(), &["-alpn", offer], "");
         assert!(said.all().contains(agreed), "{offer}: {}", said.all());
     }
-    // Without a word about it HTTP/1.1 is meant.
+    // Without ALPN, HTTP/1.1 is used.
     let said = place.s_client(server.address(), &["-ign_eof"], LAST);
     assert!(said.text().contains("HTTP/1.1 200 OK"), "{}", said.all());
     let said = place.s_client(server.address(), &["-alpn", "foo"], "");

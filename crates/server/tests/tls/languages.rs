@@ -1,4 +1,4 @@
-//! Clients of Go's and Python's libraries, which many programs are written with.
+//! Clients of the standard libraries of Go and Python, which many programs use.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ fn server(place: &Place) -> Server {
     place.run_with(limits, &format!("{}{route}", place.site("a", "", "")))
 }
 
-/// Runs a client, which is told where the authority's certificate is, the server's address, and the large file.
+/// Runs a client with the authority's certificate, the server's address, and the large file.
 fn visit(place: &Place, server: &Server, program: &[&str], input: &str) -> Said {
     let mut command = Command::new("timeout");
     command.arg("120").args(program).arg(place.ca());
@@ -30,7 +30,7 @@ fn visit(place: &Place, server: &Server, program: &[&str], input: &str) -> Said 
     run(&mut command, input.as_bytes())
 }
 
-/// Over HTTP/2 and HTTP/1.1: files at once on few connections, bodies of unknown length, responses that are given up, and
+/// Over HTTP/2 and HTTP/1.1: concurrent files on few connections, bodies of unknown length, cancelled responses, and
 /// resumed sessions.
 const GO: &str = r#"
 package main

@@ -1,5 +1,5 @@
-//! TLS with clients over real sockets: curl, openssl and others at the other end. What TLS itself has to keep is tested in
-//! `lowroad-tls`, connections with a layer in `lowroad-engine`.
+//! TLS with curl, openssl and other clients over real sockets. `lowroad-tls` tests TLS itself, `lowroad-engine`
+//! connections with a TLS session.
 
 mod automatic;
 mod bad;

@@ -1,6 +1,7 @@
-//! What an idle HTTP/2 connection over TLS takes, here and in nginx.
+//! Measures the memory of an idle HTTP/2 connection over TLS, here and in nginx.
 //!
-//! `cargo test --release -p lowroad --test tls memory -- --ignored --nocapture` prints it. Kernel memory is not counted.
+//! `cargo test --release -p lowroad --test tls memory -- --ignored --nocapture` prints it. Kernel memory is not
+//! counted.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,10 +18,10 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::support::{Place, trusting};
 
 const IDLE: usize = 10_000;
-/// Before they are counted: what the first need once is not a connection's.
+/// Connections before the measurement: memory that only the first ones need does not count.
 const WARM_UP: usize = 200;
 const DESCRIPTORS: u64 = (IDLE + WARM_UP) as u64 + 1_000;
-/// What a connection may take here.
+/// Maximum bytes of a connection.
 const IDLE_MAX: f64 = 12.0 * 1024.0;
 
 /// A preface, empty SETTINGS, and `GET /file` on stream 1.
@@ -33,7 +34,7 @@ const END_STREAM: u8 = 1;
 
 type Connection = StreamOwned<ClientConnection, TcpStream>;
 
-/// A connection with a full handshake that has had one response and stays.
+/// A connection with a full handshake that stays open after one response.
 fn idle(to: SocketAddr, config: &Arc<ClientConfig>) -> Connection {
     let name = ServerName::try_from("a.example").expect("a name");
     let tls = ClientConnection::new(config.clone(), name).expect("a client");
@@ -56,7 +57,7 @@ fn idle(to: SocketAddr, config: &Arc<ClientConfig>) -> Connection {
     stream
 }
 
-/// Bytes that each of many idle connections takes in a process: resident, and of that anonymous.
+/// Bytes of each of many idle connections in a process: resident, and anonymous.
 fn measure(place: &Place, to: SocketAddr, pid: u32) -> (f64, f64) {
     let mut config = trusting(place, rustls::ALL_VERSIONS);
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -72,7 +73,7 @@ fn measure(place: &Place, to: SocketAddr, pid: u32) -> (f64, f64) {
     each
 }
 
-/// nginx with one worker, which ends with it.
+/// nginx with one worker; ended when dropped.
 struct Nginx {
     master: Child,
     address: SocketAddr,

@@ -1,10 +1,10 @@
-//! Which certificate is shown, and which site answers.
+//! Selection of the certificate and of the site.
 
 use super::support::{Place, VERSIONS};
 
 const STATUS: [&str; 4] = ["-o", "/dev/null", "-w", "%{http_code}"];
 
-/// `a.example` and `c.example` with one certificate, `b.example` and all below `w.example` with others.
+/// `a.example` and `c.example` with one certificate, `b.example` and all subdomains of `w.example` with others.
 fn three(place: &Place) -> lowroad_testkit::Server {
     place.certify("a", &["a.example", "c.example"]);
     place.certify("b", &["b.example"]);
@@ -38,7 +38,7 @@ fn the_name_in_the_handshake_chooses_the_certificate() {
             assert_eq!(place.fetch(server.address(), &[version, &url]), site);
         }
     }
-    // Who names nobody, or nobody whom we know, is shown the first.
+    // A client without SNI, or with an unknown name, gets the first certificate.
     for name in [&["-noservername"][..], &["-servername", "x.example"]] {
         let shown = place.s_client(server.address(), name, "").all();
         let verified = place.s_client(
@@ -73,7 +73,7 @@ fn a_host_with_another_certificate_is_misdirected() {
             ("b.example", "421"),
             ("b.example:8443", "421"),
             ("x.w.example", "421"),
-            // It has no certificate of its own, so that of the first site is its. But no site has the name.
+            // Without a certificate of its own, it gets the first site's. But no site has the name.
             ("x.example", "421"),
         ] {
             let got = ask(version, "https://a.example/who", host);

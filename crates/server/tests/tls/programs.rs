@@ -1,4 +1,4 @@
-//! Programs and origins over TLS and HTTP/2: bodies up and down, streams, and what is not stored.
+//! Programs and origins over TLS and HTTP/2: bodies in both directions, streams, and uncacheable responses.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ const EVENTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\\n'\
 const LONG: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nhead -c 3000000 /dev/zero\n";
 
-/// How curl asks: over TLS with both versions, and in plain text with HTTP/2.
+/// The ways of curl: over TLS with both versions, and in clear text with HTTP/2.
 pub const WAYS: [(&str, bool); 3] = [
     (VERSIONS[0], true),
     (VERSIONS[1], true),
     ("--http2-prior-knowledge", false),
 ];
 
-/// A server with programs, an origin, files, and both kinds of addresses.
+/// A server with programs, an origin, files, and addresses with and without TLS.
 pub fn server(place: &Place, origin: &Origin) -> Server {
     place.certify("a", &["a.example"]);
     for (name, script) in [("echo", ECHO), ("events", EVENTS), ("long", LONG)] {
@@ -38,7 +38,7 @@ pub fn server(place: &Place, origin: &Origin) -> Server {
     place.run_with(limits, &format!("{site}{routes}"))
 }
 
-/// Where to ask in one of the [`WAYS`], and for what.
+/// The address and URL for one of the [`WAYS`].
 pub fn at(server: &Server, over_tls: bool, path: &str) -> (SocketAddr, String) {
     let (address, scheme) = match over_tls {
         true => (server.addresses[1], "https"),
@@ -47,7 +47,7 @@ pub fn at(server: &Server, over_tls: bool, path: &str) -> (SocketAddr, String) {
     (address, format!("{scheme}://a.example{path}"))
 }
 
-/// Says how long the body was that it got.
+/// An origin that returns the length of the body.
 fn counting() -> Origin {
     Origin::saying(|asked| {
         let text = format!("{} {}", asked.method, asked.body.len());
@@ -75,7 +75,7 @@ fn bodies_go_up_to_programs_and_come_back() {
             let (to, url) = at(&server, over_tls, "/origin/x");
             let got = place.fetch(to, &[way, "--data-binary", &data, &url]);
             assert_eq!(got, format!("POST {len}"), "{way}");
-            // Of unknown length: chunked in HTTP/1.1, and what there is in HTTP/2.
+            // Of unknown length: chunked in HTTP/1.1, DATA frames in HTTP/2.
             let chunked = &[way, "-H", "Transfer-Encoding: chunked", "-T", "-", &url];
             if over_tls && way == VERSIONS[0] && len > 0 {
                 let got = place.curl(to, chunked);
@@ -102,7 +102,7 @@ fn what_comes_in_parts_is_sent_on() {
     }
 }
 
-/// Asks for another protocol over TLS, and then says much and hears it again.
+/// A client that upgrades a connection over TLS, sends much data and receives its echo.
 const TALK: &str = r#"
 import socket, ssl, sys, threading
 context = ssl.create_default_context(cafile=sys.argv[1])

@@ -1,4 +1,4 @@
-//! What is https: for origins, for what is stored, for redirects and for `explain`.
+//! The scheme https: for origins, stored responses, redirects and `explain`.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ fn both(server: &Server) -> (SocketAddr, SocketAddr) {
     (server.addresses[0], server.addresses[1])
 }
 
-/// An origin that says, to be stored, by which scheme it was asked.
+/// An origin whose storable responses contain the scheme of the request.
 fn origin() -> Origin {
     Origin::saying(|asked| {
         let scheme = asked
@@ -43,7 +43,7 @@ fn what_is_stored_for_one_scheme_is_not_said_to_the_other() {
     let server = place.run(&format!("{site}{route}"));
     let (plain, tls) = both(&server);
     for _ in 0..2 {
-        // Whoever spells the scheme, or claims one, changes nothing.
+        // A spelled-out or forged scheme changes nothing.
         let forged = &["-H", "X-Forwarded-Proto: https", "http://a.example/x"];
         assert_eq!(place.fetch(plain, forged), "http");
         for version in VERSIONS {
@@ -57,13 +57,13 @@ fn what_is_stored_for_one_scheme_is_not_said_to_the_other() {
         }
     }
     assert_eq!(origin.count(), 2, "each was stored");
-    // A purge means both.
+    // A purge removes both.
     let purge = &["-X", "PURGE", "http://a.example/x"];
     place.fetch(plain, purge);
     place.fetch(plain, &["http://a.example/x"]);
     place.fetch(tls, &["https://a.example/x"]);
     assert_eq!(origin.count(), 4);
-    // So does what may have changed something.
+    // So does an unsafe method.
     place.fetch(tls, &["-d", "change", "https://a.example/x"]);
     place.fetch(plain, &["http://a.example/x"]);
     place.fetch(tls, &["https://a.example/x"]);
@@ -133,7 +133,7 @@ fn a_proxy_that_ends_tls_is_not_redirected() {
         got.contains("strict-transport-security: max-age=31536000\r\n"),
         "{got}"
     );
-    // The proxy has the default port of https, whatever this server's is.
+    // The proxy has the default port of https, independent of this server's port.
     let got = head("http");
     assert!(
         got.contains("location: https://a.example/file\r\n"),

@@ -1,5 +1,5 @@
-//! Handshakes, resumptions, certificates that are renewed and ticket keys that change, all at once and for a while: nothing
-//! fails, and memory stays where it was. `LOWROAD_SOAK_S=600` before the test makes the while longer.
+//! Soak test: handshakes, resumptions, renewed certificates and changed ticket keys concurrently: no request fails,
+//! and memory does not grow. `LOWROAD_SOAK_S=600` makes it longer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,15 +17,15 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 use super::support::{Place, noise, read, trusting, unix_s};
 
 const SOAK_S: u64 = 12;
-/// Clients that connect again and again.
+/// Clients that connect repeatedly.
 const CLIENTS: usize = 4;
 const REQUESTS_A_CONNECTION: usize = 4;
-/// What the server may have more at the end than after a third of the time.
+/// Maximum growth of the server's memory from one third of the time to the end.
 const GROWTH_MAX: u64 = 8 << 20;
-/// So that tickets are sealed with many keys.
+/// Short, so that tickets are encrypted with many keys.
 const TICKET_PERIOD_S: u32 = 3;
 
-/// What all clients have come to.
+/// The results of all clients.
 #[derive(Default)]
 struct Done {
     stop: AtomicBool,
@@ -33,7 +33,7 @@ struct Done {
     resumed: AtomicUsize,
 }
 
-/// Some requests on one connection: how its handshake went.
+/// Sends some requests on one connection; returns the kind of its handshake.
 fn visit(to: SocketAddr, config: &Arc<ClientConfig>, body: &[u8]) -> HandshakeKind {
     let name = ServerName::try_from("a.example").expect("a name");
     let tls = ClientConnection::new(config.clone(), name).expect("a client");
@@ -54,12 +54,12 @@ fn visit(to: SocketAddr, config: &Arc<ClientConfig>, body: &[u8]) -> HandshakeKi
         }
         assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n"));
     }
-    // The end is said, too.
+    // The server also sends close_notify.
     assert_eq!(stream.read(&mut [0]).expect("an end"), 0);
     stream.conn.handshake_kind().expect("it is over")
 }
 
-/// Connects until it is to stop, three times of four with a session of before.
+/// Connects until stopped, three of four times with a previous session.
 fn visit_often(place: &Place, number: usize, to: SocketAddr, body: &[u8], done: &Done) {
     let version = [&rustls::version::TLS13, &rustls::version::TLS12][number % 2];
     let client = || Arc::new(trusting(place, &[version]));
@@ -85,7 +85,7 @@ fn nothing_fails_and_nothing_grows() {
     let body = noise(20_000);
     place.folder.file("site/file", &body);
     place.certify("a", &["a.example"]);
-    // Its period goes with the file: a server makes one of twelve hours.
+    // The file determines the period: a server's own file has one of twelve hours.
     let keys = TicketKeys::new(TICKET_PERIOD_S, unix_s()).expect("randomness");
     place.private("tickets", keys.to_bytes());
     let tables = format!("ticket_keys = \"{}\"\n", place.path("tickets").display());

@@ -1,4 +1,4 @@
-//! A server with a certificate of an authority of its own, and clients that trust that.
+//! A server with a certificate of a test authority, and clients that trust it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use lowroad_tls::authority::Authority;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// The versions of HTTP that curl is told to speak.
+/// The versions of HTTP for curl.
 pub const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
 
 /// A folder with an authority, certificates and a site.
@@ -20,7 +20,7 @@ pub struct Place {
     authority: Authority,
 }
 
-/// What a program wrote.
+/// A program's output.
 pub struct Said {
     pub out: Vec<u8>,
     pub errors: String,
@@ -52,7 +52,7 @@ impl Place {
         self.private(&format!("{name}.key"), key);
     }
 
-    /// Writes a file that nobody else may read, over what is there.
+    /// Writes a file that only its owner may read, over an existing one.
     pub fn private(&self, name: &str, content: impl AsRef<[u8]>) {
         use std::os::unix::fs::PermissionsExt;
         let path = self.folder.file(name, content);
@@ -91,7 +91,7 @@ impl Place {
         self.run(&self.site("a", "", ""))
     }
 
-    /// curl, which finds all hosts at this address and trusts the authority.
+    /// Runs curl, which resolves all hosts to this address and trusts the authority.
     pub fn curl(&self, to: SocketAddr, arguments: &[&str]) -> Said {
         let mut command = Command::new("timeout");
         command.args(["30", "curl", "-sS", "--cacert", &self.ca()]);
@@ -99,14 +99,14 @@ impl Place {
         run(command.args(arguments), b"")
     }
 
-    /// What curl writes to standard output.
+    /// The standard output of curl.
     pub fn fetch(&self, to: SocketAddr, arguments: &[&str]) -> String {
         let said = self.curl(to, arguments);
         assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.errors);
         said.text()
     }
 
-    /// `openssl s_client`, told this.
+    /// Runs `openssl s_client` with this input.
     pub fn s_client(&self, to: SocketAddr, arguments: &[&str], input: &str) -> Said {
         let mut command = Command::new("timeout");
         command.args(["30", "openssl", "s_client", "-CAfile", &self.ca()]);
@@ -114,7 +114,7 @@ impl Place {
         run(command.args(arguments), input.as_bytes())
     }
 
-    /// `openssl`, in the folder.
+    /// Runs `openssl` in the folder.
     pub fn openssl(&self, arguments: &str) {
         let mut command = Command::new("openssl");
         command
@@ -124,7 +124,7 @@ impl Place {
         assert_eq!(said.code, Some(0), "{arguments}: {}", said.errors);
     }
 
-    /// What `lowroad status` says.
+    /// The values of a name in `lowroad status`.
     pub fn status(&self, name: &str) -> Vec<String> {
         let admin = self.path("admin").display().to_string();
         let said = run(
@@ -151,7 +151,7 @@ impl Said {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 
-    /// All that it wrote.
+    /// Its standard output and standard error.
     pub fn all(&self) -> String {
         format!("{}{}", self.text(), self.errors)
     }
@@ -178,7 +178,7 @@ pub fn run(command: &mut Command, input: &[u8]) -> Said {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("a program");
     let mut stdin = child.stdin.take().expect("piped");
-    // Who does not want it is told by what it writes.
+    // A program that ignores its input shows that by its output.
     let _ = stdin.write_all(input);
     drop(stdin);
     let Output {
@@ -198,7 +198,7 @@ pub fn unix_s() -> u64 {
     since.expect("a time").as_secs()
 }
 
-/// Bytes that differ everywhere.
+/// Bytes that do not repeat.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
