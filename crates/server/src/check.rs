@@ -62,6 +62,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
         // After the start, changed certificates are read as the server's user.
         let (now, _) = lowroad_tls_listener::check(&config);
         let new = now.iter().flat_map(|text| text.lines());
+        // Problems that also exist for root are reported once.
         let new = new.filter(|line| !refused.iter().any(|text| text.contains(line)));
         warnings.extend(new.map(|line| format!("after the start: {line}")));
     }
@@ -102,6 +103,7 @@ fn narrow_rules(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule in config.sites.iter().flat_map(|site| &site.access) {
         let text = rule.pattern.to_string();
+        // A pattern with a trailing slash matches only the folder itself.
         let is_folder = text.len() > 1 && text.ends_with('/') && !text.contains('*');
         if is_folder && matches!(rule.action, Action::Deny(_)) {
             warnings.push(format!(
@@ -157,8 +159,10 @@ impl PathLines {
     fn new(text: &str, folder: &Path) -> PathLines {
         let mut lines = HashMap::new();
         for (number, line) in text.lines().enumerate() {
+            // Every second piece is inside quotes.
             let quoted = line.split('"').skip(1).step_by(2);
             for path in quoted.filter(|it| !it.is_empty()) {
+                // The configuration's relative paths are relative to its folder.
                 let path = folder.join(path).display().to_string();
                 lines.entry(path).or_insert(number + 1);
             }
@@ -366,6 +370,7 @@ fn is_library(header: &[u8; 20]) -> bool {
         "aarch64" => 183,
         _ => return header.starts_with(b"\x7fELF"),
     };
+    // `e_type` is at offset 16, `e_machine` at 18.
     let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     header.starts_with(b"\x7fELF\x02\x01") && number(16) == SHARED_OBJECT && number(18) == machine
 }

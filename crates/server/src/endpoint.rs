@@ -101,6 +101,7 @@ fn no_socket(path: &Path, error: &io::Error) -> String {
 }
 
 fn check_place(path: &Path) -> io::Result<()> {
+    // Fails for paths longer than `sun_path` (unix(7)).
     SocketAddrUnix::new(path)?;
     match path.symlink_metadata() {
         Ok(found) if !found.file_type().is_socket() => return Err(Errno::ADDRINUSE.into()),
@@ -115,6 +116,7 @@ fn check_place(path: &Path) -> io::Result<()> {
         true => Path::new("."),
         false => folder,
     };
+    // Creating a file in a folder needs both permissions.
     let how = Access::WRITE_OK | Access::EXEC_OK;
     Ok(accessat(CWD, folder, how, AtFlags::EACCESS)?)
 }
@@ -139,6 +141,7 @@ impl Drop for Endpoint {
 }
 
 fn answer(mut stream: UnixStream, running: &Mutex<Running>, news: &Sender<News>) -> io::Result<()> {
+    // One thread serves all connections: a silent client must not hold it.
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut lines = BufReader::new(stream.try_clone()?.take(QUESTION_LEN_MAX)).lines();
@@ -211,6 +214,7 @@ fn purge(running: &Mutex<Running>, (what, is_soft): (&str, bool), port: Option<u
         return NOT_MINE.into();
     }
     meant.purge(&store, purge::kind(is_soft));
+    // Written to the disk before the response: a confirmed purge survives a kill of the server.
     let is_kept = store.tier().is_none_or(|tier| tier.keep_purges());
     let is_unmatched = store.has_purged() == Some(false);
     Purged {

@@ -85,6 +85,7 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
         send_timeout_ms: limits.send_timeout_ms,
         rate_min: limits.rate_min,
         rate_grace_ms: limits.rate_grace_ms,
+        // Each connection needs a descriptor.
         connections_max: limits.connections_max.min(connections_for(fd_limit)),
         connections_per_address_max: narrow(limits.connections_per_address_max as u64),
         requests_max: narrow(limits.requests_per_connection_max),
@@ -92,6 +93,7 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
         h2: lowroad_http::h2::Settings {
             limits: http,
             section_len_max: section_len_max(limits),
+            // WebSocket over HTTP/2 (RFC 8441).
             takes_connect_protocol: true,
             streams_max: u16::try_from(limits.streams_per_connection_max).unwrap_or(u16::MAX),
             ..Default::default()

@@ -59,6 +59,7 @@ impl<'m> Hierarchy<'m> {
     /// Reads a line of proc_pid_mountinfo(5).
     fn read(line: &'m str) -> Option<Hierarchy<'m>> {
         let (mount, kind) = line.split_once(" - ")?;
+        // Fields 4 and 5 are the root and the mount point.
         let mut mount = mount.split(' ').skip(3);
         // Optional fields end at " - "; type, source and super options follow (proc_pid_mountinfo(5)).
         let (root, at) = (mount.next()?, mount.next()?);
@@ -98,8 +99,10 @@ impl<'m> Hierarchy<'m> {
         };
         let limit = |folder: &Path| {
             let text = fs::read_to_string(folder.join(name)).ok()?;
+            // "max" in version 2 means no limit.
             text.trim().parse().ok()
         };
+        // A parent's limit applies to all its descendants.
         own.ancestors()
             .take_while(|folder| folder.starts_with(self.mount))
             .filter_map(limit)

@@ -75,10 +75,12 @@ pub fn run(
     source: Option<PathBuf>,
     mut front: Option<Box<dyn FrontServer>>,
 ) -> Result<(), String> {
+    // The default cache size must fit into a container's memory limit.
     memory::fit_cache(&mut config.server);
     // Removes secrets from the environment, which is safe only in a single-threaded process.
     secrets::take(&config);
     let (account, user_note) = account::account(&config)?;
+    // With root's rights, which a later reopen gets from the privileged helper.
     let logs = Logs::open(&config, account.as_ref())?;
     let logger = Logger::new(logs.errors.sink(), level(config.log.level));
     // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
@@ -88,6 +90,7 @@ pub fn run(
         ));
     }
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
+    // Ports below 1024 need root or CAP_NET_BIND_SERVICE (ip(7)).
     let mut listeners = Listeners::default();
     let opened = listeners.open(&config, worker_count(&config))?;
     if let Some(front) = &mut front {
@@ -109,6 +112,7 @@ pub fn run(
     };
     // Programs that the server starts would inherit ambient capabilities (capabilities(7)).
     account::forget_ambient_capabilities();
+    // Otherwise programs of the same user could read secrets of this process in /proc.
     hide_process()?;
     for note in [fd_note, own.note, user_note, helper_note]
         .into_iter()
@@ -118,6 +122,7 @@ pub fn run(
     }
 
     let text = |error: std::io::Error| format!("can't start: {error}");
+    // The first threads: credentials and environment are final by now.
     let helpers = Helpers::start(config.server.helpers).map_err(text)?;
     let drivers: Vec<EpollDriver> = opened
         .iter()
@@ -196,6 +201,7 @@ pub fn run(
     if let Some(tier) = lock(&running).store.tier() {
         tier.end();
     }
+    // Removes the admin socket's file.
     drop(admin);
     logs.close();
     Ok(())
@@ -455,6 +461,7 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
                 let _ = asked.send(done);
             }
             Ok(News::Signal(SIGUSR1)) => (with.reopen_logs)(),
+            // A second end signal ends the process without a drain.
             Ok(News::Signal(_)) if drain_end.is_some() => {
                 lock(running)
                     .logger
@@ -488,6 +495,7 @@ fn drain(running: &Running) -> Instant {
     for worker in &running.workers {
         worker.post(Message::Drain { timeout_ms });
     }
+    // The workers enforce the timeout; the main thread gives up on them a little later.
     Instant::now() + Duration::from_millis(timeout_ms + EXIT_GRACE_MS)
 }
 
@@ -498,6 +506,7 @@ fn listen_for_signals(news: Sender<News>) -> std::io::Result<()> {
         .name("signals".into())
         .spawn(move || {
             for signal in signals.forever() {
+                // The main thread has ended.
                 if news.send(News::Signal(signal)).is_err() {
                     return;
                 }
@@ -631,6 +640,7 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
 
 fn worker_count(config: &Config) -> usize {
     match config.server.workers {
+        // Respects CPU affinity and cgroup quotas, unlike the machine's number of processors.
         0 => thread::available_parallelism().map_or(1, usize::from),
         count => count,
     }

@@ -44,6 +44,7 @@ pub fn reload(
         logger.info(format_args!("{text}"));
         return Err(text.into());
     };
+    // RELOADING=1 must be followed by READY=1, also after a failure (sd_notify(3)).
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
     // The number makes each message unique: the log suppresses repeated messages.
     let number = {
@@ -55,6 +56,7 @@ pub fn reload(
     let loaded = lowroad_config::load_with(source, features::LACKING, helper::read)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
     let applied: Result<Before, Vec<String>> = loaded.and_then(|mut config| {
+        // As at the start: otherwise the default cache size would look like a change that needs a restart.
         memory::fit_cache(&mut config.server);
         apply(running, config, is_over).map_err(|text| vec![text])
     });
@@ -62,6 +64,7 @@ pub fn reload(
         Ok(before) => {
             let text = format!("reload {number}: {} is in force", source.display());
             logger.info(format_args!("{text}"));
+            // Reported first, since this waits for requests in progress.
             before.end(is_over);
             Ok(text)
         }

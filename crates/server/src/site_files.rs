@@ -63,6 +63,7 @@ impl SiteFollower {
         let refreshed = changed
             .iter()
             .filter(|number| sites.all[**number].pages.refresh());
+        // Listeners, like the softirq level, must drop responses with an old error page.
         if refreshed.count() > 0 {
             lock(running).changes.tell();
         }
@@ -95,6 +96,7 @@ impl SiteFollower {
             number
         });
         let changed: Vec<usize> = changed.collect();
+        // Settled only if no site needed a check: otherwise the next call looks again.
         self.settled = mark.filter(|_| changed.is_empty());
         changed
     }

@@ -78,6 +78,7 @@ impl Folder {
 
     fn fill(&self, image: &[u8], ip: Ip) -> std::io::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
+        // For the owner only: the image may hold a database's password.
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
         fs::create_dir_all(self.0.join("boot/grub"))?;
         fs::write(self.0.join("boot/lowroad"), image)?;

@@ -16,6 +16,7 @@ impl Output {
     /// Prepares a temporary file beside `to`. A file with a password in it is readable for its owner only.
     pub fn beside(to: &Path, is_secret: bool) -> Output {
         let mut name = to.as_os_str().to_owned();
+        // In the same folder: rename(2) works only within a file system.
         name.push(format!(".{}", std::process::id()));
         Output {
             to: to.to_path_buf(),
@@ -51,6 +52,7 @@ impl Output {
     /// A message for the operator.
     pub fn finish(self) -> Result<u64, String> {
         let len = fs::metadata(&self.beside).map(|meta| meta.len());
+        // rename(2) replaces an existing file atomically.
         let placed = len.and_then(|len| fs::rename(&self.beside, &self.to).map(|()| len));
         placed.map_err(|error| self.failed(&error))
     }

@@ -123,6 +123,7 @@ impl Site<'_> {
         let mut location = Vec::new();
         target::encode_path(&with_slash, &mut location);
         let location = String::from_utf8_lossy(&location).into_owned();
+        // Relative links of a folder's page are right only with the slash.
         self.builder.redirect(path, &location).map_err(text)?;
         self.folder(folder, &with_slash)
     }

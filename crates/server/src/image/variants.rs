@@ -39,6 +39,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
     let len = file.body.len() as u64;
     let coding = mime::coding(path);
     let is_made = rules.compress.enabled
+        // A file that is itself compressed is not compressed again.
         && coding == Encoding::Identity
         && (rules.compress.len_min..=len_max).contains(&len)
         && mime::compresses(&content_type);

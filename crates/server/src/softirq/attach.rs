@@ -76,6 +76,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     }
     let policy = AttachPolicy::of(args)?;
     let learning = rules::learning_by(&policy, args);
+    // Checks come before the first change of the machine.
     check_servers(&args.ports)?;
     place::check_machine()?;
     place::check_pins()?;
@@ -84,6 +85,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     let held = hold::hold_after_end(&folder)?;
     let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
+    // Entering a namespace and mounting bpffs needed CAP_SYS_ADMIN, which is dropped here.
     capabilities::reduce(KEPT)?;
     for port in &args.ports {
         place::check_port(*port)?;
@@ -110,6 +112,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
         news: &news,
         held: &held,
     };
+    // Before the programs serve: they must never answer a denied client.
     policy.clients().choose(&level)?;
     let learning = rules::behind(learning, &folder);
     let bits = settings(args, &policy);

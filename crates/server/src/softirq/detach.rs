@@ -39,11 +39,13 @@ pub fn detach(args: &Detach) -> Result<(), String> {
             Err(error) => return Err(error),
         }
     }
+    // Several ports may belong to one level.
     folders.sort();
     folders.dedup();
     let done = folders
         .iter()
         .try_for_each(|folder| one_level(folder, args));
+    // Also after a failure; a no-op while levels remain.
     folder::unmount_pins();
     done?;
     workers

@@ -140,6 +140,7 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
         let tried = ask(&trial, question, local)?;
         let key = match (&tried.response, tried.reason()) {
             (Some(one), _) => Key::read(&one.key),
+            // Only after these two reasons a stored response would be the answer.
             (None, Some("up_miss" | "up_expired")) => tried.key.clone(),
             _ => None,
         };

@@ -83,6 +83,7 @@ pub fn hold_after_end(folder: &Path) -> Result<Held, String> {
             thread::sleep(LOOK_INTERVAL);
             continue;
         };
+        // Reported once; later rounds keep the first deadline.
         let deadline = *deadline.get_or_insert_with(|| {
             let longest = drain + END_GRACE;
             say::note(format_args!(
@@ -153,6 +154,7 @@ fn try_to_hold(folder: &Path) -> Result<Result<Held, LockHolder>, String> {
             .read(true)
             .write(true)
             .create(true)
+            // The contents belong to the lock's holder.
             .truncate(false)
             .mode(0o600)
             .open(&path);
@@ -231,6 +233,7 @@ fn make_private(folder: &Path) -> Result<(), String> {
         _ => {}
     }
     let found = fs::symlink_metadata(folder).map_err(failed)?;
+    // A user who owns the folder, or may write to it, could replace lock files.
     let is_private = found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
     is_private.then_some(()).ok_or(format!(
         "{}: not a folder that only root may write; remove it",

@@ -81,6 +81,7 @@ pub fn start(
             health: Some(shown),
             note: None,
         }),
+        // With `auto`, a machine that lacks the level's requirements still gets a server.
         Err(problem) if interface.is_none() || ports.is_empty() => {
             let text = format!("not here: {problem}");
             health.is_not_here(&text);
@@ -98,6 +99,7 @@ fn ports(config: &Config) -> Vec<u16> {
     let sites = config.sites.iter();
     let mut ports: Vec<u16> = sites
         .flat_map(|site| site.listen.iter().map(std::net::SocketAddr::port))
+        // The kernel chooses a number for port 0, so it is unknown here.
         .filter(|port| *port != 0)
         .collect();
     ports.sort_unstable();

@@ -82,6 +82,7 @@ fn purge_level(level: &Level, pattern: &Pattern, at: impl Fn(u16) -> bool) -> Re
     for round in 0..ROUNDS {
         let mut found = publish::published(level);
         found.retain(|one| is_meant(one, pattern, &at));
+        // The first round purges even without a match, so that the daemon notices it.
         if round > 0 && found.is_empty() {
             break;
         }

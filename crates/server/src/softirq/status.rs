@@ -203,6 +203,7 @@ fn times(view: &View) -> Option<String> {
         grouped(here_s),
         grouped(above.age_s)
     );
+    // A difference of 5 % does not distort the shares.
     let is_as_long = here_s.abs_diff(above.age_s) <= SAME_TIME_S.max(here_s / 20);
     Some(match is_as_long {
         true => text,

@@ -255,6 +255,7 @@ impl<'a> Span<'a> {
         Span {
             before,
             now,
+            // Not 0, since rates divide by it.
             time_ns: now.at_ns.saturating_sub(before.at_ns).max(1),
         }
     }

@@ -159,6 +159,7 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
         host: place.asked.ip().to_string(),
         port: place.asked.port(),
     });
+    // Workers must be invisible: origins change their responses for Via (nginx's `gzip_proxied`, for example).
     origin.adds_via = false;
     origin.from = Some(outsider::address(place.asked).ip());
     origin.connections_max = REQUESTS_MAX;

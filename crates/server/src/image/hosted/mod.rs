@@ -79,6 +79,7 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
         }
         all
     });
+    // After the cores have closed their queues.
     drop(device);
     match lost? {
         0 => {}

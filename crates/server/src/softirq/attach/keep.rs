@@ -54,6 +54,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
             return Ok(());
         }
         let level = Level::open(&folder).ok();
+        // A daemon that never served has a lasting problem, so a restart would not help.
         has_worked |= level.as_ref().is_some_and(|one| one.control().pid == pid);
         let Some(level) = level.filter(|_| has_worked) else {
             return Err(format!("no level: its process ended ({})", end.status));

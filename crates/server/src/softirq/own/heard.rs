@@ -52,6 +52,7 @@ impl<R: Read> Hearing<R> {
                 }
                 _ => {}
             }
+            // Lines are batched while more are buffered, and passed on before the next read may block.
             let waits = self.said.buffer().is_empty();
             if let Some((sink, _)) = &self.access
                 && (batch.len() >= BATCH_LEN || waits && !batch.is_empty())

@@ -110,14 +110,17 @@ impl Questions {
     pub fn ask(&self, local: SocketAddr, head: &[u8]) -> Option<Vec<u8>> {
         let number = self.number_next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = channel();
+        // Before the request is sent: the response may arrive at once.
         self.waiting().insert(number, tell);
         let question = Question {
             number,
+            // The server's listeners have IPv4 addresses in their short form.
             local: SocketAddr::new(local.ip().to_canonical(), local.port()),
             head: head.to_vec().into(),
         };
         let sent = send(&self.channel, &question);
         let answer = sent.ok().and_then(|()| told.recv_timeout(PATIENCE).ok());
+        // A response after the timeout must find no entry.
         self.waiting().remove(&number);
         answer.filter(|bytes| !bytes.is_empty())
     }

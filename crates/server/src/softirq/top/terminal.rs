@@ -71,7 +71,9 @@ impl Terminal {
             }
             let mut key = [0; 1];
             match rustix::io::read(&input, &mut key)? {
+                // End of input.
                 0 => return Ok(true),
+                // 3 is Ctrl-C, where the terminal passes it as a character.
                 _ if matches!(key[0], b'q' | b'Q' | 3) => return Ok(true),
                 _ => {}
             }

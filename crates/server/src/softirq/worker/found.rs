@@ -38,6 +38,7 @@ pub fn all() -> Vec<Found> {
         return Vec::new();
     };
     let any = any.to_string_lossy().into_owned();
+    // Lock names differ only in the port: that of port 0 gives their prefix.
     let begin = any.trim_end_matches(SUFFIX).trim_end_matches('0');
     let ports = hold::names().into_iter().filter_map(|name| {
         let port = name.strip_prefix(begin)?.strip_suffix(SUFFIX)?;

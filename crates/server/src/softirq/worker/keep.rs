@@ -116,6 +116,7 @@ impl Kept {
                 again = None;
                 match self.start_worker() {
                     Ok(Ok(worker)) => self.worker = Some(worker),
+                    // It ended before it was ready: a failed start, which lengthens the pause.
                     Ok(Err(status)) => again = Some(self.next_try(status, Duration::ZERO)),
                     Err(_) => again = Some(Instant::now() + self.backoff.failed()),
                 }
