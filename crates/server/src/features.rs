@@ -21,10 +21,10 @@ pub const LACKING: &[Feature] = &[
     Feature::Wasm,
 ];
 
-/// Refuses a command or setting whose feature is not in this build.
+/// Refuses a command or setting if its feature is not in this build.
 ///
 /// # Errors
-/// `what`, and the name of the feature.
+/// The given text, and the name of the feature.
 pub fn need(feature: Feature, what: &str) -> Result<(), String> {
     match LACKING.contains(&feature) {
         true => Err(format!("{what}: {}", Lacking(feature))),

@@ -36,7 +36,7 @@ pub trait LevelKeeper {
     fn end(self: Box<Self>);
 }
 
-/// A server in front of another one, whose connections it intercepts.
+/// A server that intercepts the connections of another one.
 pub trait FrontServer {
     /// Intercepts connections from now on; they wait for the workers. The listeners' addresses become the addresses
     /// that clients connect to.

@@ -73,7 +73,7 @@ impl SiteFollower {
         tls.follow(self.watcher.as_deref().filter(|_| !is_full), &logger);
     }
 
-    /// Returns the indices of the sites whose files may have changed, in order, and watches them for later changes.
+    /// Returns the indices of sites with possibly changed files, in order, and watches them for later changes.
     fn take_changed(&mut self, sites: &Arc<Sites>, is_full: bool) -> Vec<usize> {
         if is_full || self.sites.as_ptr() != Arc::as_ptr(sites) {
             self.sites = Arc::downgrade(sites);

@@ -1,4 +1,4 @@
-//! Stubs for features that a build lacks: modules with the same names, whose functions report the missing feature.
+//! Stubs for features that a build lacks: modules with the same names; their functions report the missing feature.
 //!
 //! The files in this folder replace modules (`#[cfg_attr(not(feature = …), path = …)]`), so that their callers need no
 //! conditions. The configuration's reader has already refused settings of a missing feature, with line and key

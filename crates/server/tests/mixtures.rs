@@ -217,7 +217,7 @@ fn error_pages() {
 /// More than sockets hold between a server and a client that does not read.
 const LARGE: usize = 48 << 20;
 
-/// A server whose client has received the start of a large response and stops reading.
+/// A server, and a client that has received the start of a large response and stops reading.
 fn half_sent() -> (Folder, PathBuf, Server, Client) {
     let folder = Folder::new();
     let path = folder.zeros("file.bin", LARGE as u64);

@@ -18,7 +18,7 @@ const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const GET: &str = "GET /good.txt HTTP/1.1\r\nHost: test\r\n\r\n";
 /// The pace of a slow client.
 const TRICKLE: Duration = Duration::from_millis(20);
-/// Larger than what the kernel buffers for one connection.
+/// Larger than the kernel's buffers of one connection.
 const LARGE_LEN: usize = 24 << 20;
 
 /// A server with these `[limits]`.

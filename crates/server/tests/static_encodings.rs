@@ -206,7 +206,7 @@ fn the_second_request_is_a_hit() {
     }
 }
 
-/// A file with siblings whose contents visibly differ from it.
+/// A file with siblings of visibly other contents.
 fn prepared(folder: &Folder, name: &str) {
     folder.file(name, prose(3_000));
     for suffix in ["br", "zst", "gz"] {

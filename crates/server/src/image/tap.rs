@@ -28,7 +28,7 @@ impl Device {
     ///
     /// # Errors
     /// A remedy for the operator.
-    /// What the operator can do.
+    /// A remedy for the operator.
     pub fn prepare(name: &str, ip: Ip, queues: u32) -> Result<Device, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {

@@ -154,7 +154,7 @@ struct Server<'a> {
     /// Requests responses from the own server without a connection.
     offered: Option<Offered>,
     news: &'a News,
-    /// The level's lock; tells other processes that this one ends.
+    /// The level's lock; announces this process's end to other processes.
     held: &'a hold::Held,
 }
 

@@ -87,7 +87,7 @@ fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
     say::out(format_args!("detached from port {}\n", named(&args.ports)))
 }
 
-/// Removes ports from a level whose daemon continues for the others.
+/// Removes ports from a level; its daemon continues for the others.
 fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
     going.iter().for_each(|port| level.drain_port(*port));
     // Only after the drain: until then the remaining connections need the programs.

@@ -16,7 +16,7 @@ use rustix::process::{Flock, FlockType, Pid, PidfdFlags, fcntl_getlk, pidfd_open
 
 use crate::say;
 
-/// Writable by root only: a user who could replace a file here could start a second daemon.
+/// Writable by root only: otherwise a user could replace a file here and start a second daemon.
 const LOCKS: &str = "/run/lowroad-softirq";
 
 /// Time, beyond that of its connections, in which a process must end.

@@ -44,7 +44,7 @@ const LIFETIME_SECS: u64 = 60;
 /// Time after which all threads of the server know of a change.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// The level's processes, the channel whose end they wait for, and the thread that reads their output.
+/// The level's processes, the channel that ends them when it closes, and the thread that reads their output.
 struct Keeper {
     process: ChildProcess,
     channel: Arc<Channel>,

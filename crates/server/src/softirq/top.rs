@@ -345,7 +345,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} in\n{page}");
         }
-        // What happened only before is not shown.
+        // Counters without a change are not shown.
         assert!(!page.contains("up_cookie"), "{page}");
     }
 

@@ -8,7 +8,7 @@ use crate::front::{Front, numbered, response};
 
 const STORED: &str = "Cache-Control: max-age=60\r\n";
 
-/// An origin whose responses are all stored.
+/// An origin with storable responses only.
 fn storing() -> Front {
     Front::saying(|asked| numbered(asked, STORED))
 }

@@ -19,7 +19,7 @@ fn front(lines: &str) -> (Server, Folder) {
     (Server::run(PROGRAM, &folder, &config), folder)
 }
 
-/// An origin whose responses name it.
+/// An origin that returns its name.
 fn named(name: &'static str) -> Origin {
     Origin::saying(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
 }

@@ -330,7 +330,7 @@ const WITHOUT_STRONG_TAG: [&str; 4] = [
     "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
 ];
 
-/// An accelerator whose origin answers ranges with these fields, and other requests with the whole.
+/// An accelerator; its origin answers ranges with these fields, and other requests with the whole.
 fn front_without_strong_tag(fields: &'static str) -> Front {
     Front::saying(move |asked| {
         let fields = format!("{fields}{MINUTE}");

@@ -9,7 +9,7 @@ use crate::front::{Front, PROGRAM, response};
 
 const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 
-/// An accelerator whose origin returns the client's address.
+/// An accelerator; its origin returns the client's address.
 fn naming(more: &[&str]) -> Front {
     let name = |asked: &lowroad_testkit::origin::Asked| {
         let named = asked.field("x-forwarded-for").unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::front::{Front, numbered, response};
 
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
 
-/// An accelerator that loopback may purge, whose origin numbers its responses.
+/// An accelerator that loopback may purge; its origin numbers its responses.
 fn front(fields: &'static str) -> Front {
     let say = move |asked: &_| numbered(asked, &format!("{MINUTE}{fields}"));
     Front::with(say, &["--purge-from", "127.0.0.0/8"])

@@ -11,7 +11,7 @@ use lowroad_testkit::{Client, Folder, Server, wait_until};
 
 use crate::front::{Front, PROGRAM, response};
 
-/// An origin whose storable responses name it.
+/// An origin that returns its name in storable responses.
 fn named(name: &'static str) -> Origin {
     Origin::saying(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
 }

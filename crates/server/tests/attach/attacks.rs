@@ -1,4 +1,4 @@
-//! The attacks whose cost docs/softirq.md states, against the same server with and without the level: an attack that
+//! The attacks of docs/softirq.md, against the same server with and without the level: an attack that
 //! fails without it also fails with it, and the level sends no more bytes. Hash collisions are in the programs' own
 //! tests (`forged`), personal pages in `privacy`.
 
@@ -93,7 +93,7 @@ fn a_forged_source_opens_nothing() {
     };
     let outcome = both("a_forged_source_opens_nothing", |target| {
         let (wire, mut draws) = (Wire::new(target.path), Draws::new(502, 0));
-        // First without a SYN, then after a SYN whose SYN-ACK the attacker does not see.
+        // First without a SYN, then after a SYN with a SYN-ACK that the attacker does not see.
         for _ in 0..20_000 {
             let (seq, ack) = (number(&mut draws), number(&mut draws));
             send(&wire, NOBODY, &forged(seq, ack, port(&mut draws)));

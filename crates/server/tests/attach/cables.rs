@@ -25,7 +25,7 @@ impl Cable {
     }
 }
 
-/// Client and server with a router in between, whose device at the client is `near`.
+/// Client and server with a router in between; the router's device at the client is `near`.
 pub struct Routed {
     /// At 10.78.0.1 and fd78::1.
     pub client: Namespace,

@@ -68,7 +68,7 @@ fn what_is_private_is_never_answered_here() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// A server whose responses contain the time of their creation, in ms since `start`, and a count.
+/// A server that returns the time of their creation, in ms since `start`, and a count.
 fn clockwork(listener: TcpListener, start: Instant, asked: Arc<AtomicU64>, lifetime: &'static str) {
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {

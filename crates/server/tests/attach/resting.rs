@@ -25,7 +25,7 @@ use lowroad_testkit::{Client, wait_until};
 use crate::attached::{get, one, place, server_v4};
 use crate::skipped;
 
-/// A server whose responses contain their path and are fresh for a minute; counts requests.
+/// A server that returns the path, fresh for a minute, and counts requests.
 fn names(listener: TcpListener, asked: Arc<AtomicU64>) {
     let answer = |mut stream: TcpStream, asked: Arc<AtomicU64>| -> std::io::Result<()> {
         let mut byte = [0];

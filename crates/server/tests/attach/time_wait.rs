@@ -1,5 +1,5 @@
-//! Reused ports whose last connections the server has closed: a socket in TIME_WAIT must not keep the client from the
-//! level, nor admit old segments.
+//! Reused ports after the server has closed their last connections: a socket in TIME_WAIT must not keep the client
+//! from the level, nor admit old segments.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};

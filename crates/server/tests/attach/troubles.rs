@@ -118,7 +118,7 @@ fn handovers_that_a_firewall_drops_are_noticed() {
     path.server
         .run("nft", &["delete", "table", "inet", "t"])
         .expect("it is there");
-    // An operator who changes a setting wants to see at once whether it helps.
+    // After a change of a setting, operators want to see at once whether it helps.
     let loose = "netfilter/nf_conntrack_tcp_loose";
     path.server.set(loose, "0").expect("root");
     wait_for(&attached, layout::HANDOVER_WORKS);

@@ -51,7 +51,7 @@ fn responses_are_compressed_as_without_a_proxy() {
     }
 }
 
-/// The level distinguishes requests by Accept-Encoding, whatever Vary names, and so do the workers.
+/// The level distinguishes requests by Accept-Encoding, independent of Vary, and so do the workers.
 #[test]
 fn a_stored_response_is_for_one_accept_encoding() {
     if skipped("a_stored_response_is_for_one_accept_encoding", &["nginx"]) {

@@ -1,5 +1,5 @@
-//! Clients whose segments carry IP options or extension headers, or arrive in fragments, on connections of the level:
-//! the answers are those of Linux.
+//! Clients with segments that carry IP options or extension headers, or arrive in fragments, on connections of the
+//! level: the responses are those of Linux.
 
 use std::net::SocketAddr;
 

@@ -16,7 +16,7 @@ fn who_asks_nothing_is_told_good_bye() {
     assert_eq!(place.status.value("idle_timeouts"), 1);
 }
 
-/// A stream whose request body never arrives is reset some time after its response; the connection continues.
+/// A stream without its announced request body is reset some time after its response; the connection continues.
 #[test]
 fn a_body_that_never_comes_ends_its_stream_alone() {
     let place = Place::start("");

@@ -13,7 +13,7 @@ const REPORTS: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\
     X-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 8443\r\nX-Forwarded-User: eve\r\n\
     X-Original-URL: /admin\r\nForwarded: for=192.0.2.8\r\n";
 
-/// An origin whose storable responses contain the forwarded fields.
+/// An origin that returns the forwarded fields in storable responses.
 fn origin() -> Origin {
     Origin::saying(|asked: &Asked| {
         let names = ["for", "proto", "host", "port", "user"];

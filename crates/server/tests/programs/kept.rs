@@ -13,7 +13,7 @@ pub fn counting(name: &str, fields: &str) -> String {
     )
 }
 
-/// A host whose program `name` sends these fields.
+/// A host with a program `name` that sends these fields.
 fn host(fields: &str) -> Host {
     Host::start(&[("n", &counting("n", fields))])
 }

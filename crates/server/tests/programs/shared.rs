@@ -118,7 +118,7 @@ fn a_body_of_which_nothing_comes_holds_nobody_else() {
     );
     let host = host(&script);
     let mut clients = ask_many(&host, 1);
-    // This request starts the call, in whatever order the others are accepted.
+    // This request starts the call, independent of the order in which the others are accepted.
     wait_until("the first call", || (calls(&host) == 1).then_some(()));
     clients.extend(ask_many(&host, 2));
     wait_for_shared(&host, 2);

@@ -1,4 +1,4 @@
-//! A server with one site, whose folder is `root`, and other folders beside it.
+//! A server with one site in the folder `root`, and other folders beside it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};

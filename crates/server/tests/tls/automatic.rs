@@ -49,7 +49,7 @@ fn page(place: &Place, tls: SocketAddr, name: &str) -> Option<String> {
     (said.code == Some(0)).then(|| said.text())
 }
 
-/// What `lowroad status` prints.
+/// The output of `lowroad status`.
 fn status(place: &Place) -> String {
     let status = std::process::Command::new(PROGRAM)
         .args(["status", "--admin"])

@@ -73,7 +73,7 @@ fn a_host_with_another_certificate_is_misdirected() {
             ("b.example", "421"),
             ("b.example:8443", "421"),
             ("x.w.example", "421"),
-            // Without a certificate of its own, it gets the first site's. But no site has the name.
+            // A name without a certificate gets the first site's. But no site has the name.
             ("x.example", "421"),
         ] {
             let got = ask(version, "https://a.example/who", host);

@@ -12,7 +12,7 @@ fn both(server: &Server) -> (SocketAddr, SocketAddr) {
     (server.addresses[0], server.addresses[1])
 }
 
-/// An origin whose storable responses contain the scheme of the request.
+/// An origin that returns the scheme of the request in storable responses.
 fn origin() -> Origin {
     Origin::saying(|asked| {
         let scheme = asked

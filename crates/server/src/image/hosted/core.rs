@@ -47,7 +47,7 @@ impl Wakes {
         Over(self)
     }
 
-    /// Wakes the cores whose bits are set.
+    /// Wakes the cores of this bit set.
     fn wake(&self, cores: u64) {
         for (core, event) in self.events.iter().enumerate() {
             if cores >> core & 1 != 0 {

@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Handshakes in progress are in no table; they get this long to complete.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
 
-/// Removes a level whose daemon has ended.
+/// Removes a level without a daemon.
 ///
 /// # Errors
 /// A message for the user.

@@ -77,7 +77,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
 }
 
 fn start() -> Result<ChildProcess, String> {
-    // The same binary, whose map layout matches the pinned maps.
+    // The same binary, as the pinned maps have its layout.
     ChildProcess::spawn(same_command(|arg| arg != "--keep"))
         .map_err(|error| format!("starting the level's process: {error}"))
 }

@@ -58,7 +58,7 @@ struct Kept {
     backoff: Backoff,
 }
 
-/// The server, and the socket by whose end it notices the end of the supervisor.
+/// The server, and a socket that closes with the supervisor and so ends the server.
 type WorkerProcess = (ChildProcess, UnixStream);
 
 /// The events of one wait.

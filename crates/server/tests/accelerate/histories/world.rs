@@ -1,4 +1,4 @@
-//! An origin whose resources change. A version's number determines all its properties, so that a response can be
+//! An origin with changing resources. A version's number determines all its properties, so that a response can be
 //! judged by itself. Independent of caches.
 
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 use super::LONG_AGO;
 use super::front::{Asked, Front, Origin, response};
 
-/// An origin whose response is stale at once, and which then answers 304 with these fields.
+/// An origin that sends a response without a remaining lifetime, and then 304 with these fields.
 fn holding(stored: &'static str, news: &'static str) -> Front {
     Front::saying(move |asked| match asked.number {
         0 => response(
