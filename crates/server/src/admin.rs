@@ -152,6 +152,7 @@ fn ask(admin: Option<&Path>, is_asked: IsAsked<'_>, question: &str) -> Result<Ve
     };
     let answers: Vec<String> = sockets
         .iter()
+        // A server that is ending, or belongs to another user, does not keep the others from answering.
         .filter_map(|path| ask_one(path, question, Some(TIMEOUT)).ok())
         .collect();
     if answers.is_empty() {

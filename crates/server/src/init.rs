@@ -38,6 +38,7 @@ pub fn run() -> Option<ExitCode> {
         end_with_init();
         return None;
     }
+    // On a machine with a normal init process there are no orphans to reap.
     if !reaps_orphans() {
         return None;
     }

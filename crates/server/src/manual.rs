@@ -16,6 +16,7 @@ const NAME: &str = "lowroad";
 /// When standard output can't be written.
 pub fn completions(shell: Shell) -> Result<(), String> {
     let mut text = Vec::new();
+    // Into memory first: clap panics on a write error such as a closed pipe.
     clap_complete::generate(shell, &mut Cli::command(), NAME, &mut text);
     say::out(String::from_utf8_lossy(&text))
 }

@@ -186,6 +186,7 @@ fn apply(
 
 /// Opens sockets, handlers, certificates and sites: all fallible steps come before the first visible change.
 fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
+    // Sockets first: they fail most often, for example on a port in use.
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
         let tls = Tls::reload(&config, &running.logger, &running.tls)?;

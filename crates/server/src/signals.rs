@@ -36,6 +36,7 @@ pub fn stops() -> Result<UnixStream, String> {
 pub fn discard(signals: &[i32]) -> Result<(), String> {
     let mut signals = signals.iter();
     let discarded = signals.try_for_each(|signal| {
+        // A handler, unlike SIG_IGN, is reset by execve(2), so children have the default action.
         let flag = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(*signal, flag).map(drop)
     });

@@ -83,6 +83,7 @@ fn add_up(
     let mut sums: Vec<(&str, u64)> = Vec::new();
     for (at, list) in lists.enumerate() {
         for (place, (name, value)) in list.into_iter().enumerate() {
+            // The first worker's list gives the names and the order.
             if at == 0 {
                 sums.push((name, value));
             } else {

@@ -48,6 +48,7 @@ fn works(accel: &str) -> io::Result<bool> {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut machine = ChildProcess::spawn(command)?;
+    // A guest that fails under KVM stands still instead of exiting, so the wait is bounded.
     let [is_over] = ready([Some(readable(&machine))], Some(Instant::now() + PATIENCE))?;
     match is_over {
         true => Ok(machine.reap()?.success()),

@@ -110,6 +110,7 @@ impl Network {
         let address: Ipv4Addr = address.parse().map_err(|_| allowed())?;
         let prefix_len: u8 = prefix_len.parse().map_err(|_| allowed())?;
         let host_bits = 32u32.checked_sub(prefix_len.into()).ok_or_else(allowed)?;
+        // A prefix of length 0 shifts by 32 bits, which `<<` does not allow.
         let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
         let first = Ipv4Addr::from(u32::from(address) & mask);
         match first == address {

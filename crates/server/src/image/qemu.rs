@@ -99,6 +99,7 @@ impl Qemu {
             _ => shown(error),
         })?;
         control
+            // QMP accepts commands only after this negotiation.
             .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
             .map_err(shown)?;
         let console = Some(thread::spawn(move || relay(console)));

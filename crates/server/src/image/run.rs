@@ -45,6 +45,7 @@ fn run_hosted(options: &Run, tap: &str) -> Result<(), String> {
 }
 
 fn run_in_qemu(options: &Run) -> Result<(), String> {
+    // Before the machine starts, so that Ctrl-C always powers it off.
     let stop = signals::stops()?;
     let (kernel, _file) = image(options)?;
     let (net, _device) = net(options)?;

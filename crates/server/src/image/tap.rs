@@ -43,6 +43,7 @@ impl Device {
         if is_ours {
             let made = device.make(ip);
             made.map_err(|why| advice(name, ip, queues, &why))?;
+        // A second program on a multi-queue device would get a share of the frames without an error.
         } else if has_user(&said_of(name).unwrap_or_default()) {
             return Err(format!(
                 "the tap device {name} is in use: another program has its queues"

@@ -115,6 +115,7 @@ impl Accelerator {
     pub fn turn(&self) {
         let number = (self.turn.get() + 1) % self.workers.len();
         self.turn.set(number);
+        // Borrowed by an outer turn that is interrupted.
         let Ok(mut worker) = self.workers[number].try_borrow_mut() else {
             return;
         };

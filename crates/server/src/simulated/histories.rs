@@ -99,6 +99,7 @@ fn come_between(accelerator: &Rc<Accelerator>, clients: &Rc<RefCell<Vec<Client>>
             return;
         };
         let world = &accelerator.world;
+        // The dice follow from the seed, so a failing history can be repeated.
         if world.dice(1000) >= INTERRUPTED {
             return;
         }

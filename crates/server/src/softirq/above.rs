@@ -40,6 +40,7 @@ fn read(text: &str, ports: &[u16]) -> Option<Above> {
     let listens = lines()
         .filter(|(name, _)| *name == "listens")
         .filter_map(|(_, address)| address.trim().parse::<SocketAddr>().ok())
+        // Any address counts: a level in front of a port covers all of them.
         .any(|address| ports.contains(&address.port()));
     let (process, up) = value("process")?.split_once(", up ")?;
     listens.then_some(Above {

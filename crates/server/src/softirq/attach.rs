@@ -96,6 +96,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     drop(mounting);
     let news = Arc::new(News::default());
     hear_signals(args.own, &news.stop).map_err(|error| format!("signals: {error}"))?;
+    // Before the level is loaded: a lack of descriptors must leave no half-made level.
     let parent = args.own.then(Channel::to_parent).transpose();
     let parent = parent.map_err(|error| format!("the server's socket: {error}"))?;
     let placed = place::load(args, &folder).inspect_err(|_| {

@@ -118,6 +118,7 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     folder::make(&folder).map_err(said)?;
     drop(mounting);
     let few = Sizes {
+        // Small maps: the trial must not need the memory of a level.
         connections: 16,
         memory: 1 << 20,
     };

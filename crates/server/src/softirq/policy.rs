@@ -75,8 +75,11 @@ impl AttachPolicy {
         Caching {
             ttl_s: self.ttl_s,
             guessed_s_max: Settings::default().guessed_secs_max,
+            // Pages of one cookie must not be given to another one.
             cookies: Cookies::Never,
+            // As the level, which stores no 403, 429 and 451: these may be meant for one client.
             refusals: false,
+            // As the level, which distinguishes requests by Accept-Encoding, whether Vary names it or not.
             encoding_in_key: true,
             bypass: Some(CacheBypass {
                 cookies: !self.ignores_cookies,

@@ -123,6 +123,7 @@ fn page(before: &Look, now: &Look, urls_max: usize) -> String {
     let span = Span::between(before, now);
     head(&now.view, &mut out);
     if let Some(rest) = now.view.rest {
+        // Writing to a string does not fail, here and below.
         let _ = writeln!(out, "rests: {}", rest.text());
     }
     if let Some(pause_s) = now.view.pause_s {

@@ -90,6 +90,7 @@ fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
 
 /// Adds the route for the server's answers, which requires privileges, and tests it from both addresses.
 fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
+    // Requests come from the first, passed-through connections from the second.
     let both = [outsider::address, outsider::untrusted_address];
     both.into_iter().try_for_each(|from| {
         let domain = Domain::for_address(asked);
@@ -147,6 +148,7 @@ fn limits() -> Limits {
         body_len_max: u64::MAX,
         body_timeout_ms: SILENCE_MS,
         send_timeout_ms: SILENCE_MS,
+        // Load balancers want to close first, so this exceeds their idle timeouts.
         idle_timeout_ms: IDLE_MS,
         rate_min: 0,
         ..Limits::default()
@@ -162,6 +164,7 @@ fn site(place: &Place, caching: &Caching) -> config::Site {
     // Workers must be invisible: origins change their responses for Via (nginx's `gzip_proxied`, for example).
     origin.adds_via = false;
     origin.from = Some(outsider::address(place.asked).ip());
+    // The server has its own limits, which must decide.
     origin.connections_max = REQUESTS_MAX;
     let mut site = config::site_for_folder(PathBuf::new());
     site.root = Root::None;

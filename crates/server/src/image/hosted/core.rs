@@ -108,6 +108,7 @@ impl<'w> Core<'w> {
         loop {
             let more = self.burst().map_err(|error| format!("{name}: {error}"))?;
             let now = self.now();
+            // After each burst, so that responses leave before the next frames are read.
             let next_us = self.server.tick(now, &mut self.link);
             self.wakes.wake(self.server.take_wakes());
             while let Some(line) = self.server.said() {

@@ -52,6 +52,7 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
     let started = Instant::now();
     let stop = signals::stops()?;
     let serve = |core: u16, tap: Tap, stop: Option<UnixStream>| {
+        // The end of one core, also by a panic, ends all.
         let _over = wakes.over();
         let machine = Machine {
             mac: mac(name),

@@ -60,6 +60,7 @@ fn new_ones<'d>(placed: &[Placed], all: &'d [Details]) -> Vec<(usize, &'d Detail
     known
         .filter_map(|(at, known)| {
             let now = all.iter().find(|one| one.interface.name == known.name)?;
+            // Another index: the interface was deleted and created again under its name.
             (now.interface.index != known.index).then_some((at, now))
         })
         .collect()

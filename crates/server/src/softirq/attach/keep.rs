@@ -43,6 +43,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
     let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
     // The signals to reopen logs are for the server, but a whole process group may receive them.
     signals::discard(&[SIGHUP, SIGUSR1])?;
+    // Before the daemon starts, so that no signal is lost.
     let stop = signals::receive(&[SIGTERM, SIGINT, SIGQUIT])?;
     let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE);
     let mut has_worked = false;
@@ -50,6 +51,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
         let mut daemon = start()?;
         let pid = daemon.pid();
         let end = wait(&mut daemon, &stop)?;
+        // A normal end is a detach, or the end of the server.
         if end.status.success() || end.was_told {
             return Ok(());
         }

@@ -63,6 +63,7 @@ impl Look<'_> {
             if_modified_since: None,
         };
         let key = Key::build(&parts)?;
+        // Fetched from this machine's address and from the probe address, whose responses must be equal.
         let told = match asker.fetch(&key.parts(), &Validators::default()) {
             Ok(told) => told,
             Err(FetchError::ForFew { machine, outsider }) => {

@@ -68,6 +68,7 @@ pub fn answer(channel: &Arc<Channel>, running: &Mutex<Running>) {
             let _ = send(&channel, &Word::Answer(number, answer));
         };
         let running = lock(running);
+        // An address without a listener of this server: the daemon has to ask as clients do.
         let Some(listener) = running.listeners.at(local) else {
             reply(None);
             continue;

@@ -88,6 +88,7 @@ impl FrontServer for Front {
     }
 
     fn let_go(&mut self) {
+        // Without the program the kernel gives new connections to the other server again.
         self.interception = None;
         self.held.begin_end(self.drain_s);
     }

@@ -38,6 +38,7 @@ pub fn keep(args: &Attach) -> Result<(), String> {
     signals::discard(&[SIGUSR1])?;
     let mut kept = Kept {
         has_level: args.tier != TierWanted::None,
+        // Before any child starts, so that no signal is lost.
         stop: signals::receive(&[SIGTERM, SIGINT, SIGQUIT, SIGHUP])?,
         worker: None,
         level: None,
@@ -118,6 +119,7 @@ impl Kept {
                     Ok(Ok(worker)) => self.worker = Some(worker),
                     // It ended before it was ready: a failed start, which lengthens the pause.
                     Ok(Err(status)) => again = Some(self.next_try(status, Duration::ZERO)),
+                    // The process could not be started at all, so it has no lifetime.
                     Err(_) => again = Some(Instant::now() + self.backoff.failed()),
                 }
             }
