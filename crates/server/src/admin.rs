@@ -186,6 +186,7 @@ fn ask_one(path: &Path, question: &str, timeout: Option<Duration>) -> std::io::R
 
 /// The folder for this process's socket.
 pub fn own_folder() -> PathBuf {
+    // systemd sets it for `RuntimeDirectory=` (systemd.exec(5)).
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY") {
         return folder.into();
     }
@@ -228,6 +229,7 @@ pub fn remove_if_dead(path: &Path) {
     let is_socket = path
         .symlink_metadata()
         .is_ok_and(|meta| meta.file_type().is_socket());
+    // connect(2) refuses only if no process listens; other errors may be a missing permission.
     let is_refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
     if is_socket && UnixStream::connect(path).is_err_and(is_refused) {
         let _ = std::fs::remove_file(path);

@@ -180,6 +180,7 @@ impl PathLines {
             ends.chain([rest.len()]).map(|end| &rest[..end])
         });
         let known = words.filter_map(|word| Some((word.len(), self.0.get(word)?)));
+        // The longest: a folder's path may begin that of a file in it.
         known.max_by_key(|(len, _)| *len).map(|(_, line)| *line)
     }
 }
@@ -344,6 +345,7 @@ fn libraries(config: &Config, problems: &mut Vec<String>) {
         let ModuleCode::Library(path) = &module.code else {
             continue;
         };
+        // Up to and including `e_machine`.
         let mut header = [0; 20];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
         if let Err(error) = read {

@@ -85,6 +85,7 @@ fn name_process() {
 
 fn main() -> ExitCode {
     name_process();
+    // Once for the process, before any TLS client or server exists.
     lowroad_tls_listener::install();
     let command = Cli::parse().command;
     let is_server = matches!(

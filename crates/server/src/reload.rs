@@ -166,6 +166,7 @@ fn apply(
 ) -> Result<Before, String> {
     let prepared = prepare(&mut lock(running), config)?;
     let applications = &prepared.config.applications;
+    // Without the lock: applications may start slowly, and admin requests must be answered in the meantime.
     let changed = keep_applications(running, applications, is_over).inspect_err(|_| {
         // The applications failed, so the sockets that only the new configuration has are closed again.
         let running = &mut *lock(running);
@@ -220,6 +221,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     } = prepared;
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
+    // Only now: a failed reload keeps all its sockets.
     let unused = running.listeners.close_unused(&config);
     // The sites go first: the old sites do not know the new listeners.
     let hearing = serve(running, Arc::new(sites));

@@ -47,6 +47,7 @@ impl Default for SiteFollower {
 impl SiteFollower {
     /// Reloads the files that may have changed since the last call. Blocks on the disk.
     pub fn follow(&mut self, running: &Mutex<Running>) {
+        // The lock ends here: reading files may block on the disk.
         let (sites, tls, logger) = {
             let running = lock(running);
             (
@@ -55,6 +56,7 @@ impl SiteFollower {
                 running.logger.clone(),
             )
         };
+        // inotify does not report mounts and changes through other hard links.
         let is_full = self.last_full.elapsed() >= FULL_INTERVAL;
         if is_full {
             self.last_full = Instant::now();
@@ -75,6 +77,7 @@ impl SiteFollower {
 
     /// Returns the indices of sites with possibly changed files, in order, and watches them for later changes.
     fn take_changed(&mut self, sites: &Arc<Sites>, is_full: bool) -> Vec<usize> {
+        // A reload has other sites, so indices have another meaning.
         if is_full || self.sites.as_ptr() != Arc::as_ptr(sites) {
             self.sites = Arc::downgrade(sites);
             self.watches.clear();

@@ -122,6 +122,7 @@ impl Serve {
 /// Moves the listeners of a site without TLS to its TLS settings, with a certificate of the local authority.
 fn over_tls(site: &mut config::Site) {
     site.tls = Some(Tls {
+        // The site then listens with TLS only.
         listen: std::mem::take(&mut site.listen),
         local: true,
         ..Tls::default()
@@ -171,6 +172,7 @@ impl Accelerate {
         if server.disk_cache_len_max < config::Server::DISK_CACHE_LEN_MIN {
             return Err(format!("--disk-cache-max {text}: at least 64M"));
         }
+        // Responses are read from the disk through memory.
         if server.disk_cache.is_some() && server.cache_len_max == 0 {
             return Err("--disk-cache needs memory, too: --cache is 0".into());
         }
@@ -188,6 +190,7 @@ impl Server {
             .collect::<Result<_, _>>()?;
         site.proxy_protocol = prefixes("--proxy-protocol", &self.proxy_protocol)?;
         site.trusted_proxies.addresses = prefixes("--trusted-proxies", &self.trusted_proxies)?;
+        // Checked below: the softirq level can't read PROXY headers.
         let is_introduced = !site.proxy_protocol.is_empty();
         let mut config = Config {
             sites: vec![site],

@@ -26,6 +26,7 @@ const MODULES: &str =
 /// # Errors
 /// The missing packages, or GRUB's error.
 pub fn make(image: &[u8], ip: Ip, output: &Output) -> Result<(), String> {
+    // Without a platform's files, grub-mkrescue silently omits its boot method, so all are checked first.
     let missing = NEEDED.iter().filter(|(path, _)| !Path::new(path).exists());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if !missing.is_empty() {

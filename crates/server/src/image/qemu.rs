@@ -140,6 +140,7 @@ impl Qemu {
         }
         let status = self.child.reap();
         if let Some(console) = self.console.take() {
+            // The console's last lines are printed before the command ends.
             _ = console.join();
         }
         status.map_err(failed)

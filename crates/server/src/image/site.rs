@@ -169,6 +169,7 @@ impl Site<'_> {
             self.builder
                 .page(path.as_bytes(), name, &source.text)
                 .map_err(text)?;
+            // `/a-index.lrp` is no index: a slash must precede the name.
             let folder = path.strip_suffix(PAGE_INDEX).filter(|at| at.ends_with('/'));
             if let Some(folder) = folder.filter(|at| !self.has_index.contains(at.as_bytes())) {
                 self.builder

@@ -79,6 +79,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
         }
     }
     let etag = content_tag(&file.body);
+    // Last, since it moves the body that the codings are made from.
     variants.insert(0, said.variant(Encoding::Identity, &etag, file.body));
     Ok(variants)
 }

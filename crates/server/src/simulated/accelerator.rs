@@ -160,6 +160,7 @@ impl Accelerator {
 impl Drop for Accelerator {
     fn drop(&mut self) {
         self.programs.get_mut().end();
+        // Before `WORLD` is cleared, which the workers' clock needs.
         self.workers.clear();
         WORLD.set(None);
     }

@@ -89,6 +89,7 @@ fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
 
 /// Removes ports from a level; its daemon continues for the others.
 fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
+    // New connections go to the kernel from here on.
     going.iter().for_each(|port| level.drain_port(*port));
     // Only after the drain: until then the remaining connections need the programs.
     drain::end_connections(level, |port| going.contains(&port), drain_s);

@@ -111,6 +111,7 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     // Beside the levels' folders, so that other commands do not take it for a level.
     let levels = folder::of_port(0).map_err(said)?;
     let base = levels.parent().and_then(|versions| versions.parent());
+    // Keeps other processes from unmounting bpffs until the folder exists.
     let mounting = folder::lock_mount().map_err(said)?;
     let folder = base
         .ok_or("no folder for pins")?

@@ -137,6 +137,7 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
             line(&mut out, "programs", view::tier_name(*tier));
         }
         let trial = Trial::of(level, *tier).map_err(|error| error.to_string())?;
+        // The programs themselves decide, in a test run of the kernel: their rules are not repeated here.
         let tried = ask(&trial, question, local)?;
         let key = match (&tried.response, tried.reason()) {
             (Some(one), _) => Key::read(&one.key),
@@ -248,6 +249,7 @@ fn describe(found: &Published, tried: &Tried, address: IpAddr, out: &mut String)
 
 /// Requests a response that is not published from the server, as the daemon would, and judges it by the daemon's rules.
 fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
+    // The daemon's own options decide, not those of this command.
     let daemon = view.pid.and_then(rules::arguments_of);
     let is_own = daemon.as_ref().is_some_and(|args| args.own);
     let learning = daemon.and_then(|args| rules::learning(&args).ok());
@@ -319,6 +321,7 @@ fn fetch(
         }
         Ok(stream)
     });
+    // In front of its own server the daemon fetches from this machine's address only.
     let mut asker = Asker::new(&connect, !is_own);
     let begin = Instant::now();
     let fetched = asker.fetch(&key.parts(), &Validators::default());
@@ -353,6 +356,7 @@ fn variants(published: &[Named<'_>], url: &str, out: &mut String) {
         .filter(|(_, key)| pattern::is_meant(&pattern, key))
         .map(|(one, _)| *one)
         .collect();
+    // The most requested variants first.
     others.sort_by_key(|one| std::cmp::Reverse(one.hits));
     for one in others.iter().take(VARIANTS_MAX) {
         let (_, fields) = levels::name_of(&one.key);

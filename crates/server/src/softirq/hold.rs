@@ -149,6 +149,7 @@ fn try_to_hold(folder: &Path) -> Result<Result<Held, LockHolder>, String> {
     let path = path_of(folder);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     loop {
+        // Again in each round: the last holder removes the folder, too.
         make_private(Path::new(LOCKS))?;
         let opened = fs::OpenOptions::new()
             .read(true)

@@ -13,6 +13,7 @@ pub fn all() -> Result<(Vec<Level>, Vec<String>), String> {
     for folder in folders {
         match Level::open(&folder) {
             Ok(level) => levels.push(level),
+            // One damaged level must not hide the others.
             Err(error) => broken.push(error.to_string()),
         }
     }

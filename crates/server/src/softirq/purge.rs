@@ -55,6 +55,7 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
         }
         levels::at_least_one(args.port)?
     } else {
+        // A server was purged, so a missing right to open maps is no failure.
         let (mut found, broken) = levels::all().unwrap_or_default();
         broken.iter().for_each(say::note);
         found.retain(|level| args.port.is_none_or(|port| level.ports().contains(&port)));

@@ -26,6 +26,7 @@ const SAME_TIME_S: u64 = 10;
 /// # Errors
 /// When there is no server or level to show: a message for the user.
 pub fn status(args: &Status) -> Result<(), String> {
+    // These options concern levels, so the server is not queried.
     let levels_only = args.softirq || args.json || args.stats || args.netns.is_some();
     if args.admin.is_some() && !levels_only {
         return admin::ask_status(args.admin.as_deref());
@@ -64,6 +65,7 @@ fn print_levels(args: &Status) -> Result<(), String> {
         true => Some(Counting::start().map_err(|error| format!("--stats: {error}"))?),
         false => None,
     };
+    // The kernel's run counters never reset, so a difference is shown.
     let before: Vec<Vec<Runs>> = levels.iter().map(|one| runs::of(one.folder())).collect();
     if counting.is_some() {
         thread::sleep(COUNT_TIME);

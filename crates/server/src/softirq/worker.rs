@@ -52,6 +52,7 @@ pub fn serve(args: &Attach) -> Result<(), String> {
         namespace::enter_namespace(namespace)?;
     }
     let port = args.ports[0];
+    // Before the port is tested: a predecessor may still intercept it.
     let held = hold::hold_after_end(&found::place_of(port)?)?;
     let asked = taken(port)?;
     let places = places(&asked).map_err(|error| format!("a port for the workers: {error}"))?;
@@ -109,6 +110,7 @@ fn places(asked: &[SocketAddr]) -> io::Result<Vec<Place>> {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
+        // Port 0: the kernel chooses a free one.
         TcpListener::bind((own, 0)).map(|socket| (*asked, socket))
     });
     let found: Vec<_> = found.collect::<io::Result<_>>()?;

@@ -47,6 +47,7 @@ pub fn remove(folder: &Path) -> Result<(), String> {
 pub fn end(level: &Level, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
     end_connections(level, |_| true, drain_s);
+    // Only now: the programs still translate migrated connections during the drain.
     level.set_mode(layout::MODE_OFF);
 }
 

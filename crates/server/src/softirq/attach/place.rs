@@ -77,6 +77,7 @@ pub fn check_machine() -> Result<(), String> {
                 .into(),
         );
     }
+    // The kernel takes connections over as validated SYN cookies.
     if TcpSettings::read().cookies == Some(0) {
         let why = handover::describe(layout::HANDOVER_NO_COOKIES);
         return Err(why.unwrap_or_default().to_owned());

@@ -36,6 +36,7 @@ impl Health {
     /// The state as text.
     pub fn text(&self) -> String {
         let state = self.state();
+        // The first start is no restart.
         let again = state.starts.saturating_sub(1);
         match &state.now {
             Now::Starting => "starting".into(),
