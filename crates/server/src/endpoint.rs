@@ -68,6 +68,7 @@ impl Endpoint {
             std::fs::create_dir_all(&own)?;
             remove_dead(&own);
         }
+        // A killed server leaves its socket file, and bind(2) fails on an existing one.
         remove_if_dead(&path);
         let listener = bind_for_owner(&path)?;
         Ok(Endpoint { path, listener })
@@ -144,6 +145,7 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>, news: &Sender<News>)
     // One thread serves all connections: a silent client must not hold it.
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
+    // Bounded, although only the server's user and root can connect.
     let mut lines = BufReader::new(stream.try_clone()?.take(QUESTION_LEN_MAX)).lines();
     let question = lines.next().transpose()?.unwrap_or_default();
     let text = match question.as_str() {

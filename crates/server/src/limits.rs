@@ -117,6 +117,7 @@ fn introduced(config: &Config, listeners: &Listeners) -> Vec<Introduced> {
         .filter(|it| !it.proxy_protocol.is_empty())
     {
         for listener in places.of_site(site) {
+            // All sites of a listener have the same setting, so the first one counts.
             if !all.iter().any(|known| known.listener == listener) {
                 let from = site.proxy_protocol.iter().map(Prefix::range).collect();
                 all.push(Introduced { listener, from });

@@ -7,6 +7,7 @@ use lowroad_config::Server;
 
 /// Limits a cache of default size to a quarter of the memory. The kernel can't reclaim it, unlike its page cache.
 pub fn fit_cache(server: &mut Server) {
+    // A configured size stays, even if it exceeds the memory.
     if server.is_cache_chosen {
         return;
     }

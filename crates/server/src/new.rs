@@ -51,6 +51,7 @@ pub fn module(name: &str, language: Language) -> Result<Vec<File>, String> {
         text.replace("CRATE", &name.replace('-', "_"))
             .replace("NAME", name)
     };
+    // Only the skeleton has placeholders; the API is copied unchanged.
     let own = skeleton.iter().map(|(path, text)| (fill(path), fill(text)));
     let api = match language {
         Language::Rust => API,

@@ -14,6 +14,7 @@ pub fn write(what: &New) -> Result<(), String> {
     let New::Module { name, language } = what;
     let files = new::module(name, *language)?;
     let folder = Path::new(name);
+    // Never overwrites: the folder may hold the user's own work.
     if folder.exists() {
         return Err(format!(
             "{name} is there already; another name, or another folder"

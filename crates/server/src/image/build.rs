@@ -16,6 +16,7 @@ use crate::say;
 pub fn build(options: &Build) -> Result<(), String> {
     let archive = archive(&options.dir, &options.settings)?;
     let image = elf::image(&archive)?;
+    // The archive then holds the database's password.
     let is_secret = options.settings.database.is_some();
     let output = Output::beside(&options.output, is_secret);
     output.write(&image)?;

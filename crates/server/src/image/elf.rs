@@ -43,7 +43,9 @@ struct Header {
 }
 
 fn headers(image: &[u8]) -> Option<Vec<Header>> {
+    // 64-bit, little-endian.
     image.strip_prefix(b"\x7fELF\x02\x01")?;
+    // `e_phoff`, `e_phentsize` and `e_phnum` of the ELF header.
     let table_at = number::<8>(image, 32)?;
     let (len, count) = (number::<2>(image, 54)?, number::<2>(image, 56)?);
     // Checked arithmetic: the file may be damaged or hostile.
@@ -51,6 +53,7 @@ fn headers(image: &[u8]) -> Option<Vec<Header>> {
         let header_at = table_at.checked_add(entry * len)?;
         let header = image.get(header_at..)?;
         Some(Header {
+            // `p_type`, `p_offset` and `p_filesz`.
             kind: number::<4>(header, 0)?,
             at: number::<8>(header, 8)?,
             len: number::<8>(header, 32)?,

@@ -35,6 +35,7 @@ impl Output {
     /// # Errors
     /// A message for the operator.
     pub fn write(&self, bytes: &[u8]) -> Result<(), String> {
+        // Set at creation: a later chmod would leave a moment for other users.
         let mode = if self.is_secret { 0o600 } else { 0o644 };
         let file = OpenOptions::new()
             .write(true)

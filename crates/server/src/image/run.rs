@@ -96,6 +96,7 @@ fn net(options: &Run) -> Result<(Net, Option<Device>), String> {
     match &options.tap {
         None => Ok((Net::Forwarded(options.port), None)),
         Some(name) => {
+            // Held until the machine has ended: dropping it removes a device that was made here.
             let device = Device::prepare(name, options.ip, options.cores.min(QUEUES_MAX).into())?;
             Ok((Net::Tap(name.clone(), device.queues()), Some(device)))
         }

@@ -53,6 +53,7 @@ pub fn add(builder: &mut Builder, dir: &Path) -> Result<Found, String> {
     let root = site.root.clone();
     site.folder(&root, b"/")?;
     site.pages()?;
+    // Last: pages, too, may be indexes.
     site.forbidden()?;
     Ok(site.found)
 }
@@ -147,6 +148,7 @@ impl Site<'_> {
         let source = String::from_utf8(source).map_err(|_| shown("not UTF-8"))?;
         let name = path.strip_prefix(b"/").unwrap_or(&path).to_vec();
         let name = String::from_utf8(name).map_err(|_| shown("its name is not UTF-8"))?;
+        // Folders count, too, as in the server's own pages.
         let is_part = name.split('/').any(|segment| segment.starts_with('_'));
         self.builder.part(&name, &source).map_err(text)?;
         self.sources.insert(

@@ -35,6 +35,7 @@ struct Read {
 pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<NewVariant>, String> {
     let file = read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     let content_type = mime::content_type(path, &rules.types);
+    // The server compresses only files that fit into its cache; the image does the same.
     let len_max = config::Server::default().cache_object_len_max;
     let len = file.body.len() as u64;
     let coding = mime::coding(path);

@@ -95,6 +95,7 @@ fn run(seed: u64) {
 fn come_between(accelerator: &Rc<Accelerator>, clients: &Rc<RefCell<Vec<Client>>>) {
     let (accelerator, clients) = (Rc::downgrade(accelerator), clients.clone());
     let between = move || {
+        // Weak: the action is stored in a thread-local, which would keep the accelerator alive.
         let Some(accelerator) = accelerator.upgrade() else {
             return;
         };

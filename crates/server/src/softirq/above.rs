@@ -42,6 +42,7 @@ fn read(text: &str, ports: &[u16]) -> Option<Above> {
         .filter_map(|(_, address)| address.trim().parse::<SocketAddr>().ok())
         // Any address counts: a level in front of a port covers all of them.
         .any(|address| ports.contains(&address.port()));
+    // Parses the output format of `status`; another version may differ, and is then ignored.
     let (process, up) = value("process")?.split_once(", up ")?;
     listens.then_some(Above {
         process: process.parse().ok()?,

@@ -316,6 +316,7 @@ fn fetch(
     let used = ports.clone();
     let connect: Connect = Arc::new(move |local, asks| {
         let stream = connector(local, asks)?;
+        // Recorded, so that the exemption of the port can be ended.
         if let Ok(mut used) = used.lock() {
             used.push(stream.local_addr()?.port());
         }
@@ -326,6 +327,7 @@ fn fetch(
     let begin = Instant::now();
     let fetched = asker.fetch(&key.parts(), &Validators::default());
     let delay_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    // Closes its connections before their ports lose the exemption.
     drop(asker);
     // The connections are closed, so other processes may get their ports.
     for port in ports.lock().iter().flat_map(|ports| ports.iter()) {

@@ -20,6 +20,7 @@ pub fn of_worker(worker: &Found) -> Value {
 #[must_use]
 pub fn of(view: &View) -> Value {
     let names = REASONS.iter().map(|(name, _)| *name);
+    // A sorted map, so that the output's order is stable.
     let counters: BTreeMap<_, _> = names.zip(&view.counters).collect();
     let names = Kind::ALL.iter().map(|kind| kind.name());
     let denials: BTreeMap<_, _> = names.zip(view.denials).collect();

@@ -82,6 +82,7 @@ pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
+        // Groups of three count from the right.
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
             out.push(',');
         }

@@ -182,6 +182,7 @@ fn tell_changes(channel: &Channel, changes: &Changes) {
         let word = match changes.take() {
             changes::News::None => continue,
             changes::News::Purged(patterns) => Word::Purged(patterns),
+            // Some changes can't be observed, so the daemon must shorten lifetimes.
             changes::News::All if changes.is_brief() => Word::Brief,
             changes::News::All => Word::Changed,
         };
@@ -248,6 +249,7 @@ pub fn follow(level: Arc<Level>, news: Arc<News>, server: Channel) -> Offered {
     thread::spawn(move || {
         let mut buffer = Vec::new();
         while let Some(word) = hears.next_word(&mut buffer) {
+            // Set before the purge below, so that later responses get the short lifetime.
             if word == Word::Brief {
                 news.brief.store(true, Ordering::Relaxed);
             }

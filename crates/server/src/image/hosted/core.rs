@@ -117,6 +117,7 @@ impl<'w> Core<'w> {
             if self.server.is_stopped(now) || self.wakes.is_over.load(Ordering::Acquire) {
                 return Ok(self.link.0.lost());
             }
+            // Full bursts continue without a sleep: more frames are waiting.
             if more {
                 continue;
             }

@@ -58,6 +58,7 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
             mac: mac(name),
             mtu: MTU,
             address: hosted.ip.address(),
+            // Cores share no memory pools, so each gets an equal part.
             memory_len: hosted.memory_len / usize::from(count),
             secret,
             cores: (count > 1).then_some((cores, core)),
@@ -72,6 +73,7 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
         let others: Vec<_> = taps
             .map(|(core, tap)| scope.spawn(move || serve(core, tap, None)))
             .collect();
+        // Core 0 runs on this thread, and alone receives the signals.
         let mut all = serve(0, first, Some(stop));
         for other in others {
             let lost = other.join().map_err(|_| "a core has panicked".to_string());
@@ -96,6 +98,7 @@ fn taps(name: &str, count: u16) -> Result<Vec<Tap>, String> {
         _ => (0..count).map(|_| Tap::open_queue(name)).collect(),
     };
     opened.map_err(|error| match (error.kind(), count) {
+        // The kernel refuses IFF_MULTI_QUEUE for a device made without it, and the converse.
         (ErrorKind::InvalidInput, 2..) => format!(
             "the tap device {name} has one queue only; make it with `ip tuntap add dev {name} mode tap multi_queue`"
         ),

@@ -80,6 +80,7 @@ impl<R: Read> Hearing<R> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
         if line.starts_with(ATTACHED) {
+            // The first start is no restart, so it is not reported.
             if let again @ 1.. = self.health.is_attached() {
                 self.logger
                     .warn(format_args!("softirq: the level is back (start {again})"));
