@@ -94,12 +94,14 @@ fn no_request_is_lost_when_the_server_ends_under_load() {
         for number in 0..8 {
             let client = ClosedLoop {
                 address,
+                // A kept connection tests responses in progress, a new one the closing listeners.
                 keep_alive: number % 2 == 0,
             };
             let tally = &tally;
             scope.spawn(move || client.run(tally));
         }
         wait_until("some load", || {
+            // Enough that requests of all kinds are in progress at the signal.
             (tally.answered.load(Relaxed) > 200).then_some(())
         });
         server.signal("TERM");
@@ -125,8 +127,10 @@ fn what_is_under_way_is_finished() {
     let mut idle = server.connect();
     assert_eq!(idle.get("/small", "").text(), "hello");
     let mut halfway = server.connect();
+    // An incomplete head: the request has begun, so it is answered.
     halfway.send("GET /small HTTP/1.1\r\nHost: a");
     let mut body = server.connect();
+    // An incomplete body.
     body.send("GET /medium HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
     let mut slow = server.connect();
     slow.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -137,6 +141,7 @@ fn what_is_under_way_is_finished() {
 
     server.signal("TERM");
     server.wait_for_error_line("draining");
+    // A connection with a response gets a last request, which may have been sent before the end.
     idle.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     expect_last(&mut idle, 2 << 20);
     halfway.send("\r\n\r\n");
@@ -150,6 +155,7 @@ fn what_is_under_way_is_finished() {
     let answers = (1..=400).find(|_| pipelined.response().field("connection").is_some());
     assert!(answers.is_some() && pipelined.wait_for_close());
     assert!(server.wait_for_end().success());
+    // The listeners are closed, so new connections are refused.
     assert!(TcpStream::connect(server.address()).is_err());
 }
 
@@ -160,6 +166,7 @@ fn idle_connections_end_soon() {
     let mut used = server.connect();
     assert_eq!(used.get("/small", "").status, 200);
     server.signal("INT");
+    // Despite the long drain timeout: an idle connection has no request in progress.
     assert!(used.wait_for_close() && used.received.is_empty());
     assert!(server.wait_for_end().success());
 }
@@ -181,6 +188,7 @@ fn the_wait_is_bounded() {
     let start = Instant::now();
     server.signal("TERM");
     assert!(server.wait_for_end().success());
+    // Not earlier: the client could still have read the response.
     assert!(start.elapsed() >= Duration::from_millis(300));
     assert_eq!(client.whole_response(), None);
 }

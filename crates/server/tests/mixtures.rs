@@ -40,6 +40,7 @@ impl Writer {
             let mut held_up = self.held_up.lock().expect("no panic");
             let start = Instant::now();
             self.rewrite(b"AB"[round % 2], self.lens[round % 2], round / 2 % 3);
+            // The scheduler held up this thread, so the server may have taken a mixture as settled.
             if start.elapsed() > HELD_UP {
                 held_up.push((start, Instant::now()));
             }
@@ -123,6 +124,7 @@ fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
             Some(got) if got.status == case.status => {
                 match writer.version(&got.body) {
                     Some(version) => seen[version] += 1,
+                    // Only a mixture of the file itself excuses a mixed response.
                     None => assert!(writer.excuses(asked), "a mixture: {}", got.head),
                 }
                 whole += 1;
@@ -131,6 +133,7 @@ fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
             Some(got) => assert_eq!(got.status, 503),
             None => {
                 assert!(case.cut, "an answer from memory was cut");
+                // A cut response ends its connection.
                 client = Client::connect(server);
             }
         }
@@ -159,6 +162,7 @@ fn never_a_mixture(case: Case) {
         .into_iter()
         .map(|fields| scope.spawn(move || fetch(address, writer, case, fields)))
         .collect();
+        // Panics are passed on after the writer has stopped, or the scope would never end.
         let done: Vec<_> = fetching.into_iter().map(|client| client.join()).collect();
         writer.stop.store(true, Relaxed);
         writing.join().expect("the writer");
@@ -252,6 +256,7 @@ fn a_file_that_shrinks_is_cut() {
 fn a_file_that_is_rewritten_in_place_is_cut() {
     let (_folder, path, server, mut client) = half_sent();
     let file = File::options().write(true).open(path).expect("open");
+    // The last byte, which the client has not received yet.
     file.write_all_at(b"B", LARGE as u64 - 1).expect("written");
     let mut new = vec![0; LARGE];
     new[LARGE - 1] = b'B';
@@ -365,6 +370,7 @@ fn answers_from_memory_outlive_their_file() {
     let server = Server::serve(PROGRAM, &folder, &[]);
     assert_eq!(server.get("/file.bin").status, 200);
     let mut client = server.connect();
+    // More responses than sockets hold, so that the change happens among them.
     client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n".repeat(COUNT));
     assert!(client.more());
     fs::write(path, vec![b'B'; 50_000]).expect("written");

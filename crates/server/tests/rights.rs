@@ -274,6 +274,7 @@ fn the_client_certificate_for_an_origin_may_be_roots() {
     ));
     let (done, said) = setup.reload();
     assert!(done, "{said}");
+    // No server listens there: the client certificate was opened, and the connection refused.
     assert_eq!(setup.get("new.test", "/", "").status, 502);
 }
 
@@ -285,6 +286,7 @@ fn logs_in_a_folder_of_roots_are_rotated() {
     let setup = Setup::new();
     setup.close_secrets();
     let log = setup.folder.path().join("secret/access.log");
+    // Both signals reopen logs; HUP also reloads the configuration.
     for signal in ["USR1", "HUP"] {
         fs::rename(&log, log.with_extension("1")).expect("a log");
         setup.server().signal(signal);
@@ -309,6 +311,7 @@ fn root_writes_no_log_where_a_link_of_the_user_leads() {
     folder.file("logs/x", "");
     let logs = folder.path().join("logs");
     chown(&logs, Some(NOBODY), None).expect("an owner");
+    // The attack: the configured user owns the folder, and the link names a file of root.
     symlink(&target, logs.join("error.log")).expect("a link");
     let at = folder.path().display();
     let config = format!(
@@ -327,6 +330,7 @@ fn root_writes_no_log_where_a_link_of_the_user_leads() {
         "{said}"
     );
     assert_eq!(fs::read(&target).expect("a file"), b"root's");
+    // The file was not given to the user either.
     assert_eq!(target.metadata().expect("a file").uid(), 0);
 }
 
@@ -371,10 +375,12 @@ fn the_helper_ends_with_the_server() {
     }
     let setup = Setup::new();
     let helper = helper_of(setup.server());
+    // A killed server can't end its helper, which must notice the end itself.
     setup.server().signal("KILL");
     wait_until("the helper's end", || {
         let status = fs::read_to_string(format!("/proc/{helper}/status"));
         status
+            // A zombie has ended; its new parent may reap it late.
             .map_or(true, |it| it.contains("State:\tZ"))
             .then_some(())
     });
@@ -471,6 +477,7 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     renew(2101);
     let before = waits();
     (2102..2107).for_each(renew);
+    // Each request to the helper is a voluntary context switch; five renewals must cause almost none.
     assert!(waits() - before < 5, "{} questions", waits() - before);
 }
 
@@ -585,6 +592,7 @@ fn root_opens_no_ticket_keys_where_a_link_of_the_user_leads() {
     let state = folder.path().join("state");
     let keys = state.join("tickets");
     chown(&state, Some(NOBODY), None).expect("an owner");
+    // The attack: the configured user owns the folder, and the link names a file of root.
     symlink(&target, &keys).expect("a link");
     let at = folder.path().display();
     let config = format!(

@@ -38,6 +38,7 @@ fn a_socket_handed_over_is_served_across_restarts() {
     let folder = site();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = socket.local_addr().expect("an address");
+    // The socket stays open in this process, as in a supervisor, so restarts lose no connection.
     let start = || {
         let socket = socket.try_clone().expect("a descriptor");
         Server::spawn(activated(&folder, socket, "$$"))

@@ -46,6 +46,7 @@ impl Own {
         let config = folder.file("lowroad.toml", config);
         let mut command = Command::new(PROGRAM);
         command.args(["run", "-c"]).arg(config);
+        // Keeps the server's own certificate authority inside the test's folder.
         command.env("XDG_DATA_HOME", folder.path().join("data"));
         command.stdout(Stdio::null());
         let mut server = path.server.spawn(command).expect("lowroad starts");
@@ -54,6 +55,7 @@ impl Own {
             let ended = server.child().try_wait().expect("a child of ours");
             assert_eq!(ended, None, "the server ended");
             let level = Level::open(&place).ok()?;
+            // The first heartbeat shows that the daemon runs.
             (level.control().heartbeat_ns > 0).then_some(level)
         });
         Own {
@@ -270,6 +272,7 @@ fn an_alias_is_answered_below_and_with_its_own_file() {
         return;
     }
     let folder = two_versions();
+    // A file with the same name in the root must not answer instead.
     folder.file("root/static/a.txt", "the root's");
     let app = folder.path().join("app");
     let alias = format!(
@@ -286,6 +289,7 @@ fn an_alias_is_answered_below_and_with_its_own_file() {
     };
     hit(&own, "old");
     let next = own.folder.path().join("next");
+    // rename(2) replaces the link atomically, as deployments do.
     symlink("v2", &next).expect("a link");
     fs::rename(next, app).expect("renamed");
     wait_until("the change", || {
@@ -436,6 +440,7 @@ fn its_hits_are_in_the_servers_log_wherever_that_is() {
     }
 
     let access = own.folder.path().join("access");
+    // As logrotate does: rename, then signal.
     fs::rename(&access, own.folder.path().join("access.1")).expect("rotated");
     own.signal(Signal::USR1);
     wait_until("a new log", || access.exists().then_some(()));
@@ -493,6 +498,7 @@ fn without_the_one_that_keeps_it_the_daemon_works_on() {
     let daemon = own.daemon();
     let keeper = pid(status_of(daemon, "PPid:").parse().expect("a number"));
     kill_process(keeper, Signal::KILL).expect("it lives");
+    // A child of a dead process gets a new parent.
     wait_until("its end", || {
         (status_of(daemon, "PPid:") != keeper.as_raw_nonzero().to_string()).then_some(())
     });

@@ -62,6 +62,7 @@ fn what_overtakes_the_handshake_opens_nothing() {
                 }
                 segment.flags = flags;
                 wire.send(&segment);
+                // Before the handshake's ACK, no request is complete.
                 assert!(wire.is_silent(port), "nothing was complete");
                 wire.send(&peer.ack());
                 let hits = attached.count("answer_hit");
@@ -123,6 +124,7 @@ fn what_is_no_repeat_gets_no_answer() {
             let mut blind = peer.data(0, &request);
             blind.ack = blind.ack.wrapping_add(100_000).wrapping_mul(round | 1);
             wire.send(&blind);
+            // Each gets a bare acknowledgement: a response would amplify forged segments.
             for _ in 0..2 {
                 let back = wire.receive(5111);
                 assert!(back.payload.is_empty(), "{back:?}");
