@@ -131,6 +131,7 @@ fn ten_thousand_idle_and_a_hundred_slow_clients_do_not_hurt_the_others() {
         "idle_timeouts",
         "over_connections_max",
     ] {
+        // The slow readers disconnect in the middle of their responses.
         let allowed = if unhurt == "broken" { SLOW as u64 } else { 0 };
         assert!(crowded.status.value(unhurt) <= allowed, "{unhurt}");
     }
@@ -157,6 +158,7 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
     let server = &crowded.server;
     let mut inside = server.connect();
     assert_served(&mut inside);
+    // Room for a few of the forty connections.
     let limit = descriptors(server.pid()) + 8;
     let pid = Pid::from_raw(server.pid() as i32).expect("a process id");
     let hard = getrlimit(Resource::Nofile).maximum;

@@ -50,6 +50,7 @@ fn fields_that_say_where_a_request_comes_from_are_only_ours() {
     ] {
         front.get(&format!("/{name}"), &format!("{name}: evil\r\n"));
         let asked = front.origin.asked().pop().expect("it was asked");
+        // Unkeyed fields of clients must not reach an origin that could put them into a stored response.
         assert!(!asked.head.contains("evil"), "{}", asked.head);
     }
 }
@@ -217,6 +218,7 @@ fn without_one_clear_host_there_is_no_answer() {
         assert_eq!(client.response().status, 400, "{hosts:?}");
     }
     let mut client = front.connect();
+    // HTTP/1.0 does not require Host, but the response must not be stored under another request's key.
     client.send("GET / HTTP/1.0\r\n\r\n");
     let old = client.response();
     assert_ne!((old.status, old.text().as_str()), (200, "test"));
@@ -247,6 +249,7 @@ fn a_path_that_looks_like_a_file_is_none() {
     ] {
         let one = front.get(path, "Cookie: id=1\r\n");
         let two = front.get(path, "");
+        // Web cache deception: a personal page under a path with the suffix of a static file.
         assert!(one.status == 400 || one.body != two.body, "{path}");
     }
     let plain = Front::saying(|asked| numbered(asked, "Content-Type: text/html\r\n"));
@@ -259,11 +262,13 @@ fn a_path_that_looks_like_a_file_is_none() {
 #[test]
 fn what_connection_hides_from_the_origin_is_for_nobody_else() {
     let front = storing();
+    // Fields named in Connection are hop-by-hop and removed (RFC 9110 §7.6.1), here ones that change the response.
     let request = "GET / HTTP/1.1\r\nHost: test\r\nConnection: close, X-Auth, Cookie\r\nX-Auth: 1\r\nCookie: a=b\r\n\r\n";
     assert!(!is_kept(&front, "/", request));
     let asked = front.origin.asked().remove(0);
     assert_eq!((asked.field("x-auth"), asked.field("cookie")), (None, None));
     let mut client = front.connect();
+    // Host must be forwarded, even if Connection names it.
     client.send("GET /x HTTP/1.1\r\nHost: test\r\nConnection: Host\r\n\r\n");
     client.response();
     assert_eq!(
@@ -330,6 +335,7 @@ fn an_oversized_request_leaves_nothing_behind() {
             "too much",
         ),
     });
+    // Cache-poisoned denial of service: lengths that the accelerator accepts and the origin refuses, and longer ones.
     for len in [3000, 7000, 15_000, 40_000, 200_000] {
         let got = front.get("/", &format!("X-Big: {}\r\n", "x".repeat(len)));
         assert!((400..500).contains(&got.status), "{len}: {}", got.status);

@@ -49,6 +49,7 @@ fn what_is_stored_is_of_the_origin_that_there_is() {
     reload(
         &server,
         &folder,
+        // A change that does not concern the origin keeps the stored responses.
         config(&one, "") + "[log]\nlevel = \"info\"\n",
     );
     all_get("one");
@@ -119,6 +120,7 @@ fn who_waited_in_vain_is_bounded_as_any_other() {
         let text = response("200 OK", "Cache-Control: no-store\r\n", "mine");
         stream.write_all(text.as_bytes()).is_ok()
     });
+    // One client may use the whole limit, since all requests come from this machine.
     let front = Front::routing(origin, "concurrency = 2\nclient_share = 100");
     let mut clients: Vec<Client> = (0..12).map(|_| front.connect()).collect();
     for client in &mut clients {
@@ -139,6 +141,7 @@ fn who_waited_in_vain_is_bounded_as_any_other() {
         statuses.iter().all(|status| matches!(status, 200 | 503)),
         "{statuses:?}"
     );
+    // The released followers make their own requests, within the route's limit.
     assert!(most.load(SeqCst) <= 2, "{}", most.load(SeqCst));
     assert_eq!(now.load(SeqCst), 0);
 }

@@ -43,6 +43,7 @@ fn gated() -> (Front, Sender<Step>) {
         }
         true
     });
+    // Two workers, so that readers are on another worker than the fetch.
     (Front::of_workers(2, origin), next)
 }
 
@@ -85,6 +86,7 @@ fn has_all(mut client: Client) {
 #[test]
 fn who_comes_goes_or_stands_still_disturbs_nobody() {
     let (front, next) = gated();
+    // Clients that do not read must hold up neither the origin nor the others.
     let mut stalled = Vec::new();
     let mut readers = vec![first(&front, &next)];
     for number in 1..LEN / PIECE_LEN {
@@ -114,6 +116,7 @@ fn what_is_cut_is_cut_for_all_who_read_it() {
     readers.extend((0..3).map(|_| asks(&front)));
     send(&next, 1);
     readers.iter_mut().for_each(begins);
+    // A body cut before its Content-Length must be cut for all readers, and not stored.
     next.send(Step::Cut).expect("it listens");
     for mut reader in readers {
         reader.wait_for_close();
@@ -137,6 +140,7 @@ fn a_purge_ends_what_comes_for_those_only_who_ask_after_it() {
     wait_until("another request", || {
         (front.origin.count() == 2).then_some(())
     });
+    // The pieces of both fetches, of which one has been sent.
     send(&next, 2 * LEN / PIECE_LEN - 1);
     has_all(before);
     has_all(after);

@@ -154,6 +154,7 @@ fn fetches_that_bring_nothing_pause() {
         trust: Trust {
             on_trust: 8,
             on_trial: 2,
+            // An hour: the pause must not end by itself during the test.
             pause_ns_min: 3_600_000_000_000,
             pause_ns_max: 3_600_000_000_000,
             ..Trust::default()
@@ -178,6 +179,7 @@ fn fetches_that_bring_nothing_pause() {
         control.settings & layout::SETTING_LEARN == 0
     });
     let before = asked.load(SeqCst);
+    // Pages that would be fetched at their second request without the pause.
     for page in 0..50 {
         (0..2).for_each(|_| ask(&format!("/more/{page}")));
     }
@@ -234,8 +236,10 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     assert!(control.rest_until_ns > now_ns());
     assert_eq!(control.rest_answers, 0);
     assert!(control.rest_requests >= 20);
+    // During the bypass the daemon learns no responses.
     assert_eq!(control.settings & layout::SETTING_LEARN, 0);
     let handed_up = level.level.requests().expect("counters").1;
+    // New connections belong to the kernel, so no counter of the level changes.
     (0..20).for_each(|_| ask_once());
     let counts = level.level.requests().expect("counters");
     assert_eq!(counts, (0, handed_up), "the kernel has them from their SYN");

@@ -266,6 +266,7 @@ fn addresses_at_which_a_stranger_is_not_let_in_stay_the_servers() {
     }
     let line = Line::nginx(&[3_000], "expires 10m;");
     let server = &line.path.server;
+    // The filter rejects the probe address over IPv4 only.
     let rules = "add table inet t; add chain inet t in { type filter hook input priority 0; }; \
                  add rule inet t in ip saddr 203.0.113.254 reject with tcp reset";
     server.run("nft", &[rules]).expect("rules");
@@ -297,6 +298,7 @@ fn what_can_not_be_intercepted_is_said() {
     let _listener = namespace
         .enter(|| TcpListener::bind("127.0.0.1:80"))
         .expect("a port");
+    // Local connections stay with the server, and there is no other address.
     refused(&["80", "--worker"], "there is nothing to intercept");
     assert_eq!(namespace.enter(lookup_programs), 0);
     assert_eq!(way_back(&namespace), None);
@@ -374,9 +376,11 @@ impl Met {
             let era = self.era.load(Ordering::SeqCst);
             match exchange(page) {
                 Ok(()) => _ = self.good.fetch_add(1, Ordering::Relaxed),
+                // Never allowed, also while a process dies: the kernel then uses the server's listener.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                 }
+                // Connections of a killed process are lost; others must not be.
                 Err(_) if era.is_multiple_of(2) && self.era.load(Ordering::SeqCst) == era => {
                     self.bad.fetch_add(1, Ordering::Relaxed);
                 }
@@ -481,6 +485,7 @@ fn when_whoever_started_them_is_killed_all_end() {
     let line = Line::apache(&[2_000]);
     let mut workers = Workers::start(&line.path.server, WITH_LEVEL);
     let place = place(&line.path.server, 80);
+    // The supervisor is killed; its children notice the end by their sockets and the parent-death signal.
     workers.program.child().kill().expect("a child of ours");
     wait_until("the end", || {
         (!workers.has_port() && workers.pid().is_none() && !place.exists()).then_some(())

@@ -153,6 +153,7 @@ fn a_call_that_nobody_waits_for_is_given_up() {
     let clients = ask_many(&host, 3);
     wait_for_shared(&host, 2);
     let pid = crate::streams::pid(&host, "pid");
+    // Resets are noticed at once, unlike closes of a client that may still read.
     clients.into_iter().for_each(Client::reset);
     crate::streams::wait_for_end(&pid);
 }
@@ -162,6 +163,7 @@ fn who_asks_after_a_purge_does_not_share_what_began_before_it() {
     let host = host(&gated(MINUTE));
     let mut early = ask_many(&host, 2);
     wait_for_shared(&host, 1);
+    // The call in progress may return content from before the purge.
     host.say(&["purge", "all"]);
     let mut late = ask_many(&host, 1);
     wait_until("another call", || (calls(&host) == 2).then_some(()));
@@ -178,6 +180,7 @@ fn others_who_ask_for_something_else_do_not_wait() {
     let _waiting = ask_many(&host, 1);
     wait_until("a call", || (calls(&host) == 1).then_some(()));
     for (count, fields) in [
+        // Requests with credentials, ranges or conditions do not join a call.
         "Authorization: Basic x\r\n",
         "Range: bytes=0-1\r\n",
         "If-None-Match: \"a\"\r\n",
@@ -199,6 +202,7 @@ fn a_failure_is_nobody_else_s() {
                   printf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\ngood'\n";
     let host = host(script);
     let mut bad = host.connect();
+    // The leader of the call, which fails because of its own field.
     bad.send("GET /cgi/n HTTP/1.1\r\nHost: a\r\nX-Fail: 1\r\n\r\n");
     wait_until("a call", || (calls(&host) == 1).then_some(()));
     let mut good = ask_many(&host, 3);
@@ -223,6 +227,7 @@ fn fields_that_the_program_does_not_see_make_no_variant() {
         let (got, _) = talk::on(&mut host.connect(), "GET", "/cgi/n", fields);
         got.text()
     };
+    // Connection removes the field before the program and before the variant's selection.
     assert_eq!(ask("X-Lang: de\r\nConnection: X-Lang\r\n"), "");
     assert_eq!(ask("X-Lang: de\r\n"), "de");
     assert_eq!(ask("X-Lang:\r\nX-Lang: fr\r\n"), ", fr");

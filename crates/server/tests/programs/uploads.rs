@@ -75,6 +75,7 @@ fn slow_uploads_take_no_places() {
             continue;
         }
         let uploads = slow_uploads(&host, path);
+        // More requests than free calls, if uploads took any.
         for _ in 0..3 {
             let (got, _) = ask(host.address(), "GET", path, "");
             assert_eq!(got.status, 200, "{path}");
@@ -102,6 +103,7 @@ fn a_body_in_a_file_is_the_servers_alone() {
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
     let device = fs::metadata(&folder).expect("a folder").dev();
     let fds = fs::read_dir(format!("/proc/{}/fd", host.server.pid())).expect("it runs");
+    // Spool files have no name (O_TMPFILE), so no other process can open them, and a crash leaves none.
     let nameless = fds.flatten().filter_map(|fd| {
         let leads_to = fs::read_link(fd.path()).ok()?;
         let meta = fs::metadata(fd.path()).ok()?;
@@ -161,6 +163,7 @@ fn a_client_that_goes_has_engaged_nothing() {
     drop(slow_uploads(&host, "/cgi/note"));
     host.status().wait_for("spool_files", 0);
     host.status().wait_for("spool_bytes", 0);
+    // The program was never called.
     assert_eq!(host.state("noted"), "");
 }
 
@@ -193,6 +196,7 @@ struct SmallDisk(Folder);
 impl SmallDisk {
     fn mount() -> Option<SmallDisk> {
         let disk = SmallDisk(Folder::new());
+        // tmpfs reports ENOSPC at its size limit, like a full disk.
         let options = ["-t", "tmpfs", "-o", "size=192k,mode=777", "tmpfs"];
         let mounted = Command::new("mount")
             .args(options)
