@@ -23,6 +23,7 @@ fn lengths_that_are_none() {
             ("a fraction", length("5.0")),
             ("two words", length("5 5")),
             ("a word", length("five")),
+            // Does not fit into 64 bits, where a careless parser would wrap to 0.
             ("2^64", length("18446744073709551616")),
         ],
     );
@@ -31,6 +32,7 @@ fn lengths_that_are_none() {
         "Content-Length is repeated",
         &[
             ("a list of different ones", length("5, 6")),
+            // RFC 9112 §6.3 permits equal values; refusing them leaves no doubt.
             ("a list of equal ones", length("5,5")),
             (
                 "different lines",

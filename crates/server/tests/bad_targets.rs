@@ -38,6 +38,7 @@ fn forms_of_a_target() {
             "ftp://test/good.txt",
             "http:/good.txt",
             "file:///etc/passwd",
+            // A fragment is never sent (RFC 9112 §3.2).
             "/good.txt#top",
             "/good\u{e4}.txt",
         ],
@@ -46,6 +47,7 @@ fn forms_of_a_target() {
         "the host name is invalid",
         &[
             "http:///good.txt",
+            // User information is not allowed in http URLs (RFC 9110 §4.2.4).
             "http://user@test/good.txt",
             "http://te%73t/",
             "http://a:b/",
@@ -177,6 +179,7 @@ fn dots_in_every_disguise() {
         404,
         NOT_FOUND,
         &[
+            // Decoded once only, and never as UTF-8 variants of a dot.
             "/%252e%252e/secret.txt",
             "/%25%32%65%25%32%65/secret.txt",
             "/%c0%ae%c0%ae/secret.txt",

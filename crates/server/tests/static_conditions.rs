@@ -48,10 +48,12 @@ fn preconditions_count_in_the_order_of_the_rfc() {
         ("If-Match: *", 200),
         ("If-Match: \"x\", E", 200),
         ("If-Match: \"x\"", 412),
+        // If-Match compares strongly (RFC 9110 §13.1.1), If-None-Match weakly (§13.1.2).
         ("If-Match: W/E", 412),
         ("If-Unmodified-Since: @", 200),
         ("If-Unmodified-Since: >", 200),
         ("If-Unmodified-Since: <", 412),
+        // An invalid date is ignored (RFC 9110 §13.1.4).
         ("If-Unmodified-Since: yesterday", 200),
         // Precedence as in RFC 9110 §13.2.2: step 1 before 2,
         ("If-Match: E\r\nIf-Unmodified-Since: <", 200),
@@ -141,6 +143,7 @@ fn one_range() {
             ("-1".to_string(), last, len),
             ("-500".to_string(), len - 500, len),
             (format!("-{len}"), 0, len),
+            // A suffix longer than the file selects the whole (RFC 9110 §14.1.2).
             (format!("-{}", len + 1), 0, len),
             (format!("0-{last}"), 0, len),
             (format!("7-{}", len * 2), 7, len),
@@ -221,6 +224,7 @@ fn ranges_beyond_the_end_and_ranges_that_are_none() {
             let length = format!("bytes */{len}");
             assert_eq!(got.field("content-range"), Some(&*length), "{path} {spec}");
         }
+        // More ranges than the server serves in one response.
         let many = (0..40)
             .map(|at| format!("{0}-{0}", at * 3))
             .collect::<Vec<_>>();
@@ -251,6 +255,7 @@ fn if_range_names_exactly_this_version() {
         let own = etag(&server, path);
         for (value, status) in [
             (own.clone(), 206),
+            // If-Range compares strongly (RFC 9110 §13.1.5).
             (format!("W/{own}"), 200),
             ("\"x\"".to_string(), 200),
             (DATED.to_string(), 206),

@@ -31,6 +31,7 @@ fn network(options: &[&str], run: impl FnOnce(&Path, &Site, &Attached)) {
 /// A source address of an unreachable network, or of the client's own.
 fn anybody(draws: &mut Draws) -> Ipv4Addr {
     let host = u32::try_from(draws.below(0xff00)).expect("16 bits");
+    // 10.77.1.0 and above.
     Ipv4Addr::from(0x0a4d_0100 + host)
 }
 
@@ -93,6 +94,7 @@ fn a_flood_of_syns_keeps_nobody_out() {
             assert!(is_clean_but_for_cookies(report), "{report:#?}");
         }
         assert!(requests > 0);
+        // SYNs are answered by cookie, which needs no table entry.
         assert!(answered > 10_000, "{answered} of {sent:?}");
         let connections = attached.level.connections();
         assert!(
@@ -140,6 +142,7 @@ fn forged_segments_are_not_answered_and_not_remembered() {
         let (hits, before) = (attached.count("answer_hit"), attached.level.connections());
         let opened = attached.count("tcp_open") + attached.count("tcp_open_cookie");
         for payload in ["", request.as_str()] {
+            // Segments without a handshake: an attacker can only guess the cookie.
             let answers = flood(path, 50_000, |draws| Segment {
                 port: u16::try_from(draws.below(60_000)).expect("16 bits") + 1024,
                 seq: number(draws),
@@ -213,6 +216,7 @@ fn more_connections_than_places() {
         let address = server_v4(80);
         let page = &site.pages[0];
         let connect = || path.client.enter(|| Client::connect(address));
+        // Far more than the 64 table entries.
         let mut clients: Vec<_> = (0..1000).map(|_| connect()).collect();
         let (mut right, mut reset) = (0, 0);
         for _ in 0..2 {

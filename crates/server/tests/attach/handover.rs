@@ -74,6 +74,7 @@ fn downloads(client: &mut Client, site: &Site) {
 fn uploads(client: &mut Client, _: &Site) {
     let body = content(7, 7, 300_000);
     let head = format!("POST {UPLOAD} HTTP/1.1\r\nHost: test\r\n");
+    // The head alone migrates the connection; the chunks already go to the server.
     client.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
     for chunk in body.chunks(7001) {
         let line = format!("{:x}\r\n", chunk.len());
@@ -120,6 +121,7 @@ fn mixtures(test: &str, program: &str, start: Start) {
     let path = Path::new(&Manglings::default(), 1500).expect("a path");
     let parameters = [
         ("ipv4/tcp_max_tw_buckets", "100"),
+        // Few ports, so that they are reused.
         ("ipv4/ip_local_port_range", "40000 44000"),
     ];
     for (name, value) in parameters {
@@ -265,6 +267,7 @@ fn a_full_accept_queue_loses_nothing() {
     for number in 1..=10 {
         let mut client = connect();
         client.send(&head);
+        // One at a time, so that the order in the backlog is known.
         wait_until("a handover", || {
             (attached.count("tcp_handed") >= number).then_some(())
         });

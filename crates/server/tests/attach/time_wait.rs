@@ -33,6 +33,7 @@ fn connect(namespace: &Namespace, server: SocketAddr, port: u16) -> Client {
     let connected = || {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
         let socket = socket.expect("a socket");
+        // Without SO_REUSEADDR, bind(2) refuses a port whose last connection is in TIME_WAIT.
         socket.set_reuse_address(true).expect("a mode");
         socket.bind(&SocketAddr::new(own, port).into()).ok()?;
         socket.connect_timeout(&server.into(), PATIENCE).ok()?;
@@ -50,6 +51,7 @@ fn time_waits(namespace: &Namespace) -> usize {
         let words: Vec<&str> = line.split_whitespace().collect();
         let port = |word: &str| u16::from_str_radix(word.rsplit(':').next()?, 16).ok();
         let is_ours = |at| port(words[at]).is_some_and(|port| PORTS.contains(&port));
+        // 06 is TIME_WAIT in /proc/net/tcp.
         words.len() > 3 && words[3] == "06" && is_ours(2)
     };
     let tables = namespace.enter(read);
@@ -107,6 +109,7 @@ fn ports_in_time_wait_are_used_again_at_once() {
             .for_each(|(now, begin)| *now -= begin);
         now
     };
+    // The level answers and closes, so the kernel has no socket that could be in TIME_WAIT.
     round(&path, false, |client, _| ask(client, small, ""));
     assert_eq!(since(), [all, all, 0, 0]);
     // Each is a different page for the level.

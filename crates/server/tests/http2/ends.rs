@@ -30,6 +30,7 @@ fn a_body_that_never_comes_ends_its_stream_alone() {
     });
     for (post, status) in posts.iter().zip([405, 413]) {
         let got = &peer.got[post];
+        // A complete response before the whole request ends with NO_ERROR (RFC 9113 §8.1).
         assert_eq!((got.status, got.reset), (status, Some(Code::NO_ERROR)));
         assert!(got.is_ended, "{got:?}");
     }

@@ -29,6 +29,7 @@ fn flood(place: &Place, mut say: impl FnMut(&mut Peer, &mut Vec<u8>)) -> Option<
             say(&mut peer, &mut out);
         }
         peer.say_and_look(&out);
+        // Another connection is served during the flood.
         assert_eq!(place.server.get("/good.txt").text(), "good");
         if peer.gone.is_some() {
             break;
@@ -62,6 +63,7 @@ fn calms(what: &str, counters: &[&str], say: impl FnMut(&mut Peer, &mut Vec<u8>)
 fn rapid_reset() {
     calms("rapid reset", &["h2_resets", "h2_refused"], |peer, out| {
         let stream = peer.put_get("/1k", out);
+        // Rapid reset: requests that are cancelled at once.
         peer.put_reset(stream, out);
     });
 }
@@ -73,7 +75,9 @@ fn made_you_reset() {
         &["h2_faults", "h2_refused"],
         |peer, out| {
             let stream = peer.put_get("/1k", out);
+            // An increment of 0 is a stream error (RFC 9113 §6.9): the server resets the stream.
             frame::put_window_update(stream, 0, out);
+            // Only the client's own state is reset; no frame is sent.
             peer.put_reset(stream, &mut Vec::new());
         },
     );
@@ -118,6 +122,7 @@ fn continuation() {
             false => kind::HEADERS,
             true => kind::CONTINUATION,
         };
+        // Frames without END_HEADERS never complete the field block.
         put(kind, 0, 3, b"", out);
     });
 }
@@ -151,6 +156,7 @@ fn windows_that_are_hardly_opened() {
     place.large("large", 1 << 20);
     let mut peer = place.peer();
     let mut out = Vec::new();
+    // The client opens its window by one byte at a time.
     frame::put_settings(&[(id::INITIAL_WINDOW_SIZE, 0)], &mut out);
     peer.say(&out);
     let stream = peer.get("/large");

@@ -103,7 +103,7 @@ fn a_body_in_a_file_is_the_servers_alone() {
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
     let device = fs::metadata(&folder).expect("a folder").dev();
     let fds = fs::read_dir(format!("/proc/{}/fd", host.server.pid())).expect("it runs");
-    // Spool files have no name (O_TMPFILE), so no other process can open them, and a crash leaves none.
+    // Spool files have no name, so other processes can not open them, and a crash leaves none.
     let nameless = fds.flatten().filter_map(|fd| {
         let leads_to = fs::read_link(fd.path()).ok()?;
         let meta = fs::metadata(fd.path()).ok()?;

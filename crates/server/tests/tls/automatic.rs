@@ -151,6 +151,7 @@ fn certificates_come_for_names_that_somebody_wants() {
         assert_eq!(page(name), None);
     }
     assert_eq!(place.count("tls.no_certificate"), refused + 3);
+    // A slow machine may enter another minute, with another allowance.
     let minutes = started.elapsed().as_secs() as usize / 60 + 1;
     assert!(asked().len() <= 2 * minutes, "{:?}", asked());
 

@@ -23,6 +23,7 @@ fn both_versions_are_spoken_and_no_older() {
         );
         assert!(said.text().contains("\r\n\r\nhello"), "{}", said.all());
     }
+    // OpenSSL offers TLS 1.1 only at security level 0.
     let old = &["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"];
     let said = place.s_client(server.address(), old, LAST);
     assert!(
@@ -132,6 +133,7 @@ fn protocols_are_agreed_on() {
     let server = place.simple();
     for (offer, agreed) in [
         ("h2,http/1.1", "ALPN protocol: h2"),
+        // The server's preference decides (RFC 7301 §3.2).
         ("http/1.1,h2", "ALPN protocol: h2"),
         ("foo,http/1.1", "ALPN protocol: http/1.1"),
     ] {

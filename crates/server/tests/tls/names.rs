@@ -70,6 +70,7 @@ fn a_host_with_another_certificate_is_misdirected() {
             ("A.Example:443", "200"),
             ("a.example.", "200"),
             ("c.example", "200"),
+            // Another certificate was verified in the handshake (RFC 9110 §7.4, §15.5.20).
             ("b.example", "421"),
             ("b.example:8443", "421"),
             ("x.w.example", "421"),
