@@ -109,6 +109,7 @@ pub fn stop(told: &Told) -> Result<(), String> {
 
 /// Sends a command to the only running server, and waits for its response without a timeout.
 fn tell(told: &Told, command: &str) -> Result<String, String> {
+    // Commands that change a server are never sent to several by accident.
     let sockets: Vec<PathBuf> = match &told.admin {
         Some(path) => vec![path.clone()],
         None => every_socket().filter(|path| answers(path)).collect(),
@@ -226,6 +227,7 @@ pub fn remove_dead(folder: &Path) {
 
 /// Removes a socket that no process listens at. Other files stay.
 pub fn remove_if_dead(path: &Path) {
+    // `symlink_metadata`, so that a link to a socket is not followed.
     let is_socket = path
         .symlink_metadata()
         .is_ok_and(|meta| meta.file_type().is_socket());

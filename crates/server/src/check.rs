@@ -78,6 +78,7 @@ pub fn check(file: &Path) -> Result<Outcome, String> {
     libraries(&config, &mut problems);
     #[cfg(feature = "wasm")]
     problems.extend(lowroad_routes::modules::check(&config).err());
+    // Only for line numbers: without the text the problems are printed without them.
     let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
         problems.extend(warnings);
@@ -292,6 +293,7 @@ fn can_write(path: &Path) -> io::Result<()> {
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
     // An error here means that the folder can't be searched.
     match path.try_exists()? {
+        // access(2) would permit writing to a folder.
         true if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         true => access(path, Access::WRITE_OK),
         false => access(

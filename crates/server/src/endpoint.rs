@@ -175,6 +175,7 @@ fn answer(mut stream: UnixStream, running: &Mutex<Running>, news: &Sender<News>)
             });
         }
         "stop" => return stop(stream),
+        // A newer command may send requests that this server does not know.
         _ => "this server does not know that question\n".into(),
     };
     stream.write_all(text.as_bytes())

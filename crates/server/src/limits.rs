@@ -104,6 +104,7 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
 
 /// Maximum header section of HTTP/2, where each field counts 32 bytes more than its text (RFC 9113 §6.5.2).
 fn section_len_max(limits: &lowroad_config::Limits) -> usize {
+    // A head that HTTP/1 accepts must be accepted over HTTP/2.
     (limits.head_len_max + 32 * limits.fields_max).min(SECTION_LEN_MAX)
 }
 

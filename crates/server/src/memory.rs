@@ -71,6 +71,7 @@ impl<'m> Hierarchy<'m> {
             _ => return None,
         };
         let options = kind.nth(1).unwrap_or_default();
+        // Version 1 has one hierarchy for each controller.
         (!is_v1 || has_memory(options)).then_some(Hierarchy {
             mount: Path::new(at),
             root: Path::new(root),

@@ -92,6 +92,7 @@ pub fn run(
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
     // Ports below 1024 need root or CAP_NET_BIND_SERVICE (ip(7)).
     let mut listeners = Listeners::default();
+    // One socket for each worker and listener.
     let opened = listeners.open(&config, worker_count(&config))?;
     if let Some(front) = &mut front {
         front.intercept(&mut listeners, &opened)?;
@@ -132,6 +133,7 @@ pub fn run(
     let locals = drivers.iter().map(|driver| driver.local().clone());
     let programs = Programs::start(logger.clone(), locals.collect()).map_err(text)?;
     let (tier, unsaved) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
+    // After root is given up: handlers open their files as the server's user.
     let mut running = prepare(
         config,
         (listeners, tls),
@@ -170,6 +172,7 @@ pub fn run(
         let news = sender.clone();
         endpoint.serve(running.clone(), news).map_err(text)?;
     }
+    // Requests of the level's daemon need workers, so they are answered only now.
     if let Some(keeper) = &own.keeper {
         keeper.answer(running.clone()).map_err(text)?;
     }

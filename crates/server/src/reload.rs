@@ -127,8 +127,8 @@ fn serve(running: &mut Running, sites: Arc<Sites>) -> Hearing {
         let command = Command::Sites(sites.clone(), unheard.clone());
         worker.post(Message::Command(command));
     }
-    // Frees responses of sites that no longer exist. Late workers, helper threads and calls in progress may still add some;
-    // they are never requested, and the cache evicts them.
+    // Frees responses of sites that no longer exist. Late workers, helper threads and calls in progress may still add
+    // some; they are never requested, and the cache evicts them.
     running.store.retain(sites.key_filter());
     running.sites = sites;
     running.changes.tell();
@@ -194,6 +194,7 @@ fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
         let listening = (&running.listeners, &tls);
         let sites = Sites::new(&config, listening, &programs, Some(&running.sites));
         let sites = sites.map_err(|error| error.to_string())?;
+        // Warnings do not keep the configuration from being used.
         for fault in sites.faults() {
             running.logger.warn(format_args!("{fault}"));
         }
@@ -232,6 +233,7 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     }
     running.handlers = handlers;
     for (worker, sockets) in running.workers.iter().zip(opened) {
+        // Before the listeners: the settings name those that expect a PROXY header.
         worker.post(Message::Settings(settings.clone()));
         for (id, listener) in sockets {
             worker.post(Message::Listen(id, listener));

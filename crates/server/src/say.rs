@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Write, stderr, stdout};
 /// A write error other than a closed pipe: a message for the user.
 pub fn out(text: impl Display) -> Result<(), String> {
     let mut stdout = stdout().lock();
+    // Flushed here, since an error at the process's exit would be lost.
     done(write!(stdout, "{text}").and_then(|()| stdout.flush()))
 }
 

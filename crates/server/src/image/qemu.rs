@@ -180,6 +180,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     let (board, card) = match machine.board {
         Board::Q35 => ("q35", "virtio-net-pci"),
+        // Without ACPI, devices are listed on the command line, and the clock has to be added.
         Board::Microvm => ("microvm,acpi=off,rtc=on", "virtio-net-device"),
     };
     add("-M", board.to_owned());

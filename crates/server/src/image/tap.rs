@@ -30,6 +30,7 @@ impl Device {
     /// A remedy for the operator.
     /// A remedy for the operator.
     pub fn prepare(name: &str, ip: Ip, queues: u32) -> Result<Device, String> {
+        // The name becomes an argument of `ip`, and of QEMU's option lists with commas.
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {
             return Err(format!("{name}: not the name of a network device"));
@@ -86,6 +87,7 @@ impl Drop for Device {
 
 /// Whether the device exists in this process's network namespace; `/sys` may show another one.
 fn is_there(name: &str) -> bool {
+    // Any socket will do for SIOCGIFINDEX (netdevice(7)).
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
     socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
 }

@@ -82,6 +82,7 @@ impl Accelerator {
     ) -> Accelerator {
         let world = Shared::new(seed, faults(seed));
         WORLD.set(Some(world.clone()));
+        // Code outside of workers asks the global clock, which must show the simulated time.
         clock::replace(super::now_ms);
         let drivers: Vec<SimDriver> = (0..workers).map(|_| world.driver()).collect();
         let locals: Vec<Local> = drivers
@@ -174,6 +175,7 @@ impl Peers {
             .extend(dialed.into_iter().map(|id| (id, Vec::new())));
         let (script, all) = (&self.script, &self.asked);
         self.open.retain_mut(|(id, input)| {
+            // A request may arrive in pieces, or several at once.
             input.extend(world.take_read(*id));
             while let Some(asked) = Asked::take(input) {
                 let asked = asked.keep(&mut lock(all));
@@ -228,6 +230,7 @@ impl Parts {
             last: RefCell::default(),
         };
         let web = Web::new(self.sites.clone(), calls, self.logger.clone(), None);
+        // The simulated driver needs no socket.
         mailbox.post(Message::Listen(ListenerId(0), ()));
         let settings = Arc::new(limits::settings(config, &Listeners::default(), 1 << 16));
         let (admission, counters) = (

@@ -68,6 +68,7 @@ fn run(seed: u64) {
     ));
     // Leaked: clients hold a reference to it until the test ends.
     let history: &'static History = Box::leak(Box::new(History::new(seed, &world)));
+    // The last client runs alone again: a response must also be right after the concurrent ones.
     let phases = [(0..1, true), (1..1 + TOGETHER, false), (9..10, true)];
     for (names, is_alone) in phases {
         let client = |name| {

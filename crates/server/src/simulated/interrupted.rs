@@ -18,6 +18,7 @@ fn nobody_gets_what_a_post_has_ended(control: &'static str) {
                 &format!("Cache-Control: {control}\r\nETag: \"a\"\r\n"),
             ),
             1 => numbered(asked, ""),
+            // The response to requests after the POST, which a stale one must not replace.
             _ => "HTTP/1.1 503 A\r\nContent-Length: 0\r\n\r\n".into(),
         });
         assert_eq!(front.get("/", "").text(), "0");

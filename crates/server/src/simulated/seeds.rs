@@ -19,6 +19,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn rfc_9111_holds_by_every_seed() {
+    // A child process: it must not start others.
     if number("LOWROAD_SEED").is_some() {
         return;
     }

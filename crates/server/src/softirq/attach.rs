@@ -221,6 +221,7 @@ fn serve(
         follower
             .spawn_scoped(scope, move || follow::follow(args, level, placed, over))
             .map_err(|error| format!("starting a thread: {error}"))?;
+        // The first page's check is for operators; the server knows its own pages.
         if !args.own {
             let looker = thread::Builder::new().name("look".into());
             looker

@@ -53,6 +53,7 @@ pub fn top(args: &Top) -> Result<(), String> {
     let mut left = args.count;
     while left != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
         let now = look(&levels)?;
+        // Asked again for each page: the user may have resized the terminal.
         let urls_max = terminal.as_ref().map_or(URLS_MAX, |one| one.size().0);
         let page: Vec<String> = before
             .iter()
@@ -83,6 +84,7 @@ fn wait(time: Duration, terminal: Option<&Terminal>, stop: &AtomicBool) -> Resul
         if left.is_zero() {
             return Ok(false);
         }
+        // Short waits, because a signal only sets a flag.
         let step = left.min(PATIENCE);
         match terminal {
             Some(terminal) => {

@@ -131,6 +131,7 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
     if let Some(len) = args.cache {
         config.server.choose_cache(len);
     }
+    // The level gets as long, so connections of both end together.
     config.server.drain_timeout_ms = u64::from(args.drain) * 1_000;
     config.log.access = args.log.as_deref().map(|format| AccessLog {
         path: LogTarget::Stdout,

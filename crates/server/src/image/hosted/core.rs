@@ -151,6 +151,7 @@ impl<'w> Core<'w> {
     /// At the second signal.
     fn wait(&mut self, next_us: Option<u64>) -> Result<(), String> {
         let now_us = self.now().mono_us;
+        // Without a timer the wait has no timeout.
         let left = next_us.map(|at| Duration::from_micros(at.saturating_sub(now_us)));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let event = &self.wakes.events[usize::from(self.core)];
@@ -164,6 +165,7 @@ impl<'w> Core<'w> {
                 .map(|stop| PollFd::new(stop, PollFlags::IN)),
         );
         match poll(&mut fds, left.as_ref()) {
+            // A signal's byte can be read at the next wait.
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("poll: {error}")),
         }

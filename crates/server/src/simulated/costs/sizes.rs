@@ -165,6 +165,7 @@ fn twice_the_length_is_at_most_twice_the_instructions() {
     };
     let mut failures = Vec::new();
     for (piece, counts) in pieces.iter().zip(counts) {
+        // Increments, so that a constant part of the cost does not count.
         let steps = [
             counts[1].saturating_sub(counts[0]),
             counts[2].saturating_sub(counts[1]),

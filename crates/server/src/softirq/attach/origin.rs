@@ -89,6 +89,7 @@ pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> i
 pub fn server_of(port: u16) -> Result<SocketAddr, String> {
     asked_at(port)?
         .into_iter()
+        // `false` sorts first: global before link-local and loopback addresses, IPv4 before IPv6.
         .min_by_key(|address| (address.is_loopback(), is_near(address), address.is_ipv6()))
         .map(|address| SocketAddr::new(address, port))
         .ok_or_else(|| {

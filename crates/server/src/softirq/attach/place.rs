@@ -170,6 +170,7 @@ fn is_there(details: &Details) -> bool {
 fn wanted(names: &[String]) -> Result<Vec<Details>, String> {
     let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
     if names.is_empty() {
+        // The programs parse Ethernet frames.
         let usable = |one: &Details| one.is_up && one.is_ethernet && !one.is_loopback;
         let found: Vec<Details> = all.into_iter().filter(usable).collect();
         return match found.is_empty() {

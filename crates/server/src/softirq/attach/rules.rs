@@ -49,6 +49,7 @@ pub fn behind(learning: Settings, folder: &Path) -> Settings {
 /// The arguments of a running daemon.
 #[must_use]
 pub fn arguments_of(pid: u32) -> Option<Attach> {
+    // Arguments are separated by NUL bytes (proc_pid_cmdline(5)).
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = line
         .split(|byte| *byte == 0)

@@ -46,6 +46,7 @@ pub fn all() -> Vec<Found> {
     });
     let mut found: Vec<Found> = ports
         .filter_map(|port| {
+            // A file without a lock is left over from a killed server.
             let pid = hold::keeper(&place_of(port).ok()?)?;
             Some(Found { port, pid })
         })
