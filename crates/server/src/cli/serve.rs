@@ -155,6 +155,7 @@ impl Accelerate {
         })?;
         if !self.command.is_empty() {
             config.applications.push(Application {
+                // The server waits until the application accepts connections there.
                 ready: Some(url),
                 ..Application::new("application".into(), self.command.clone())
             });

@@ -52,6 +52,7 @@ fn works(accel: &str) -> io::Result<bool> {
     let [is_over] = ready([Some(readable(&machine))], Some(Instant::now() + PATIENCE))?;
     match is_over {
         true => Ok(machine.reap()?.success()),
+        // The timeout has passed: the machine stands still.
         false => machine.kill().map(|_| false),
     }
 }

@@ -43,6 +43,7 @@ pub fn make(image: &[u8], ip: Ip, output: &Output) -> Result<(), String> {
     command.args([
         "--install-modules",
         MODULES,
+        // The menu starts at once, so it needs no fonts, locales and themes.
         "--fonts=",
         "--locales=",
         "--themes=",

@@ -47,6 +47,7 @@ fn revalidated_and_stale_responses_count_as_misses_and_hits() {
         let front = Front::by((seed, 1), answer);
         front.get("/short", "");
         front.get("/reused", "");
+        // Both responses are stale by then.
         front.pass(5_000);
         assert_eq!(front.get("/short", "").text(), "0");
         assert_eq!(front.cache_counters(), ([0, 3, 0], [0, 0, 1]));

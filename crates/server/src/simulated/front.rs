@@ -85,6 +85,7 @@ impl Front {
     }
 
     fn started(by: (u64, usize), mut origin: Origin, (site, caching): (&str, &str)) -> Front {
+        // The accelerator owns the script; the origin keeps the list of requests.
         let script = origin.script.take().expect("it has no front yet");
         let accelerator = Accelerator::new(
             by,
@@ -130,6 +131,7 @@ impl Front {
     /// Advances the simulated time.
     pub fn pass(&self, ms: u64) {
         let until_ms = self.accelerator.world.now_ms() + ms;
+        // Simulated time advances only to the next event, so one is needed.
         self.accelerator.world.alarm(until_ms);
         let is_over = |world: &Shared| (world.now_ms() >= until_ms).then_some(());
         self.accelerator.until("a later time", is_over);

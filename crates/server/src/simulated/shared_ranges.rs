@@ -138,6 +138,7 @@ fn an_origin_that_ignores_ranges_from_now_on_is_asked_once_again() {
         });
         receive_all(vec![send_range(&front, "/", 0, "")]);
         receive_all(vec![send_range(&front, "/", 0, "")]);
+        // The whole response, with a lifetime of 1 s, is stale by then.
         front.pass(3_000);
         receive_all(send_ranges(&front, "/", ""));
         assert_eq!(front.origin.count(), 3);

@@ -80,6 +80,7 @@ fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
             return take_ports_off(&level, &going, &left, args.drain);
         }
     }
+    // A running daemon ends its level itself; otherwise this process does.
     if let Some((process, pid)) = hold::keeper_itself(folder) {
         return end_daemon(&process, pid, folder);
     }
@@ -96,6 +97,7 @@ fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> R
     going.iter().for_each(|port| level.take_port_off(*port));
     let is_of_them = |key: &Key| going.contains(&key.parts().port);
     let mut published = publish::published(level);
+    // The other ports' responses stay published.
     published.retain(|one| Key::read(&one.key).is_some_and(|key| is_of_them(&key)));
     publish::purge(level, &published).map_err(|error| error.to_string())?;
     say::out(format_args!(

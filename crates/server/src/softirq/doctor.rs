@@ -125,6 +125,7 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
     };
     let tried = load::load(tier, few, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
+    // Removed also after a failure, which may leave some pins.
     let removed = folder::remove(&folder);
     folder::unmount_pins();
     tried.and(removed).map_err(said)

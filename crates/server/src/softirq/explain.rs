@@ -350,6 +350,7 @@ fn named(status: u16) -> String {
 
 /// Lists responses published under the same URL for other requests: a browser sends more fields than this one.
 fn variants(published: &[Named<'_>], url: &str, out: &mut String) {
+    // A fragment is never part of a request.
     let Ok(pattern) = Pattern::parse(url.split('#').next().unwrap_or(url)) else {
         return;
     };

@@ -118,6 +118,7 @@ impl Shares {
 /// The difference between counts of one process; a restarted process counts from 0.
 fn since(now: Option<Above>, before: Option<Above>) -> Option<Above> {
     let (now, before) = (now?, before?);
+    // A restarted server counts from 0 again.
     (now.process == before.process).then_some(Above {
         requests: now.requests.saturating_sub(before.requests),
         bytes: now.bytes.saturating_sub(before.bytes),

@@ -229,6 +229,7 @@ fn daemon(view: &View) -> String {
 }
 
 fn runs_text(run: &Runs, counted: bool) -> String {
+    // No division by 0 for a program that did not run.
     match run.time_ns.checked_div(run.count) {
         Some(each_ns) => format!(
             "{}: {each_ns} ns each, {} of them",

@@ -156,6 +156,7 @@ impl View {
     /// Whether the programs consider the daemon alive.
     #[must_use]
     pub fn is_kept(&self) -> bool {
+        // The same limit as in the programs.
         let limit_ms = HEARTBEAT_LIMIT_NS / 1_000_000;
         self.heartbeat_age_ms.is_some_and(|age| age < limit_ms)
     }

@@ -1,9 +1,9 @@
 //! `lowroad attach PORT --worker`: runs a Lowroad server that intercepts new connections to a port
 //! (`lowroad_softirq::programs::intercept`) and uses the server that listens there as its origin. Three processes: a
-//! supervisor (`keep`), this server, and the level below the socket, which is the same as `attach` without workers.
+//! supervisor (`supervisor`), this server, and the level below the socket, which is the same as `attach` without workers.
 //!
 //! Each address of the port is a site with that address as its origin, so that virtual hosts by address stay apart.
-//! Requests go to the origin from a probe address that belongs to no machine (`machine::outsider`): from an address of
+//! Requests go to the origin from a probe address that belongs to no machine (`machine::probe_source`): from an address of
 //! this machine they might get pages that the origin shows to this machine only.
 
 pub mod found;

@@ -88,6 +88,7 @@ fn field(name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = [name, &[0x7f]].concat();
     let mut rest = value.len() - 0x7f;
     while rest >= 0x80 {
+        // An HPACK integer continues in groups of 7 bits, the lowest first (RFC 7541 §5.1).
         bytes.push(rest as u8 | 0x80);
         rest >>= 7;
     }

@@ -77,6 +77,7 @@ pub fn answer(channel: &Arc<Channel>, running: &Mutex<Running>) {
             head: head.into_vec(),
             limits: limits::settings(&running.config, &running.listeners, running.fd_limit).http,
             listener,
+            // The client is unknown: a response for all clients must not depend on it.
             peer: local.ip(),
             reply: Box::new(reply),
         };

@@ -66,6 +66,7 @@ impl FrontServer for Front {
                 asked: place.asked,
                 socket: listener.socket.as_fd(),
             });
+            // The listener then stands for the address that clients connect to.
             listeners.stand_for(*id, place.asked);
         }
         let clients = self.policy.clients();

@@ -175,6 +175,7 @@ impl Kept {
     /// Ends both processes and waits for them. Further signals are passed on: a second one ends a server without a
     /// drain.
     fn end(&mut self) -> Result<(), String> {
+        // The first round signals both processes without a further signal.
         let mut is_told = true;
         while self.worker.is_some() || self.level.is_some() {
             if is_told {

@@ -1,6 +1,6 @@
 //! Random histories: clients request resources that change, one after another and concurrently, and an oracle decides
 //! for each response whether a cache may send it. `LOWROAD_SEED` selects one history, `LOWROAD_SEEDS` their number.
-//! The simulator has the same clients (`src/simulated/histories`).
+//! The simulator has the same clients (`src/simulation/histories`).
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
 //! RFC 9111 for shared caches, a file for each section. The enclosing module's `front` is an accelerator over sockets,
-//! or in the simulator (`src/simulated`).
+//! or in the simulator (`src/simulation`).
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
