@@ -1,4 +1,4 @@
-//! Admin client: sends the `lowroad` command's requests to running servers over their admin sockets (see `admin_socket`).
+//! Admin client: sends the `lowroad` command's requests to running servers over their admin sockets (`admin_socket`).
 
 use std::io::{Read, Write};
 use std::os::unix::fs::FileTypeExt;

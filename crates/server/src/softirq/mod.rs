@@ -2,8 +2,8 @@
 //! implements the level.
 //!
 //! Each command is a module. The commands use `attach` (the daemon's process), `policy` (the options of one `attach`),
-//! `managed_level` (the link between a Lowroad server and its level) and `level_view` (the visible state of a level), which do not
-//! depend on commands.
+//! `managed_level` (the link between a Lowroad server and its level) and `level_view` (the visible state of a level),
+//! which do not depend on commands.
 
 mod above;
 mod advice;

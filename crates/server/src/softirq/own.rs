@@ -1,7 +1,7 @@
 //! The level in front of this server, run by two child processes that start before root is given up. A supervisor
-//! (`supervisor`) restarts the other one, the daemon, which works like `lowroad attach`. Both end when their standard input
-//! closes, so they outlive the server by at most their drain timeout. On standard output they report their state and
-//! write the access log's lines.
+//! restarts the other one, the daemon, which works like `lowroad attach`. Both end when their standard input closes,
+//! so they outlive the server by at most their drain timeout. On standard output they report their state and write the
+//! access log's lines.
 
 pub mod health;
 pub mod heard;

@@ -1,10 +1,10 @@
 //! `lowroad attach PORT --worker`: runs a Lowroad server that intercepts new connections to a port
 //! (`lowroad_softirq::programs::intercept`) and uses the server that listens there as its origin. Three processes: a
-//! supervisor (`supervisor`), this server, and the level below the socket, which is the same as `attach` without workers.
+//! supervisor, this server, and the level below the socket, which is the same as `attach` without workers.
 //!
 //! Each address of the port is a site with that address as its origin, so that virtual hosts by address stay apart.
-//! Requests go to the origin from a probe address that belongs to no machine (`machine::probe_source`): from an address of
-//! this machine they might get pages that the origin shows to this machine only.
+//! Requests go to the origin from a probe address that belongs to no machine (`machine::probe_source`): from an
+//! address of this machine they might get pages that the origin shows to this machine only.
 
 pub mod found;
 pub mod front;
@@ -36,7 +36,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for a silent server, for a client that sends or receives nothing of a message, and idle timeout of a
 /// connection that is passed through. The server has shorter ones.
 const SILENCE_MS: u64 = 3_600_000;
-/// Idle timeout between requests. Load balancers may close first: they keep idle connections for at most 600 s by default.
+/// Idle timeout between requests. Load balancers may close first: they keep idle connections for at most 600 s by
+/// default.
 const IDLE_MS: u64 = 660_000;
 /// Maximum concurrent requests to the server.
 const REQUESTS_MAX: usize = 65_536;
