@@ -1,6 +1,6 @@
-//! Checks that take more than one key: names and listeners of all sites, and paths on disk.
+//! Checks that involve more than one key: names and listeners of all sites, and paths on disk.
 //!
-//! Only [`paths`] looks at files. Who may read them is found out when they are served.
+//! Only [`paths`] accesses files. Permissions are not checked here; the server finds them out when it serves a file.
 
 use crate::reader::Source;
 use crate::site_marks::SiteMarks;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-/// Each name once at each address, and no address that takes another one's port.
+/// Checks that each name is unique at its address, and that no two addresses conflict for a port.
 pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks)]) {
     let mut taken: HashMap<(SocketAddr, &Name), usize> = HashMap::new();
     for (index, (site, marks)) in sites.iter().enumerate() {
@@ -41,8 +41,8 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks
     wildcard_conflicts(source, sites);
 }
 
-/// The same proxies at an address for all its sites, and nothing before the socket that would take a PROXY header for a
-/// request.
+/// Checks that all sites of an address trust the same proxies for PROXY headers, and that softirq is off there: the
+/// packet program would read a PROXY header as a request.
 pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &Server) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let at = marks.proxy_protocol.as_ref();
@@ -66,12 +66,12 @@ pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: 
     }
 }
 
-/// Why there is no level below an address at which proxies name their clients.
+/// The reason why addresses with the PROXY protocol exclude the softirq level.
 pub const NO_SOFTIRQ: &str =
     "server.softirq answers requests before the server, and reads no PROXY header";
 
-/// That roots and folders of programs are folders, that modules are files, and that error pages are
-/// files where one root is all there is.
+/// Checks that roots and folders of programs are folders, that modules are files, and, for sites with a single root,
+/// that error pages are files.
 pub(crate) fn paths(
     source: &Source<'_>,
     sites: &[(Site, SiteMarks)],
@@ -144,7 +144,7 @@ fn alias_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     }
 }
 
-/// Whether one of the addresses before this one is the same.
+/// Whether the same address occurs earlier in the site's list.
 fn is_repeated(site: &Site, index: usize) -> bool {
     let own = site.addresses().nth(index);
     let mut before = site.addresses().take(index);
@@ -165,7 +165,7 @@ fn each_address_once(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     }
 }
 
-/// `[::]:PORT` takes IPv4 as well, so `0.0.0.0:PORT` cannot be bound beside it.
+/// Reports `0.0.0.0:PORT` next to `[::]:PORT`: the latter accepts IPv4 too, so both cannot be bound.
 fn wildcard_conflicts(source: &Source<'_>, sites: &[(Site, SiteMarks)]) {
     let addresses = || {
         sites

@@ -1,5 +1,5 @@
-//! What a server may be built without, and what of a configuration asks for it. Which features a
-//! server has, it says itself.
+//! Optional parts of the server, and the parts of a configuration that require them. Each build provides its own list
+//! of missing features.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl Feature {
         Feature::Wasm,
     ];
 
-    /// Its name for cargo.
+    /// Its name as a cargo feature.
     pub fn name(self) -> &'static str {
         match self {
             Feature::Image => "image",
@@ -52,7 +52,7 @@ impl Feature {
         }
     }
 
-    /// Which one a module needs.
+    /// The feature that a module needs.
     pub fn of_module(code: &ModuleCode) -> Feature {
         match code {
             ModuleCode::Linked(_) | ModuleCode::Library(_) => Feature::Modules,
@@ -60,7 +60,7 @@ impl Feature {
         }
     }
 
-    /// Which one a route needs; what a module needs is said where it is defined.
+    /// The feature that a route needs; a module's need is reported at its definition.
     fn of_route(to: &RouteTo) -> Option<Feature> {
         match to {
             RouteTo::Module(_) => None,
@@ -71,7 +71,7 @@ impl Feature {
     }
 }
 
-/// Says that it is not there: `this lowroad was built without sql`.
+/// A feature is missing in this build: `this lowroad was built without sql`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lacking(pub Feature);
 
@@ -81,7 +81,7 @@ impl fmt::Display for Lacking {
     }
 }
 
-/// Reports what sites, modules and databases need and the build lacks.
+/// Reports the features that sites, modules and databases need and the build lacks.
 pub(crate) fn check(
     source: &Source<'_>,
     sites: &[(Site, SiteMarks)],

@@ -1,12 +1,12 @@
 //! The configuration of Lowroad: one schema for the file and the command line.
 //!
-//! [`parse`] turns TOML into the plain structs of [`schema`] and reports all that is wrong, each
-//! [`Problem`] with line, column, key and what would be allowed; an unknown key is a problem.
-//! [`load`] reads a file and also looks whether the paths that it names exist. [`value`] has the
-//! readers of single values (sizes, durations, addresses), which the command line shares.
+//! [`parse`] turns TOML into the plain structs of [`schema`]. It reports all problems at once, each with its line,
+//! column, key and the allowed values; an unknown key is a problem. [`load`] reads a file and also checks that the
+//! paths in it exist. [`value`] has the readers of single values (sizes, durations, addresses), which the command line
+//! shares.
 //!
-//! It opens no sockets and looks up no users or names. Operators read `docs/configuration.md`;
-//! developers begin with [`schema`].
+//! The crate opens no sockets and resolves no users or names. Operators read `docs/configuration.md`; developers begin
+//! with [`schema`].
 
 #![forbid(unsafe_code)]
 
@@ -61,8 +61,9 @@ use toml::de::DeTable;
 #[cfg(test)]
 mod tests;
 
-/// Reads a configuration from TOML text. `file` names it in problems, and its folder is where
-/// relative paths begin. Looks at no file.
+/// Reads a configuration from TOML text, without access to any file.
+///
+/// `file` is the file name for problems; its folder is the base of relative paths.
 ///
 /// # Errors
 /// All problems of the text in the order of their lines; a syntax error is reported alone.
@@ -70,8 +71,10 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<Problem>> {
     read(text, file, &[], |_, _, _| ())
 }
 
-/// Reads a configuration file, as [`parse`] does, and checks that roots and folders of programs are
-/// folders and that error pages and modules are files. What needs a feature that is `lacking` is a problem.
+/// Reads a configuration file, as [`parse`] does, and checks the paths in it.
+///
+/// Roots and folders of programs must be folders, error pages and modules must be files. Use of a feature that is
+/// `lacking` in this build is a problem.
 ///
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
@@ -186,9 +189,11 @@ fn config(
         source.report(&file, "there is no site", "at least one [[site]]");
     }
     top.finish();
+    // Checks across tables come after all tables are read, so that the order of the tables in the file is free.
     let (origins, origin_marks): (Vec<Origin>, Vec<At>) = origins.into_iter().unzip();
     let origin_names = origins.iter().map(|it| &*it.name).zip(&origin_marks);
     named::each_once(source, "origin", origin_names);
+    // Replaces origin names by their definitions first: `feature::check` below looks for https among the servers.
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
     check::proxies(source, &sites, &server);

@@ -1,8 +1,8 @@
-//! Tables of TOML, read key by key, with a problem for whatever is wrong.
+//! Reads TOML tables key by key and collects a problem for each mistake.
 //!
-//! It knows no key of the schema. A [`Section`] notes which keys it was asked for: whatever else is
-//! in the table is unknown, and what it was asked for is the list of the allowed ones, so the two
-//! cannot drift apart. TOML 1.0 has the words *table*, *array* and *key*.
+//! The reader has no knowledge of the schema. A `ConfigSection` records the keys that the schema code looks up: all
+//! other keys of the table are unknown, and the recorded ones are the list of allowed keys, so code and list cannot
+//! diverge. The terms *table*, *array* and *key* are those of TOML 1.0.
 
 mod item;
 mod text;
@@ -18,14 +18,14 @@ use std::path::Path;
 use text::{duration_text, nearest};
 use toml::de::{DeTable, DeValue};
 
-/// The text that is read, and what was found wrong with it so far.
+/// The text that is read, and the problems found in it so far.
 pub(crate) struct Source<'d> {
     pub(crate) file: &'d Path,
     pub(crate) text: &'d str,
     problems: RefCell<Vec<Problem>>,
 }
 
-/// A place in the text, with the key that has its value there.
+/// A position in the text, with the key whose value is there.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     pub(crate) key: String,
@@ -63,7 +63,7 @@ impl<'d> Source<'d> {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// All problems in the order of the text.
+    /// Returns all problems in the order of the text.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| (problem.line, problem.column));
@@ -86,14 +86,14 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// The value of a key, if it is there. The key counts as known from now on.
+    /// The value of a key, if present. Records the key as known.
     pub(crate) fn item(&self, key: &'static str) -> Option<Item<'d>> {
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(self.at_key(key, value.span().start, value.get_ref()))
     }
 
-    /// The value of a key that must be there.
+    /// The value of a mandatory key; its absence is a problem.
     pub(crate) fn required(&self, key: &'static str) -> Option<Item<'d>> {
         let item = self.item(key);
         if item.is_none() {
@@ -102,7 +102,7 @@ impl<'d> Section<'d> {
         item
     }
 
-    /// All keys with their values and places, for a table whose keys are not of the schema.
+    /// All keys with their values and positions, for a table with free keys (for example, environment variables).
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'d str, At, Item<'d>)> {
         self.table.iter().map(|(key, value)| {
             let name: &'d str = key.get_ref();
@@ -146,25 +146,25 @@ impl<'d> Section<'d> {
         self.source.report(&self.at, what, allowed);
     }
 
-    /// Reports something about one of the keys of [`Section::entries`].
+    /// Reports a problem at a position from [`Section::entries`].
     pub(crate) fn report_at(&self, at: &At, what: impl Into<String>, allowed: impl Into<String>) {
         self.source.report(at, what, allowed);
     }
 
-    /// Reports a key that means nothing here, if it is there. It counts as known.
+    /// Reports a key that is meaningless in this context, if present. Records it as known.
     pub(crate) fn only_with(&self, key: &'static str, other: &str) {
         if let Some(item) = self.item(key) {
             item.report("means nothing here", format!("only with {other}"));
         }
     }
 
-    /// Whether a key is not there or is an empty array; does not make it a known one.
+    /// Whether a key is absent or an empty array; does not record it as known.
     pub(crate) fn is_without(&self, key: &str) -> bool {
         let value = self.table.get(key).map(toml::Spanned::get_ref);
         value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
     }
 
-    /// Reports the keys that nobody asked for. To be called after the last one was.
+    /// Reports the unknown keys: those never looked up. Call it after the last look-up.
     pub(crate) fn finish(self) {
         let asked = self.asked.take();
         for (key, at, _) in self.entries() {
@@ -193,7 +193,7 @@ impl<'d> Section<'d> {
     }
 }
 
-/// Single values with a default, which also stands in for one that is wrong.
+/// Single values with a default, which also replaces an invalid value, so that reading can go on.
 impl Section<'_> {
     pub(crate) fn flag(&self, key: &'static str, default: bool) -> bool {
         let Some(item) = self.item(key) else {
@@ -210,7 +210,7 @@ impl Section<'_> {
             .unwrap_or(default)
     }
 
-    /// A size for which 0 is allowed beside the range.
+    /// A size in the range, or 0.
     pub(crate) fn size_or_zero(
         &self,
         key: &'static str,

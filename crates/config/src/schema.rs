@@ -1,8 +1,7 @@
 //! The configuration as plain structs, with every default.
 //!
-//! It knows nothing of TOML, of files and of sockets: it is what the server is built from, whether the
-//! values came from a file, from the command line or from [`Default`]. `docs/configuration.md` says what
-//! they mean to operators.
+//! The schema is independent of TOML, files and sockets. The server is built from it, whether the values came from a
+//! file, from the command line or from [`Default`]. `docs/configuration.md` describes the keys for operators.
 
 mod acme;
 mod alias;
@@ -39,26 +38,26 @@ pub use server::{Accept, Server, Softirq};
 pub use site::{Name, PassThrough, Root, Site, Symlinks, site_for_folder};
 pub use tls::{CertificateFiles, ClientCertificates, Tls, TlsVersion};
 
-/// Everything that a server has to know before it starts.
+/// The whole configuration of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// The process: workers, cache, user. `[server]`
     pub server: Server,
-    /// What clients may cost. `[limits]`
+    /// The limits for clients. `[limits]`
     pub limits: Limits,
-    /// What waits between clients and programs. `[buffering]`
+    /// Buffers between clients and programs. `[buffering]`
     pub buffering: Buffering,
-    /// Where the logs go. `[log]`
+    /// The targets of the logs. `[log]`
     pub log: Log,
-    /// Where certificates come from by themselves. `[acme]`
+    /// Automatic certificates. `[acme]`
     pub acme: Option<Acme>,
-    /// Modules that routes name. `[[module]]`
+    /// Modules, which routes refer to by name. `[[module]]`
     pub modules: Vec<Module>,
-    /// Databases that routes name. `[[database]]`
+    /// Databases, which routes refer to by name. `[[database]]`
     pub databases: Vec<Database>,
-    /// Programs that the server keeps alive. `[[application]]`
+    /// Programs that the server starts and supervises. `[[application]]`
     pub applications: Vec<Application>,
-    /// Classes of requests, in the order in which they are tried. `[[class]]`
+    /// Traffic classes, in the order of matching. `[[class]]`
     pub classes: Vec<Class>,
     /// The sites, in the order of the file. `[[site]]`; a parsed file has at least one.
     pub sites: Vec<Site>,

@@ -1,6 +1,6 @@
-//! One value of a table: what it is allowed to be, and how a problem shows it.
+//! One value of a table: its type checks, and its form in problems.
 //!
-//! Like the rest of the reader it knows no key of the schema.
+//! Like the rest of the reader it has no knowledge of the schema.
 
 use super::{At, Section, Source};
 use crate::pattern::Notation;
@@ -21,7 +21,7 @@ pub(crate) struct Item<'d> {
 impl<'d> Item<'d> {
     /// Reads text, or a whole number as its digits, with a reader of [`crate::value`].
     pub(crate) fn read<T>(&self, read: impl FnOnce(&str) -> Result<T, Refused>) -> Option<T> {
-        // What is neither becomes a text that no reader takes, so the reader says what it wants.
+        // Other types become "-", which every reader refuses with its own description of the allowed values.
         let text = match self.value {
             DeValue::String(text) => Cow::Borrowed(&**text),
             DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
@@ -37,7 +37,7 @@ impl<'d> Item<'d> {
         }
     }
 
-    /// Text that is not empty and has no control characters.
+    /// A string that is not empty and has no control characters.
     pub(crate) fn text(&self) -> Option<&'d str> {
         let text = self.value.as_str();
         if text.is_none_or(|text| text.is_empty() || text.chars().any(char::is_control)) {
@@ -47,17 +47,17 @@ impl<'d> Item<'d> {
         text
     }
 
-    /// Any text, for who says himself what else it must be.
+    /// Any string; the caller checks it further.
     pub(crate) fn value_text(&self) -> Option<&'d str> {
         self.value.as_str()
     }
 
-    /// A boolean, for who says himself what else it may be.
+    /// A boolean, for callers that also accept other types.
     pub(crate) fn value_bool(&self) -> Option<bool> {
         self.value.as_bool()
     }
 
-    /// A string, or a number or a boolean as it is written.
+    /// A string, or a number or a boolean as it is written in the file.
     pub(crate) fn plain_text(&self) -> Option<String> {
         match self.value {
             DeValue::String(text) => Some(text.to_string()),
@@ -74,12 +74,12 @@ impl<'d> Item<'d> {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }
 
-    /// A path; a relative one begins at the folder of the configuration file.
+    /// A path; a relative one is relative to the folder of the configuration file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         self.text().map(|text| self.resolve(text))
     }
 
-    /// What a path in the text stands for.
+    /// Resolves a path against the folder of the configuration file.
     pub(crate) fn resolve(&self, path: &str) -> PathBuf {
         let folder = self.source.file.parent().unwrap_or(Path::new(""));
         folder.join(path)
@@ -140,7 +140,7 @@ impl<'d> Item<'d> {
         Some(array.iter().enumerate().map(item).collect())
     }
 
-    /// The values of an array, or the one value that stands for an array of one.
+    /// The values of an array; a single value counts as an array of one.
     pub(crate) fn one_or_many(self) -> Vec<Item<'d>> {
         match self.value {
             DeValue::Array(_) => self.items().unwrap_or_default(),
@@ -161,7 +161,7 @@ impl<'d> Item<'d> {
         })
     }
 
-    /// Reports that this is not `what`.
+    /// Reports that the value is not `what`.
     pub(crate) fn refuse(&self, what: &str, allowed: impl Into<String>) {
         self.report(format!("{} is not {what}", self.shown()), allowed);
     }
@@ -170,7 +170,7 @@ impl<'d> Item<'d> {
         self.source.report(&self.at, what, allowed);
     }
 
-    /// The value as a problem shows it: short, on one line.
+    /// The value in the form for problems: short, on one line.
     pub(crate) fn shown(&self) -> String {
         const SHOWN_MAX: usize = 60;
         match self.value {

@@ -1,4 +1,4 @@
-//! Small things about text: places, numbers as people write them, and typing errors.
+//! Text helpers: positions, sizes and durations in readable units, and the nearest candidate for a misspelled word.
 
 /// Line and column, both from 1, of a byte offset; the column counts characters.
 pub(crate) fn position(text: &[u8], offset: usize) -> (usize, usize) {
@@ -15,7 +15,7 @@ pub(crate) fn position(text: &[u8], offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// A size in the largest unit that shows it whole.
+/// Formats a size in the largest unit that divides it.
 pub(crate) fn size_text(size: u64) -> String {
     let units = [(1u64 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
     match units
@@ -27,7 +27,7 @@ pub(crate) fn size_text(size: u64) -> String {
     }
 }
 
-/// A duration in the largest unit that shows it whole.
+/// Formats a duration in the largest unit that divides it.
 pub(crate) fn duration_text(duration_ms: u64) -> String {
     const DAY_MS: u64 = 86_400_000;
     let units = [
@@ -45,8 +45,9 @@ pub(crate) fn duration_text(duration_ms: u64) -> String {
     }
 }
 
-/// The candidate that is a typing error away, if there is one.
+/// The candidate nearest to a misspelled word, if one is near enough.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    // Long words may have more typing errors; in short ones two edits would already suggest unrelated keys.
     let distance_max = (word.chars().count() / 3).clamp(1, 3);
     let by_distance = candidates
         .iter()
@@ -57,10 +58,10 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Characters to insert, remove or replace to make one word of the other (Levenshtein).
+/// The edit distance of two words (Levenshtein): characters to insert, remove or replace.
 fn edit_distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
-    // The distances from the part of `from` so far to each beginning of `to`.
+    // One row of the dynamic programming table: the distances from the prefix of `from` so far to each prefix of `to`.
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (index, letter) in from.chars().enumerate() {
         let mut diagonal = row[0];

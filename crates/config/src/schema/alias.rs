@@ -1,21 +1,21 @@
-//! Folders of a site that lie elsewhere than its root.
+//! Folders of a site outside its root.
 
 use std::path::PathBuf;
 
-/// A folder whose files are at a path of the site. `[[site.alias]]`
+/// A folder whose files are served at a path of the site. `[[site.alias]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
-    /// The folder's path, decoded, without a slash at its end; all that is below it is below the folder. Of several that a path
-    /// is below, the longest counts.
+    /// The path, decoded, without a slash at its end; all paths below it map to files below the folder. If a path is
+    /// below several aliases, the longest applies.
     pub path: String,
-    /// Where it is. Key `folder`.
+    /// The folder. Key `folder`.
     pub folder: PathBuf,
-    /// Clients can't ask for it: it is for rewrites, and for programs that name files in it. Default false.
+    /// Clients cannot request it: it serves rewrites, and programs that name files in it. Default false.
     pub internal: bool,
 }
 
 impl Alias {
-    /// What of a decoded path is to be looked for in the folder, without a slash in front; `None` if the path is not there.
+    /// The path relative to the folder, without a leading slash; `None` if the path is not below this alias.
     pub fn within<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         match path.strip_prefix(self.path.as_bytes())? {
             [] => Some(&[]),

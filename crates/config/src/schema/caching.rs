@@ -1,21 +1,21 @@
-//! What may be stored of the responses of an origin, beyond what they say themselves.
+//! Caching of an origin's responses, beyond their own caching fields.
 
-/// How the responses of a route's origin are stored and used. `[site.route.cache]`
+/// How the responses of a route's origin are stored and reused. `[site.route.cache]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caching {
-    /// Seconds for which responses are fresh that give no lifetime; `None`: a tenth of the time since Last-Modified, a day
-    /// at most. Key `ttl`.
+    /// The freshness lifetime in seconds of responses without one; `None`: heuristic freshness (RFC 9111 §4.2.2), a
+    /// tenth of the time since Last-Modified, a day at most. Key `ttl`.
     pub ttl_s: Option<u64>,
-    /// Seconds after its lifetime for which a response is used while it is validated, if it does not say so itself.
-    /// Default 0. Key `stale_while_revalidate`.
+    /// Seconds of stale use during validation (RFC 5861 §3), for responses that do not set it. Default 0. Key
+    /// `stale_while_revalidate`.
     pub stale_while_revalidate_s: u64,
-    /// Seconds after its lifetime for which a response is used when the origin fails, if it does not say so itself.
-    /// Default 3600. Key `stale_if_error`.
+    /// Seconds of stale use when the origin fails (RFC 5861 §4), for responses that do not set it. Default 3600. Key
+    /// `stale_if_error`.
     pub stale_if_error_s: u64,
-    /// Which responses are stored that set cookies. Key `cookies`.
+    /// Which responses with Set-Cookie are stored. Key `cookies`.
     pub cookies: Cookies,
-    /// What requests say in Cache-Control counts, so that any client can have the origin asked. Default false; `no-store`
-    /// counts in any case. Key `request_directives`.
+    /// Whether Cache-Control in requests is honored, so that any client can force a request to the origin. Default
+    /// false; `no-store` is always honored. Key `request_directives`.
     pub request_directives: bool,
     /// Responses have the field Cache-Status (RFC 9211). Default true. Key `status_field`.
     pub status_field: bool,
@@ -43,10 +43,10 @@ pub struct CacheBypass {
     pub paths: Vec<String>,
 }
 
-/// Which responses are stored that set cookies.
+/// Which responses with Set-Cookie are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cookies {
-    /// Those that are meant for shared caches by their own words: `public`, `s-maxage`, CDN-Cache-Control.
+    /// Those with an explicit permission for shared caches: `public`, `s-maxage`, CDN-Cache-Control.
     #[default]
     Shared,
     /// None.

@@ -1,52 +1,52 @@
-//! Classes of requests.
+//! Traffic classes: requests that share a bound and a weight at programs and origins.
 
 use lowroad_limits::Rate;
 
 use crate::{Name, Pattern, Prefix};
 
-/// Requests that share what may be asked of programs and origins with those of other classes. `[[class]]`
+/// A traffic class: its requests share the capacity of programs and origins with the other classes. `[[class]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// How status and explanations call it.
+    /// Its name in status reports and explanations.
     pub name: String,
-    /// Its share beside those of others, 1 to 1000; the class of the least is shed first. Default 10.
+    /// Its share relative to other classes, 1 to 1000; the class with the least weight is shed first. Default 10.
     pub weight: u32,
-    /// Calls of programs and origins under way at a time, 1 to 65 536. Default `Limits::calls_max`. Key `concurrency`.
+    /// Concurrent calls of programs and origins, 1 to 65 536. Default `LimitsConfig::calls_max`. Key `concurrency`.
     pub concurrency_max: Option<usize>,
-    /// How many requests there may be in a time, whatever answers them. Default: any number.
+    /// The rate of requests, whatever level answers them. Default: unlimited.
     pub rate: Option<Rate>,
-    /// Calls that wait, 0 to 65 536. Default 128. Key `queue`.
+    /// Calls in the queue, 0 to 65 536. Default 128. Key `queue`.
     pub queue_len_max: usize,
-    /// How long a call waits, in milliseconds. 1 ms to 1 hour. Default 10 000. Key `deadline`.
+    /// The maximum time of a call in the queue, in milliseconds. 1 ms to 1 hour. Default 10 000. Key `deadline`.
     pub deadline_ms: u64,
-    /// What belongs to it.
+    /// The requests that belong to it.
     pub members: Members,
 }
 
-/// What belongs to a class: what is all of these. A list that is empty says nothing.
+/// The requests of a class: those that match every list here. An empty list matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     /// Requests to one of these hosts; never [`Name::Default`].
     pub hosts: Vec<Name>,
     /// For one of these paths. Key `routes`.
     pub routes: Vec<Pattern>,
-    /// From one of these addresses.
+    /// From a client with one of these addresses.
     pub addresses: Vec<Prefix>,
     /// With one of these fields.
     pub headers: Vec<FieldLine>,
 }
 
-/// A field that a request may have.
+/// A request field to match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldLine {
-    /// Its name, in any case.
+    /// The name, case-insensitive.
     pub name: String,
-    /// Its value to the letter; `None`: any.
+    /// The exact value; `None`: any.
     pub value: Option<String>,
 }
 
 impl Class {
-    /// A class to which everything belongs, with every default.
+    /// A class of all requests, with every default.
     pub fn new(name: String) -> Class {
         Class {
             name,
@@ -59,12 +59,12 @@ impl Class {
         }
     }
 
-    /// The class of what belongs to no other.
+    /// The name of the class of requests that match no other.
     pub const OTHERS: &str = "others";
 }
 
 impl Members {
-    /// Whether everything belongs to it.
+    /// Whether all requests match.
     pub fn is_everything(&self) -> bool {
         *self == Members::default()
     }

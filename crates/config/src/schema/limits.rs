@@ -1,35 +1,35 @@
-//! What clients may cost, and what waits between them and programs.
+//! Limits for clients, and buffers between clients and programs.
 
 use std::path::PathBuf;
 
-/// What clients may cost, each and all together. `[limits]`
+/// Limits for each client and for all clients together. `[limits]`
 ///
-/// Every wait is bounded: timeouts are 1 ms to 24 hours, there is no "for ever".
+/// Every wait is bounded: timeouts are 1 ms to 24 hours, an unlimited one is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// From the first byte of a request to the end of its head, milliseconds. Default 15 000.
     pub header_timeout_ms: u64,
     /// Between two reads of a request body, milliseconds. Default 30 000.
     pub body_timeout_ms: u64,
-    /// A connection without a request under way, milliseconds. Default 60 000.
+    /// Idle timeout: a connection without a request in progress, milliseconds. Default 60 000.
     pub idle_timeout_ms: u64,
-    /// Between two writes of a response that took bytes, milliseconds. Default 30 000.
+    /// Between two writes of a response that made progress, milliseconds. Default 30 000.
     pub send_timeout_ms: u64,
-    /// The least bytes a second, in either direction while something is under way; 0 = no such
-    /// rule. At most 1 GiB. Default 128.
+    /// The minimum of bytes a second in either direction during a request or response; 0 = no minimum. At most 1 GiB.
+    /// Default 128.
     pub rate_min: u64,
     /// How long a client may stay below `rate_min`, milliseconds. 0 to 1 hour. Default 10 000.
     pub rate_grace_ms: u64,
     /// Connections at one time in all, 1 to 1 048 576. Default 65 536.
     ///
-    /// Memory, worst case: 80 KiB for each that pipelines requests and does not read the answers,
+    /// Memory, worst case: 80 KiB for each that pipelines requests and does not read the responses,
     /// `head_len_max` for each in the middle of a head, about 100 bytes for an idle one.
     pub connections_max: usize,
     /// Connections at one time from one address, 1 to 1 048 576. Default 16 384.
     pub connections_per_address_max: usize,
     /// Requests on one connection before it is closed; 0 = no limit. Default 0.
     pub requests_per_connection_max: u64,
-    /// Requests of one connection of HTTP/2 under way at a time, 1 to 32 767. Default 128.
+    /// Concurrent streams of an HTTP/2 connection, 1 to 32 767. Default 128.
     pub streams_per_connection_max: u64,
     /// Bytes of a request head (request line and fields), 512 to 1 MiB. Default 16 KiB.
     pub head_len_max: usize,
@@ -38,20 +38,20 @@ pub struct Limits {
     pub target_len_max: usize,
     /// Field lines of a request, 8 to 4096. Default 100.
     pub fields_max: usize,
-    /// Bytes of a request body, 0 to 1 TiB. Default 1 MiB. A site of files reads and drops
+    /// Bytes of a request body, 0 to 1 TiB. Default 1 MiB. A site of files reads and discards
     /// bodies, so this bounds work, not memory.
     pub body_len_max: u64,
-    /// Calls of programs and origins under way at a time, where there are classes; 1 to 65 536. Default 256.
+    /// Concurrent calls of programs and origins, if there are classes; 1 to 65 536. Default 256.
     pub calls_max: usize,
-    /// Calls that wait for that, of all classes; 0 to 1 048 576. Default 1024.
+    /// Queued calls of all classes; 0 to 1 048 576. Default 1024.
     pub calls_waiting_max: usize,
-    /// Responses of programs that are compressed at a time, 1 to 65 536; others are sent as they come. Each takes 0.4 to
-    /// 1.2 MiB. Default 128.
+    /// Responses of programs that are compressed concurrently, 1 to 65 536; beyond that, responses are sent
+    /// uncompressed. Each takes 0.4 to 1.2 MiB. Default 128.
     pub compressors_max: usize,
 }
 
 impl Limits {
-    /// The longest request target when none is named: 8 KiB, or the whole of a smaller head.
+    /// The default of the longest request target: 8 KiB, or the whole of a smaller head.
     pub fn target_len_default(head_len_max: usize) -> usize {
         head_len_max.min(8 << 10)
     }
@@ -82,23 +82,22 @@ impl Default for Limits {
     }
 }
 
-/// What waits in memory and in files between clients and programs, for routes that buffer.
-/// `[buffering]`
+/// Buffers in memory and files between clients and programs, for routes that buffer. `[buffering]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffering {
-    /// The folder of the files, which have no names. Default None: `/var/tmp`, or `/tmp` where no
-    /// files can be made there. Key `temp_path`.
+    /// The folder of the spool files, which have no names. Default None: `/var/tmp`, or `/tmp` if no
+    /// files can be created there. Key `temp_path`.
     pub temp_path: Option<PathBuf>,
-    /// Bytes of a request body that wait in memory; more goes to a file. 4 KiB to 16 MiB. Default
+    /// Bytes of a request body that are buffered in memory; more goes to a file. 4 KiB to 16 MiB. Default
     /// 16 KiB. Key `request_buffer`.
     pub request_buffer_len: u64,
-    /// Bytes of a response that wait in memory for a slow client; more goes to a file. 4 KiB to 16 MiB.
+    /// Bytes of a response that are buffered in memory for a slow client; more goes to a file. 4 KiB to 16 MiB.
     /// Default 64 KiB. Key `response_buffer`.
     pub response_buffer_len: u64,
-    /// Bytes of the file of one response, 64 KiB to 1 TiB; then its program waits for the client. 0 =
+    /// Bytes of the file of one response, 64 KiB to 1 TiB; beyond that the program waits for the client. 0 =
     /// responses have no files. Default 1 GiB. Key `temp_file_max`.
     pub temp_file_len_max: u64,
-    /// Bytes of all files at a time, 64 KiB to 1 TiB; 0 = there are none. Default 4 GiB. Key
+    /// Bytes of all files together, 64 KiB to 1 TiB; 0 = there are none. Default 4 GiB. Key
     /// `temp_total_max`.
     pub temp_total_len_max: u64,
 }

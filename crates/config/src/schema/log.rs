@@ -1,15 +1,15 @@
-//! Where the logs go, and what they look like.
+//! Targets and formats of the logs.
 
 use std::path::PathBuf;
 
-/// Where the logs go. `[log]`
+/// The logs. `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The access log; None = off, the default.
     pub access: Option<AccessLog>,
     /// The error log. Default [`LogTarget::Stderr`].
     pub error: LogTarget,
-    /// The least grave line that is written to the error log. Default [`Level::Info`].
+    /// The least severe level that is written to the error log. Default `ErrorLogLevel::Info`.
     pub level: Level,
 }
 
@@ -23,16 +23,16 @@ impl Default for Log {
     }
 }
 
-/// An access log that is switched on. Keys `log.access` and `log.format`.
+/// An enabled access log. Keys `log.access` and `log.format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// Where the lines go.
+    /// The target of the lines.
     pub path: LogTarget,
-    /// What the lines look like. Default [`Format::Combined`].
+    /// The format of the lines. Default `AccessLogFormat::Combined`.
     pub format: Format,
 }
 
-/// Where log lines go.
+/// The target of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// `"stdout"`
@@ -43,28 +43,28 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
-/// The form of the access log's lines.
+/// The format of the access log's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// The combined form that Apache made common. `"combined"`
+    /// The combined log format of Apache. `"combined"`
     #[default]
     Combined,
-    /// The same, and behind it what the cache did, how long it took and the host. `"extended"`
+    /// The combined format, followed by the cache status, the duration and the host. `"extended"`
     Extended,
     /// One JSON object a line. `"json"`
     Json,
 }
 
-/// How grave a line of the error log is, the gravest first (so `line <= level` is written).
+/// The severity of a line in the error log, the most severe first (a line is written if `line <= level`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Something is lost or refused by a fault of the server or its machine. `"error"`
+    /// A loss or refusal that is a fault of the server or its machine. `"error"`
     Error,
-    /// Something is near a limit or not as configured. `"warn"`
+    /// A limit is near, or a setting cannot take effect as configured. `"warn"`
     Warn,
     /// Start, stop, reload. `"info"`
     #[default]
     Info,
-    /// What helps to find a fault. `"debug"`
+    /// Details for debugging. `"debug"`
     Debug,
 }

@@ -1,40 +1,39 @@
-//! Servers that speak HTTP, for which Lowroad is a cache and a proxy.
+//! Origin servers, for which Lowroad is a cache and a reverse proxy.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// One server, or several that can stand for one another. `[[origin]]`, or a URL in a route.
+/// One server, or several interchangeable ones. `[[origin]]`, or a URL in a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// How routes call it; its URL, where a route names that.
+    /// The name in routes; the URL, if a route gives one.
     pub name: String,
-    /// Where it is: at least one. Key `servers`.
+    /// The servers: at least one. Key `servers`.
     pub servers: Vec<OriginServer>,
-    /// Which of them gets a request. Keys `balance` and `hash`.
+    /// The load balancing policy. Keys `balance` and `hash`.
     pub balance: Balance,
-    /// How it is found out whether a server is well. Default none: by requests alone. `[origin.check]`
+    /// The active health check. Default none: only failures of requests count. `[origin.check]`
     pub check: Option<OriginCheck>,
     /// Connections to each server, all workers together, 1 to 65 536. Default 1024. Key `connections`.
     pub connections_max: usize,
-    /// How long a connection may take to come about, in milliseconds. Default 5 000. Key `connect_timeout`.
+    /// Connect timeout in milliseconds. Default 5 000. Key `connect_timeout`.
     pub connect_timeout_ms: u64,
-    /// How long the head of a response may take, in milliseconds. Default that of the route. Key `timeout`.
+    /// Time until the head of a response, in milliseconds. Default that of the route. Key `timeout`.
     pub timeout_ms: Option<u64>,
-    /// How many servers are asked for one request, 1 to 16. Default 3. Key `tries`.
+    /// Attempts per request, 1 to 16. Default 3. Key `tries`.
     pub tries_max: u32,
-    /// How many requests of 100 may be asked again, 0 to 100. Default 20. Key `retry_percent`.
+    /// Retry budget: retries per 100 requests, 0 to 100. Default 20. Key `retry_percent`.
     pub retry_percent: u32,
-    /// How much of a request's body is kept so that the request can be repeated, in bytes, 0 to 16 MiB. Default 65 536. Key
-    /// `retry_body_max`.
+    /// Bytes of a request's body that are kept for a retry, 0 to 16 MiB. Default 65 536. Key `retry_body_max`.
     pub retry_body_max: u64,
-    /// What Host servers get. Default the client's. Key `host`.
+    /// The Host field of requests to servers. Default the client's. Key `host`.
     pub host: OriginHost,
-    /// How TLS is spoken with servers whose URL is `https:`. `[origin.tls]`
+    /// TLS settings for servers whose URL is `https:`. `[origin.tls]`
     pub tls: OriginTls,
-    /// Servers are told of the client by the PROXY protocol. Default none. Key `proxy_protocol`.
+    /// Connections to servers begin with a PROXY header that names the client. Default none. Key `proxy_protocol`.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// From which address it is asked, whether this machine has it or not; the routes decide if none is given. Not in
-    /// files: somebody has to see to it that the answers come back.
+    /// The source address of connections, even if this machine does not have it; `None`: routing decides. Not in files,
+    /// since return packets must be routed back to this machine by other means.
     pub from: Option<IpAddr>,
     /// Requests get a Via of this proxy (RFC 9110 §7.6.3). Default true. Not in files: `attach`, in front of another web
     /// server, adds none, since servers treat proxied requests differently (nginx: `gzip_proxied`).
@@ -63,7 +62,7 @@ impl Origin {
         }
     }
 
-    /// The one server at this URL, with every default.
+    /// An origin with the one server at this URL, with every default.
     pub fn new(url: OriginUrl) -> Origin {
         Origin {
             servers: vec![OriginServer::new(url.clone())],
@@ -71,25 +70,25 @@ impl Origin {
         }
     }
 
-    /// Whether TLS is spoken with one of the servers.
+    /// Whether one of the servers uses TLS.
     pub fn is_encrypted(&self) -> bool {
         self.servers.iter().any(|server| server.url.is_encrypted())
     }
 }
 
-/// One server.
+/// One server of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OriginServer {
-    /// Where it is.
+    /// Its URL.
     pub url: OriginUrl,
-    /// How many requests it gets compared to others, 1 to 1000. Default 1.
+    /// Its share of requests relative to others, 1 to 1000. Default 1.
     pub weight: u32,
-    /// It gets requests when the others cannot. Default false.
+    /// It gets requests only if the others are unavailable. Default false.
     pub backup: bool,
 }
 
 impl OriginServer {
-    /// One with every default.
+    /// A server with every default.
     pub fn new(url: OriginUrl) -> OriginServer {
         OriginServer {
             url,
@@ -99,12 +98,12 @@ impl OriginServer {
     }
 }
 
-/// Where an origin is: a URL without a path.
+/// The address of an origin server: a URL without a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OriginUrl {
     /// `http://127.0.0.1:3000`, `https://app.internal`
     Http {
-        /// TLS is spoken.
+        /// Whether TLS is used.
         encrypted: bool,
         /// A name or an address; an IPv6 address without brackets.
         host: String,
@@ -116,12 +115,12 @@ pub enum OriginUrl {
 }
 
 impl OriginUrl {
-    /// Whether TLS is spoken there.
+    /// Whether TLS is used.
     pub fn is_encrypted(&self) -> bool {
         matches!(self, OriginUrl::Http { encrypted, .. } if *encrypted)
     }
 
-    /// What a client of its would send as Host.
+    /// The Host field that a client of this server would send.
     pub fn authority(&self) -> String {
         let (encrypted, host, port) = match self {
             OriginUrl::Unix(_) => return "localhost".into(),
@@ -160,21 +159,21 @@ impl std::fmt::Display for OriginUrl {
     }
 }
 
-/// Which server gets a request.
+/// The load balancing policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Balance {
-    /// Each in its turn. `"round-robin"`
+    /// The servers take turns. `"round-robin"`
     #[default]
     RoundRobin,
     /// The one with the fewest requests for its weight. `"least-connections"`
     LeastConnections,
-    /// The less loaded of two that are drawn. `"random"`
+    /// The less loaded of two random servers. `"random"`
     Random,
-    /// The same for the same key. `"hash"`
+    /// The same server for the same key. `"hash"`
     Hash(HashBy),
 }
 
-/// The key of a request. Key `hash`.
+/// The part of a request that is hashed. Key `hash`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HashBy {
     /// Path and query. `"url"`
@@ -182,26 +181,26 @@ pub enum HashBy {
     Url,
     /// The client's address. `"address"`
     Address,
-    /// The value of a field; a request without it goes anywhere. `"header:NAME"`
+    /// The value of a field; a request without it goes to any server. `"header:NAME"`
     Header(String),
     /// The value of a cookie; likewise. `"cookie:NAME"`
     Cookie(String),
 }
 
-/// How it is found out whether a server is well.
+/// The active health check of servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OriginCheck {
-    /// What a GET asks for. Default `/`.
+    /// The request target of the GET. Default `/`.
     pub path: String,
-    /// From one answer to the next question, in milliseconds, 100 ms to 1 hour. Default 5 000.
+    /// From a response to the next check, in milliseconds, 100 ms to 1 hour. Default 5 000.
     pub interval_ms: u64,
-    /// How long an answer may take, in milliseconds. Default 2 000.
+    /// Time until the response, in milliseconds. Default 2 000.
     pub timeout_ms: u64,
-    /// Statuses of who is well, from and to. Default 200 to 399. Key `status`.
+    /// The status codes of a healthy server, as ranges with both ends. Default 200 to 399. Key `status`.
     pub statuses: Vec<(u16, u16)>,
-    /// So many good answers in a row bring a server back, 1 to 100. Default 2.
+    /// Successful checks in a row that bring a server back, 1 to 100. Default 2.
     pub rise: u32,
-    /// So many bad ones in a row take it out, 1 to 100. Default 3.
+    /// Failed checks in a row that take a server out, 1 to 100. Default 3.
     pub fall: u32,
 }
 
@@ -218,28 +217,28 @@ impl Default for OriginCheck {
     }
 }
 
-/// What Host servers get.
+/// The Host field of requests to servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OriginHost {
-    /// The one that the client asked for. `"client"`
+    /// The client's. `"client"`
     #[default]
     Client,
-    /// The one of the server's URL. `"origin"`
+    /// That of the server's URL. `"origin"`
     Origin,
     /// This one.
     Name(String),
 }
 
-/// How TLS is spoken with servers.
+/// TLS settings for connections to servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OriginTls {
-    /// A certificate must be valid and have the name. Default true.
+    /// Whether a certificate must be valid and match the name. Default true.
     pub verify: bool,
-    /// Authorities, PEM. Default the system's. Key `ca`.
+    /// Certificate authorities, in PEM. Default the system's. Key `ca`.
     pub authorities: Option<PathBuf>,
-    /// The name that a certificate must have, and that is asked for. Default the host of the URL.
+    /// The name for SNI and for the verification of the certificate. Default the host of the URL.
     pub name: Option<String>,
-    /// What servers are shown that ask who Lowroad is, and its key, both PEM. Keys `certificate` and `key`.
+    /// The client certificate for servers that request one, and its key, both PEM. Keys `certificate` and `key`.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 

@@ -1,29 +1,29 @@
-//! What routes name, modules and databases, and applications beside the server.
+//! Modules and databases, which routes refer to by name, and supervised applications.
 
 use std::path::PathBuf;
 
 use crate::{Destination, OriginUrl};
 
-/// Code that answers requests. `[[module]]`
+/// A module: code that answers requests. `[[module]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// How routes call it: 1 to 64 letters, digits, `-`, `_` and `.`; no other module has it.
+    /// Its unique name in routes: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// What it is.
+    /// Its code.
     pub code: ModuleCode,
-    /// What it is told at its start. `[module.settings]`
+    /// Settings that it receives at start. `[module.settings]`
     pub settings: Vec<(String, String)>,
-    /// Servers that its fetches may ask by `http://` URLs, `["HOST:PORT", …]`. Default none: only paths
+    /// Servers that it may request by `http://` URLs, `["HOST:PORT", …]`. Default none: only paths
     /// of the site. Key `fetch`.
     pub fetch: Vec<Destination>,
-    /// A library runs in a process of its own. Default false. Key `separate`.
+    /// Whether a library runs in a separate process. Default false. Key `separate`.
     pub separate: bool,
     /// WebAssembly: bytes of memory for an instance, 64 KiB to 4 GiB. Default 16 MiB. Key `memory`.
     pub memory_len_max: u64,
     /// WebAssembly: how long an instance may compute without a pause, in milliseconds, 1 ms to 24
     /// hours. Default 1 000. Key `compute`.
     pub compute_ms_max: u64,
-    /// WebAssembly: instances are used for one request after the other, and keep what they know.
+    /// WebAssembly: instances are reused for later requests and keep their state.
     /// Default false: each request has a new one. Key `keep`.
     pub keep: bool,
 }
@@ -44,10 +44,10 @@ impl Module {
     }
 }
 
-/// What a module is; one of these keys must be there.
+/// The kind of a module; exactly one of these keys must be present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModuleCode {
-    /// A crate that was linked in. `linked = "NAME"`
+    /// A crate that is linked into the server. `linked = "NAME"`
     Linked(String),
     /// A shared library. `library = "FILE.so"`
     Library(PathBuf),
@@ -58,19 +58,19 @@ pub enum ModuleCode {
 /// A database. `[[database]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Database {
-    /// How routes and pages call it: as with modules.
+    /// Its unique name in routes and pages; the same form as a module's.
     pub name: String,
     /// `sqlite:FILE`, `mysql://USER:PASSWORD@HOST/NAME` (or `mariadb:`) or `postgres://…` (or
-    /// `postgresql:`); where it says
-    /// `${NAME}`, that environment variable, for whoever connects to put in. A relative `FILE` has got
-    /// the folder of the configuration in front, unless a variable begins it or all of the URL.
+    /// `postgresql:`). `${NAME}` stands for an environment variable, which is substituted on connecting. A relative
+    /// `FILE` is already resolved against the folder of the configuration, unless the file or the whole URL begins
+    /// with a variable.
     pub url: String,
     /// Connections, 1 to 1024. Default 8. Key `connections`.
     pub connections_max: u32,
-    /// For a connection, and for a query, in milliseconds, 1 ms to 1 hour. Default 5 000.
+    /// Timeout of a connection, and of a query, in milliseconds, 1 ms to 1 hour. Default 5 000.
     /// Key `timeout`.
     pub timeout_ms: u64,
-    /// Rows that a query may give, 1 to 1 000 000. Default 10 000. Key `rows`.
+    /// The maximum of rows in a query's result, 1 to 1 000 000. Default 10 000. Key `rows`.
     pub rows_max: usize,
 }
 
@@ -87,27 +87,27 @@ impl Database {
     }
 }
 
-/// A program that the server starts, keeps alive and stops. `[[application]]`
+/// A program that the server starts, supervises and stops. `[[application]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
-    /// What it is called in the log: 1 to 64 letters, digits, `-`, `_` and `.`; no other application has it.
+    /// Its unique name in the log: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// The program and its arguments; never empty.
     pub command: Vec<String>,
-    /// Where it runs. Default: where the server does.
+    /// Its working directory. Default: the server's.
     pub folder: Option<PathBuf>,
-    /// Variables besides those of the server. `[application.env]`
+    /// Environment variables in addition to the server's. `[application.env]`
     pub env: Vec<(String, String)>,
-    /// Where it listens: the server listens once connections are accepted there. Key `ready`.
+    /// Its address: the server starts to listen once connections are accepted there. Key `ready`.
     pub ready: Option<OriginUrl>,
-    /// How long the server waits for that at its start, in milliseconds. Default 30 000. Key `start_timeout`.
+    /// How long the server waits for `ready` at its start, in milliseconds. Default 30 000. Key `start_timeout`.
     pub start_timeout_ms: u64,
-    /// How long it may take to end, in milliseconds; then it is killed. Default 10 000. Key `stop_timeout`.
+    /// Time to end after the stop signal, in milliseconds; then it is killed. Default 10 000. Key `stop_timeout`.
     pub stop_timeout_ms: u64,
 }
 
 impl Application {
-    /// One with every default.
+    /// An application with every default.
     pub fn new(name: String, command: Vec<String>) -> Application {
         Application {
             name,

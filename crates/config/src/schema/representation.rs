@@ -1,25 +1,25 @@
-//! How a site's files are answered: codings, fields, redirects.
+//! Representations of a site's files: content codings, fields, redirects.
 
 use crate::{Paths, Pattern};
 
 /// Compression of responses. `[site.compress]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compress {
-    /// Text is compressed where no prepared sibling is found. Default true.
+    /// Whether text without a precompressed sibling is compressed on the fly. Default true.
     pub enabled: bool,
-    /// Shorter files, in bytes, are sent as they are. 0 to 1 GiB. Default 256.
+    /// Files shorter than this, in bytes, are not compressed. 0 to 1 GiB. Default 256.
     pub len_min: u64,
-    /// The codings, the most liked first, none twice; not empty. Default br, zstd, gzip.
+    /// The codings, in the order of preference, without duplicates; not empty. Default br, zstd, gzip.
     pub encodings: Vec<Encoding>,
-    /// Siblings with `.br`, `.zst` and `.gz` are sent to who accepts them. Default true.
+    /// Siblings with `.br`, `.zst` and `.gz` are sent to clients that accept them. Default true.
     pub precompressed: bool,
-    /// The codings for what programs and origins answer, where their route says nothing; none twice. Default none: they
-    /// are sent as they come. `true` is [`Compress::ON_THE_FLY`].
+    /// The codings for responses of programs and origins, unless their route sets them; no duplicates. Default none:
+    /// they are not compressed. `true` is `CompressConfig::ON_THE_FLY`.
     pub programs: Vec<Encoding>,
 }
 
 impl Compress {
-    /// The codings that are quick enough for what is made for each request.
+    /// The codings that are fast enough for dynamic responses.
     pub const ON_THE_FLY: [Encoding; 2] = [Encoding::Zstd, Encoding::Gzip];
 }
 
@@ -46,10 +46,10 @@ pub enum Encoding {
     Gzip,
 }
 
-/// What entity tags (RFC 9110 §8.8.3) are made of.
+/// The source of entity tags (RFC 9110 §8.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntityTags {
-    /// Inode, times and length of the file: another version has another one, on this machine. `"file"`
+    /// Inode, times and length of the file: each version has a different tag, on this machine. `"file"`
     File,
     /// A hash of the content, so servers with the same files have the same tags. `"content"`
     Content,
@@ -58,46 +58,46 @@ pub enum EntityTags {
 /// A field value for the paths that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternRule {
-    /// Which paths.
+    /// The paths.
     pub pattern: Pattern,
     /// The value: visible ASCII, spaces and tabs between.
     pub value: String,
 }
 
-/// A redirect. Where it leads is told by [`Redirect::location`].
+/// A redirect. `RedirectConfig::location` computes its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// Which paths.
+    /// The paths.
     pub from: Paths,
     /// An absolute path or an `http`/`https` URL, percent-encoded; `$1` in its path, query or fragment stands
-    /// for what was captured, `$query` for the request's query.
+    /// for captured text, `$query` for the request's query.
     pub to: String,
     /// 301, 302, 303, 307 or 308. Default 301.
     pub status: u16,
 }
 
-/// What is answered for a path in place of what is there. Where it leads is told by [`Rewrite::target`].
+/// A rewrite: another path is answered in place of the requested one. `RewriteConfig::target` computes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Which paths.
+    /// The paths.
     pub from: Paths,
     /// An absolute path, percent-encoded, perhaps with a query; `$1` and `$query` as in a redirect.
     pub to: String,
-    /// It counts only where there is no such file, and no route takes the path whatever files there are. Default false.
+    /// It applies only if no file is at the path, and no route takes the path regardless of files. Default false.
     pub missing: bool,
 }
 
-/// Fields to add to and to take from the responses for the paths that a pattern matches.
+/// Changes to the fields of responses for the paths that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
-    /// Which paths. Default: all.
+    /// The paths. Default: all.
     pub pattern: Pattern,
     /// Names as written (tokens) and values, each set in place of any field of that name.
     pub set: Vec<(String, String)>,
-    /// Names and values of lines that are added beside the fields of their names.
+    /// Names and values of lines that are added to existing fields of the same name.
     pub append: Vec<(String, String)>,
-    /// Names and values of fields for responses that have none of their names.
+    /// Names and values of fields for responses without a field of that name.
     pub default: Vec<(String, String)>,
-    /// Names, in lower case, of fields to take away.
+    /// Names, in lower case, of fields to remove.
     pub remove: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Paths of a site that programs answer for.
+//! Routes: paths of a site that a handler answers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,56 +7,57 @@ use std::path::PathBuf;
 use super::{Balance, Caching, Encoding, Origin};
 use crate::Pattern;
 
-/// Paths whose requests, of all methods, go to a program. `[[site.route]]`
+/// Paths whose requests, of all methods, go to one handler. `[[site.route]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Which paths. Files that it matches are never sent as files.
+    /// The paths. Files that it matches are never sent as files.
     pub pattern: Pattern,
-    /// The route counts only where there is no such file: for applications with paths of their
+    /// The route applies only if no file is at the path: for applications with paths of their
     /// own. Default false.
     pub missing: bool,
-    /// What answers.
+    /// The handler.
     pub to: RouteTo,
-    /// From a request, or from its head where it is not buffered, to the head of its response, and
+    /// Timeout from a request (from its head if it is not buffered) to the head of the response, and
     /// between two parts of a body, in milliseconds. 1 ms to 24 hours. Default 30 000. Key `timeout`.
     pub timeout_ms: u64,
-    /// Requests that are answered at a time, 1 to 65 536; others get 503. Default 256.
+    /// Concurrent requests, 1 to 65 536; excess requests get 503. Default 256.
     /// Key `concurrency`.
     pub concurrency_max: usize,
-    /// Connections of an origin's clients that speak another protocol at a time, as WebSockets do, 1 to 65 536; others get
-    /// 503. They are none of the requests that `concurrency_max` bounds. Default 4096. Key `tunnels`.
+    /// Concurrent tunnels of an origin's clients (upgraded connections, such as WebSocket), 1 to 65 536; excess ones
+    /// get
+    /// 503. They do not count for `concurrency_max`. Default 4096. Key `tunnels`.
     pub tunnels_max: usize,
-    /// Of an origin: how much of `concurrency_max` and of `tunnels_max` one client may have while nobody else has any, in percent, 1 to
-    /// 100: who has company may have less. A client is an IPv4 address or 64 bits of an IPv6 address. Default 75; 100 is no
-    /// bound. Key `client_share`.
+    /// Origins only: the percentage of `concurrency_max` and of `tunnels_max` that one client may use while it is the
+    /// only one, 1 to 100; the share may be less while other clients are active. A client is an IPv4 address or 64
+    /// bits of an IPv6 address. Default 75; 100 is no bound. Key `client_share`.
     pub client_share_percent: usize,
-    /// Where a response of an origin's server names that server's own address in Location or Content-Location, it names the
-    /// path only, so that clients stay here. Default true. Key `own_redirects`.
+    /// If Location or Content-Location of an origin's response names the server's own address, it is reduced to the
+    /// path, so that clients stay at this server. Default true. Key `own_redirects`.
     pub own_redirects: bool,
-    /// Responses of an origin may name what is to be answered in their place, as those of CGI and FastCGI programs may. Default
+    /// Responses of an origin may name an internal redirect, as those of CGI and FastCGI programs may. Default
     /// false. Key `internal_redirects`.
     pub internal_redirects: bool,
-    /// Clients get 404: only rewrites, and programs that name its paths, lead here. Default false.
+    /// Clients get 404: only rewrites, and programs that name its paths, reach the route. Default false.
     pub internal: bool,
-    /// The head of a response of a CGI or FastCGI program, 1 KiB to 1 MiB; a longer one is 502. Default 64 KiB. Key
-    /// `head_len_max`.
+    /// Bytes of the head of a CGI or FastCGI program's response, 1 KiB to 1 MiB; a longer one is 502. Default 64 KiB.
+    /// Key `head_len_max`.
     pub head_len_max: usize,
     /// Fields of such a head, 8 to 4096; more are 502. Default 256. Key `fields_max`.
     pub head_fields_max: usize,
-    /// The program gets a request once all of its body is there. Default true. Not for pages, which
-    /// always do. Key `request_buffering`.
+    /// The program gets a request once its whole body has arrived. Default true. Not for pages, which
+    /// always wait for it. Key `request_buffering`.
     pub request_buffering: bool,
-    /// What a slow client has not taken of a response waits, so that the program need not. Default
-    /// true. Not for pages, whose responses are made whole. Key `response_buffering`.
+    /// A response is buffered for a slow client, so that the program need not wait. Default
+    /// true. Not for pages, whose responses are complete before they are sent. Key `response_buffering`.
     pub response_buffering: bool,
-    /// What else has to hold of a request.
+    /// Further conditions on requests.
     pub conditions: Conditions,
-    /// Which responses are kept for others. Key `keep`.
+    /// Which responses are stored for other requests. Key `keep`.
     pub keep: Keep,
-    /// The codings for its responses; none: they are sent as they come. Default `None`: as the site says in
-    /// [`Compress::programs`](super::Compress::programs). Key `compress`.
+    /// The codings for its responses; an empty list: no compression. Default `None`: as set for the site in
+    /// `CompressConfig::programs`. Key `compress`.
     pub compress: Option<Vec<Encoding>>,
-    /// How responses are stored; of an origin only. `[site.route.cache]`
+    /// The caching of an origin's responses. `[site.route.cache]`
     pub caching: Caching,
 }
 
@@ -99,56 +100,56 @@ impl Route {
     }
 }
 
-/// Which responses of a route are kept for others.
+/// Which responses of a route are stored for other requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// Those that a cache may store: of a program, all that give a lifetime. `"allowed"`
+    /// Those that a cache may store: of a program, all with an explicit lifetime. `"allowed"`
     #[default]
     Allowed,
-    /// Of these, those that are meant for shared caches by their own words: `public`, `s-maxage` or, of an origin,
+    /// Of these, those with an explicit permission for shared caches: `public`, `s-maxage` or, of an origin,
     /// CDN-Cache-Control. `"shared"`
     Shared,
     /// None. `"never"`
     Never,
 }
 
-/// What has to hold of a request, beside its path, for a route to count.
+/// Conditions on a request, in addition to its path, for a route to apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// Its method is one of these. Empty: any. Key `methods`.
     pub methods: Vec<String>,
     /// It has all of these fields, with this value if there is one. Key `header`.
     pub headers: Vec<(String, Option<String>)>,
-    /// It has all of these cookies, with this value if there is one. A name that ends in `*` stands for all names with
-    /// the text before it. Key `cookie`.
+    /// It has all of these cookies, with this value if there is one. A name that ends in `*` stands for all names that
+    /// begin with the text before it. Key `cookie`.
     pub cookies: Vec<(String, Option<String>)>,
 }
 
-/// What answers a route's requests; one of these keys must be there.
+/// The handler of a route; exactly one of these keys must be present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteTo {
     /// The module of this name. `module = "NAME"`
     Module(String),
-    /// Programs in a folder, one program, or those among the site's files, RFC 3875. `cgi = "DIR"`, `cgi = "FILE"`,
-    /// `cgi = true`
+    /// CGI programs (RFC 3875): those in a folder, one program, or those among the site's files. `cgi = "DIR"`,
+    /// `cgi = "FILE"`, `cgi = true`
     Cgi(Cgi),
     /// FastCGI servers. `fastcgi = "ADDRESS"`, `fastcgi = ["ADDRESS", …]`
     FastCgi(FastCgi),
     /// Servers that speak HTTP. `origin = "http://HOST:PORT"`, or the name of an `[[origin]]`
     Origin(Box<Origin>),
-    /// Templates with queries among the site's files. `pages = "DATABASE"`, or `pages = true`
-    /// where they need none.
+    /// Templates among the site's files, with database queries. `pages = "DATABASE"`, or `pages = true`
+    /// if they need no database.
     Pages(Pages),
 }
 
 /// CGI programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
-    /// The folder of the programs: what follows [`Pattern::front`] in the path is a program in it,
-    /// and what follows that is PATH_INFO. The front ends in `/`. Or the one program that has all that follows as its
-    /// PATH_INFO. `None`: programs lie among the site's files, and the pattern says which files they are.
+    /// The folder of the programs: the path segment after `PathPattern::front` names a program in it, and the rest of
+    /// the path is PATH_INFO. The front ends in `/`. Or a single program, which gets all of the path after the front as
+    /// PATH_INFO. `None`: programs are among the site's files, and the pattern selects them.
     pub path: Option<PathBuf>,
-    /// Environment variables that programs get besides those of RFC 3875 §4.1; none of those, and
+    /// Environment variables in addition to those of RFC 3875 §4.1; none of those, and
     /// no `HTTP_…`. `[site.route.env]`
     pub env: Vec<(String, String)>,
     /// Bytes of address space for a program and each of its children, 1 MiB to 1 TiB; 0 = no limit.
@@ -157,15 +158,15 @@ pub struct Cgi {
     /// Seconds of processor time for a program and each of its children, 1 to 86 400. Default 30.
     /// Key `cpu`, a duration, rounded up.
     pub cpu_s_max: u64,
-    /// Processes and threads that the programs' user may have, all together, before a program can't start another, at most
-    /// 65 536; 0 = no limit. Nothing is refused to root. Default 4096. Key `processes`.
+    /// Processes and threads of the programs' user, in total, beyond which a program cannot start another, at most
+    /// 65 536; 0 = no limit. It does not bind root. Default 4096. Key `processes`.
     pub processes_max: u64,
-    /// As whom programs run. Default `nobody` where the server is root, else the server's user.
+    /// The user of the programs. Default `nobody` if the server is root, else the server's user.
     pub user: Option<String>,
 }
 
 impl Cgi {
-    /// Programs there, with every default.
+    /// Programs at this path, with every default.
     pub fn new(path: Option<PathBuf>) -> Cgi {
         Cgi {
             path,
@@ -178,29 +179,29 @@ impl Cgi {
     }
 }
 
-/// FastCGI servers that can stand for one another.
+/// Interchangeable FastCGI servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastCgi {
-    /// Where they listen; not empty.
+    /// Their addresses; not empty.
     pub servers: Vec<Upstream>,
-    /// Which of them gets a request, by [`Balance::RoundRobin`] or [`Balance::LeastConnections`]. Key `balance`.
+    /// The load balancing policy: `BalanceConfig::RoundRobin` or `BalanceConfig::LeastConnections`. Key `balance`.
     pub balance: Balance,
-    /// The script that gets all requests, as an absolute path under the root; empty where the server has no scripts and is
-    /// one program: then SCRIPT_NAME is [`Pattern::front`] without its last slash, and PATH_INFO what follows. Default
-    /// none: the path itself is the script. Key `script`.
+    /// The script for all requests, as an absolute path under the root; empty if the server is one program without
+    /// scripts: then SCRIPT_NAME is `PathPattern::front` without its last slash, and PATH_INFO the rest of the path.
+    /// Default none: the path itself is the script. Key `script`.
     pub script: Option<String>,
-    /// Where the server sees the site's root: scripts need not be here then. Default: at the same place. Key
-    /// `script_root`.
+    /// The site's root in the server's file system; then scripts need not exist on this machine. Default: the same
+    /// path. Key `script_root`.
     pub script_root: Option<PathBuf>,
-    /// The file that a folder's path stands for. Default `index.php`. Key `index`.
+    /// The index file of a folder. Default `index.php`. Key `index`.
     pub index: String,
-    /// Connections to each, all workers together, 1 to 4096. Default 32. Key `connections`.
+    /// Connections to each server, all workers together, 1 to 4096. Default 32. Key `connections`.
     pub connections_max: usize,
-    /// A connection is used for the next request once a response is complete. Default: each request has a new one. Key
+    /// A connection is reused once a response is complete. Default: each request has a new one. Key
     /// `keep_connections`.
     pub keeps_connections: bool,
-    /// Parameters besides those of RFC 3875 §4.1, perhaps `DOCUMENT_ROOT` or `SCRIPT_FILENAME` for a
-    /// server that sees other paths. `[site.route.env]`
+    /// Parameters in addition to those of RFC 3875 §4.1, such as `DOCUMENT_ROOT` or `SCRIPT_FILENAME` for a
+    /// server with a different file system. `[site.route.env]`
     pub env: Vec<(String, String)>,
 }
 
@@ -220,16 +221,16 @@ impl FastCgi {
     }
 }
 
-/// Where another server listens.
+/// The address of a FastCGI server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upstream {
     /// `unix:/run/php/php-fpm.sock`
     Unix(PathBuf),
     /// `127.0.0.1:9000`
     Tcp(SocketAddr),
-    /// `app.example.com:9000`: all addresses that the name stands for, looked up again and again.
+    /// `app.example.com:9000`: all addresses of the name, resolved again periodically.
     Name {
-        /// The host, in small letters.
+        /// The host, in lower case.
         host: String,
         /// The port of all its addresses.
         port: u16,
@@ -246,18 +247,18 @@ impl fmt::Display for Upstream {
     }
 }
 
-/// Pages made of templates.
+/// Pages: templates with database queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pages {
-    /// The database that `query` means.
+    /// The database of `query`.
     pub database: Option<String>,
-    /// Bytes that a page may take while it is made: its values, rows and text; a request's body may take an eighth of it.
-    /// 1 MiB to 1 TiB. Default 32 MiB. Key `memory`.
+    /// Bytes of memory for the evaluation of a page: its values, rows and text; a request's body may take an eighth of
+    /// it. 1 MiB to 1 TiB. Default 32 MiB. Key `memory`.
     pub memory_len_max: usize,
 }
 
 impl Pages {
-    /// Default for [`Pages::memory_len_max`].
+    /// The default of `PagesConfig::memory_len_max`.
     pub const MEMORY_LEN_MAX: usize = 32 << 20;
 
     /// Pages with this database and every default.

@@ -1,4 +1,4 @@
-//! Rules of a site: who may ask for what, and what is answered in its place.
+//! Access control rules of a site, and fallbacks for missing files.
 
 use std::path::PathBuf;
 
@@ -6,54 +6,54 @@ use lowroad_limits::Rate;
 
 use crate::{Pattern, Prefix};
 
-/// What holds for some requests of a site. `[[site.rule]]`
+/// A rule for some requests of a site. `[[site.rule]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Which paths. Default: all.
+    /// The paths. Default: all.
     pub pattern: Pattern,
-    /// Which methods; GET means HEAD too. Empty: all. Key `methods`.
+    /// The methods; GET includes HEAD. Empty: all. Key `methods`.
     pub methods: Vec<String>,
-    /// Which clients. Empty: all. Key `addresses`.
+    /// The clients. Empty: all. Key `addresses`.
     pub addresses: Vec<Prefix>,
-    /// Clients that the rule is not for. Key `except`.
+    /// Clients that are exempt. Key `except`.
     pub except: Vec<Prefix>,
-    /// What it does.
+    /// The action.
     pub action: Action,
 }
 
-/// What a rule does; one of these keys must be there.
+/// The action of a rule; exactly one of these keys must be present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The request is refused with this status: 403 or 404. `deny = 403`
     Deny(u16),
     /// No later rule refuses the request. `allow = true`
     Allow,
-    /// Each client may ask so often; what is beyond that gets 429. `rate = "10/s"`, with `burst`
+    /// Rate limit per client; excess requests get 429. `rate = "10/s"`, with `burst`
     Limit(Rate),
-    /// The client must name a user of a file, with the right password; else it gets 401. `auth = "FILE"`, with `realm`
+    /// Basic authentication: a user of the file with the right password; else 401. `auth = "FILE"`, with `realm`
     Auth(Auth),
-    /// Where there is no file, this path is answered instead. `fallback = "/index.html"`
+    /// If no file is at the path, this path is answered instead. `fallback = "/index.html"`
     Fallback(String),
 }
 
-/// Basic authentication.
+/// Basic authentication (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// Users and the hashes of their passwords.
     pub file: PathBuf,
-    /// What browsers call that for which a password is needed. Default `restricted`. Key `realm`.
+    /// The realm: the name of the protected area that browsers show. Default `restricted`. Key `realm`.
     pub realm: String,
 }
 
 impl Action {
-    /// Whether it can refuse a request. Then the rule is for what lies below its paths, too.
+    /// Whether it can refuse a request. Then the rule covers all paths below its own, too.
     #[must_use]
     pub fn refuses(&self) -> bool {
         matches!(self, Action::Deny(_) | Action::Limit(_) | Action::Auth(_))
     }
 }
 
-/// Proxies in front whose reports about the client and its request are believed.
+/// Trusted proxies: downstream proxies whose reports about the client and its request are believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     /// Their addresses. Key `trusted_proxies`.

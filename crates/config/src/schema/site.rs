@@ -1,4 +1,4 @@
-//! A site: its names, listeners and files. RFC 9110 §4.2 and §7.2 say what a site is to HTTP.
+//! A site: its names, listeners and files (RFC 9110 §4.2, §7.2).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,60 +11,60 @@ use super::{
     TrustedProxies,
 };
 
-/// One site: names, listeners, and how its files are answered. `[[site]]`
+/// One site: names, listeners, and how its requests are answered. `[[site]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The host names it answers to; never empty. Default: [`Name::Default`] alone.
+    /// The host names of the site; never empty. Default: `SiteName::Default` alone.
     pub names: Vec<Name>,
-    /// The addresses it listens at without TLS, no address twice; empty only with [`Site::tls`]. Default 127.0.0.1:8080, and
-    /// none with TLS.
+    /// The addresses it listens at without TLS, no address twice; empty only with [`Site::tls`]. Default
+    /// 127.0.0.1:8080, and none with TLS.
     ///
     /// An IPv6 wildcard address (`[::]`, in the file also `*:PORT`) stands for IPv4 as well.
     pub listen: Vec<SocketAddr>,
-    /// The folder of its files. No default, but a site whose every path is a route's needs none.
+    /// The folder of its files. No default; not needed if routes answer every path.
     pub root: Root,
-    /// Folders that lie elsewhere than the root. `[[site.alias]]`
+    /// Folders outside the root. `[[site.alias]]`
     pub aliases: Vec<Alias>,
-    /// File names that are tried, in this order, for a path that is a folder; may be empty.
-    /// Default `index.html`, then the `index` of FastCGI routes for which that is a script.
+    /// Index file names for a folder, tried in this order; may be empty.
+    /// Default `index.html`, then the `index` of FastCGI routes whose pattern matches it.
     pub index: Vec<String>,
-    /// A folder without an index file is answered with a list of its files. Default false.
+    /// Whether a folder without an index file is answered with a list of its files. Default false.
     pub listing: bool,
-    /// Names that begin with a dot are served. Default false: they are 404, except `.well-known`.
+    /// Whether names that begin with a dot are served. Default false: they are 404, except `.well-known`.
     pub hidden: bool,
-    /// Which symbolic links are followed. Default [`Symlinks::Beneath`].
+    /// Which symbolic links are followed. Default `SymlinkPolicy::Beneath`.
     pub symlinks: Symlinks,
-    /// What the entity tags of files are made of. Default [`EntityTags::File`].
+    /// The source of files' entity tags. Default [`EntityTags::File`].
     pub etag: EntityTags,
-    /// Compression, prepared or on the fly. `[site.compress]`
+    /// Compression, precompressed or on the fly. `[site.compress]`
     pub compress: Compress,
-    /// Media types by file name extension (lower case, no dot), before the built-in table.
+    /// Media types by file name extension (lower case, no dot), in addition to the built-in table, which they override.
     /// `[site.types]`
     pub types: Vec<(String, String)>,
     /// Pages for statuses 400 to 599, as absolute paths under the root. `[site.error_pages]`
     pub error_pages: BTreeMap<u16, String>,
-    /// Values of `Cache-Control`; the first pattern that matches counts. `[[site.cache_control]]`
+    /// Values of `Cache-Control`; the first pattern that matches applies. `[[site.cache_control]]`
     pub cache_control: Vec<PatternRule>,
-    /// Who may ask for what, in this order, before redirects, routes and files. `[[site.rule]]`
+    /// Access control rules, applied in this order before redirects, routes and files. `[[site.rule]]`
     pub access: Vec<Rule>,
     /// Redirects, tried in this order before any file. `[[site.redirect]]`
     pub redirects: Vec<Redirect>,
     /// Rewrites, tried in this order after redirects. `[[site.rewrite]]`
     pub rewrites: Vec<Rewrite>,
-    /// Fields to set and to remove; all rules that match are applied in order. `[[site.header]]`
+    /// Fields to set and to remove; all matching rules are applied in order. `[[site.header]]`
     pub headers: Vec<HeaderRule>,
-    /// Paths that are not files but are answered by a program; the first that matches counts.
+    /// Routes to handlers; the first that matches applies.
     /// `[[site.route]]`
     pub routes: Vec<Route>,
     /// Proxies whose connections to the site's addresses begin with a PROXY header, of version 1 or 2, which names the
-    /// client; nobody else may send one. The same for all sites of an address. Default: none.
+    /// client; other peers may not send one. The same for all sites of an address. Default: none.
     pub proxy_protocol: Vec<Prefix>,
-    /// Proxies that name their clients in a field. Default: none.
+    /// Proxies that report their clients in a field. Default: none.
     pub trusted_proxies: TrustedProxies,
     /// How it is served over TLS, if it is. `[site.tls]`
     pub tls: Option<Tls>,
-    /// Clients that may purge by the method PURGE. Default: none, since what stands in front of the server makes everybody
-    /// come from one address.
+    /// Clients that may purge by the method PURGE. Default: none, since behind a proxy all requests come from its
+    /// address.
     pub purge_from: Vec<Prefix>,
     /// The server to which a connection is passed through from the first request that is not fully understood. Default
     /// none: such a request is refused. Not in files: only `attach`, in front of another web server, sets it.
@@ -118,7 +118,7 @@ impl Site {
         self.listen.iter().chain(self.tls_addresses())
     }
 
-    /// Those at which TLS is spoken.
+    /// The addresses with TLS.
     pub fn tls_addresses(&self) -> &[SocketAddr] {
         self.tls.as_ref().map_or(&[], |tls| &tls.listen)
     }
@@ -132,20 +132,20 @@ pub enum Name {
     /// Every host that ends in a dot and this text: `*.example.com` is held as `example.com`, which
     /// `a.example.com` and `a.b.example.com` match and `example.com` does not.
     Wildcard(String),
-    /// Whatever no other site of the listener names. `"_"`, or no names at all.
+    /// Every host that no other site of the listener names. `"_"`, or no names at all.
     Default,
 }
 
-/// Where a site's files are.
+/// The folder of a site's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
-    /// There are no files: a route answers for every path.
+    /// No files: a route answers every path.
     None,
     /// One folder for every host.
     Folder(PathBuf),
     /// A folder for each host: `/srv/{host}/htdocs` is prefix `/srv` and suffix `htdocs`.
     PerHost {
-        /// The folder that has one folder for each host.
+        /// The parent of the hosts' folders.
         prefix: PathBuf,
         /// The path from a host's folder to its files, relative; may be empty.
         suffix: String,
@@ -160,6 +160,6 @@ pub enum Symlinks {
     Beneath,
     /// None at all. `"none"`
     None,
-    /// All, out of the root too. `"follow"`
+    /// All, including those that leave the root. `"follow"`
     Follow,
 }

@@ -1,4 +1,4 @@
-//! How a site is served over TLS. Read RFC 8446 and RFC 6797.
+//! TLS of a site (RFC 8446, RFC 6797).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,50 +7,50 @@ use crate::Pattern;
 
 /// TLS of a site. `[site.tls]`
 ///
-/// What sites have in common that share an address: [`Tls::clients`] and [`Tls::version_min`].
+/// Sites that share an address must agree in `TlsConfig::clients` and `TlsConfig::version_min`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The addresses at which it is spoken; never empty, and nowhere among [`super::Site::listen`]. Default `*:443`.
+    /// The addresses with TLS; never empty, and none of them in `SiteConfig::listen`. Default `*:443`.
     pub listen: Vec<SocketAddr>,
-    /// The site's certificates, one for each kind of key or for different names. Empty only if it is [`Tls::local`] or
-    /// [`Tls::automatic`].
+    /// The site's certificates, one for each kind of key or for different names. Empty only with `TlsConfig::local` or
+    /// `TlsConfig::automatic`.
     pub certificates: Vec<CertificateFiles>,
-    /// A certificate for its names is signed by this machine's own authority at each start: for development. Default false.
+    /// For development: at each start, this machine's own authority signs a certificate for the names. Default false.
     pub local: bool,
-    /// Certificates for its names come from `[acme]`. Default false.
+    /// Whether certificates for its names come from `[acme]`. Default false.
     pub automatic: bool,
-    /// Whether clients show certificates. Default: they are not asked.
+    /// Client certificates. Default: not requested.
     pub clients: ClientCertificates,
-    /// The paths that nobody gets without a certificate. Default: none.
+    /// The paths that require a client certificate. Default: none.
     pub client_paths: Vec<Pattern>,
-    /// The oldest version. Default 1.2.
+    /// The oldest version accepted. Default 1.2.
     pub version_min: TlsVersion,
     /// The value of Strict-Transport-Security. Default: none is sent.
     pub hsts: Option<String>,
-    /// Requests in plain text are sent here. Default false.
+    /// Whether requests in plain text are redirected to https. Default false.
     pub redirect: bool,
 }
 
-/// Where a certificate is.
+/// The files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate and those between it and its authority, in PEM.
+    /// The certificate and its intermediate certificates, in PEM.
     pub certificate: PathBuf,
     /// Its key, in PEM; may be the same file.
     pub key: PathBuf,
-    /// A response of OCSP, in DER.
+    /// A stapled OCSP response, in DER.
     pub staple: Option<PathBuf>,
 }
 
-/// Whether clients show certificates, and who has signed those that are believed.
+/// Whether clients are asked for certificates, and the authorities that verify them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are not asked.
+    /// Not requested.
     #[default]
     None,
-    /// They may. `"request"`
+    /// Optional. `"request"`
     Request(PathBuf),
-    /// They must. `"require"`
+    /// Mandatory. `"require"`
     Require(PathBuf),
 }
 
