@@ -1,4 +1,4 @@
-//! Reads `[acme]`, and checks that sites with `automatic` can have what they ask for. Asks nobody.
+//! Reads `[acme]`, and checks that it can issue the certificates of sites with `automatic`. Makes no requests.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ const FOLDER: &str = "/var/lib/lowroad/acme";
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 const HOOK_TIMEOUT_MS: u64 = 120_000;
 
-/// How certificates are got and kept.
+/// Reads `[acme]`.
 pub(crate) fn acme(section: Section<'_>) -> Acme {
     let terms_agreed = section.flag("terms_agreed", false);
     if !terms_agreed {
@@ -119,7 +119,7 @@ fn on_demand(section: Section<'_>) -> Option<OnDemand> {
     })
 }
 
-/// What begins as a URL; the rest is seen when it is asked. On this machine it may be without TLS.
+/// A URL, checked by its start only; requests reveal further mistakes. On the loopback it may be without TLS.
 fn url(item: &Item<'_>, tls: bool) -> Option<String> {
     let text = item.text()?;
     let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
@@ -141,7 +141,7 @@ fn url(item: &Item<'_>, tls: bool) -> Option<String> {
     None
 }
 
-/// That there is somebody to ask, and a way to prove the names.
+/// Checks that sites with `automatic` have an authority and a challenge that can prove their names.
 pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], acme: Option<&Acme>) {
     for (site, marks) in sites {
         let automatic = site.tls.as_ref().is_some_and(|tls| tls.automatic);

@@ -1,9 +1,9 @@
-//! Reads `[[site.alias]]`. What the keys mean is in [`crate::schema`].
+//! Reads `[[site.alias]]`. The meaning of the keys is in [`crate::schema`].
 
 use crate::Alias;
 use crate::reader::{At, Section};
 
-/// An alias, and where its folder is named.
+/// An alias, and the position of its folder.
 type Marked = (Alias, At);
 
 fn alias(section: Section<'_>) -> Option<Marked> {
@@ -34,7 +34,7 @@ fn alias(section: Section<'_>) -> Option<Marked> {
     Some((alias, folder_item?.at))
 }
 
-/// Reads all of a site: each path once.
+/// Reads all aliases of a site; duplicate paths are a problem.
 pub(crate) fn aliases(whole: &Section<'_>) -> (Vec<Alias>, Vec<At>) {
     let mut known: Vec<Marked> = Vec::new();
     for section in whole.sections("alias") {

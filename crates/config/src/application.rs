@@ -1,11 +1,11 @@
-//! Reads `[[application]]`: a program that the server starts and keeps alive, mostly the origin of its sites.
+//! Reads `[[application]]`: a program that the server starts and supervises, usually the origin of its sites.
 
 use crate::Application;
 use crate::named::{self, HOUR_MS};
 use crate::origin;
 use crate::reader::{At, Item, Section};
 
-/// An application and where its name is.
+/// Reads an application; also returns the position of its name.
 pub(crate) fn application(section: Section<'_>) -> Option<(Application, At)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);

@@ -1,12 +1,12 @@
-//! Reads `[buffering]`: what waits in memory and in files between clients and programs.
+//! Reads `[buffering]`: buffers in memory and in files between clients and programs.
 //!
-//! Here are its keys and ranges; what they mean and their defaults are in [`crate::schema`]. Whether
-//! files can be made in the folder is found out by the server.
+//! Keys and ranges are here; their meaning and defaults are in [`crate::schema`]. The server finds out whether it can
+//! create files in the folder.
 
 use crate::Buffering;
 use crate::reader::Section;
 
-/// In less than this, files would be written by the packet.
+/// A smaller buffer would write to the file for nearly every packet.
 const BUFFER_LEN_MIN: u64 = 4 << 10;
 const BUFFER_LEN_MAX: u64 = 16 << 20;
 const FILE_LEN_MIN: u64 = 64 << 10;

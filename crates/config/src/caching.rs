@@ -1,11 +1,11 @@
-//! Reads `[site.route.cache]`: what an operator wants otherwise of the responses of an origin than they say.
+//! Reads `[site.route.cache]`: overrides for the caching of an origin's responses.
 
 use crate::Caching;
 use crate::Cookies;
 use crate::named::DAY_MS;
 use crate::reader::Section;
 
-/// Longer than anything that is meant.
+/// An upper bound beyond any sensible value.
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
 /// The caching of a route.

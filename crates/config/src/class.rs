@@ -1,6 +1,6 @@
-//! Reads `[[class]]`: which requests are a class, and what it may have.
+//! Reads `[[class]]`: the requests of a traffic class and its limits.
 //!
-//! What the keys mean and their defaults are in [`crate::schema`].
+//! The meaning and the defaults of the keys are in [`crate::schema`].
 
 use lowroad_limits::Rate;
 
@@ -35,7 +35,7 @@ pub(crate) fn class(section: Section<'_>) -> Option<(Class, At)> {
     Some((class, name_item?.at))
 }
 
-/// Reports classes that nothing can belong to, and one that has the name of what belongs to none.
+/// Reports classes that no request can reach, and a class with the reserved name `others`.
 pub(crate) fn check(source: &Source<'_>, classes: &[(Class, At)]) {
     let mut rest = classes.iter();
     for (class, at) in rest.by_ref() {
@@ -54,7 +54,7 @@ pub(crate) fn check(source: &Source<'_>, classes: &[(Class, At)]) {
     }
 }
 
-/// What a list of a key has; it must not be empty.
+/// The values of a key with a list; an empty list is a problem.
 pub(crate) fn list<'d, T>(
     section: &Section<'d>,
     key: &'static str,
@@ -80,7 +80,7 @@ fn host(text: &str) -> Result<Name, Refused> {
     }
 }
 
-/// `NAME: VALUE`, or `NAME` for any value.
+/// A field to match: `NAME: VALUE`, or `NAME` for any value.
 fn field_line(text: &str) -> Result<FieldLine, Refused> {
     const REFUSED: Refused = Refused {
         what: "a header field",
@@ -109,7 +109,7 @@ fn rate(section: &Section<'_>) -> Option<Rate> {
     rate_of(section, &item)
 }
 
-/// A rate, with the key `burst` beside it.
+/// A rate, with the optional key `burst` of the same section.
 pub(crate) fn rate_of(section: &Section<'_>, item: &Item<'_>) -> Option<Rate> {
     let rate = item.read(per_time);
     let (requests, period_ms) = rate.unwrap_or((1, 1000));
@@ -124,7 +124,7 @@ pub(crate) fn rate_of(section: &Section<'_>, item: &Item<'_>) -> Option<Rate> {
 
 const BURST_MAX: u64 = 1_000_000;
 
-/// `100/s`, `30/m`, `5/h`; a bare number is for a second.
+/// A rate: `100/s`, `30/m`, `5/h`; a bare number is per second.
 fn per_time(text: &str) -> Result<(u64, u64), Refused> {
     const REFUSED: Refused = Refused {
         what: "a rate",

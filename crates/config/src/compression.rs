@@ -24,7 +24,7 @@ fn encodings(section: &Section<'_>) -> Option<Vec<Encoding>> {
     codings(&section.item("encodings")?)
 }
 
-/// The codings of dynamic responses: a list of them, `true` for the fast ones, `false` for none.
+/// The codings of dynamic responses: a list, `true` for the fast ones, `false` for none.
 pub(crate) fn on_the_fly(item: &Item<'_>) -> Option<Vec<Encoding>> {
     match item.value_bool() {
         Some(true) => Some(Compress::ON_THE_FLY.to_vec()),

@@ -1,17 +1,17 @@
-//! Reads what a route wants of a request beside its path.
+//! Reads the conditions of a route on requests, in addition to its path.
 
 use crate::Conditions;
 use crate::reader::{Item, Section};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::Refused;
 
-/// Methods with a name of their own in the server; in another case none is a method at all.
+/// The standard methods of the server. Methods are case-sensitive (RFC 9110 §9.1), so another case is a mistake.
 const KNOWN: [&str; 10] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "PURGE", "CONNECT", "TRACE",
 ];
-/// Those of them that no program is asked with come last.
+/// The first methods of `KNOWN`, which handlers can receive; the server itself handles the rest.
 const FOR_PROGRAMS: usize = 8;
-/// The server takes no longer ones.
+/// The longest method that the server accepts.
 const METHOD_LEN_MAX: usize = 30;
 
 /// The conditions of a route.
@@ -32,7 +32,7 @@ pub(crate) fn conditions(section: &Section<'_>) -> Conditions {
     }
 }
 
-/// Any that a program may be asked with (RFC 9110 §9.1).
+/// A method that handlers can receive (RFC 9110 §9.1).
 pub(crate) fn method(text: &str) -> Result<String, Refused> {
     let is_method = match KNOWN
         .iter()

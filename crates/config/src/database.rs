@@ -1,7 +1,7 @@
-//! Reads `[[database]]`: where routes and pages get rows from, and what that may cost.
+//! Reads `[[database]]`: databases for routes and pages, and their limits.
 //!
-//! It looks at the form of a URL alone: whether a database answers there is found out by the server.
-//! URLs hold passwords, so no problem shows one.
+//! Only the form of a URL is checked; the server finds out whether a database answers there.
+//! URLs contain passwords, so no problem quotes one.
 
 use crate::Database;
 use crate::named::count;
@@ -28,10 +28,10 @@ pub(crate) fn database(section: Section<'_>) -> Option<(Database, At)> {
     Some((database, name_item?.at))
 }
 
-/// Schemes of databases that are servers; two of them have a second name.
+/// Schemes of database servers; two of the databases have an alternative scheme.
 const SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
-/// A URL as it is to be used, with variables still in it; an SQLite file gets its folder.
+/// The URL with its variables unsubstituted; a relative SQLite file is resolved against the configuration's folder.
 fn url(item: &Item<'_>) -> Option<String> {
     let text = item.value_text().filter(|text| {
         !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace())

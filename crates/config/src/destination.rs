@@ -1,13 +1,13 @@
-//! Where modules may send requests: a host name and a port, compared as text. Looks nothing up, so that
-//! a name is as good as who answers for it in the DNS.
+//! Destinations of modules' requests: a host name and a port, compared as text. No name is resolved, so permission is
+//! by name and does not depend on the DNS.
 
 use crate::Name;
 use crate::value::Refused;
 
-/// A server, or all below a name, at one port.
+/// A server, or all hosts below a name, at one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// The host; never [`Name::Default`].
+    /// The host; never `SiteName::Default`.
     pub host: Name,
     /// The port.
     pub port: u16,
@@ -36,8 +36,7 @@ impl Destination {
         }
     }
 
-    /// Whether it is this host and port. The host is as a URL has it: an IPv6 address in brackets, in
-    /// any case.
+    /// Whether it covers a host and port. The host is in the form of a URL: an IPv6 address in brackets, in any case.
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let host = host.to_ascii_lowercase();
         let is_named = match &self.host {

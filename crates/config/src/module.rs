@@ -1,24 +1,24 @@
-//! Reads `[[module]]`: what code there is to answer requests, and what it may use.
+//! Reads `[[module]]`: code that answers requests, and its limits.
 //!
-//! What the keys mean and their defaults are in [`crate::schema`]. Whether the code can be loaded is
-//! found out by the server.
+//! The meaning and the defaults of the keys are in [`crate::schema`]. The server finds out whether the code can be
+//! loaded.
 
 use crate::named::{self, DAY_MS};
 use crate::reader::{At, Item, Section};
 use crate::{Destination, Module, ModuleCode};
 
-/// The three keys of which a module has one.
+/// The keys of a module's code, of which it has exactly one.
 const CODE: [&str; 3] = ["linked", "library", "wasm"];
 
-/// The least memory of a WebAssembly instance: one page of it.
+/// The least memory of a WebAssembly instance: one page.
 const MEMORY_LEN_MIN: u64 = 64 << 10;
-/// The most memory of a WebAssembly instance: all that 32-bit addresses reach.
+/// The most memory of a WebAssembly instance: the 32-bit address space.
 const MEMORY_LEN_MAX: u64 = 4 << 30;
 
-/// Where in the text a module's values came from, for the checks that follow.
+/// The positions of a module's values in the text, for later checks.
 pub(crate) struct Marks {
     pub(crate) name: At,
-    /// Where its file is named; None if it has none.
+    /// The position of its file; None if it has none.
     pub(crate) file: Option<At>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
             section.only_with(key, kind);
         }
     }
-    // Without code there is no module in the end; what else is wrong with it is told all the same.
+    // A module without code is dropped in the end; a placeholder lets the other keys be checked too.
     let (code, file) = code.map_or((ModuleCode::Linked(String::new()), None), |(code, at)| {
         let has_file = !matches!(code, ModuleCode::Linked(_));
         (code, has_file.then_some(at))

@@ -1,6 +1,6 @@
-//! Host names of sites, in the one form that requests are compared in.
+//! Host names of sites, in the normal form for comparison with requests.
 //!
-//! It looks nothing up. RFC 9110 §4.2.3 and RFC 3986 §3.2.2 say which spellings mean one host.
+//! No name is resolved. RFC 9110 §4.2.3 and RFC 3986 §3.2.2 define which spellings are equivalent.
 
 use crate::Name;
 use crate::value::Refused;
@@ -18,11 +18,11 @@ const REFUSED: Refused = Refused {
 };
 
 impl Name {
-    /// Reads a name: lower-cases it and takes one trailing dot off.
+    /// Reads a name: converts it to lower case and removes one trailing dot.
     ///
     /// # Errors
-    /// What is no host name: labels that are empty, longer than 63, with other characters than
-    /// letters, digits, `-` and `_`, or with `-` at an end; more than 253 characters; a port.
+    /// Labels that are empty, longer than 63, with other characters than letters, digits, `-` and `_`, or with `-` at
+    /// an end; more than 253 characters; a port.
     pub fn parse(text: &str) -> Result<Name, Refused> {
         let lower = text.to_ascii_lowercase();
         let host = lower.strip_suffix('.').unwrap_or(&lower);
@@ -48,7 +48,7 @@ fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// An IPv6 address in brackets. It is compared as text, since `Host` is.
+/// Whether a text is an IPv6 address in brackets. It is compared as text, as `Host` is.
 fn is_address_6(text: &str) -> bool {
     let inner = text
         .strip_prefix('[')

@@ -1,5 +1,5 @@
-//! What several sections have in common: names, paths, counts, tables of settings, and that no name is given twice or
-//! names nothing.
+//! Readers that several sections share: names, paths, counts, tables of settings; checks of duplicate and undefined
+//! names.
 
 use std::ops::RangeInclusive;
 
@@ -8,10 +8,10 @@ use crate::reader::{At, Item, Section, Source};
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// A longer name is a mistake.
+/// The longest accepted name.
 const NAME_LEN_MAX: usize = 64;
 
-/// A name that routes and commands use.
+/// A name for use in routes and commands.
 pub(crate) fn name(item: &Item<'_>) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let text = item.value_text().filter(|text| {
@@ -28,7 +28,7 @@ pub(crate) fn name(item: &Item<'_>) -> Option<String> {
     text.map(str::to_string)
 }
 
-/// What a module is told: any keys, with texts, numbers and booleans.
+/// A module's settings: any keys, with strings, numbers and booleans.
 pub(crate) fn settings(section: Section<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, at, item)| {
         if key.is_empty() || key.chars().any(char::is_control) {
@@ -44,7 +44,7 @@ pub(crate) fn settings(section: Section<'_>) -> Vec<(String, String)> {
     entries.collect()
 }
 
-/// What a program finds in its environment, besides what a request puts there.
+/// Environment variables of a program, in addition to those of the request.
 pub(crate) fn environment(section: Section<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, at, item)| {
         let problem = match key {
@@ -62,7 +62,7 @@ pub(crate) fn environment(section: Section<'_>) -> Vec<(String, String)> {
     entries.collect()
 }
 
-/// Reports each name that was given before; names that are wrong by themselves are empty.
+/// Reports duplicate names. Invalid names are empty here and were reported before.
 pub(crate) fn each_once<'n>(
     source: &Source<'_>,
     array: &str,
@@ -82,7 +82,7 @@ pub(crate) fn each_once<'n>(
     }
 }
 
-/// Reports a name that names nothing.
+/// Reports a reference to an undefined name.
 pub(crate) fn check_known(source: &Source<'_>, array: &str, name: &str, at: &At, known: &[&str]) {
     if name.is_empty() || known.contains(&name) {
         return;
@@ -94,7 +94,7 @@ pub(crate) fn check_known(source: &Source<'_>, array: &str, name: &str, at: &At,
     source.report(at, format!("there is no {array} {name:?}"), allowed);
 }
 
-/// The name of an environment variable, as shells have it.
+/// Whether a text is a valid name of an environment variable in shells.
 pub(crate) fn is_variable(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     !name.is_empty()
@@ -126,7 +126,7 @@ fn is_from_request(name: &str) -> bool {
     FROM_REQUEST.contains(&name) || name.starts_with("HTTP_")
 }
 
-/// A text of any kind but for NUL, or what a number or a boolean looks like.
+/// A string without NUL, or the text of a number or a boolean.
 fn plain_value(item: &Item<'_>) -> Option<String> {
     let value = item.plain_text().filter(|text| !text.contains('\0'));
     if value.is_none() {
@@ -138,7 +138,7 @@ fn plain_value(item: &Item<'_>) -> Option<String> {
     value
 }
 
-/// A path under the root as it stands in a request: decoded, absolute, without tricks.
+/// An absolute path under the root in normal form: decoded, without empty and dot segments.
 pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     let clean = |segment: &str| !matches!(segment, "" | "." | "..");
@@ -155,7 +155,7 @@ pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
     Some(text.to_string())
 }
 
-/// The name of a file in a folder.
+/// The name of a file, without a folder.
 pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if text.contains('/') || matches!(text, "." | "..") {
@@ -165,7 +165,7 @@ pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
     Some(text.to_string())
 }
 
-/// A count with a range that fits `usize`.
+/// A count in a range that fits `usize`.
 pub(crate) fn count(
     section: &Section<'_>,
     key: &'static str,
@@ -175,7 +175,7 @@ pub(crate) fn count(
     usize::try_from(section.count(key, default as u64, range)).unwrap_or(default)
 }
 
-/// A user or group of the system.
+/// The name of a system user or group.
 pub(crate) fn account(section: &Section<'_>, key: &'static str) -> Option<String> {
     section
         .item(key)

@@ -1,5 +1,5 @@
-//! Reads `[[origin]]`, and what a route says of an origin. Looks no name up, so that a file is as good whether the network
-//! is there or not.
+//! Reads `[[origin]]`, and the origin keys of a route. Resolves no names, so that a file is valid with or without a
+//! network.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::{
     ProxyProtocol, RouteTo, Site,
 };
 
-/// The greatest `retry_body_max`: each request under way may hold so much memory.
+/// The maximum of `retry_body_max`: each request in progress may hold this much memory.
 const RETRY_BODY_MAX: u64 = 16 << 20;
 
 const REFUSED: Refused = Refused {
@@ -23,7 +23,7 @@ const REFUSED: Refused = Refused {
     allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, since paths are passed on as they come",
 };
 
-/// The origin of a route: at a URL, or by its name, still without servers.
+/// The origin of a route: by URL, or by name, and then without servers until [`resolve`].
 pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin> {
     let is_url = item.value_text().is_none_or(|text| text.contains(':'));
     if !is_url {
@@ -35,7 +35,7 @@ pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin>
     Some(reached(section, Origin::new(item.read(url)?)))
 }
 
-/// The same, with what a section sets for single connections and requests.
+/// The origin with a section's settings of connections and retries.
 fn reached(section: &Section<'_>, origin: Origin) -> Origin {
     let connect_timeout_ms = origin.connect_timeout_ms;
     Origin {
@@ -46,7 +46,7 @@ fn reached(section: &Section<'_>, origin: Origin) -> Origin {
     }
 }
 
-/// Puts the sections that routes name into them, and reports names that name nothing.
+/// Replaces origin names in routes by the `[[origin]]` sections, and reports undefined names.
 pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, SiteMarks)], known: &[Origin]) {
     let names: Vec<&str> = known.iter().map(|origin| origin.name.as_str()).collect();
     let routes = sites
@@ -66,7 +66,7 @@ pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, SiteMarks)], know
     }
 }
 
-/// One `[[origin]]`, and where its name is.
+/// Reads one `[[origin]]`; also returns the position of its name.
 pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
@@ -111,7 +111,7 @@ pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
     Some((origin, name_item?.at))
 }
 
-/// A URL, or a table with one.
+/// A server: a URL, or a table with one.
 fn server(item: &Item<'_>) -> Option<OriginServer> {
     if item.value_text().is_some() {
         return item.read(url).map(OriginServer::new);
@@ -184,7 +184,7 @@ fn check(section: Section<'_>) -> OriginCheck {
     check
 }
 
-/// A path as it stands in a request line.
+/// A path in the form of a request target.
 fn path(text: &str) -> Result<String, Refused> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_path.then(|| text.to_string()).ok_or(Refused {
@@ -193,7 +193,7 @@ fn path(text: &str) -> Result<String, Refused> {
     })
 }
 
-/// Reads `200-299,404`.
+/// Reads status codes and ranges: `200-299,404`.
 fn statuses(text: &str) -> Result<Vec<(u16, u16)>, Refused> {
     let status = |text: &str| {
         let three = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -261,7 +261,7 @@ fn proxy_protocol(section: &Section<'_>, is_encrypted: bool) -> Option<ProxyProt
     section.item("proxy_protocol")?.choice(&words)
 }
 
-/// Reads `http://HOST:PORT`, the same with `https:`, or `unix:/PATH`.
+/// Reads `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
 ///
 /// # Errors
 /// Any other text.

@@ -1,23 +1,23 @@
-//! Files of users and the hashes of their passwords, as `htpasswd -B` and argon2's tools make them: `NAME:HASH`, one on each
-//! line. Knows no files and verifies nothing.
+//! Password files: the output of `htpasswd -B` and argon2 tools, `NAME:HASH`, one per line. This module parses text; it
+//! opens no files and verifies no passwords.
 
 use std::collections::HashMap;
 
-/// A file of users is not longer.
+/// The longest password file, in bytes.
 pub const PASSWORD_FILE_LEN_MAX: u64 = 1 << 20;
-/// Costs of bcrypt that are taken: each one more doubles the time, and 16 takes seconds.
+/// Accepted costs of bcrypt: each step doubles the time, and 16 takes seconds.
 const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=16;
-/// Memory that argon2 may take, in KiB, and how often it goes through it.
+/// The most memory (KiB) and passes of an accepted argon2 hash: a verification must not exhaust the server.
 const ARGON2_MEMORY_KIB_MAX: u32 = 1 << 18;
 const ARGON2_PASSES_MAX: u32 = 16;
 
-/// The hashes of passwords by the names of their users.
+/// Password hashes by user name.
 pub type Users = HashMap<String, String>;
 
-/// Reads such a file. Empty lines, and those that begin with `#`, say nothing.
+/// Reads the text of a password file. Empty lines, and those that begin with `#`, are skipped.
 ///
 /// # Errors
-/// The first line that can't be used, and why.
+/// The first unusable line, and the reason.
 pub fn users(text: &str) -> Result<Users, String> {
     let mut users = Users::new();
     for (number, line) in text.lines().enumerate() {
@@ -61,7 +61,7 @@ fn is_hash(hash: &str) -> bool {
     }
 }
 
-/// `m=65536,t=3,p=4`
+/// Whether argon2 parameters are within the limits: `m=65536,t=3,p=4`
 fn is_bounded(settings: &str) -> bool {
     let mut all = settings.split(',').map(|pair| pair.split_once('='));
     all.all(|pair| {

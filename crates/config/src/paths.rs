@@ -1,8 +1,8 @@
-//! Which paths a redirect or a rewrite is for, what it captures of them, and where that leads.
+//! Path selection of redirects and rewrites: matching, captures, and the resulting destination.
 //!
-//! Paths are matched percent-decoded and free of dot segments ([`RequestPath`]); captures carry the bytes that the client
-//! sent. Regular expressions are those of the crate `regex`: they take time
-//! linear in the path's length, whatever they are and whatever is asked for.
+//! Paths are matched percent-decoded and free of dot segments ([`RequestPath`]); captures carry the bytes that the
+//! client sent. Regular expressions are those of the crate `regex`: their time is linear in the path's length for every
+//! expression and path, so neither operators nor clients can cause catastrophic backtracking.
 
 mod request_path;
 
@@ -18,21 +18,21 @@ pub use request_path::{RequestPath, slash_forms};
 #[cfg(test)]
 mod tests;
 
-/// Longer expressions are mistakes.
+/// The longest accepted expression, in bytes.
 const REGEX_LEN_MAX: usize = 1024;
-/// Memory for a compiled one.
+/// Memory of a compiled expression, in bytes.
 const REGEX_SIZE_MAX: usize = 256 << 10;
-/// `$1` to `$9`.
+/// The number of captures: `$1` to `$9`.
 const CAPTURES_MAX: usize = 9;
-/// What stands for the request's query.
+/// The name of the request's query in a destination (`$query`).
 const QUERY: &str = "query";
 
-/// Which paths.
+/// Selects paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paths {
-    /// Those that a glob matches. What the wildcard at its end matches is captured. Key `from`.
+    /// By a glob. The text of a wildcard at its end is captured. Key `from`.
     Pattern(Pattern),
-    /// Those in which a regular expression is found. Its groups are captured. Key `regex`.
+    /// By a regular expression, matched anywhere in the path. Its groups are captured. Key `regex`.
     Regex(Expression),
 }
 
@@ -43,11 +43,11 @@ pub struct Expression {
     compiled: Regex,
 }
 
-/// The ranges of a path that were captured, from `$1` on.
+/// The captured ranges of a path, from `$1` on.
 type Captures = [Range<usize>; CAPTURES_MAX];
 
 impl Paths {
-    /// What is captured of a decoded path; `None` if it is none of these.
+    /// The captures of a decoded path; `None` if it does not match.
     pub(crate) fn capture(&self, path: &[u8]) -> Option<Captures> {
         let mut captures = Captures::default();
         match self {
@@ -65,7 +65,7 @@ impl Paths {
         Some(captures)
     }
 
-    /// How many `$1`, `$2`, … there are.
+    /// The number of captures.
     pub fn captures(&self) -> usize {
         match self {
             Paths::Pattern(pattern) => usize::from(pattern.has_capture()),
@@ -75,7 +75,7 @@ impl Paths {
 }
 
 impl fmt::Display for Paths {
-    /// As it was written.
+    /// The original text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Paths::Pattern(pattern) => pattern.fmt(f),
@@ -88,12 +88,12 @@ impl Expression {
     /// Reads a regular expression.
     ///
     /// # Errors
-    /// What is wrong with it, in a line.
+    /// The reason, in one line.
     pub fn parse(text: &str) -> Result<Expression, String> {
         if text.len() > REGEX_LEN_MAX {
             return Err(format!("longer than {REGEX_LEN_MAX} bytes"));
         }
-        // A line end in a path is a byte as any other: nothing gets past a rule by one.
+        // `.` matches line ends too, or a path with one would bypass a rule.
         let compiled = RegexBuilder::new(text)
             .unicode(false)
             .dot_matches_new_line(true)
@@ -109,7 +109,6 @@ impl Expression {
         }
     }
 
-    /// As it was written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -124,18 +123,18 @@ impl PartialEq for Expression {
 impl Eq for Expression {}
 
 impl fmt::Debug for Expression {
-    /// As it was written: what is stored on a disk goes by this text.
+    /// The original text: keys of the disk cache depend on it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Expression({:?})", self.text)
     }
 }
 
 impl Redirect {
-    /// The value of `Location` for a path, or None if the redirect is not for it.
+    /// The value of `Location` for a path, or None if the redirect does not match.
     ///
-    /// Captures keep the bytes that the client sent, but for those that a URL can't have, and a path stays a path: no
-    /// request can make it lead to another host. The request's `query` (as received, without `?`) is kept unless `to` has
-    /// one of its own.
+    /// Captures keep the bytes that the client sent, except those that are invalid in a URL, and a path stays a path:
+    /// no request can make it lead to another host. The request's `query` (as received, without `?`) is kept unless
+    /// `to` has a query.
     pub fn location(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let captured = path.capture(&self.from)?;
         let (to, fragment) = match self.to.find('#') {
@@ -149,8 +148,8 @@ impl Redirect {
 }
 
 impl Rewrite {
-    /// The target, path and query, that a path leads to, or None if the rewrite is not for it. Captures keep the bytes that
-    /// the client sent, and the query is kept unless `to` has one.
+    /// The target, path and query, of a rewritten path, or None if the rewrite does not match. Captures keep the bytes
+    /// that the client sent, and the query is kept unless `to` has one.
     pub fn target(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let captured = path.capture(&self.from)?;
         Some(target(
@@ -162,15 +161,15 @@ impl Rewrite {
     }
 }
 
-/// The captures of a path in the form that the client sent, from `$1` on.
+/// The captures of a path in the bytes that the client sent, from `$1` on.
 type Captured<'p> = [&'p [u8]; CAPTURES_MAX];
 
-/// Whether a path in a URL may have this byte (RFC 3986 §3.3). Browsers take a backslash for a slash.
+/// Whether a byte may be in the path of a URL (RFC 3986 §3.3). Backslash is not: browsers treat it as a slash.
 fn is_url_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/%!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Whether a byte of a path means the same in a query: what parts fields there, or stands for a space, does not.
+/// Whether a byte of a path has the same meaning in a query; separators of fields and `+` (a space) do not.
 fn is_query_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)
 }
@@ -188,15 +187,15 @@ fn target(
         put_query(query, &mut out);
     }
     if to.starts_with('/') {
-        // A second slash in front would make a host of what follows (RFC 3986 §4.2).
+        // A second slash at the start would turn the next segment into a host (RFC 3986 §4.2).
         let slashes = out.iter().take_while(|&&byte| byte == b'/').count();
         out.drain(1..slashes);
     }
     out
 }
 
-/// Appends `to` with captures in place of `$1` to `$9`, and the query in place of `$query`; where there is none, the
-/// `?` or `&` before it goes, too. In the path, captures keep the bytes for which `is_kept` holds.
+/// Appends `to` with captures in place of `$1` to `$9`, and the query in place of `$query`; without a query, the
+/// `?` or `&` before `$query` is removed too. In the path, captures keep the bytes for which `is_kept` holds.
 fn put(
     to: &str,
     captured: &Captured<'_>,
@@ -230,7 +229,7 @@ fn put_query(query: &[u8], out: &mut Vec<u8>) {
     encode(query, |byte| byte.is_ascii_graphic(), out);
 }
 
-/// A part of where something leads to.
+/// A part of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'t> {
     Text(&'t str),
@@ -239,7 +238,7 @@ pub(crate) enum Piece<'t> {
     Query,
 }
 
-/// Takes `to` apart. A `$` before anything else is itself.
+/// Splits `to` into its parts. A `$` before any other text is literal.
 pub(crate) fn pieces(to: &str) -> Vec<Piece<'_>> {
     let (mut pieces, mut text_start, mut from) = (Vec::new(), 0, 0);
     while let Some(dollar) = to[from..].find('$').map(|at| from + at) {
@@ -262,7 +261,7 @@ pub(crate) fn pieces(to: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// Errors of expressions are drawn in several lines, the last of which says what is wrong.
+/// The crate `regex` formats errors over several lines; the last one has the reason.
 fn last_line(error: &str) -> String {
     let last = error.lines().last().unwrap_or_default();
     last.trim_start_matches("error: ").to_string()

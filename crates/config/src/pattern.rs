@@ -1,7 +1,7 @@
 //! Globs over decoded paths.
 //!
-//! They know nothing of requests: the path comes percent-decoded and free of dot segments.
-//! RFC 3986 §3.3 has the words *path* and *segment*, §2.1 and §2.3 percent-encoding.
+//! Patterns are independent of requests: the caller passes a path that is percent-decoded and free of dot segments.
+//! RFC 3986 §3.3 defines *path* and *segment*, §2.1 and §2.3 percent-encoding.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ mod tests;
 
 pub(crate) use notation::Notation;
 
-/// A longer pattern is a mistake.
+/// The longest accepted pattern, in bytes.
 const LEN_MAX: usize = 1024;
 
-/// Each part may cost one pass over the path.
+/// The most wildcards: each may cost one pass over the path.
 const WILDCARDS_MAX: usize = 16;
 
 /// A glob over a decoded path.
 ///
-/// `*` matches any bytes but `/`, `**` any bytes, both also none; all else matches itself. With a
+/// `*` matches any bytes except `/`, `**` any bytes, both also the empty text; all else matches itself. With a
 /// leading `/` the whole path is matched, without one its last segment: `*.css` is any style sheet at
-/// any depth, `/img/**` all that is below `/img/`.
+/// any depth, `/img/**` all paths below `/img/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
-    /// Not empty; no two wildcards and no two literals are neighbours.
+    /// Not empty; no two wildcards and no two literals are adjacent.
     parts: Vec<Part>,
 }
 
@@ -40,10 +40,10 @@ pub(crate) enum Part {
     Across,
 }
 
-/// Why a text is not a pattern.
+/// The reason why a text is not a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// There is no text.
+    /// The text is empty.
     Empty,
     /// It has a `/`, but not in front.
     NotAbsolute,
@@ -82,7 +82,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the whole path is matched, and not its last segment alone.
+    /// Whether the whole path is matched, not only its last segment.
     pub fn is_absolute(&self) -> bool {
         self.text.starts_with('/')
     }
@@ -92,7 +92,7 @@ impl Pattern {
         self.capture(path).is_some()
     }
 
-    /// What the wildcard at the end matched, the longest if there is a choice; empty when the pattern
+    /// The text of the wildcard at the end, the longest if there is a choice; empty if the pattern
     /// does not end in one. None = the pattern does not match.
     pub fn capture<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let path = if self.text.starts_with('/') {
@@ -101,7 +101,7 @@ impl Pattern {
             last_segment(path)
         };
         match self.parts.as_slice() {
-            // The common shapes first: they need no memory.
+            // The common shapes first: they allocate no memory.
             [Part::Literal(text)] => (path == text.as_slice()).then_some(&[]),
             [Part::Literal(front), wildcard] => path
                 .strip_prefix(front.as_slice())
@@ -114,8 +114,8 @@ impl Pattern {
         }
     }
 
-    /// The text before the first wildcard, which all paths that match begin with; empty when the
-    /// pattern is for file names. Without a wildcard it is all of the text.
+    /// The text before the first wildcard, with which all matching paths begin; empty if the
+    /// pattern is for file names. Without a wildcard it is the whole text.
     pub fn front(&self) -> &str {
         let end = self.text.find('*').unwrap_or(self.text.len());
         if self.text.starts_with('/') {
@@ -139,7 +139,7 @@ impl Pattern {
             }
             _ => parts.push(Part::Literal(b"/".to_vec())),
         }
-        // Within a file name there is no slash to match.
+        // A file name contains no slash, so `**` and `*` are equal in it; in a whole path they differ.
         parts.extend(name.map(|part| match part {
             Part::Literal(_) => part.clone(),
             Part::Within | Part::Across => Part::Within,
@@ -147,14 +147,14 @@ impl Pattern {
         parts
     }
 
-    /// Whether [`Pattern::capture`] can give anything.
+    /// Whether [`Pattern::capture`] can return text.
     pub fn has_capture(&self) -> bool {
         self.parts.last().is_some_and(Part::is_wildcard)
     }
 }
 
 impl fmt::Display for Pattern {
-    /// As it was written.
+    /// The original text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -201,7 +201,7 @@ fn last_segment(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Matches any list of parts, in steps bounded by path length times parts.
+/// Matches any list of parts, in steps bounded by path length times parts: exponential backtracking is impossible.
 fn capture_any<'a>(parts: &[Part], path: &'a [u8]) -> Option<&'a [u8]> {
     let (last, front) = parts.split_last()?;
     let ends = match_ends(front, path);
@@ -211,7 +211,7 @@ fn capture_any<'a>(parts: &[Part], path: &'a [u8]) -> Option<&'a [u8]> {
             let start = path.strip_suffix(text.as_slice())?.len();
             return ends[start].then_some(&[]);
         }
-        // No slash follows the last one.
+        // `*` at the end cannot span a slash, so it starts after the last one or later.
         Part::Within => first_from(path.len() - last_segment(path).len())?,
         Part::Across => first_from(0)?,
     };
@@ -219,7 +219,7 @@ fn capture_any<'a>(parts: &[Part], path: &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// The positions of a text at which a match of all these parts, from the start of the text, can end. Keeps the set of
-/// all end positions of the parts so far, so there is no backtracking.
+/// all end positions of the parts so far instead of backtracking.
 pub(crate) fn match_ends(parts: &[Part], text: &[u8]) -> Vec<bool> {
     let mut ends = vec![false; text.len() + 1];
     ends[0] = true;
@@ -229,11 +229,11 @@ pub(crate) fn match_ends(parts: &[Part], text: &[u8]) -> Vec<bool> {
     ends
 }
 
-/// From the places where the parts before can end to those where this one can.
+/// Replaces the end positions of the previous parts by those of this one.
 fn advance(part: &Part, path: &[u8], ends: &mut [bool]) {
     match part {
         Part::Literal(text) => {
-            // From the back, so that a place is read before it is written.
+            // From the back, so that a position is read before it is overwritten.
             for end in (0..ends.len()).rev() {
                 let start = end.checked_sub(text.len());
                 let fits = |start: usize| ends[start] && path[start..end] == **text;

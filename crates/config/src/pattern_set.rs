@@ -154,6 +154,7 @@ impl LiteralRequirement {
     /// expression.
     fn choose(&self, uses: &BTreeMap<&[u8], usize>) -> Vec<RequiredLiteral> {
         match self {
+            // The rarest literal yields the fewest candidates; of equally rare ones the longest is the most selective.
             LiteralRequirement::All(all) => {
                 let use_count = |literal: &RequiredLiteral| uses.get(literal.text.as_slice());
                 let rarest = all.iter().min_by_key(|literal| {
@@ -202,6 +203,7 @@ impl PatternSet {
         };
         let mut scan = FilterScan::new(prefilter);
         let end = scan.walk(ROOT, path, 0);
+        // A wide scope also matches the index files of a folder, and a folder's path without its slash.
         if self.has_wide_scopes && path.ends_with(b"/") {
             for index in &self.indexes {
                 scan.walk(end, index, path.len());

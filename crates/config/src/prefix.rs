@@ -1,4 +1,4 @@
-//! Addresses that begin alike: `192.0.2.1`, `10.0.0.0/8`, `2001:db8::/32`. Knows nothing of what they are for.
+//! Address prefixes (CIDR): `192.0.2.1`, `10.0.0.0/8`, `2001:db8::/32`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::ops::RangeInclusive;
 
 use crate::value::Refused;
 
-/// All addresses of one kind whose first bits are these.
+/// All addresses of one IP version that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     address: IpAddr,
-    /// At most as many as the address has.
+    /// At most the number of bits in the address.
     bits: u32,
 }
 
 impl Prefix {
-    /// Reads an address, with or without a number of bits behind a slash.
+    /// Reads an address, with an optional number of bits after a slash.
     ///
     /// # Errors
     /// Any other text, and more bits than the address has.
@@ -46,7 +46,7 @@ impl Prefix {
         }
     }
 
-    /// The same addresses, written with their first one: 10.0.0.0/8 for 10.0.0.1/8.
+    /// The same prefix in canonical form, with its first address: 10.0.0.0/8 for 10.0.0.1/8.
     #[must_use]
     pub fn network(&self) -> Prefix {
         Prefix {
@@ -72,7 +72,7 @@ impl Prefix {
         }
     }
 
-    /// Whether it has an address; one of IPv4 that came by IPv6 counts as what it is.
+    /// Whether it contains an address; an IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -103,7 +103,7 @@ impl PrefixSet {
         let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
         for range in sorted {
             match ranges.last_mut() {
-                // Overlapping prefixes are nested.
+                // Two prefixes overlap only if one contains the other.
                 Some(last) if range.start() <= last.end() => {
                     *last = *last.start()..=*last.end().max(range.end());
                 }
@@ -113,7 +113,7 @@ impl PrefixSet {
         PrefixSet { ranges }
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -131,10 +131,10 @@ impl PrefixSet {
     }
 }
 
-/// Values by prefix; a look-up takes time in proportion to the number of different prefix lengths.
+/// Values by prefix; a look-up takes time proportional to the number of different prefix lengths.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {
-    /// By prefix, with the first address in place of any other.
+    /// By network address and length.
     values: HashMap<(IpAddr, u32), Vec<T>>,
     /// The lengths in use, of IPv4 and of IPv6.
     lens: [Vec<u32>; 2],

@@ -1,25 +1,25 @@
-//! What is wrong with a configuration, and where.
+//! A mistake in a configuration: its position, its description and the allowed values.
 //!
-//! It knows nothing of the schema. A problem is for people: it says what would be right.
+//! Independent of the schema. The text is for the operator, so it includes a correct form.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// One thing that is wrong with a configuration file.
+/// One mistake in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file, as it was named to [`crate::parse`].
+    /// The file, as passed to [`crate::parse`].
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// The key with its way from the top, counted from 0: `site[1].cache_control[0].value`.
-    /// Empty for what concerns the file as a whole.
+    /// The full path of the key, with indexes from 0: `site[1].cache_control[0].value`.
+    /// Empty for problems of the file as a whole.
     pub key: String,
-    /// What is wrong.
+    /// The description.
     pub what: String,
-    /// What is allowed; may be empty.
+    /// The allowed values; may be empty.
     pub allowed: String,
 }
 

@@ -1,6 +1,6 @@
 //! Reads `[server]`, `[limits]` and `[log]`.
 //!
-//! Here are their keys and ranges; what they mean and their defaults are in [`crate::schema`].
+//! Keys and ranges are here; their meaning and defaults are in [`crate::schema`].
 
 use crate::named::{DAY_MS, HOUR_MS, account, count};
 use crate::reader::{Item, Section, size_text};
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 const CACHE_LEN_MIN: u64 = 64 << 10;
 const TIB: u64 = 1 << 40;
 
-/// What a connection or descriptor limit may be at most, whatever the machine.
+/// The upper bound of connection and descriptor limits, whatever the machine.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
 pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
@@ -172,7 +172,7 @@ pub(crate) fn log(section: Section<'_>) -> Log {
     log
 }
 
-/// 0 is off; anything smaller than a few objects would only be work.
+/// 0 is off; a cache of only a few objects would cost more than it saves.
 fn cache(section: &Section<'_>, default: u64) -> u64 {
     section.size_or_zero("cache", default, CACHE_LEN_MIN..=TIB)
 }
@@ -211,7 +211,7 @@ fn fd_limit(section: &Section<'_>) -> u64 {
     limit
 }
 
-/// The access log's target; None for `"off"` too.
+/// The access log's target; None also for `"off"`.
 fn access(section: &Section<'_>) -> Option<LogTarget> {
     let item = section.item("access")?;
     item.text()
@@ -224,7 +224,7 @@ fn error(section: &Section<'_>) -> Option<LogTarget> {
     item.text().and_then(|text| target(&item, text))
 }
 
-/// A log's target. Names that other servers have for targets other than files are refused, instead of becoming files.
+/// A log's target. Names of non-file targets of other servers are refused; they would silently become files.
 fn target(item: &Item<'_>, text: &str) -> Option<LogTarget> {
     match text {
         "stdout" => Some(LogTarget::Stdout),
@@ -240,7 +240,8 @@ fn target(item: &Item<'_>, text: &str) -> Option<LogTarget> {
     }
 }
 
-/// `syslog:server=…`, `udp://…`, `journald`, `|/usr/bin/rotatelogs …`: but a path may be written from its root, or with `./`.
+/// Whether a target is in another server's notation: `syslog:server=…`, `udp://…`, `journald`,
+/// `|/usr/bin/rotatelogs …`. A file with such a name can still be written as an absolute path or with `./`.
 fn is_other_place(text: &str) -> bool {
     let scheme = text.split(['/', '.']).next().unwrap_or_default();
     let is_word = |word: &&str| text.eq_ignore_ascii_case(word);
@@ -249,7 +250,7 @@ fn is_other_place(text: &str) -> bool {
         || ["syslog", "journald", "journal"].iter().any(is_word)
 }
 
-/// A size for which the range says that it fits.
+/// A size whose range guarantees that it fits `usize`.
 fn size(
     section: &Section<'_>,
     key: &'static str,

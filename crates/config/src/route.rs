@@ -1,7 +1,7 @@
-//! Reads `[[site.route]]`: which paths are answered by a program, and by which.
+//! Reads `[[site.route]]`: the paths, their handler and its settings.
 //!
-//! What the keys mean and their defaults are in [`crate::schema`]. Whether the module or database
-//! that a route names is there, is checked once all of the file is read.
+//! The meaning and the defaults of the keys are in [`crate::schema`]. [`check_names`] verifies the names of modules and
+//! databases after the whole file is read.
 
 use crate::caching;
 use crate::compression::on_the_fly;
@@ -18,10 +18,10 @@ use crate::{
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// The keys of which a route has one.
+/// The handler keys, of which a route has exactly one.
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
-/// Keys that mean something with some targets only.
+/// Keys that are valid with some handlers only.
 const KEYS_OF_TARGETS: [(&str, &[&str]); 22] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
@@ -50,13 +50,13 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 22] = [
     ("cache", &["origin"]),
 ];
 
-/// How long heads of programs may be.
+/// The allowed range of `head_len_max`.
 const HEAD_LENS: RangeInclusive<u64> = 1 << 10..=1 << 20;
-/// The least address space that a program can begin in.
+/// The least address space in which a program can start.
 const MEMORY_LEN_MIN: u64 = 1 << 20;
 const MEMORY_LEN_MAX: u64 = 1 << 40;
 
-/// A route and where in the text its target is named.
+/// Reads a route; also returns the position of its handler key.
 pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let pattern_item = section.required("pattern");
     let pattern = pattern_item.as_ref().and_then(Item::pattern);
@@ -127,14 +127,14 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     Some((route, target?.1.at))
 }
 
-/// Whether a key means something with a target.
+/// Whether a key is valid with a handler.
 fn means(key: &str, target: &str) -> bool {
     KEYS_OF_TARGETS
         .iter()
         .any(|(known, targets)| *known == key && targets.contains(&target))
 }
 
-/// Reports keys that mean nothing with this target; without one, any may be meant.
+/// Reports keys that are invalid with this handler; without a handler, all of them are accepted.
 fn keys_of_other_targets(section: &Section<'_>, target: Option<&str>) {
     for (key, targets) in KEYS_OF_TARGETS {
         match target {
@@ -145,7 +145,7 @@ fn keys_of_other_targets(section: &Section<'_>, target: Option<&str>) {
     }
 }
 
-/// Reports the modules and databases that routes name and that are not there.
+/// Reports names of modules and databases in routes that are not defined.
 pub(crate) fn check_names(
     source: &Source<'_>,
     sites: &[(Site, SiteMarks)],
@@ -169,7 +169,7 @@ pub(crate) fn check_names(
     }
 }
 
-/// The one key that says what answers.
+/// The one handler key of the section; none or several are a problem.
 fn target<'d>(section: &Section<'d>) -> Option<(&'static str, Item<'d>)> {
     let present = TARGETS.map(|key| section.item(key).map(|item| (key, item)));
     let mut present = present.into_iter().flatten();
@@ -206,7 +206,7 @@ fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
     let cgi = Cgi {
         env: environment(section),
-        // In less than the least no program begins.
+        // Below the minimum no program can start, but 0 is allowed: no limit.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
         cpu_s_max: cpu_ms_max.div_ceil(1000),
         processes_max: section.count("processes", default.processes_max, 0..=65_536),
@@ -249,7 +249,7 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
     })
 }
 
-/// A script, or none where the server is one program.
+/// A script, or an empty text if the server is one program.
 fn script(item: &Item<'_>) -> Option<String> {
     match item.value_text() {
         Some("") => Some(String::new()),
@@ -277,7 +277,7 @@ fn pages(section: &Section<'_>, item: &Item<'_>) -> Option<Pages> {
     })
 }
 
-/// Where a FastCGI server listens.
+/// The address of a FastCGI server.
 fn upstream(item: &Item<'_>) -> Option<Upstream> {
     if let Some(path) = item
         .value_text()
@@ -306,7 +306,7 @@ fn named_upstream(text: &str) -> Option<Upstream> {
     let Ok(Name::Exact(host)) = Name::parse(host) else {
         return None;
     };
-    // What looks like an address was read as one, or is none.
+    // A host without letters would be an IP address, and those were tried before.
     let is_name = host.bytes().any(|byte| byte.is_ascii_alphabetic());
     let port = value::count(port)
         .ok()
@@ -321,7 +321,7 @@ fn environment(section: &Section<'_>) -> Vec<(String, String)> {
         .map_or_else(Vec::new, named::environment)
 }
 
-/// A pattern must name the path that stands for the folder of programs.
+/// Checks that the pattern has a fixed front that ends in `/`: it is the path of the folder of programs.
 fn check_folder_pattern(pattern: &Pattern, item: &Item<'_>) {
     if !pattern.front().ends_with('/') {
         item.report(

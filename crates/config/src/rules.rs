@@ -1,6 +1,6 @@
-//! Reads the rules of a site that go by path: `cache_control`, `redirect`, `rewrite` and `header`.
+//! Reads the rules of a site that select by path: `cache_control`, `redirect`, `rewrite` and `header`.
 //!
-//! Here is also what HTTP allows in fields (RFC 9110 §5), and which of them are the server's own.
+//! Also checks the syntax of fields (RFC 9110 §5) and protects the fields that the server itself manages.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::{Expression, HeaderRule, Paths, Pattern, PatternRule, Redirect, Rewri
 #[cfg(test)]
 mod tests;
 
-/// Fields that frame the message, describe the connection, or say something about the stored bytes
-/// that only the server can know. Lower case, in alphabetical order.
+/// Fields that only the server may set: those that frame the message, describe the connection, or depend on the stored
+/// bytes. Lower case, in alphabetical order.
 const MANAGED: [&str; 17] = [
     "accept-ranges",
     "age",
@@ -79,7 +79,7 @@ pub(crate) fn rewrite(section: Section<'_>) -> Option<Rewrite> {
     Some(rewrite)
 }
 
-/// Which paths: a glob or a regular expression.
+/// The paths: a glob or a regular expression.
 fn paths(section: &Section<'_>) -> Option<Paths> {
     match (section.item("from"), section.item("regex")) {
         (Some(item), None) => item.pattern().map(Paths::Pattern),
@@ -141,18 +141,18 @@ pub(crate) fn header(section: Section<'_>) -> Option<HeaderRule> {
     })
 }
 
-/// A token (RFC 9110 §5.6.2), which field names are.
+/// Whether a text is a token (RFC 9110 §5.6.2), the syntax of field names.
 pub(crate) fn is_token(text: &str) -> bool {
     let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_tchar)
 }
 
-/// A name to compare with those of a request. `*` is in a token, but is meant as a wildcard there.
+/// Whether a text is a literal field name to match. Tokens may contain `*`, but here it is meant as a wildcard.
 pub(crate) fn is_literal_name(text: &str) -> bool {
     is_token(text) && !text.contains('*')
 }
 
-/// A field value that no recipient reads in another way: visible ASCII with spaces and tabs inside.
+/// Whether every recipient parses this field value alike: visible ASCII with spaces and tabs inside.
 pub(crate) fn is_field_value(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t';
     text.bytes().all(plain) && text.trim_matches([' ', '\t']) == text
@@ -238,7 +238,7 @@ fn redirect_status(item: &Item<'_>) -> Option<u16> {
     found
 }
 
-/// The text of `to`: `$1` may not become a part of the scheme or the host.
+/// The `to` of a redirect. Captures may not become part of the scheme or the host: that would be an open redirect.
 fn destination(item: &Item<'_>) -> Option<String> {
     let text = item
         .value_text()
@@ -259,7 +259,7 @@ fn destination(item: &Item<'_>) -> Option<String> {
     destination.map(str::to_string)
 }
 
-/// Where a rewrite leads: a path and perhaps a query.
+/// The `to` of a rewrite: a path, optionally with a query.
 fn inner_target(item: &Item<'_>) -> Option<String> {
     let is_target = |text: &&str| {
         let path = text.split('?').next().unwrap_or_default();
@@ -280,7 +280,7 @@ fn inner_target(item: &Item<'_>) -> Option<String> {
     target.map(str::to_string)
 }
 
-/// Whether each `%` begins an escape that a file's path may have.
+/// Whether each `%` begins an escape that is valid in a file's path: not NUL, slash or backslash.
 fn has_good_escapes(path: &str) -> bool {
     path.split('%').skip(1).all(|rest| {
         let digits = rest.get(..2).unwrap_or_default();
@@ -290,7 +290,7 @@ fn has_good_escapes(path: &str) -> bool {
     })
 }
 
-/// `$1` must have something to stand for.
+/// Reports captures in `to` that the pattern or expression does not have.
 fn check_captures(from: &Paths, to: &str, item: &Item<'_>) {
     let known = from.captures();
     let mut numbers = pieces(to).into_iter().filter_map(|piece| match piece {
@@ -317,7 +317,7 @@ fn check_captures(from: &Paths, to: &str, item: &Item<'_>) {
     }
 }
 
-/// The way must not lead back to where it began.
+/// Reports a redirect whose destination matches the same redirect again: a loop.
 fn check_loop(redirect: &Redirect, to: &Item<'_>) {
     let sample = pieces(&redirect.to).into_iter().map(|piece| match piece {
         Piece::Text(text) => text,

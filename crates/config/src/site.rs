@@ -1,7 +1,7 @@
 //! Reads one `[[site]]`.
 //!
-//! Here are its keys and what single values may be; what they mean is in [`crate::schema`], and what
-//! concerns several keys or several sites in [`crate::check`].
+//! The keys and their allowed values are here; their meaning is in [`crate::schema`], and checks across several keys or
+//! several sites are in [`crate::check`].
 
 use crate::named::{absolute_path, file_name};
 use crate::reader::{At, Item, Section};
@@ -107,7 +107,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
     (site, marks)
 }
 
-/// The folder, unless no path needs one: where a route takes all of them, or where there are only redirects.
+/// The root. It may be missing if no path needs a folder: if a route takes all paths, or if there are only redirects.
 fn root_of(
     section: &Section<'_>,
     item: Option<Item<'_>>,
@@ -169,7 +169,7 @@ fn listen(
         .unzip()
 }
 
-/// The addresses that a key names, and where it does.
+/// The addresses of a key, and the position of the key.
 fn prefixes(section: &Section<'_>, key: &'static str) -> (Vec<Prefix>, Option<At>) {
     let Some(item) = section.item(key) else {
         return (Vec::new(), None);
@@ -227,8 +227,8 @@ fn index(section: &Section<'_>) -> Option<Vec<String>> {
     Some(items.iter().filter_map(file_name).collect())
 }
 
-/// Index files where the site names none: the default's, and those that its FastCGI servers run. So a folder with an
-/// `index.php` is that script's, not a front controller's.
+/// The index files of a site without the key: the default, and the `index` of FastCGI routes that execute it. So a
+/// folder with an `index.php` is answered by that script, not by a front controller.
 fn index_with(mut names: Vec<String>, routes: &[Route]) -> Vec<String> {
     for route in routes.iter().filter(|route| !route.missing) {
         let RouteTo::FastCgi(fastcgi) = &route.to else {
@@ -250,7 +250,7 @@ fn error_pages(section: &Section<'_>) -> (BTreeMap<u16, String>, Vec<At>) {
     };
     let mut marked = BTreeMap::new();
     for (key, at, item) in pages.entries() {
-        // Three digits exactly, or "+404" and "0404" would pass, and one status come twice.
+        // Exactly three digits: "+404" and "0404" would parse too, and duplicate a status.
         let status = value::count(key)
             .ok()
             .and_then(|status| u16::try_from(status).ok());
@@ -295,7 +295,7 @@ fn types(section: Section<'_>) -> Vec<(String, String)> {
     types
 }
 
-/// `type/subtype`, and parameters perhaps (RFC 9110 §8.3.1).
+/// A media type: `type/subtype`, with optional parameters (RFC 9110 §8.3.1).
 fn media_type(item: &Item<'_>) -> Option<String> {
     let text = item.value_text();
     let is_media_type = |text: &&str| {

@@ -1,14 +1,14 @@
-//! Where in the text a site's values came from.
+//! Positions of a site's values in the text.
 
 use crate::reader::At;
 
-/// Where in the text a site's values came from, for the checks that follow.
+/// Positions of a site's values in the text, for later checks.
 pub(crate) struct SiteMarks {
-    /// As many as the site has names; the site's own place for the name that it has by default.
+    /// One for each name; the position of the site itself for the default name.
     pub(crate) names: Vec<At>,
-    /// As many as the site has addresses.
+    /// One for each address in `listen`.
     pub(crate) listen: Vec<At>,
-    /// As many as the site has addresses with TLS.
+    /// One for each address with TLS.
     pub(crate) tls: Vec<At>,
     /// None if there is no usable root.
     pub(crate) root: Option<At>,
@@ -18,7 +18,7 @@ pub(crate) struct SiteMarks {
     pub(crate) error_pages: Vec<At>,
     /// None without the key.
     pub(crate) proxy_protocol: Option<At>,
-    /// Where each route's target is named, in the order of the site's routes.
+    /// The handler key of each route, in the order of the site's routes.
     pub(crate) routes: Vec<At>,
     /// In the order of the site's rules.
     pub(crate) access: Vec<At>,

@@ -1,6 +1,6 @@
 //! Reads `[[site.rule]]` and a site's trusted proxies.
 //!
-//! What the keys mean and their defaults are in [`crate::schema`].
+//! The meaning and the defaults of the keys are in [`crate::schema`].
 
 use std::io::{self, ErrorKind};
 
@@ -11,10 +11,10 @@ use crate::site_marks::SiteMarks;
 use crate::value::Refused;
 use crate::{Action, Auth, ClientField, Pattern, Prefix, Rule, Site, TrustedProxies, conditions};
 
-/// A rule, and where its own key is.
+/// A rule, and the position of its action key.
 pub(crate) type Marked = (Rule, At);
 
-/// The keys of which a rule has one.
+/// The action keys, of which a rule has exactly one.
 const ACTIONS: [&str; 5] = ["deny", "allow", "rate", "auth", "fallback"];
 const ALLOWED: &str = "one of deny, allow, rate, auth and fallback";
 
@@ -39,8 +39,8 @@ pub(crate) fn rule(section: Section<'_>) -> Option<Marked> {
     Some((rule, at))
 }
 
-/// Checks that files of users exist and are well-formed. A file that this user may not read is left to the server, which
-/// may have read it before it gave up root.
+/// Checks that password files exist and are well-formed. A file without read permission is not a problem here: the
+/// server may read it before it gives up root.
 pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     for (rule, at) in site.access.iter().zip(&marks.access) {
         let Action::Auth(auth) = &rule.action else {

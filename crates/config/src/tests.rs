@@ -1,5 +1,4 @@
-//! Configurations as a whole: what comes out of good ones, and for each kind of mistake the exact
-//! line that the operator sees.
+//! Whole configurations: the result of valid ones, and the exact problem line for each kind of mistake.
 
 use super::*;
 use std::net::SocketAddr;
@@ -25,7 +24,7 @@ fn lines(problems: &[Problem]) -> String {
         .collect()
 }
 
-/// All problems of a text as they are shown, without the name of the file.
+/// All problems of a text as displayed, without the name of the file.
 fn shown(text: &str) -> String {
     let problems = parse(text, Path::new("f")).expect_err("the text is wrong");
     problems
@@ -881,7 +880,7 @@ fn a_problem_without_key_or_choice_is_shown_without_them() {
     assert_eq!(problem.to_string(), "a/lowroad.toml:3:7: is odd");
 }
 
-/// A folder of its own for one test, gone at its end.
+/// A temporary folder of one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {

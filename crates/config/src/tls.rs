@@ -1,5 +1,5 @@
-//! Reads `[site.tls]`, and checks what the sites of an address must have in common. Looks at no file: whether a
-//! certificate fits its key is found out by who can read both.
+//! Reads `[site.tls]`, and checks that sites of one address agree. Accesses no files: the server checks at its start
+//! that a certificate fits its key.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use crate::{
     TlsVersion, value,
 };
 
-/// A year, which is what lists of such sites ask for.
+/// A year, the minimum for HSTS preload lists.
 const HSTS_DEFAULT: &str = "max-age=31536000";
-/// What is sent by it.
+/// The field of HSTS (RFC 6797).
 const HSTS: &str = "Strict-Transport-Security";
 
-/// TLS of a site, and where its addresses are named.
+/// Reads the TLS settings of a site; also returns the positions of its addresses.
 pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
     let (listen, marks) = listen(&section);
     let local = section.flag("local", false);
@@ -62,7 +62,7 @@ fn listen(section: &Section<'_>) -> (Vec<SocketAddr>, Vec<At>) {
         .unzip()
 }
 
-/// Each certificate with its key, and its staple if there are any.
+/// The certificates, each with its key, and with its OCSP staple if there are any.
 fn certificates(section: &Section<'_>) -> Vec<CertificateFiles> {
     let paths = |key| {
         let item = section.item(key);
@@ -138,7 +138,7 @@ fn client_paths(section: &Section<'_>) -> Vec<Pattern> {
     items.iter().filter_map(Item::pattern).collect()
 }
 
-/// `true`, or the field's own value.
+/// `true` for the default, or the field's value.
 fn hsts(item: &Item<'_>) -> Option<String> {
     match (item.value_bool(), item.value_text()) {
         (Some(true), _) => Some(HSTS_DEFAULT.into()),
@@ -156,7 +156,7 @@ fn hsts(item: &Item<'_>) -> Option<String> {
     }
 }
 
-/// The rule by which a site says that it is to be asked over TLS.
+/// The header rule that sends Strict-Transport-Security (RFC 6797).
 pub(crate) fn hsts_rule(tls: &Tls) -> Option<HeaderRule> {
     Some(HeaderRule {
         pattern: Pattern::everything(),
@@ -167,8 +167,8 @@ pub(crate) fn hsts_rule(tls: &Tls) -> Option<HeaderRule> {
     })
 }
 
-/// That no address has TLS for one site and none for another, and that sites of an address agree on what is settled
-/// before a client has named one of them.
+/// Checks that an address has TLS for all of its sites or for none, and that its sites agree in the settings that take
+/// effect before SNI selects one of them.
 pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &Server) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let Some(tls) = &site.tls else { continue };

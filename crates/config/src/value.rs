@@ -1,6 +1,6 @@
 //! Readers of single values, for the file and for the command line.
 //!
-//! They take text and know neither keys nor lines; what they refuse, they explain with [`Refused`].
+//! They take text, without keys or positions; `InvalidValue` explains a refusal.
 
 pub use crate::origin::url as origin_url;
 
@@ -9,17 +9,17 @@ use crate::{Accept, Softirq};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Why a value is refused; the texts complete the sentence `"TEXT" is not …`.
+/// Explains why a value is invalid; the texts complete the sentence `"TEXT" is not …`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What the text is not: `a size`.
+    /// The expected kind of value: `a size`.
     pub what: &'static str,
-    /// What is allowed.
+    /// The allowed values.
     pub allowed: &'static str,
 }
 
 impl fmt::Display for Refused {
-    /// What is allowed: the rest of the sentence differs between a file and a command line.
+    /// The allowed values only: the rest of the sentence differs between a file and a command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.allowed)
     }
@@ -28,7 +28,7 @@ impl fmt::Display for Refused {
 /// A number of bytes: `65536`, `64K`, `256M`, `1G`, in powers of 1024.
 ///
 /// # Errors
-/// Any other text, and what does not fit 64 bits.
+/// Any other text, and numbers that do not fit 64 bits.
 pub fn size(text: &str) -> Result<u64, Refused> {
     let refused = Refused {
         what: "a size",
@@ -48,7 +48,7 @@ pub fn size(text: &str) -> Result<u64, Refused> {
 /// A whole number.
 ///
 /// # Errors
-/// Any other text, and what does not fit 64 bits.
+/// Any other text, and numbers that do not fit 64 bits.
 pub fn count(text: &str) -> Result<u64, Refused> {
     decimal(text).ok_or(Refused {
         what: "a number",
@@ -59,7 +59,7 @@ pub fn count(text: &str) -> Result<u64, Refused> {
 /// A duration in milliseconds: `500ms`, `15s`, `2m`, `1h`; a bare number is in seconds.
 ///
 /// # Errors
-/// Any other text, and what does not fit 64 bits.
+/// Any other text, and numbers that do not fit 64 bits.
 pub fn duration_ms(text: &str) -> Result<u64, Refused> {
     let refused = Refused {
         what: "a duration",
@@ -76,7 +76,7 @@ pub fn duration_ms(text: &str) -> Result<u64, Refused> {
         "h" => 3_600_000,
         "d" => DAY_MS,
         "w" => 7 * DAY_MS,
-        // A year without a leap day, as caches count it.
+        // A year without a leap day, as max-age values usually count it.
         "y" => 365 * DAY_MS,
         _ => return Err(refused),
     };
@@ -85,11 +85,11 @@ pub fn duration_ms(text: &str) -> Result<u64, Refused> {
         .ok_or(refused)
 }
 
-/// An address to listen at: `192.0.2.1:80`, `[2001:db8::1]:80`; `8080` is 127.0.0.1 alone, `*:80` is
-/// `[::]:80`, which is every address of the machine, IPv4 too. With port 0 the system chooses one.
+/// An address to listen at: `192.0.2.1:80`, `[2001:db8::1]:80`; `8080` is 127.0.0.1 only; `*:80` is
+/// `[::]:80`, all addresses of the machine including IPv4. With port 0 the system chooses one.
 ///
 /// # Errors
-/// Any other text; host names too, since looking them up could wait or change.
+/// Any other text; host names too, since their resolution could block, and its result could change.
 pub fn address(text: &str) -> Result<SocketAddr, Refused> {
     let refused = Refused {
         what: "ADDR:PORT",
@@ -125,10 +125,10 @@ pub fn accept(text: &str) -> Result<Accept, Refused> {
     }
 }
 
-/// Where the soft-interrupt level is wanted: `off`, `auto`, or an interface.
+/// The mode of the softirq level: `off`, `auto`, or an interface.
 ///
 /// # Errors
-/// What can't be an interface's name.
+/// Any text that cannot be an interface's name.
 pub fn softirq(text: &str) -> Result<Softirq, Refused> {
     let is_name = (1..16).contains(&text.len())
         && text
@@ -168,7 +168,7 @@ fn port_number(text: &str) -> Option<u16> {
     decimal(text).and_then(|port| u16::try_from(port).ok())
 }
 
-/// Digits only: `str::parse` would let a plus sign pass.
+/// Digits only: `str::parse` would accept a plus sign.
 fn decimal(text: &str) -> Option<u64> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         text.parse().ok()

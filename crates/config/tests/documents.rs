@@ -1,4 +1,4 @@
-//! The documentation and the example are what the parser takes, and the documentation is complete.
+//! The parser accepts the examples in the documentation, and the documentation covers all keys.
 
 use lowroad_config::{Name, Root, load, parse};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(project(path)).expect("a file of this project")
 }
 
-/// The keys that the parser allows in a table, from what it says about one that it does not know.
+/// The keys that the parser allows in a table, from its problem about an unknown key.
 fn keys_allowed_in(text: &str) -> Vec<String> {
     let problems = parse(text, Path::new("f")).expect_err("there is an unknown key");
     let unknown = problems
@@ -148,7 +148,7 @@ fn the_dynamic_set_s_configuration_is_right() {
 #[test]
 fn the_examples_comments_tell_the_defaults() {
     let text = read("examples/lowroad.toml");
-    // The lines of one table that are commented out, taken in: they must change nothing.
+    // The commented-out lines of a table, uncommented: they show defaults, so they must change nothing in the result.
     let shown = |table: &str| {
         let start = text
             .find(&format!("\n[{table}]\n"))

@@ -1,12 +1,13 @@
-//! The path of a request in the forms that rules are matched with. RFC 3986 §2.2: an encoded slash is not a slash to
-//! everyone. So a path that has some is matched in two forms: with the slashes decoded, and with them kept as `%2F` within
-//! their segment.
+//! The forms of a request's path that rules are matched with.
+//!
+//! Servers disagree whether an encoded slash separates segments (RFC 3986 §2.2). So a path with encoded slashes is
+//! matched in two forms: with the slashes decoded, and with them kept as `%2F` within their segment.
 
 use std::ops::Range;
 
 use super::{CAPTURES_MAX, Captured, Captures, Paths};
 
-/// A valid path as the client sent it and as it is matched.
+/// A valid path, in the client's spelling and decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestPath<'p> {
     raw: &'p [u8],
@@ -14,22 +15,22 @@ pub struct RequestPath<'p> {
 }
 
 impl<'p> RequestPath<'p> {
-    /// A path: percent-encoded, and the same decoded, with its slashes merged.
+    /// Takes the percent-encoded path, and the same path decoded, with repeated slashes merged.
     pub fn new(raw: &'p [u8], decoded: &'p [u8]) -> RequestPath<'p> {
         RequestPath { raw, decoded }
     }
 
-    /// As the client sent it, percent-encoded.
+    /// The path as the client sent it, percent-encoded.
     pub fn raw(self) -> &'p [u8] {
         self.raw
     }
 
-    /// Decoded.
+    /// The path percent-decoded, with repeated slashes merged.
     pub fn decoded(self) -> &'p [u8] {
         self.decoded
     }
 
-    /// Its captures in the form that the client sent; `None` if `paths` do not match it.
+    /// The captures in the bytes that the client sent; `None` if `paths` do not match.
     pub(super) fn capture(self, paths: &Paths) -> Option<Captured<'p>> {
         if self.raw == self.decoded {
             let ranges = paths.capture(self.raw)?;
@@ -39,7 +40,7 @@ impl<'p> RequestPath<'p> {
         if let Some(captured) = kept.capture(paths) {
             return Some(captured);
         }
-        // Without encoded slashes both forms are one.
+        // Without encoded slashes both forms are equal.
         match kept.bytes == self.decoded {
             true => None,
             false => PathForm::new(self.raw, EncodedSlash::Decoded).capture(paths),
@@ -47,7 +48,7 @@ impl<'p> RequestPath<'p> {
     }
 }
 
-/// The forms, beside the decoded one, of a path with encoded slashes or backslashes: with encoded slashes kept within
+/// The additional forms of a path with encoded slashes or backslashes: with encoded slashes kept within
 /// their segment, and with backslashes as slashes.
 pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let kept = PathForm::new(raw, EncodedSlash::Kept).bytes;
@@ -64,21 +65,21 @@ pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> 
     std::iter::once(kept).chain(with_slashes)
 }
 
-/// What an encoded slash becomes.
+/// How a form represents an encoded slash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EncodedSlash {
     Decoded,
     Kept,
 }
 
-/// A decoded path, and where its bytes come from.
+/// A decoded path, and the source of each byte in the sent path.
 struct PathForm<'p> {
     raw: &'p [u8],
     encoded_slash: EncodedSlash,
     bytes: Vec<u8>,
-    /// For each byte, and for the end: the position in the path as it was sent.
+    /// For each byte, and for the end: the position in the sent path.
     raw_starts: Vec<usize>,
-    /// Slashes of the sent path were merged.
+    /// Whether slashes of the sent path were merged.
     is_merged: bool,
 }
 
@@ -134,8 +135,9 @@ impl<'p> PathForm<'p> {
         Some(spans.map(|span| raw.get(span).unwrap_or_default()))
     }
 
-    /// Merged slashes beside a capture belong to it if it can match them: a pattern decides on the merged path, and a
-    /// capture carries all that was sent. Only the borders of captures are tried, so the cost is bounded.
+    /// Extends captures by merged slashes at their borders, if the pattern still matches: a pattern decides on the
+    /// merged path, but a capture carries everything that was sent. Only the borders of captures are tried, so the
+    /// cost is bounded.
     fn widen(&self, paths: &Paths, mut ranges: Captures, mut spans: Captures) -> Captures {
         let (mut longest, mut restored) = (None, Vec::new());
         for border in 0..2 * CAPTURES_MAX {
@@ -143,7 +145,7 @@ impl<'p> PathForm<'p> {
             if *range == (0..0) {
                 continue; // no such group, or not part of the match
             }
-            // The slash behind a capture is that of the next literal; merged ones follow it.
+            // The slash after a capture belongs to the next literal; merged slashes follow it.
             let at = match border % 2 {
                 0 => range.start,
                 _ => range.end + 1,
@@ -164,7 +166,7 @@ impl<'p> PathForm<'p> {
         spans
     }
 
-    /// Where in the sent path the slashes are that were merged before a byte.
+    /// The range of slashes in the sent path that were merged before a byte.
     fn merged_before(&self, at: usize) -> Option<Range<usize>> {
         let before = *self.raw_starts.get(at.checked_sub(1)?)?;
         let end = before + raw_len(self.raw, before);
@@ -172,7 +174,7 @@ impl<'p> PathForm<'p> {
         (end < start).then_some(end..start)
     }
 
-    /// The same ranges of the sent path.
+    /// Converts ranges of this form to ranges of the sent path.
     fn spans(&self, ranges: &Captures) -> Captures {
         let start_of = |at: usize| *self.raw_starts.get(at).unwrap_or(&self.raw.len());
         ranges
@@ -181,7 +183,7 @@ impl<'p> PathForm<'p> {
     }
 }
 
-/// Whether the second spans of a path are the first, but for slashes beside those.
+/// Whether the wider spans differ from the first ones only by additional slashes at their borders.
 fn gain_slashes(raw: &[u8], spans: &Captures, wider: &Captures) -> bool {
     let are_slashes = |range: Range<usize>| {
         let mut at = range.start;
@@ -202,7 +204,7 @@ fn first_byte(raw: &[u8]) -> Option<u8> {
     escaped.or(raw.first().copied())
 }
 
-/// How many bytes of a sent path the one at this position takes.
+/// The number of bytes that the (encoded) byte at a position takes in the sent path.
 fn raw_len(raw: &[u8], at: usize) -> usize {
     match raw.get(at..at + 3).and_then(unescape) {
         Some(_) => 3,
@@ -210,7 +212,7 @@ fn raw_len(raw: &[u8], at: usize) -> usize {
     }
 }
 
-/// The byte that `%` and two digits stand for.
+/// Decodes `%` and two hexadecimal digits.
 fn unescape(text: &[u8]) -> Option<u8> {
     let [b'%', high, low] = text else {
         return None;

@@ -1,4 +1,4 @@
-//! Redirects and rewrites: where they lead.
+//! Destinations of redirects and rewrites.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn regex(text: &str) -> Paths {
     Paths::Regex(Expression::parse(text).expect("an expression"))
 }
 
-/// The path, decoded.
+/// Decodes a path.
 fn decoded(raw: &[u8]) -> Vec<u8> {
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(byte) = raw.get(at) {
@@ -286,7 +286,7 @@ fn an_encoded_slash_is_first_within_its_segment() {
         ("/p/a/b", Some("/a-b")),
         ("/p/a%2Fb/c", Some("/a%2Fb-c")),
         ("/p/a%2fb%2fc/d", Some("/a%2fb%2fc-d")),
-        // Both are one segment; with their slashes decoded there are two.
+        // With kept slashes both are one segment; with decoded ones there are two.
         ("/p/a%2Fb", Some("/a-b")),
         ("/p/a%2Fb/c/d", None),
     ] {
@@ -304,7 +304,7 @@ fn an_encoded_slash_is_first_within_its_segment() {
     assert_eq!(forms("/a%5Cb\\/%2f/c"), ["/a\\b\\/%2F/c", "/a/b/c"]);
 }
 
-/// All paths of up to five units behind the first slash.
+/// All paths of up to five units after the first slash.
 fn short_paths() -> Vec<String> {
     let (mut all, mut last) = (Vec::new(), vec!["/".to_string()]);
     for _ in 0..6 {
@@ -324,7 +324,7 @@ fn unit_borders(path: &str) -> impl Iterator<Item = usize> {
     (1..=path.len()).filter(move |at| is_border(*at))
 }
 
-/// What the wildcard behind `prefix` captures: all behind the shortest front of the path that `prefix` matches.
+/// The text that the wildcard after `prefix` captures: all after the shortest front of the path that `prefix` matches.
 fn raw_rest<'p>(prefix: &Pattern, path: &'p str) -> Option<&'p str> {
     let matches = |at: &usize| prefix.matches(&decoded(&path.as_bytes()[..*at]));
     let at = unit_borders(path).find(matches)?;

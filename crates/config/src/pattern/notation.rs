@@ -1,14 +1,14 @@
-//! Texts that would be patterns without any match, and so protect nothing: the notation of other servers and shells, and
-//! segments that no path has once it is compared.
+//! Detects patterns that could never match and so would protect no path: the notation of other servers and shells, and
+//! segments that normalized paths do not contain.
 
-/// Notation that is not part of a pattern here.
+/// Notation that patterns do not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notation {
     /// `{a,b}`
     Braces,
     /// `[ab]`
     Class,
-    /// `(a|b)`, `(.*)`, `.+`, `^`, `$`, `\`, `~`: of regular expressions.
+    /// Regular expressions: `(a|b)`, `(.*)`, `.+`, `^`, `$`, `\`, `~`
     Expression,
     /// `*.sql,*.bak`
     List,
@@ -25,7 +25,8 @@ pub(crate) enum Notation {
 }
 
 impl Notation {
-    /// Of a text that has any. Patterns are of decoded paths, so `(`, `+` and a `$` within one are letters as others.
+    /// Finds unsupported notation. Patterns match decoded paths, so `(`, `+` and a `$` in the middle are ordinary
+    /// characters.
     pub(crate) fn find(text: &str) -> Option<Notation> {
         let has = |any: &[char]| text.contains(any);
         let is_escape = |at: usize| {
@@ -57,7 +58,7 @@ impl Notation {
         }
     }
 
-    /// What to write in place of it.
+    /// A suggestion for the operator.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Notation::Braces => {
@@ -87,7 +88,7 @@ impl Notation {
     }
 }
 
-/// Whether a separator of lists is followed by what another pattern begins with.
+/// Whether a list separator is followed by the start of another pattern.
 fn is_list(text: &str) -> bool {
     text.match_indices([',', ';', ' ']).any(|(at, _)| {
         let after = text.get(at + 1..).unwrap_or_default().trim_start();

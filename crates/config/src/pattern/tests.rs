@@ -6,7 +6,7 @@ fn pattern(text: &str) -> Pattern {
     Pattern::parse(text).expect("a pattern")
 }
 
-/// What `capture` gives for a path, as text.
+/// The capture of a pattern in a path, as text.
 fn captured<'a>(text: &str, path: &'a str) -> Option<&'a str> {
     pattern(text)
         .capture(path.as_bytes())
@@ -95,7 +95,7 @@ fn a_pattern_is_shown_as_written_and_knows_its_end() {
     assert_eq!(ends, [true, true, true, false, false]);
 }
 
-/// The definition, written down without a thought for time.
+/// The definition of a match as naive recursion, without regard to time.
 fn naive(pattern: &[u8], path: &[u8]) -> bool {
     match pattern {
         [] => path.is_empty(),
@@ -177,7 +177,7 @@ fn the_front_is_what_all_matches_begin_with() {
 
 #[test]
 fn a_name_is_captured_in_one_walk() {
-    // The last star may begin at each `a`, but for the slash at the end.
+    // The last star could begin at each `a`, except that a slash follows at the end.
     let path = format!("/{}/", "a".repeat(200_000));
     assert_eq!(pattern("/**a*").capture(path.as_bytes()), None);
 }

@@ -138,7 +138,7 @@ impl Node {
     }
 }
 
-/// Patterns have at most 1024 bytes each, and a configuration is far below 4 GiB.
+/// The conversion cannot overflow: patterns have at most 1024 bytes each, and a configuration is far below 4 GiB.
 fn number(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(NONE)
 }

@@ -1,4 +1,4 @@
-//! `[acme]`: what comes out of good tables, and what is said of each mistake.
+//! `[acme]`: the result of valid tables, and the problem for each mistake.
 
 use super::*;
 

@@ -1,15 +1,15 @@
-//! Classes: what comes out of good ones, and what is said of each mistake.
+//! Traffic classes: the result of valid ones, and the problem for each mistake.
 
 use lowroad_limits::Rate;
 
 use super::*;
 
-/// A text with a site behind it, so that nothing else is wrong.
+/// A text with a site appended, so that it is complete.
 fn with_site(text: &str) -> String {
     format!("{text}\n[[site]]\nroot = \"r\"\n")
 }
 
-/// What is said of one class with these lines, of which the first is line 3.
+/// The problems of one class with these lines, of which the first is line 3.
 fn said(lines: &str) -> String {
     shown(&with_site(&format!("[[class]]\nname = \"a\"\n{lines}")))
 }

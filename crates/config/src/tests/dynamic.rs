@@ -1,4 +1,4 @@
-//! Routes, modules and databases: what comes out of good ones, and what is said of each mistake.
+//! Routes, modules and databases: the result of valid ones, and the problem for each mistake.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn in_route(lines: &str) -> String {
     format!("[[site]]\nroot = \"r\"\n[[site.route]]\n{lines}\n")
 }
 
-/// A text with a site behind it, so that nothing else is wrong.
+/// A text with a site appended, so that it is complete.
 fn with_site(text: &str) -> String {
     format!("{text}\n[[site]]\nroot = \"r\"\n")
 }

@@ -1,13 +1,13 @@
-//! TLS of sites: what comes out of good tables, and what is said of each mistake.
+//! TLS of sites: the result of valid tables, and the problem for each mistake.
 
 use super::*;
 
-/// What is said of a site with these keys of its own, and these of its `[site.tls]`.
+/// The problems of a site with these keys and this `[site.tls]`.
 fn said(own: &str, tls: &str) -> String {
     shown(&format!("[[site]]\nroot = \"r\"\n{own}\n[site.tls]\n{tls}"))
 }
 
-/// Keys of a table without a mistake.
+/// Keys of a valid table.
 const PAIR: &str = "certificate = \"c\"\nkey = \"k\"";
 
 #[test]
