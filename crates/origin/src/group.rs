@@ -1,11 +1,12 @@
-//! Servers that can stand for one another: which of them a request is given to. A state machine without
-//! clock, randomness or sockets; `now_ms` is monotonic ms. It knows nothing of what a member leads to (a
-//! `P`, mostly a pool), nor of requests.
+//! Load balancing: chooses a member of a group of interchangeable servers for each request.
 //!
-//! A request [picks](Group::pick) a member and [reports](Group::report) what came of it. Those that may be
-//! picked are, in this order: members that are well; if too few are, backups that are well; if there are
-//! none, all members, whatever is said of them (`panic_percent`). Of them the [`Policy`] takes one. A
-//! member is not well if active checks say so ([`Group::checked`]), or if requests failed (`circuit`).
+//! A state machine without clock, randomness or sockets; `now_ms` is monotonic ms. It is independent of the members'
+//! targets (`P`, usually a pool) and of requests.
+//!
+//! A request [picks](Group::pick) a member and [reports](Group::report) the outcome. The candidates are, in this order:
+//! healthy members; if too few are healthy, healthy backups; if there are none, all members regardless of health
+//! (`panic_percent`). The `BalancingPolicy` takes one of the candidates. Members are unhealthy after failed active
+//! checks ([`Group::checked`]) or failed requests (`circuit`).
 
 mod choose;
 mod circuit;
@@ -28,20 +29,20 @@ pub use member::{Counts, NewMember, Standing};
 pub use settings::{Circuit as CircuitSettings, Health as HealthSettings, Policy, Settings};
 pub use why::{NoMember, Status, Tier, Why};
 
-/// Names a member for as long as the group is.
+/// Identifies a member during the lifetime of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberId {
     slot: u32,
     generation: u32,
 }
 
-/// A member that was picked. To be reported, once.
+/// A picked member. Its outcome must be reported exactly once.
 #[must_use = "who is picked has to be reported"]
 #[derive(Debug)]
 pub struct Picked {
-    /// It.
+    /// The member.
     pub member: MemberId,
-    /// Why it.
+    /// The reason for this member.
     pub why: Why,
     begun: Begun,
     clients: ClientSet,
@@ -52,12 +53,12 @@ pub struct Picked {
 /// A request that needs a member.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PickRequest<'a> {
-    /// Of consistent hashing.
+    /// The key for consistent hashing.
     pub key: Option<u64>,
-    /// Its client: failures of one client's requests do not eject a member for the others. `None` if it is of no single
-    /// one.
+    /// The client: failures of one client's requests do not eject a member for the others. `None` if the request has no
+    /// single client.
     pub client: Option<IpAddr>,
-    /// Members that were tried, which are not picked again.
+    /// Members that were tried already; they are not picked again.
     pub tried: &'a [MemberId],
 }
 
@@ -67,22 +68,22 @@ impl PickRequest<'_> {
     }
 }
 
-/// What came of a request.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A response came that says nothing against the member.
+    /// A response arrived that is no evidence against the member.
     Answered,
-    /// No connection came about.
+    /// The connection could not be established.
     ConnectFailed,
-    /// Its time was over.
+    /// The request timed out.
     TimedOut,
-    /// The connection was lost before the response was whole.
+    /// The connection was lost before the end of the response.
     Lost,
-    /// What came is no response.
+    /// The response was malformed.
     Malformed,
-    /// The response's status says that the member fails: 502, 503, 504, as the caller has it.
+    /// The status code means a failure of the member: 502, 503, 504, as the caller decides.
     ServerError,
-    /// It was given up for no fault of the member.
+    /// The request was cancelled without fault of the member.
     Cancelled,
 }
 
@@ -91,12 +92,12 @@ pub struct Group<P> {
     settings: Settings,
     members: Vec<Option<Member<P>>>,
     generation: u32,
-    /// Somebody was picked: who comes now comes to a group at work.
+    /// Whether a member was picked before: members that are added later need a slow start.
     at_work: bool,
 }
 
 impl<P> Group<P> {
-    /// One without members.
+    /// A group without members.
     pub fn new(settings: Settings) -> Group<P> {
         Group {
             settings,
@@ -106,7 +107,7 @@ impl<P> Group<P> {
         }
     }
 
-    /// Adds a member that leads to `place`. In a group at work it starts slowly.
+    /// Adds a member with its target. If the group is already in use, it begins with a slow start.
     pub fn add(&mut self, new: NewMember, place: P, now_ms: u64) -> MemberId {
         self.generation = self.generation.wrapping_add(1);
         let member = Member {
@@ -139,16 +140,16 @@ impl<P> Group<P> {
         }
     }
 
-    /// Removes a member; requests that have it go on, and their reports are of no account. Gives what
-    /// it led to.
+    /// Removes a member and returns its target. Its requests in progress continue; their reports are ignored.
     pub fn remove(&mut self, id: MemberId) -> Option<P> {
         self.member(id)?;
         let member = self.members.get_mut(id.slot as usize)?.take();
         member.map(|member| member.place)
     }
 
-    /// Lets a member have no new requests, or have them again. Whether it is there.
+    /// Starts or ends draining: a draining member gets no new requests. Returns whether the member exists.
     pub fn drain(&mut self, id: MemberId, draining: bool, now_ms: u64) -> bool {
+        // A member that returns from draining has cold caches.
         let Some(member) = self.member_mut(id) else {
             return false;
         };
@@ -158,7 +159,7 @@ impl<P> Group<P> {
         true
     }
 
-    /// Changes what a member weighs. Whether it is there.
+    /// Changes a member's weight. Returns whether the member exists.
     pub fn set_weight(&mut self, id: MemberId, weight: u32) -> bool {
         let member = self.member_mut(id);
         member.is_some_and(|member| {
@@ -167,12 +168,12 @@ impl<P> Group<P> {
         })
     }
 
-    /// What a member leads to.
+    /// A member's target.
     pub fn place(&self, id: MemberId) -> Option<&P> {
         self.member(id).map(|member| &member.place)
     }
 
-    /// Whom [`Group::pick`] would pick now, and why. Changes nothing.
+    /// Returns the member that [`Group::pick`] would pick now, and the reason, without any change.
     ///
     /// # Errors
     /// [`NoMember`]
@@ -186,7 +187,7 @@ impl<P> Group<P> {
         Ok((self.id_at(candidates[taken].slot), why))
     }
 
-    /// Picks a member for a request. It counts as waiting for a connection until [`Group::connected`].
+    /// Picks a member for a request. The request counts as pending until [`Group::connected`].
     ///
     /// # Errors
     /// [`NoMember`]
@@ -199,6 +200,7 @@ impl<P> Group<P> {
         let (candidates, taken, why) = self.choose(request, now_ms, random)?;
         let clients = request.clients();
         self.at_work = true;
+        // The other policies read only loads and weights; the turns belong to round robin.
         if self.settings.policy == Policy::RoundRobin {
             self.take_turn(&candidates, taken);
         }
@@ -218,7 +220,7 @@ impl<P> Group<P> {
         })
     }
 
-    /// A request has its connection.
+    /// Records that a request has its connection: it is no longer pending.
     pub fn connected(&mut self, picked: &mut Picked) {
         if std::mem::take(&mut picked.pending)
             && let Some(member) = self.member_mut(picked.member)
@@ -227,7 +229,7 @@ impl<P> Group<P> {
         }
     }
 
-    /// A request's connection speaks another protocol from now on, perhaps for days.
+    /// Records that a request's connection became a tunnel, which may last for days.
     pub fn tunnelled(&mut self, picked: &mut Picked) {
         self.connected(picked);
         if let Some(member) = self.member_mut(picked.member)
@@ -237,10 +239,11 @@ impl<P> Group<P> {
         }
     }
 
-    /// What came of a request.
+    /// Records the outcome of a request.
     pub fn report(&mut self, mut picked: Picked, outcome: Outcome, now_ms: u64) {
         self.connected(&mut picked);
         let settings = self.settings;
+        // Without panic routing every failing member is ejected; with it, never the last healthy one.
         let may_open = self.another_is_well(picked.member, now_ms) || settings.panic_percent == 0;
         let Some(member) = self.member_mut(picked.member) else {
             return;
@@ -249,6 +252,7 @@ impl<P> Group<P> {
         member.tunnels -= u32::from(picked.is_tunnel);
         let found = member.counts.count(outcome);
         let clients = match outcome {
+            // A failed connection attempt does not depend on the client: it counts for all.
             Outcome::ConnectFailed => ClientSet::ALL,
             _ => picked.clients,
         };
@@ -263,7 +267,7 @@ impl<P> Group<P> {
         }
     }
 
-    /// What an active check found. Whether the member was taken out or brought back by it.
+    /// Records the result of an active check. Returns whether it changed the member's health.
     pub fn checked(&mut self, id: MemberId, passed: bool, now_ms: u64) -> bool {
         let health = self.settings.health;
         let Some(member) = self.member_mut(id) else {
@@ -273,6 +277,7 @@ impl<P> Group<P> {
             true => member.counts.checks_passed += 1,
             false => member.counts.checks_failed += 1,
         }
+        // Only a series of contrary results changes the health, so one lost packet does not.
         if member.is_healthy == passed {
             member.opposed = 0;
             return false;
@@ -289,14 +294,14 @@ impl<P> Group<P> {
         true
     }
 
-    /// Marks a member as down until checks have found it well: for one that is not known yet.
+    /// Marks a member as down until checks succeed: for a member whose health is still unknown.
     pub fn distrust(&mut self, id: MemberId) {
         if let Some(member) = self.member_mut(id) {
             member.is_healthy = false;
         }
     }
 
-    /// How each member stands, and what it did.
+    /// The health and counters of each member.
     pub fn status(&self, now_ms: u64) -> Vec<Status> {
         let members = self.members.iter().enumerate();
         members
@@ -316,7 +321,7 @@ impl<P> Group<P> {
             .collect()
     }
 
-    /// All who may be taken, who of them is, and why.
+    /// Returns the candidates, the index of the chosen one, and the reason.
     fn choose(
         &self,
         request: &PickRequest<'_>,
@@ -335,7 +340,7 @@ impl<P> Group<P> {
         Ok((candidates, taken, why))
     }
 
-    /// Who may be taken; at least one.
+    /// Returns the candidates; at least one.
     fn candidates(
         &self,
         request: &PickRequest<'_>,
@@ -364,7 +369,7 @@ impl<P> Group<P> {
             if !found.is_empty() {
                 return Ok((tier, found));
             }
-            // Backups stand in for who fails, not for who has much to do.
+            // Backups replace failed members, not busy ones: overload must not spread to the backups.
             if is_full {
                 return Err(NoMember::AllFull);
             }
@@ -372,7 +377,7 @@ impl<P> Group<P> {
         Err(none)
     }
 
-    /// The members that get requests of `clients` now.
+    /// The tier that serves requests of `clients` now.
     fn tier(&self, clients: ClientSet, now_ms: u64) -> Tier {
         let (mut primaries, mut well, mut backups_well) = (0_u32, 0_u32, 0_u32);
         for (_, member) in self.all().filter(|(_, member)| !member.draining) {
@@ -381,6 +386,7 @@ impl<P> Group<P> {
             well += u32::from(!member.backup && is_well);
             backups_well += u32::from(member.backup && is_well);
         }
+        // Panic threshold, as in Envoy: if nearly all members look unhealthy, the judgement is more likely wrong.
         let panics =
             u64::from(well) * 100 < u64::from(primaries) * u64::from(self.settings.panic_percent);
         match (panics, well, backups_well) {
@@ -400,7 +406,7 @@ impl<P> Group<P> {
         }
     }
 
-    /// Whether nothing but its load speaks against it.
+    /// Whether a member is healthy, regardless of its load.
     fn is_well(&self, member: &Member<P>, clients: ClientSet, now_ms: u64) -> bool {
         match member.standing(&self.settings, clients, now_ms) {
             Standing::Up | Standing::SlowStart { .. } | Standing::Trial | Standing::Full => true,
@@ -424,7 +430,7 @@ impl<P> Group<P> {
         }
     }
 
-    /// Everybody comes nearer to its turn, and who has it goes back behind all.
+    /// Smooth weighted round robin (nginx): each candidate gains its weight, and the chosen one loses the total.
     fn take_turn(&mut self, candidates: &[Candidate], taken: usize) {
         let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
         for (at, candidate) in candidates.iter().enumerate() {
@@ -462,7 +468,7 @@ impl<P> Group<P> {
 }
 
 impl Counts {
-    /// Counts an outcome; gives what it says of the member, if anything.
+    /// Counts an outcome and returns its evidence about the member, if any.
     fn count(&mut self, outcome: Outcome) -> Option<Found> {
         let count = match outcome {
             Outcome::Answered => &mut self.answered,

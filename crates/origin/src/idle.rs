@@ -1,40 +1,41 @@
-//! Which connections to a server are kept, for which worker, and when they are closed for others.
-//! Pure: the connections may be anything, and time is told: monotonic ms of any worker.
+//! Idle connections: which are kept, for which worker, and when they are closed to make room for others.
 //!
-//! A connection that is kept may hold one of the server's processes, whether there is something to do
-//! or not (php-fpm, prefork servers), and one from which nothing was heard may be one that no process
-//! has accepted. So none is kept while such a one has waited for longer than a whole request took and for
-//! [`UNHEARD_MS`], or for [`CROWDED_MS`]. What is younger is no reason, nor what is known to be worked at, since its request
-//! was read: closing for its sake would beget another new one, and so on.
+//! Pure: the connections may be of any type, and the caller passes the time: monotonic ms of any worker.
+//!
+//! Crowding: an idle connection may occupy one of the server's processes (php-fpm, prefork servers), while a new
+//! connection without a response may still wait in the backlog for a process. So no connection is kept while such a
+//! silent one has waited longer than a whole request took and for [`UNHEARD_MS`], or for [`CROWDED_MS`]. Younger silent
+//! connections do not count, nor those whose request the server has read, since a process works at them: closing idle
+//! connections for them would only cause another new connection, and so on.
 
 use lowroad_engine::outgoing::Reception;
 
-/// How long a server may be silent on a new connection before it is thought to be crowded.
+/// After this silence of a new connection the server is considered crowded.
 pub const CROWDED_MS: u64 = 20;
-/// How long it may be silent though others take less: quick requests take unequal times, too.
+/// The least silence that counts even if other requests take less: durations of quick requests vary, too.
 const UNHEARD_MS: u64 = 5;
 
-/// Connections without a request.
+/// The idle connections of all workers.
 pub struct Idle<C> {
-    /// Of each worker; the one used last is at the end.
+    /// For each worker; the most recently used one is last.
     of: Vec<Vec<Kept<C>>>,
-    /// How many uses there were.
+    /// The number of uses so far.
     uses: u64,
-    /// Uses of new connections from which nothing was heard yet.
+    /// Uses of new connections without any bytes from the server so far.
     unheard: Vec<Unheard>,
-    /// One of them is so since too long.
+    /// Whether one of them has been silent for too long.
     crowded: bool,
 }
 
 struct Unheard {
     number: u64,
     since_ms: u64,
-    /// Unknown until it is connected, and with TCP.
+    /// Whether the server has read the request; unknown until connected, and for TCP.
     reception: Option<Reception>,
 }
 
 impl Unheard {
-    /// Whether it has been silent for so long, and may be one that no process has accepted.
+    /// Whether it has been silent for this long, and may still be in the backlog.
     fn may_wait(&self, now_ms: u64, silent_ms: u64) -> bool {
         let is_read = || self.reception.as_ref().is_some_and(|is_read| is_read());
         now_ms.saturating_sub(self.since_ms) >= silent_ms && !is_read()
@@ -47,17 +48,17 @@ struct Kept<C> {
     since_ms: u64,
 }
 
-/// A use of a connection, from its begin to its end.
+/// A use of a connection by one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// Uses are numbered as they begin.
+    /// A sequence number in the order of the uses' starts.
     pub number: u64,
-    /// When its connection was opened.
+    /// When the connection was opened.
     pub opened_ms: u64,
 }
 
 impl<C> Idle<C> {
-    /// None, for so many workers.
+    /// No connections, for this number of workers.
     pub fn new(workers: usize) -> Idle<C> {
         Idle {
             of: (0..workers).map(|_| Vec::new()).collect(),
@@ -67,15 +68,16 @@ impl<C> Idle<C> {
         }
     }
 
-    /// Takes one to use it: the worker's own, or another's that has one to spare.
+    /// Takes an idle connection: one of the worker, or of another worker if it has none.
     pub fn take(&mut self, worker: usize) -> Option<(C, Use)> {
+        // The most recently used one is the least likely to be closed by the server, and the others can expire.
         let own = self.of[worker].pop();
         let any = || self.of.iter_mut().find_map(Vec::pop);
         let kept = own.or_else(any)?;
         Some((kept.connection, self.next_use(kept.opened_ms)))
     }
 
-    /// A new one is used from now on.
+    /// Registers the use of a new connection.
     pub fn begin(&mut self, now_ms: u64) -> Use {
         let begun = self.next_use(now_ms);
         self.unheard.push(Unheard {
@@ -86,7 +88,7 @@ impl<C> Idle<C> {
         begun
     }
 
-    /// A new one is connected, and this says whether its request was read.
+    /// A new connection is established; `reception` reports whether the server has read its request.
     pub fn connected(&mut self, number: u64, reception: Option<Reception>) {
         let mut unheard = self.unheard.iter_mut();
         if let Some(unheard) = unheard.find(|unheard| unheard.number == number) {
@@ -100,17 +102,18 @@ impl<C> Idle<C> {
         Use { number, opened_ms }
     }
 
-    /// A new one was heard from, or is no more.
+    /// A new connection has received bytes, or is closed.
     pub fn heard(&mut self, number: u64) {
         self.unheard.retain(|unheard| unheard.number != number);
         self.crowded &= !self.unheard.is_empty();
     }
 
-    /// Keeps one whose use is over.
+    /// Keeps a connection after its use.
     ///
     /// # Errors
-    /// It may not be kept.
+    /// Returns the connection if it must not be kept.
     pub fn put(&mut self, worker: usize, of: Use, connection: C, now_ms: u64) -> Result<(), C> {
+        // A silent connection that began before this use has already waited longer than the whole use took.
         let waits_longer =
             |unheard: &Unheard| unheard.number < of.number && unheard.may_wait(now_ms, UNHEARD_MS);
         if self.crowded || self.unheard.iter().any(waits_longer) {
@@ -124,7 +127,7 @@ impl<C> Idle<C> {
         Ok(())
     }
 
-    /// What is to be closed because the server is crowded. `None` when all were heard.
+    /// Returns the connections to close because the server is crowded. `None` if no connection is silent any more.
     pub fn make_room(&mut self, now_ms: u64) -> Option<Vec<C>> {
         if self.unheard.is_empty() {
             return None;
@@ -137,15 +140,14 @@ impl<C> Idle<C> {
         }
     }
 
-    /// What is to be closed because nobody used it for so long. `None` when there is nothing left, nor
-    /// was.
+    /// Returns the connections that were idle for too long. `None` if there were no idle connections at all.
     pub fn take_old(&mut self, now_ms: u64, idle_ms_max: u64) -> Option<Vec<C>> {
         if self.len() == 0 {
             return None;
         }
         let mut old = Vec::new();
         for idle in &mut self.of {
-            // They were put in order.
+            // Connections are pushed in the order of time, so the old ones are in front.
             let is_old = |kept: &&Kept<C>| now_ms.saturating_sub(kept.since_ms) >= idle_ms_max;
             let count = idle.iter().take_while(is_old).count();
             old.extend(idle.drain(..count).map(|kept| kept.connection));
@@ -153,12 +155,12 @@ impl<C> Idle<C> {
         Some(old)
     }
 
-    /// How many are idle.
+    /// The number of idle connections.
     pub fn len(&self) -> usize {
         self.of.iter().map(Vec::len).sum()
     }
 
-    /// All that are idle.
+    /// Removes all idle connections.
     pub fn clear(&mut self) -> Vec<C> {
         let idle = self.of.iter_mut().flat_map(|idle| idle.drain(..));
         idle.map(|kept| kept.connection).collect()
@@ -171,7 +173,7 @@ mod tests {
 
     const IDLE_MS_MAX: u64 = 2_000;
 
-    /// A new one is heard from and kept, and used for another request.
+    /// A new connection receives bytes, is kept, and is used for another request.
     fn used_again(idle: &mut Idle<&'static str>, of: Use, now_ms: u64) -> (&'static str, Use) {
         idle.heard(of.number);
         assert_eq!(idle.put(0, of, "a", now_ms), Ok(()));
@@ -202,7 +204,7 @@ mod tests {
         assert!(again.number > begun.number);
     }
 
-    /// Two processes, always two requests: new connections must not beget new ones.
+    /// Two processes, always two requests: new connections must not cause further new ones.
     #[test]
     fn what_is_just_begun_elsewhere_closes_nothing() {
         let (mut idle, now) = (Idle::new(1), 1000);
@@ -225,7 +227,7 @@ mod tests {
         assert_eq!(idle.put(0, a, connection, now + UNHEARD_MS), Err("a"));
     }
 
-    /// Enough processes, and requests of one or two milliseconds: no new connection costs another its place.
+    /// Enough processes, and requests of one or two milliseconds: no new connection makes another close.
     #[test]
     fn what_takes_longer_by_chance_closes_nothing() {
         let (mut idle, now) = (Idle::new(1), 1000);

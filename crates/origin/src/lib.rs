@@ -1,16 +1,14 @@
-//! Connections to servers elsewhere, pooled: how many there may be, who waits for one, which are
-//! kept and when they are closed.
+//! Upstreams: connection pools, load balancing, health checks and retries for servers behind Lowroad.
 //!
-//! A [`Pool`] leads to one [`Address`] and serves all workers. It opens connections with sockets of
-//! the worker's driver, so that all of it runs in the simulator, too. What is spoken on them is an
-//! [`Open`]'s affair: nothing here knows HTTP, FastCGI or TLS. A request whose server takes only one
-//! at a time on a connection leases it ([`Pool::lease`]); where it takes several, they share it
-//! ([`Shared`]).
+//! Connection pool: a `ConnectionPool` leads to one `ServerAddress` and serves all workers. It bounds the connections,
+//! queues waiters, keeps idle connections for reuse and closes them after a time. Its sockets belong to a worker's
+//! driver, so that all of it also runs in the simulator. The protocol is the business of a `PoolConnector`: this crate
+//! has no knowledge of HTTP, FastCGI or TLS. For a protocol with one request at a time on a connection, a request
+//! leases it (`ConnectionPool::lease`); for a multiplexed protocol, requests share it (`SharedConnections`).
 //!
-//! Where several servers can stand for one another, an [`Upstream`] says which pool a request is given to:
-//! a [`group`] of members, with what bounds [`retry`]. [`checks`] ask whether members are well, and
-//! [`names`] makes members of a host name's addresses. A socket becomes a [`Stream`], encrypted by `tls` if
-//! that is wanted.
+//! Load balancing: an [`Upstream`] chooses the pool for a request among interchangeable servers, a [`group`] of
+//! members, and bounds [`retry`]. [`checks`] are the active health checks, and `name_resolution` turns the addresses
+//! of a host name into members. A socket becomes an `UpstreamStream`, with TLS (`tls`) if configured.
 
 #![forbid(unsafe_code)]
 

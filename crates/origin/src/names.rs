@@ -1,5 +1,4 @@
-//! Members by name: a host name is resolved again and again, and its addresses are members of a group. It
-//! knows nothing of what is spoken with them.
+//! Name resolution: resolves host names periodically and keeps a group's members equal to their addresses.
 
 mod known;
 
@@ -18,12 +17,12 @@ use crate::group::{MemberId, NewMember, NoMember};
 use crate::upstream::Upstream;
 use known::{Changes, Known};
 
-/// Finds the addresses of a name.
+/// Resolves names.
 pub trait Resolver: Send + Sync + 'static {
-    /// Asks once, on the worker that lends `local`.
+    /// Resolves a name once, on the worker of `local`.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The resolution failed.
     fn resolve(
         &self,
         host: &str,
@@ -32,8 +31,7 @@ pub trait Resolver: Send + Sync + 'static {
     ) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
 }
 
-/// Asks the system, as it is set up: `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper, and does not
-/// say how long an answer holds.
+/// The system's resolver: `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper thread, and does not return the TTL.
 pub struct SystemResolver;
 
 impl Resolver for SystemResolver {
@@ -47,18 +45,18 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// How long a configuration waits for the addresses of a name.
+/// Time limit of a look-up while a configuration is loaded.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same while the resolver is known to be slow, so that many names don't add up their timeouts.
 const SLOW_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long the resolver counts as slow after a timeout.
 const SLOW_PERIOD: Duration = Duration::from_secs(10);
 
-/// When a lookup timed out last.
+/// The time of the last look-up that timed out.
 static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// The addresses of a name when a configuration is read. Blocks for a short time. Returns none if the lookup fails or
-/// takes too long: [`follow`] repeats it, so that one bad name doesn't keep the other origins from their start.
+/// Resolves a name while a configuration is loaded. Blocks for a short time. Returns no addresses if the look-up fails
+/// or takes too long: [`follow`] repeats it, so that one bad name does not delay the start of the other origins.
 pub fn look_up(host: &str, port: u16) -> Vec<SocketAddr> {
     let mut last_timeout = LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner);
     let is_slow = last_timeout.is_some_and(|at| at.elapsed() < SLOW_PERIOD);
@@ -84,34 +82,34 @@ fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     (host, port).to_socket_addrs().map(Iterator::collect)
 }
 
-/// A name, and how it is resolved.
+/// A host name and its resolution settings.
 #[derive(Clone, Debug)]
 pub struct Name {
     /// The host.
     pub host: Arc<str>,
     /// The port of all its addresses.
     pub port: u16,
-    /// How long an answer is believed.
+    /// The pause between look-ups.
     pub interval: Duration,
     /// The pause after a failed lookup while the name has no member.
     pub retry_interval: Duration,
-    /// How long one may take.
+    /// Time limit of a look-up.
     pub timeout: Duration,
-    /// An address is given up when so many answers in a row are without it: some servers tell only a
-    /// part each time.
+    /// An address is removed after this many successive answers without it: some DNS servers return only a part of the
+    /// addresses each time.
     pub gone_after: u32,
-    /// How many addresses are members at most.
+    /// The maximum of addresses that become members.
     pub addresses_max: usize,
-    /// What each member weighs.
+    /// The weight of each member.
     pub weight: u32,
-    /// The members stand in for others.
+    /// Whether the members are backups.
     pub backup: bool,
-    /// Addresses that were found already: they are members at once, and it is asked again an interval later.
+    /// Addresses from an earlier look-up: they become members immediately, and the next look-up is an interval later.
     pub first: Vec<SocketAddr>,
 }
 
 impl Name {
-    /// Members that are no backups, asked for every 10 s.
+    /// Settings for members that are not backups, with a look-up every 10 s.
     pub fn new(host: impl Into<Arc<str>>, port: u16) -> Name {
         Name {
             host: host.into(),
@@ -128,34 +126,34 @@ impl Name {
     }
 }
 
-/// What is made of addresses, and what becomes of that.
+/// Creates and releases the targets of resolved members.
 pub trait Places<P>: Send + 'static {
-    /// There is a new address: what leads to it.
+    /// Creates the target for a new address.
     fn come(&mut self, address: SocketAddr) -> P;
 
-    /// It is a member now: checks may begin.
+    /// The address is a member now: health checks may begin.
     fn added(&mut self, member: MemberId, address: SocketAddr);
 
-    /// The address is no more: what led to it is given back, and gets no new requests. Idle connections
-    /// are to be closed, and those that are used when they are given back.
+    /// The address is no longer a member: returns its target, which gets no new requests. Idle connections must be
+    /// closed, and those in use when they are returned.
     fn gone(&mut self, member: MemberId, place: P);
 
-    /// Lookups began to fail, for this reason, or (`None`) succeed again.
+    /// Look-ups began to fail, for this reason, or (`None`) succeed again.
     fn lookup_changed(&mut self, _failure: Option<&str>) {}
 }
 
-/// How resolving goes.
+/// The state of a name's resolution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Answers.
+    /// Successful look-ups.
     pub answers: u64,
-    /// Questions without one.
+    /// Failed look-ups.
     pub failures: u64,
-    /// Why there was none the last time, if so.
+    /// The error of the last look-up, if it failed.
     pub error: Option<String>,
 }
 
-/// A name that is followed. Dropped, it is no more; its members stay.
+/// A name that is resolved periodically. Dropping it stops the look-ups; its members stay.
 pub struct Following {
     _task: Task,
     host: Arc<str>,
@@ -163,20 +161,20 @@ pub struct Following {
 }
 
 impl Following {
-    /// The name and why its last lookup failed, if it did.
+    /// Describes the failure of the last look-up, if it failed.
     pub fn failure(&self) -> Option<String> {
         let why = self.resolved().error?;
         Some(format!("the name {} can't be looked up: {why}", self.host))
     }
 
-    /// How it goes.
+    /// The state of the resolution.
     pub fn resolved(&self) -> Resolved {
         let resolved = self.resolved.lock();
         resolved.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Why a group has no member for a request. Where it is empty, failed lookups of its names are the reason.
+/// Explains why a group has no member for a request. For an empty group, failed look-ups of its names are the reason.
 pub fn explain_absence(none: NoMember, following: &[Following]) -> String {
     let failures: Vec<String> = match none {
         NoMember::Empty => following.iter().filter_map(Following::failure).collect(),
@@ -188,7 +186,7 @@ pub fn explain_absence(none: NoMember, following: &[Following]) -> String {
     }
 }
 
-/// Begins to follow a name, on the worker that lends `local`. It ends with the group.
+/// Starts the periodic resolution of a name, on the worker of `local`. It ends with the group.
 pub fn follow<P, R, S>(
     upstream: &Arc<Upstream<P>>,
     name: Name,
@@ -216,7 +214,7 @@ where
         if is_known {
             on.timers.sleep(name.interval).await;
         }
-        // Who is gone is asked for no more.
+        // The task holds only a weak reference, or it would keep the group alive.
         while upstream.strong_count() > 0 {
             let asking = resolver.resolve(&name.host, name.port, &on);
             let answer = on.timers.timeout(name.timeout, asking).await;
@@ -237,6 +235,7 @@ where
                 has_members = true;
             }
             drop(upstream);
+            // Until the first success requests fail, so it is retried sooner.
             let pause = match has_members {
                 true => name.interval,
                 false => name.retry_interval,
@@ -251,7 +250,7 @@ where
     }
 }
 
-/// No addresses are no answer: what is known is kept.
+/// Treats an empty answer as a failure: the known members stay.
 fn or_no_address(addresses: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     match addresses.is_empty() {
         true => Err(io::Error::new(
@@ -271,7 +270,7 @@ fn note(told: &Mutex<Resolved>, answer: &io::Result<Vec<SocketAddr>>) {
     resolved.error = answer.as_ref().err().map(ToString::to_string);
 }
 
-/// Adds who came before it removes who is gone, so that the group is not empty between.
+/// Adds new members before it removes old ones, so that the group is never empty in between.
 fn apply<P: Clone>(
     upstream: &Upstream<P>,
     name: &Name,

@@ -1,5 +1,4 @@
-//! What a pool needs to know of what it pools: how a connection is begun, and whether an idle one may
-//! be used again. It knows nothing of bounds.
+//! The interface between a pool and its protocol: how a connection is opened, and whether an idle one is reusable.
 
 use std::future::Future;
 use std::io;
@@ -10,19 +9,18 @@ use lowroad_engine::outgoing::Outgoing;
 
 use crate::Address;
 
-/// Between two tries when a unix socket's queue of new connections is full.
+/// The pause between attempts while a unix socket's backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Makes connections of sockets.
+/// Opens connections of a protocol.
 pub trait Open: Send + Sync + 'static {
-    /// What is made.
+    /// The connection type.
     type Connection: Connection;
 
-    /// Makes a socket that has just connected ready for its first request, on the worker that lends
-    /// `local`.
+    /// Prepares a newly connected socket for its first request, on the worker of `local`.
     ///
     /// # Errors
-    /// It is of no use.
+    /// The connection is unusable.
     fn open(
         &self,
         socket: Outgoing,
@@ -30,29 +28,29 @@ pub trait Open: Send + Sync + 'static {
     ) -> impl Future<Output = io::Result<Self::Connection>> + Send;
 }
 
-/// A connection in a pool. Dropped, it is closed.
+/// A pooled connection. Dropping it closes it.
 pub trait Connection: Send + 'static {
-    /// Whether an idle one is still there, and quiet as it must be. Looked at before each use.
+    /// Whether an idle connection is still open and has no unexpected input. Checked before each reuse.
     fn is_idle(&mut self) -> bool;
 
-    /// Its socket, which another worker may take over.
+    /// Its socket, which may move to another worker.
     fn socket(&mut self) -> &mut Outgoing;
 }
 
-/// Why there is no connection to be had.
+/// The reason why no connection is available.
 #[derive(Debug)]
 pub enum Unavailable {
-    /// As many as may wait for one already.
+    /// The queue of waiters is full.
     TooManyWait,
-    /// None became free in time.
+    /// No connection became free in time.
     NoneFree,
-    /// A new one did not come about in time.
+    /// A new connection was not established in time.
     ConnectTimeout,
-    /// A new one failed.
+    /// A new connection failed.
     Failed(io::Error),
 }
 
-/// A new connection.
+/// Opens a new connection.
 pub(crate) async fn connect<O: Open>(
     opener: &O,
     address: &Address,
@@ -60,7 +58,8 @@ pub(crate) async fn connect<O: Open>(
 ) -> io::Result<O::Connection> {
     loop {
         match Outgoing::connect(&local.sources, address.remote()).await {
-            // Its queue is full. Whoever waits here has an end to his patience.
+            // connect(2) on a unix socket fails with EAGAIN while the backlog is full, and no readiness event follows.
+            // The caller's timeout bounds the loop.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 local.timers.sleep(QUEUE_PAUSE).await;
             }

@@ -1,7 +1,7 @@
-//! The connections to one server, for all workers. It knows nothing of requests.
+//! Connection pool: the connections to one server, for all workers.
 //!
-//! A connection's socket is in one worker's driver, and is mostly used by that again. How many there
-//! may be is counted over all workers. Which are kept is told in `idle`.
+//! A connection's socket belongs to one worker's driver, and is preferably reused there. The bound on connections
+//! covers all workers. `idle_connections` decides which connections are kept.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,30 +15,30 @@ use crate::idle::{Idle, Use};
 use crate::open::{self, Connection, Open, Unavailable};
 use crate::tending::{self, Look};
 
-/// What bounds a pool.
+/// The bounds of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time, over all workers. May be raised.
+    /// Concurrent connections of all workers. May be raised.
     pub connections_max: usize,
-    /// How many may wait for one.
+    /// Waiters for a connection.
     pub waiting_max: usize,
-    /// How long one is kept without use.
+    /// The time after which an idle connection is closed.
     pub idle_max: Duration,
-    /// How old one may be to be kept.
+    /// The age beyond which a connection is not kept.
     pub age_max: Duration,
 }
 
-/// How long somebody waits for a connection.
+/// Acquire timeouts: how long a request waits for a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// In all.
+    /// The total wait.
     pub total: Duration,
-    /// Of it, for a new one to come about.
+    /// The part of it for a new connection to be established.
     pub connecting: Duration,
 }
 
 impl Patience {
-    /// So long, whatever is waited for.
+    /// The same timeout for the whole wait and for establishing a connection.
     pub fn of(total: Duration) -> Patience {
         Patience {
             total,
@@ -47,28 +47,28 @@ impl Patience {
     }
 }
 
-/// What a pool has and did.
+/// The pool's current state and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// How many connections there may be.
+    /// The bound on connections.
     pub connections_max: usize,
-    /// How many more may be used.
+    /// Free permits below the bound.
     pub free: usize,
-    /// How many are kept without use.
+    /// Idle connections.
     pub idle: usize,
-    /// How many wait for one.
+    /// Waiters for a connection.
     pub waiting: usize,
-    /// How many were opened so far.
+    /// Connections opened so far.
     pub opened: u64,
-    /// How often one that was kept was used again.
+    /// Reuses of idle connections.
     pub reused: u64,
-    /// How often one that was kept was found to be closed.
+    /// Idle connections that turned out to be closed by the server.
     pub stale: u64,
-    /// How many did not come about.
+    /// Failed attempts to connect.
     pub failed: u64,
 }
 
-/// Connections to one server.
+/// A connection pool for one server.
 pub struct Pool<O: Open> {
     address: Address,
     opener: O,
@@ -79,35 +79,36 @@ pub struct Pool<O: Open> {
     state: Mutex<State<O::Connection>>,
 }
 
-/// What changes.
+/// The mutable state, behind the pool's lock.
 pub struct State<C> {
     pub idle: Idle<C>,
     pub idle_ms_max: u64,
-    /// What is given back is closed.
+    /// Whether returned connections are closed instead of kept.
     keeps_none: bool,
-    /// A task looks whether the server is crowded.
+    /// Whether a task checks for a crowded server.
     pub watching: bool,
-    /// A task closes idle connections.
+    /// Whether a task closes expired idle connections.
     pub reaping: bool,
     opened: u64,
-    /// How many were taken of those that were kept, and how many of them were of no use.
+    /// Idle connections taken for reuse, and how many of them were closed already.
     taken: u64,
     stale: u64,
     failed: u64,
 }
 
-/// A connection for one request at a time. Dropped, it is closed; [`Pool::give_back`] may keep it.
+/// A connection leased to one request. Dropping it closes the connection; [`Pool::give_back`] may keep it.
 pub struct Lease<O: Open> {
-    /// Until something is heard from it. Dropped before it, as the pool may watch it until then.
+    /// Present until the server's first bytes. Dropped before the connection, since the pool may observe its socket
+    /// until then.
     unheard: Option<Unheard<O>>,
-    /// It.
+    /// The leased connection.
     pub connection: O::Connection,
-    /// Where it is used.
+    /// The worker of the request.
     pub worker: usize,
-    /// It was used before: its server may have closed it when nobody looked.
+    /// Whether the connection is reused: the server may have closed it in the meantime.
     pub kept: bool,
     of: Use,
-    /// Until it is detached.
+    /// `None` after [`Lease::detach`].
     permit: Option<Permit>,
 }
 
@@ -123,18 +124,18 @@ impl<O: Open> Lease<O> {
         }
     }
 
-    /// It is used for something else than requests from now on, and is none of those that there may be. It must not be given back.
+    /// Frees the permit, since the connection becomes a tunnel. It must not be returned to the pool.
     pub fn detach(&mut self) {
         self.permit = None;
     }
 
-    /// Something was heard from it: a process of the server works at it.
+    /// Records that the server has sent bytes: one of its processes has accepted the connection.
     pub fn heard(&mut self) {
         self.unheard = None;
     }
 }
 
-/// A connection that nothing has been heard from.
+/// A new connection without any bytes from the server so far.
 struct Unheard<O: Open> {
     pool: Arc<Pool<O>>,
     number: u64,
@@ -147,7 +148,7 @@ impl<O: Open> Drop for Unheard<O> {
 }
 
 impl<O: Open> Pool<O> {
-    /// No connections yet, to `address`, for these workers, at least one.
+    /// An empty pool for `address` and at least one worker.
     pub fn new(address: Address, opener: O, limits: Limits, workers: Arc<[Local]>) -> Pool<O> {
         let count = workers.len();
         let state = State {
@@ -172,26 +173,27 @@ impl<O: Open> Pool<O> {
         }
     }
 
-    /// Allows as many as `connections_max`, if it were fewer until now.
+    /// Raises the bound to `connections_max`, if it is lower.
     pub fn raise(&self, connections_max: usize) {
         self.bound.raise(connections_max);
     }
 
-    /// Closes the idle ones, and from now on each that is given back.
+    /// Closes all idle connections, and from now on each returned one.
     pub fn keep_none(&self) {
         let mut state = self.lock();
         state.keeps_none = true;
+        // Closing is a system call for each socket: drop the connections after the lock.
         let close = state.idle.clear();
         drop(state);
         drop(close);
     }
 
-    /// Where they lead.
+    /// The server's address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// What it has now, and did.
+    /// The current state and counters.
     pub fn counts(&self) -> Counts {
         let connections_max = self.bound.max();
         let state = self.lock();
@@ -207,12 +209,12 @@ impl<O: Open> Pool<O> {
         }
     }
 
-    /// What a worker lends.
+    /// The handle of a worker.
     pub fn local(&self, worker: usize) -> &Local {
         &self.workers[self.number_of(worker)]
     }
 
-    /// The bound over all workers.
+    /// The bound on connections of all workers.
     pub(crate) fn bound(&self) -> &Arc<ConcurrencyLimit> {
         &self.bound
     }
@@ -229,15 +231,14 @@ impl<O: Open> Pool<O> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that was kept, if one can be had without waiting.
+    /// Leases an idle connection, if that is possible without waiting.
     pub fn lease_now(self: &Arc<Self>, worker: usize) -> Option<Lease<O>> {
         let permit = self.bound.try_acquire_on(self.number_of(worker))?;
         let idle = self.take_idle(worker)?;
         Some(Lease::again(idle, worker, permit))
     }
 
-    /// Waits for a connection on this worker: one that was kept, unless it must be `fresh`, or a new
-    /// one.
+    /// Waits for a connection on this worker: an idle one, unless it must be `fresh`, or a new one.
     ///
     /// # Errors
     /// [`Unavailable`]
@@ -247,7 +248,8 @@ impl<O: Open> Pool<O> {
         fresh: bool,
         patience: Patience,
     ) -> Result<Lease<O>, Unavailable> {
-        // Apart: else who asks has room for all of it, and it is copied, though most find one that was kept.
+        // The slow path is boxed: inline, its large future would be part of each caller's and be copied with it,
+        // though most requests find an idle connection in `lease_now`.
         Box::pin(self.wait_for_lease(worker, fresh, patience)).await
     }
 
@@ -263,7 +265,9 @@ impl<O: Open> Pool<O> {
             if !fresh && let Some(idle) = self.take_idle(worker) {
                 return Ok(Lease::again(idle, worker, permit));
             }
+            // From here a timeout is a failure of the server (`ConnectTimeout`), before it is a full pool (`NoneFree`).
             connecting = true;
+            // Registered before connecting: the wait in the server's backlog counts as silence.
             let unheard = self.begin_unheard(worker);
             let mut connection = self.connect(worker, patience).await?;
             let reception = connection.socket().reception();
@@ -285,7 +289,7 @@ impl<O: Open> Pool<O> {
         }))
     }
 
-    /// Gives a connection back on which all was said.
+    /// Returns a connection after a complete exchange, and keeps it if the rules of `idle_connections` allow.
     pub fn give_back(self: &Arc<Self>, lease: Lease<O>) {
         let Lease {
             connection,
@@ -306,13 +310,14 @@ impl<O: Open> Pool<O> {
                 state.idle.put(worker, of, connection, now_ms)
             }
         };
+        // At most one reaper task runs; the flag is set under the lock, so that two workers cannot start one each.
         let begin = kept.is_ok() && !std::mem::replace(&mut state.reaping, true);
         drop(state);
         if begin {
             tending::begin(self, worker, Look::idle(self.idle_max));
         }
         drop(kept);
-        // Whoever gets it now finds the connection.
+        // Freed last: a waiter that gets the permit finds the connection among the idle ones.
         drop(permit);
     }
 
@@ -322,7 +327,7 @@ impl<O: Open> Pool<O> {
         permit.map_err(|_| Unavailable::TooManyWait)
     }
 
-    /// A new connection, not counted by the bound: for who has leave, and for a question between.
+    /// Opens a connection outside of the bound: for callers with a permit, and for health checks.
     ///
     /// # Errors
     /// [`Unavailable::ConnectTimeout`] or [`Unavailable::Failed`]
@@ -347,7 +352,7 @@ impl<O: Open> Pool<O> {
         Ok(opened)
     }
 
-    /// `None` if it takes longer.
+    /// Runs `work` with a timeout; `None` after it.
     pub(crate) async fn in_time<T>(
         &self,
         worker: usize,
@@ -373,7 +378,7 @@ impl<O: Open> Pool<O> {
         (unheard, of)
     }
 
-    /// One of the worker's own, or another's that has one to spare.
+    /// Takes an idle connection: one of the worker, or of another worker if it has none.
     fn take_idle(&self, worker: usize) -> Option<(O::Connection, Use)> {
         let worker = self.number_of(worker);
         let sources = &self.workers[worker].sources;
@@ -382,6 +387,8 @@ impl<O: Open> Pool<O> {
             let (mut connection, of) = state.idle.take(worker)?;
             state.taken += 1;
             drop(state);
+            // The server may have closed it while it was idle; a socket of another worker moves to this worker's
+            // driver.
             if connection.is_idle() && connection.socket().move_to(sources).is_ok() {
                 return Some((connection, of));
             }
@@ -390,7 +397,7 @@ impl<O: Open> Pool<O> {
     }
 }
 
-/// Counts what does not come about, for whatever reason.
+/// Counts a failed connection attempt, also one that is dropped by a timeout or a cancelled request.
 struct Failing<'a, O: Open> {
     pool: &'a Pool<O>,
     over: bool,

@@ -1,5 +1,4 @@
-//! Whether a request that failed may be asked of another member. Pure; it knows nothing of members or
-//! connections.
+//! Retries: decides whether a failed request may be sent to another member. Pure functions and a budget.
 //!
 //! Read first: RFC 9110 §9.2.2 (idempotent methods), RFC 9112 §9.3.1 (retrying requests).
 
@@ -7,16 +6,16 @@ use std::fmt;
 
 use lowroad_limits::{BucketState, CellRate, Rate};
 
-/// What bounds retries.
+/// Limits for retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// How often a request is asked at most, the first time included.
+    /// Attempts per request, including the first.
     pub tries_max: u32,
-    /// Retries are at most this share of requests, in percent.
+    /// Retry budget: retries as a share of requests, in percent.
     pub budget_percent: u32,
-    /// So many retries a second are allowed in any case: few requests have small shares.
+    /// Retries per second that are always allowed: a share of few requests would be too small.
     pub budget_per_s: u32,
-    /// A request whose time was over at one member is asked of another.
+    /// Whether a request that timed out at one member is retried at another.
     pub after_timeouts: bool,
 }
 
@@ -31,57 +30,57 @@ impl Default for Retry {
     }
 }
 
-/// How far a try came before it failed.
+/// How far an attempt got before it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// How often the request was asked so far, this try included.
+    /// Attempts so far, including this one.
     pub tries: u32,
-    /// Whether to ask twice is the same as to ask once (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub is_idempotent: bool,
-    /// Whether something of the request may have reached the member.
+    /// Whether bytes of the request may have reached the member.
     pub sent: bool,
-    /// What is left of the request's body.
+    /// Whether the request's body can be sent again.
     pub body: Body,
-    /// What came back.
+    /// The response, as far as it arrived.
     pub seen: Seen,
-    /// The try's time was over.
+    /// Whether the attempt timed out.
     pub timed_out: bool,
 }
 
-/// What is left of a request's body.
+/// Whether a request's body can be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// There is none, or nothing of it was taken yet, or it is kept and can be sent anew.
+    /// It can: there is none, none of it was read yet, or it is kept.
     Whole,
-    /// Some of it is gone.
+    /// It cannot: some of it is lost.
     Consumed,
 }
 
-/// What came of a response.
+/// How much of a response has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Nothing.
+    /// None of it.
     Nothing,
-    /// Its status, for which the caller would ask another; the client has nothing of it.
+    /// A status code that the caller would rather retry; none of it was sent to the client.
     Refusing,
-    /// Something of it, so that another could contradict it.
+    /// A part of it, which a second response could contradict.
     Some,
 }
 
-/// Why a request is not asked again.
+/// The reason against a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAgain {
-    /// It was asked as often as may be.
+    /// The maximum of attempts is reached.
     Tries,
-    /// Something of the response was seen.
+    /// A part of the response has arrived.
     ResponseSeen,
-    /// It may have been executed, and must not be twice.
+    /// It may have been executed, and its method is not idempotent.
     NotIdempotent,
-    /// Its body is gone.
+    /// Its body is lost.
     BodyConsumed,
-    /// Its time was over, and that is no reason.
+    /// It timed out, and timeouts are not retried.
     TimedOut,
-    /// There were too many retries.
+    /// The retry budget is empty.
     Budget,
 }
 
@@ -100,7 +99,7 @@ impl fmt::Display for NotAgain {
     }
 }
 
-/// Whether the request may be asked again; takes that from the budget.
+/// Whether the request may be retried; if so, takes one retry from the budget.
 ///
 /// # Errors
 /// [`NotAgain`]
@@ -116,6 +115,8 @@ pub fn may_retry(
     if failed.seen == Seen::Some {
         return Err(NotAgain::ResponseSeen);
     }
+    // RFC 9110 §9.2.2: a proxy must not automatically retry non-idempotent requests. One without sent bytes was not
+    // executed.
     if failed.sent && !failed.is_idempotent {
         return Err(NotAgain::NotIdempotent);
     }
@@ -125,20 +126,21 @@ pub fn may_retry(
     if failed.timed_out && !retry.after_timeouts {
         return Err(NotAgain::TimedOut);
     }
+    // Last, so that requests that cannot be retried for another reason do not consume the budget.
     match budget.take(retry, now_ms) {
         true => Ok(()),
         false => Err(NotAgain::Budget),
     }
 }
 
-/// A retry costs so much of what requests bring, in percent.
+/// The cost of a retry, in percent points that requests earn.
 const RETRY: u64 = 100;
-/// Of how many seconds the retries may be saved up.
+/// Seconds of `budget_per_s` that can be saved up.
 const SAVED_S_MAX: u64 = 10;
-/// Of how many requests.
+/// Requests whose share can be saved up.
 const SAVED_REQUESTS_MAX: u64 = 1_000;
 
-/// How many retries there may be still. Requests and time fill it, retries empty it.
+/// Retry budget: a token bucket that requests and time fill, and retries empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
     /// In hundredths of a retry.
@@ -147,7 +149,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A request came, for the first time.
+    /// Adds the share of a new request.
     pub fn requested(&mut self, retry: &Retry) {
         let percent = u64::from(retry.budget_percent);
         let max = SAVED_REQUESTS_MAX * percent;
@@ -161,7 +163,7 @@ impl Budget {
             period_ms: 1_000,
             burst: SAVED_S_MAX * per_s,
         });
-        // The first second's are there from the start.
+        // The bucket starts with the retries of one second.
         let first = || BucketState::with_tokens(per_s, rate, now_ms);
         let by_time = self.by_time.get_or_insert_with(first);
         if self.by_requests >= RETRY {
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!(judged, Err(NotAgain::TimedOut));
     }
 
-    /// All members fail, at 1,000 requests a second: they get 20 % more, not three times as many.
+    /// All members fail, at 1,000 requests a second: they get 20 % more requests, not three times as many.
     #[test]
     fn retries_do_not_multiply_load() {
         let (retry, mut budget, mut retries) = (Retry::default(), Budget::default(), 0);

@@ -1,5 +1,4 @@
-//! Bytes to and from an origin, encrypted or not, so that what is spoken need not know. It knows nothing of
-//! what that is.
+//! A byte stream to an origin, with or without TLS, transparent to the protocol above it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,28 +8,28 @@ use lowroad_engine::buffer::Buffer;
 use lowroad_engine::outgoing::Outgoing;
 use tokio::io::AsyncWrite as _;
 
-/// A connection's bytes. One task reads and writes: either may have to do the other.
+/// A connection's byte stream. A single task must read and write: with TLS, a read may have to write and vice versa.
 pub enum Stream {
-    /// As they are.
+    /// Plain text.
     Plain(Outgoing),
-    /// Under TLS.
+    /// With TLS.
     #[cfg(feature = "tls")]
     Tls(Box<crate::tls::Encrypted>),
 }
 
-/// How a socket becomes a stream.
+/// Turns a socket into a stream.
 #[derive(Clone, Default)]
 pub enum Transport {
-    /// As it is.
+    /// Plain text.
     #[default]
     Plain,
-    /// Under TLS.
+    /// With TLS.
     #[cfg(feature = "tls")]
     Tls(crate::tls::Tls),
 }
 
 impl Transport {
-    /// Makes a stream of a socket that has just connected: what an [`Open`](crate::Open) begins with.
+    /// Makes a stream of a newly connected socket, with the TLS handshake if configured.
     ///
     /// # Errors
     /// The handshake failed.
@@ -44,12 +43,11 @@ impl Transport {
 }
 
 impl Stream {
-    /// Reads some bytes; 0 at the end. The buffer is not empty. What was sent before goes out
-    /// meanwhile.
+    /// Reads some bytes into a buffer that is not empty; 0 at the end. Also flushes earlier output.
     ///
     /// # Errors
-    /// What the system says; `UnexpectedEof` where TLS was cut off, so that what was read may not be
-    /// all.
+    /// The system's error; `UnexpectedEof` if TLS ended without close_notify (truncation), so that the data may be
+    /// incomplete.
     pub fn poll_recv(
         &mut self,
         context: &mut Context<'_>,
@@ -62,10 +60,10 @@ impl Stream {
         }
     }
 
-    /// Takes some of these bytes. They are surely out only after [`Stream::poll_flush`].
+    /// Accepts some of these bytes. They are certain to be written only after [`Stream::poll_flush`].
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn poll_send(
         &mut self,
         context: &mut Context<'_>,
@@ -78,11 +76,11 @@ impl Stream {
         }
     }
 
-    /// Sends a start of `buffer`, which is not empty and stays the same until it was sent; see
-    /// [`Outgoing::poll_send_buffer`].
+    /// Sends a prefix of `buffer`, which is not empty and must stay unchanged until it is sent; see
+    /// `UpstreamSocket::poll_send_buffer`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn poll_send_buffer(
         &mut self,
         context: &mut Context<'_>,
@@ -98,10 +96,10 @@ impl Stream {
         }
     }
 
-    /// Ready when the socket has all that was taken.
+    /// Ready when the socket has taken all accepted bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(socket) => Pin::new(socket).poll_flush(context),
@@ -110,10 +108,10 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending direction.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(socket) => Pin::new(socket).poll_shutdown(context),
@@ -122,7 +120,7 @@ impl Stream {
         }
     }
 
-    /// Whether there surely is nothing to read: a quick answer for who asks often.
+    /// Whether there is certainly no input: a cheap check, and `false` if unknown.
     pub fn heard_nothing(&self) -> bool {
         match self {
             Stream::Plain(socket) => socket.heard_nothing(),
@@ -131,14 +129,13 @@ impl Stream {
         }
     }
 
-    /// Whether an idle one is still open and nothing has come: what a pool asks before it is used
-    /// again.
+    /// Whether an idle connection is still open and has no input: the pool's check before reuse.
     pub fn is_quiet(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.poll_recv(&mut context, &mut [0]).is_pending()
     }
 
-    /// Its socket, which another worker may take over.
+    /// The socket, which may move to another worker.
     pub fn socket(&mut self) -> &mut Outgoing {
         match self {
             Stream::Plain(socket) => socket,

@@ -1,12 +1,12 @@
-//! A group that all workers share, with what bounds its retries. Whoever tries a member has an
-//! [`Attempt`], which is reported even if its request is given up. It knows nothing of requests.
+//! A member group that all workers share, with its retry budget. Each try of a member is an `UpstreamAttempt`, which is
+//! reported to the group even if its request is cancelled.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::group::{Group, MemberId, NoMember, Outcome, PickRequest, Picked, Settings, Why};
 use crate::retry::{self, Budget, Failed, NotAgain, Retry};
 
-/// A group, shared. A `P` is what a member leads to, mostly an `Arc` of a pool.
+/// A shared group. `P` is the target of a member, usually an `Arc` of a pool.
 pub struct Upstream<P> {
     retry: Retry,
     state: Mutex<State<P>>,
@@ -17,22 +17,22 @@ struct State<P> {
     budget: Budget,
 }
 
-/// One try of one request at one member.
+/// One attempt of one request at one member.
 pub struct Attempt<P> {
-    /// What the member leads to.
+    /// The member's target.
     pub place: P,
     /// The member.
     pub member: MemberId,
-    /// Why it.
+    /// The reason for this member.
     pub why: Why,
     upstream: Arc<Upstream<P>>,
-    /// `None` once it was reported.
+    /// `None` after the report.
     picked: Option<Picked>,
     since_ms: u64,
 }
 
 impl<P: Clone> Upstream<P> {
-    /// One without members.
+    /// An upstream without members.
     pub fn new(settings: Settings, retry: Retry) -> Arc<Upstream<P>> {
         Arc::new(Upstream {
             retry,
@@ -43,7 +43,7 @@ impl<P: Clone> Upstream<P> {
         })
     }
 
-    /// Looks at the group or changes it. Held meanwhile: nothing that waits.
+    /// Reads or changes the group under its lock, so `act` must not block.
     pub fn with<T>(&self, act: impl FnOnce(&mut Group<P>) -> T) -> T {
         act(&mut self.lock().group)
     }
@@ -60,6 +60,7 @@ impl<P: Clone> Upstream<P> {
     ) -> Result<Attempt<P>, NoMember> {
         let mut state = self.lock();
         let picked = state.group.pick(request, now_ms, random)?;
+        // Only the first attempt feeds the retry budget: retries must not pay for further retries.
         if request.tried.is_empty() {
             state.budget.requested(&self.retry);
         }
@@ -92,21 +93,21 @@ impl<P> Upstream<P> {
 }
 
 impl<P> Attempt<P> {
-    /// It has its connection and waits no more.
+    /// Records that the attempt has its connection: it is no longer pending.
     pub fn connected(&mut self) {
         if let Some(picked) = &mut self.picked {
             self.upstream.lock().group.connected(picked);
         }
     }
 
-    /// Its connection speaks another protocol from now on.
+    /// The connection becomes a tunnel (another protocol after an upgrade).
     pub fn tunnelled(&mut self) {
         if let Some(picked) = &mut self.picked {
             self.upstream.lock().group.tunnelled(picked);
         }
     }
 
-    /// What came of it.
+    /// Reports the outcome to the group.
     pub fn report(mut self, outcome: Outcome, now_ms: u64) {
         self.end(outcome, now_ms);
     }
@@ -120,7 +121,7 @@ impl<P> Attempt<P> {
 
 impl<P> Drop for Attempt<P> {
     fn drop(&mut self) {
-        // The time is of no account for what says nothing of the member.
+        // A cancellation is no evidence about the member, so its time is irrelevant.
         self.end(Outcome::Cancelled, self.since_ms);
     }
 }
