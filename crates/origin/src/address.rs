@@ -1,4 +1,4 @@
-//! Where a server is. It knows nothing of what is spoken there.
+//! Addresses of servers.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 
 use lowroad_engine::outgoing::Remote;
 
-/// A server's address.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A unix socket.
     Unix(PathBuf),
     /// A host and port.
     Tcp(SocketAddr),
-    /// The same, asked from an address that need not be one of this machine's.
+    /// A host and port, with a source address that this machine need not have.
     TcpFrom {
         /// The host and port.
         to: SocketAddr,
-        /// From where.
+        /// The source address.
         from: IpAddr,
     },
 }
 
 impl Address {
-    /// Where a connection is to lead.
+    /// The destination for the driver.
     pub fn remote(&self) -> Remote<'_> {
         match self {
             Address::Unix(path) => Remote::Unix(path),

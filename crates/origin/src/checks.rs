@@ -1,5 +1,5 @@
-//! Active health checks: a task for each member asks it again and again, and tells its group. How it is
-//! asked is a [`Check`]'s affair; here are intervals and time limits.
+//! Active health checks: a task for each member checks it periodically and reports to its group. A `HealthCheck`
+//! performs the check; intervals and time limits are here.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -17,24 +17,23 @@ use crate::upstream::Upstream;
 /// A source of randomness.
 pub type Random = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// How a member is asked whether it is well.
+/// Performs one kind of health check.
 pub trait Check<P>: Send + Sync + 'static {
-    /// Asks it once, on the worker that lends `local`. Given up when it takes too long.
+    /// Checks a member once, on the worker of `local`. Cancelled after the time limit.
     ///
     /// # Errors
-    /// Why it is not well.
+    /// The reason why the member is unhealthy.
     fn check(&self, place: &P, local: &Local) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// How often members are asked.
+/// The schedule of checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Checking {
-    /// From one answer to the next question.
+    /// From a result to the next check.
     pub interval: Duration,
-    /// How long an answer may take.
+    /// The time limit of a check.
     pub timeout: Duration,
-    /// By how much the interval is shorter or longer each time, in percent: else the questions of many
-    /// proxies come together.
+    /// Random variation of the interval, in percent, so that the checks of many proxies do not coincide.
     pub jitter_percent: u32,
 }
 
@@ -48,16 +47,16 @@ impl Default for Checking {
     }
 }
 
-/// A change of a member's state, for logs.
+/// A change of a member's health, for logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// It is well again.
+    /// The member is healthy again.
     Up,
-    /// It is not well, because of this.
+    /// The member is unhealthy, for this reason.
     Down(String),
 }
 
-/// A check that is content if a connection comes about.
+/// A check that succeeds if a connection is established.
 pub struct Connects;
 
 impl<O: Open> Check<Arc<Pool<O>>> for Connects {
@@ -68,8 +67,8 @@ impl<O: Open> Check<Arc<Pool<O>>> for Connects {
     }
 }
 
-/// Begins to ask a member, at once, on the worker that lends `local`. It ends with the task's handle, with
-/// the member, or with the group. `changed` hears when the member's state does.
+/// Starts the checks of a member, immediately, on the worker of `local`. They end with the task's handle, with the
+/// member, or with the group. `changed` is called when the member's health changes.
 pub fn begin<P, C>(
     upstream: &Arc<Upstream<P>>,
     member: MemberId,
@@ -89,7 +88,7 @@ where
             let asking = check.check(&place, &on);
             let found = on.timers.timeout(checking.timeout, asking).await;
             let found = found.unwrap_or_else(|_| Err("no answer in time".into()));
-            // What it leads to is not kept alive between checks.
+            // Between checks the task must not keep the member's target alive.
             drop(place);
             let Some(upstream) = upstream.upgrade() else {
                 return;
@@ -110,7 +109,7 @@ fn place_of<P: Clone>(upstream: &Weak<Upstream<P>>, member: MemberId) -> Option<
 }
 
 impl Checking {
-    /// The interval, more or less.
+    /// The interval with random variation.
     fn pause(&self, random: u64) -> Duration {
         let percent = self.jitter_percent.min(100);
         let less = self.interval / 100 * (100 - percent);

@@ -1,5 +1,5 @@
-//! Connections that carry several requests at a time, for servers that can do that. How they do is the
-//! protocol's affair; here is which one is taken, and when another is opened.
+//! Multiplexed connections: several requests share a connection, for protocols that support it. The protocol drives the
+//! connections; this module chooses one, and decides when to open another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,27 +9,27 @@ use lowroad_limits::{ConcurrencyLimit, Permit};
 use crate::open::{Open, Unavailable};
 use crate::pool::{Patience, Pool};
 
-/// A connection with several requests.
+/// A connection with several concurrent requests.
 pub trait Carrier: Send + Sync {
     /// The worker that drives it.
     fn worker(&self) -> usize;
 
-    /// Whether it takes another request.
+    /// Whether it can take another request.
     fn has_room(&self) -> bool;
 
-    /// Whether the connection is no more.
+    /// Whether the connection is closed.
     fn is_over(&self) -> bool;
 }
 
-/// Those to one server. They count as connections of its pool.
+/// The multiplexed connections to one server. They count as connections of its pool.
 pub struct Shared<S> {
-    /// Held while one is opened: the others wait for it and share it.
+    /// A permit to open a connection: others wait for it and then share it.
     opening: Arc<ConcurrencyLimit>,
     carriers: Mutex<Vec<Arc<S>>>,
 }
 
 impl<S: Carrier> Shared<S> {
-    /// None, for so many workers.
+    /// No connections, for this number of workers.
     pub fn new(workers: usize) -> Shared<S> {
         Shared {
             opening: ConcurrencyLimit::queued(1, workers, usize::MAX),
@@ -37,8 +37,8 @@ impl<S: Carrier> Shared<S> {
         }
     }
 
-    /// One with room, or a new one, of which `start` makes a carrier on its worker. Another worker's
-    /// only if there may be no more. `fresh` = all that are there are closed for new requests.
+    /// Returns a connection with room, or opens one, which `start` runs on its worker. A connection of another worker
+    /// is used only if the pool's bound is reached. `fresh` = existing connections get no new requests.
     ///
     /// # Errors
     /// [`Unavailable`]
@@ -58,10 +58,12 @@ impl<S: Carrier> Shared<S> {
         let getting = async {
             let opening = self.opening.acquire(worker, pool.now_ms(worker)).await;
             let _opening = opening.map_err(|_| Unavailable::TooManyWait)?;
-            // Another request may have brought one meanwhile.
+            // Another request may have opened one during the wait.
             if let Some(carrier) = self.with_room(Some(worker), false) {
                 return Ok(carrier);
             }
+            // A connection on the own worker avoids messages between workers, so another worker's is only the second
+            // choice.
             let permit = pool.bound().try_acquire_on(worker);
             if permit.is_none()
                 && let Some(carrier) = self.with_room(None, false)
@@ -78,7 +80,7 @@ impl<S: Carrier> Shared<S> {
             self.lock().push(carrier.clone());
             Ok(carrier)
         };
-        // Apart, as in `Pool::lease`.
+        // Boxed, as in `ConnectionPool::lease`.
         let got = Box::pin(pool.in_time(worker, patience.total, getting)).await;
         got.unwrap_or(Err(match connecting {
             true => Unavailable::ConnectTimeout,
@@ -86,7 +88,7 @@ impl<S: Carrier> Shared<S> {
         }))
     }
 
-    /// One of this worker's, or anybody's.
+    /// A connection with room, of this worker or of any.
     fn with_room(&self, worker: Option<usize>, fresh: bool) -> Option<Arc<S>> {
         let mut carriers = self.lock();
         carriers.retain(|carrier| !carrier.is_over());

@@ -1,5 +1,5 @@
-//! Tasks that close idle connections: those that nobody uses, and those that are in others' way. Such a
-//! task runs while there is something to look after. It knows nothing of why.
+//! Idle reaper: tasks that close idle connections, either expired ones or those that crowd a server. Each task runs
+//! only while there are connections to check.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use crate::idle::CROWDED_MS;
 use crate::open::Open;
 use crate::pool::{Pool, State};
 
-/// What a task looks after.
+/// The job of a reaper task.
 pub struct Look<C> {
     pause: Duration,
-    /// What is to be closed at this time; `None` when there is nothing left to look after.
+    /// Returns the connections to close at this time; `None` if no connections are left to check.
     close: fn(&mut State<C>, u64) -> Option<Vec<C>>,
-    /// Whether there is such a task.
+    /// The flag that such a task is running.
     flag: fn(&mut State<C>) -> &mut bool,
 }
 
 impl<C> Look<C> {
-    /// Idle connections are closed for new ones that may wait for the processes which these hold.
+    /// Closes idle connections while new ones may wait for the processes that these occupy.
     pub fn crowd() -> Look<C> {
         Look {
             pause: Duration::from_millis(CROWDED_MS),
@@ -27,7 +27,7 @@ impl<C> Look<C> {
         }
     }
 
-    /// Idle connections are closed that nobody uses for so long.
+    /// Closes connections that were idle for `idle_max`.
     pub fn idle(idle_max: Duration) -> Look<C> {
         Look {
             pause: idle_max / 2,
@@ -40,10 +40,10 @@ impl<C> Look<C> {
     }
 }
 
-/// Begins a task on a worker; it was noted that there is one.
+/// Starts a task on a worker; the caller has already set its flag.
 pub fn begin<O: Open>(pool: &Arc<Pool<O>>, worker: usize, look: Look<O::Connection>) {
     let pause = look.pause;
-    // From now on, whether the task is ever polled or not.
+    // Created before the spawn: even if the task is never polled, its drop resets the flag.
     let mut tending = Tending {
         pool: pool.clone(),
         look,
@@ -62,7 +62,7 @@ pub fn begin<O: Open>(pool: &Arc<Pool<O>>, worker: usize, look: Look<O::Connecti
     local.tasks.spawn(again).detach();
 }
 
-/// A task that looks. If it ends with its worker, another worker may begin one.
+/// A running task. If it is dropped with its worker, the flag is reset, so that another worker can start one.
 struct Tending<O: Open> {
     pool: Arc<Pool<O>>,
     look: Look<O::Connection>,
@@ -70,16 +70,16 @@ struct Tending<O: Open> {
 }
 
 impl<O: Open> Tending<O> {
-    /// Whether there is something left to look after.
+    /// Closes the connections that are due. Returns whether there are more to check.
     fn look(&mut self, now_ms: u64) -> bool {
         let mut state = self.pool.lock();
         let close = (self.look.close)(&mut state, now_ms);
         if close.is_none() {
-            // While nobody can begin the next.
+            // Reset under the lock, so that no connection is added between the last check and the end of the task.
             *(self.look.flag)(&mut state) = false;
             self.over = true;
         }
-        // Without the lock: closing takes its time.
+        // Closed after the lock is released, since closing sockets takes time.
         drop(state);
         close.is_some()
     }

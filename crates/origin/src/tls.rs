@@ -1,9 +1,8 @@
-//! TLS to origins: whom to trust, whose name to ask for, and the handshake. It knows nothing of pools, nor
-//! of what is spoken.
+//! TLS to origins: trust, client certificate and handshake.
 //!
-//! Authorities are those of the system, unless a file names others: they are what the machine's operator
-//! has decided to trust, private ones included, and the distribution keeps them up to date. A list in
-//! the program would be a second one that grows old. The cryptography is that of AWS-LC, as towards clients.
+//! The trust store is the system's, unless a file replaces it: the machine's operator has chosen its authorities,
+//! private ones included, and the distribution updates them. A list in the program would be a second one that ages.
+//! The cryptography is AWS-LC, as for clients.
 
 mod encrypted;
 mod refused;
@@ -22,13 +21,13 @@ use lowroad_tls::{Connector, Trust, is_server_name};
 pub use encrypted::Encrypted;
 pub use refused::{Fault, Refused};
 
-/// Opens the files of settings, for a process that may not open all of them by itself.
+/// Opens the files of settings, for a process that lacks the permission to open them itself.
 static OPEN: OnceLock<OpenFile> = OnceLock::new();
 
 /// Opens a file for reading.
 pub type OpenFile = fn(&Path) -> io::Result<File>;
 
-/// Has the files of all settings opened by this function from now on. The first call counts.
+/// Sets the function that opens the files of all settings. Only the first call takes effect.
 pub fn open_files_with(open: OpenFile) {
     let _ = OPEN.set(open);
 }
@@ -47,36 +46,36 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Sessions that are kept for resumption.
+/// Cached sessions for resumption.
 const SESSIONS_MAX: usize = 256;
 
-/// How TLS is spoken with an origin.
+/// TLS settings for an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whose certificate is wanted, and what is said as SNI: a host name, or an address, which is
-    /// never said.
+    /// The name for the verification of the certificate and for SNI: a host name, or an address, which is
+    /// never sent as SNI (RFC 6066 §3).
     pub name: String,
-    /// `false`: whoever answers is believed to be the origin.
+    /// `false`: certificates are not verified.
     pub verify: bool,
-    /// A PEM file with authorities; without one, those of the system.
+    /// A PEM file with certificate authorities; without one, the system's.
     pub authorities: Option<PathBuf>,
-    /// What is shown to origins that ask who we are.
+    /// The client certificate for origins that request one.
     pub identity: Option<Identity>,
-    /// What is offered by ALPN, the preferred first.
+    /// The protocols offered by ALPN, the preferred first.
     pub protocols: Vec<String>,
 }
 
 /// A client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// A PEM file with the certificate and those between it and its authority.
+    /// A PEM file with the certificate and its intermediate certificates.
     pub certificates: PathBuf,
     /// A PEM file with its key.
     pub key: PathBuf,
 }
 
 impl Settings {
-    /// As an origin with this name is asked in HTTP/1.1.
+    /// Settings for HTTP/1.1 with an origin of this name.
     pub fn of(name: impl Into<String>) -> Settings {
         Settings {
             name: name.into(),
@@ -88,16 +87,16 @@ impl Settings {
     }
 }
 
-/// What is wrong with settings.
+/// An error in the settings.
 #[derive(Debug)]
 pub enum Error {
-    /// The name is none that a certificate can have.
+    /// The name cannot be in a certificate.
     Name(String),
-    /// A file that is not what it should be.
+    /// A file is unreadable or malformed.
     File(PathBuf, String),
-    /// The system has no authorities.
+    /// The system has no certificate authorities.
     NoAuthorities,
-    /// Certificate and key do not belong together, or are of an unknown kind.
+    /// Certificate and key do not match, or are of an unknown kind.
     Identity(String),
 }
 
@@ -127,7 +126,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Makes encrypted connections to one origin; for all workers, which so share its sessions.
+/// Establishes TLS to one origin; all workers use the same one and so share its sessions.
 #[derive(Clone)]
 pub struct Tls {
     connector: Connector,
@@ -135,7 +134,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files that the settings name. May block.
+    /// Reads the files of the settings. May block.
     ///
     /// # Errors
     /// [`Error`]
@@ -153,10 +152,10 @@ impl Tls {
         })
     }
 
-    /// Shakes hands on a socket that has just connected.
+    /// Performs the handshake on a newly connected socket.
     ///
     /// # Errors
-    /// What the system says; [`Refused`] within `InvalidData` if either side refuses the other;
+    /// The system's error; `HandshakeRefusal` within `InvalidData` if either side refuses the other;
     /// `UnexpectedEof` if the origin closes.
     pub async fn connect(&self, socket: Outgoing) -> io::Result<Encrypted> {
         let mut records = Vec::new();
@@ -184,7 +183,7 @@ fn pair(identity: &Identity) -> Result<Pair, Error> {
         key: identity.key.clone(),
         staple: None,
     };
-    // The time is for doubts about a certificate, which are the origin's to have.
+    // Time 0: the check of a client certificate's validity period is left to the origin.
     match certificates::read_with(&files, 0, open) {
         Ok((pair, _)) => Ok(pair),
         Err(problem) => Err(Error::of(problem.file, problem.reason)),

@@ -1,5 +1,5 @@
-//! TLS to origins in the simulator, against a `rustls` server: whatever pieces the bytes come in, what is
-//! said arrives; and who is not the origin is refused with a reason.
+//! TLS to origins in the simulator, against a `rustls` server: data arrives intact however it is split, and a server
+//! that is not the origin is refused with a reason.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -24,7 +24,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 const REQUEST_LEN: usize = 100_000;
 
-/// Names the seed when its case panics.
+/// Prints the seed if its case panics.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -35,7 +35,7 @@ impl Drop for Seed {
     }
 }
 
-/// A folder for files that is removed.
+/// A temporary folder, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -60,7 +60,7 @@ impl Drop for Folder {
     }
 }
 
-/// An authority of our own, in a file.
+/// A test certificate authority, in a file.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: Folder,
@@ -87,7 +87,7 @@ impl Authority {
         }
     }
 
-    /// A certificate until the begin of this year, and its key, PEM.
+    /// A certificate that is valid until the begin of this year, and its key, PEM.
     fn signs(&self, name: &str, until_year: i32) -> (String, String) {
         let mut params = CertificateParams::new([name.to_string()]).expect("a name");
         params.not_before = date_time_ymd(1990, 1, 1);
@@ -110,7 +110,7 @@ fn self_signed(name: &str) -> (String, String) {
     (key.cert.pem(), key.signing_key.serialize_pem())
 }
 
-/// A server with this certificate, which asks for one of this authority.
+/// A server with this certificate, which requests client certificates of this authority.
 fn server((certificate, key): (String, String), clients: Option<&Authority>) -> Arc<ServerConfig> {
     use rustls::pki_types::pem::PemObject as _;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -137,16 +137,16 @@ fn server((certificate, key): (String, String), clients: Option<&Authority>) -> 
     Arc::new(config)
 }
 
-/// What the server does after the handshake.
+/// How the server ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// It says that it ends.
+    /// With close_notify.
     Said,
-    /// It is cut off.
+    /// Without close_notify (truncation).
     Cut,
 }
 
-/// The server's end of a connection: it says again what it hears.
+/// The server's end of a connection: an echo server.
 struct Peer {
     socket: usize,
     tls: ServerConnection,
@@ -190,7 +190,7 @@ impl Peer {
     }
 }
 
-/// What came of a conversation.
+/// The result of a conversation.
 #[derive(Debug)]
 struct Said {
     right: bool,
@@ -230,7 +230,7 @@ impl Case {
         }
     }
 
-    /// One conversation, from its begin to its end.
+    /// One conversation, from start to end.
     fn talk(&mut self, tls: &Tls) -> io::Result<Said> {
         let (said, tls) = (Arc::new(Mutex::new(None)), tls.clone());
         let (to, sources) = (said.clone(), self.local.sources.clone());
@@ -274,7 +274,7 @@ impl Case {
     }
 }
 
-/// Sends a request and reads its echo to the end, both at once.
+/// Sends a request and reads its echo to the end, concurrently.
 async fn talk(tls: &Tls, socket: Outgoing) -> io::Result<Said> {
     let encrypted = match Transport::Tls(tls.clone()).begin(socket).await? {
         Stream::Tls(encrypted) => encrypted,
@@ -370,13 +370,13 @@ fn who_is_not_the_origin_is_refused_with_a_reason() {
     let (fault, message) = refused(&settings, nobodys.clone());
     assert_eq!(fault, Fault::Issuer, "{message}");
     assert!(message.contains("self-signed"), "{message}");
-    // Another authority's is nobody's.
+    // A certificate of another authority is not trusted.
     let (fault, _) = refused(
         &Authority::named("another").settings("other.example"),
         other.clone(),
     );
     assert_eq!(fault, Fault::Issuer);
-    // Unless that is what is wanted.
+    // Unless verification is off.
     for config in [other, nobodys] {
         let careless = Settings {
             verify: false,
@@ -393,7 +393,7 @@ fn an_origin_that_asks_who_we_are_is_told() {
     let config = server(authority.signs("origin.example", 2090), Some(&authority));
     let (certificate, key) = authority.signs("lowroad.example", 2090);
     let mut settings = authority.settings("origin.example");
-    // With TLS 1.3 the origin's refusal comes after our side of the handshake.
+    // In TLS 1.3 the origin's refusal arrives after the client has finished the handshake.
     let (fault, message) = refused(&settings, config.clone());
     assert_eq!(fault, Fault::ByOrigin, "{message}");
     settings.identity = Some(Identity {

@@ -1,6 +1,5 @@
-//! Groups of members in the simulator: their checks, names that are resolved again and again, and requests
-//! that are tried again. Whatever happens, every request has one end, nothing is left, and retries and
-//! tasks are bounded.
+//! Groups of members in the simulator: health checks, name resolution, and retries. In every history each request ends
+//! exactly once, no connection or task is left, and retries and tasks are bounded.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -29,10 +28,10 @@ use lowroad_origin::retry::{Body, Failed, Retry, Seen};
 use lowroad_origin::{Address, Limits, Patience, Pool, Unavailable, Upstream};
 use peer::{Manners, Server};
 
-/// Timers are never early, and late by no more than the wheel's precision.
+/// Timers are never early, and late by at most the timer wheel's precision.
 const LATE_MS: u64 = 16;
 
-/// Names the seed when its case panics.
+/// Prints the seed if its case panics.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -54,7 +53,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// One worker, and a server that is at every address.
+/// One worker, and a server that listens at every address.
 struct Case {
     world: World,
     driver: SimDriver,
@@ -88,7 +87,7 @@ impl Case {
         Arc::new(move || world.dice(u64::MAX))
     }
 
-    /// Lets so much time pass.
+    /// Lets this much time pass.
     fn run_for(&mut self, time_ms: u64) {
         let end_ms = self.world.now_ms() + time_ms;
         self.world.alarm(end_ms);
@@ -109,7 +108,7 @@ impl Case {
         panic!("no end at {} ms", self.world.now_ms());
     }
 
-    /// Nothing is left, once what is kept for a while is closed.
+    /// Checks that no connection is left after idle ones have expired.
     fn run_until_quiet(&mut self) {
         self.run_for(60_000);
         assert_eq!(self.world.open_count(), 0, "connections that nobody closes");
@@ -147,7 +146,7 @@ fn standings<P: Clone>(upstream: &Upstream<P>, now_ms: u64) -> Vec<Standing> {
     status.into_iter().map(|status| status.standing).collect()
 }
 
-/// What a member does when it is asked whether it is well.
+/// A member's response to a health check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Well,
@@ -155,7 +154,7 @@ enum Mood {
     Silent,
 }
 
-/// Does what it is told, and counts how often, and at a time.
+/// A check with scripted results, which counts its calls and the concurrent ones.
 struct Scripted {
     mood: Mutex<Mood>,
     asked: AtomicUsize,
@@ -220,7 +219,7 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
         assert_eq!(changes.lock().expect("a lock").len(), 0);
         let asked = check.asked.load(Relaxed);
         assert!((8..=12).contains(&asked), "{asked}");
-        // Three bad ones, each within an interval, its jitter and the time limit.
+        // Three bad checks, each within an interval, its jitter and the time limit.
         let (mood, why) = match seed % 2 {
             0 => (Mood::Ill, "it says so"),
             _ => (Mood::Silent, "no answer in time"),
@@ -283,10 +282,10 @@ fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
     });
 }
 
-/// Answers as it is drawn; `None` fails, or takes for ever.
+/// A resolver with random answers; `None` is a failure, or never completes.
 struct Drawn {
     world: World,
-    /// Of all answers, the last two that were given.
+    /// The last two of all answers.
     given: Mutex<Vec<Vec<SocketAddr>>>,
     failures: AtomicU64,
 }
@@ -313,7 +312,7 @@ impl Resolver for Drawn {
     }
 }
 
-/// Notes who is there.
+/// Records the current members.
 #[derive(Clone, Default)]
 struct Noted(Arc<Mutex<Vec<(SocketAddr, MemberId)>>>);
 
@@ -361,7 +360,7 @@ fn a_names_addresses_are_the_members_and_failures_change_nothing() {
                 .map(|status| status.name.parse().expect("an address"))
                 .collect();
             members.sort_unstable();
-            // Who was in one of the last two answers.
+            // The addresses in one of the last two answers.
             let mut right: Vec<_> = given.iter().rev().take(2).flatten().copied().collect();
             right.sort_unstable();
             right.dedup();
@@ -404,7 +403,7 @@ fn the_system_is_asked_by_a_helper() {
     case.run_until_quiet();
 }
 
-/// Closes what led to addresses that are gone.
+/// Closes the pools of removed addresses.
 struct Pools(Arc<dyn Fn(SocketAddr) -> Arc<Pool<Lines>> + Send + Sync>);
 
 impl Places<Arc<Pool<Lines>>> for Pools {
@@ -419,7 +418,7 @@ impl Places<Arc<Pool<Lines>>> for Pools {
     }
 }
 
-/// What came of requests.
+/// The results of requests.
 #[derive(Default)]
 struct Tally {
     right: AtomicUsize,
@@ -427,7 +426,7 @@ struct Tally {
     tries: AtomicUsize,
 }
 
-/// One request, tried again as far as it may be.
+/// One request with its retries.
 async fn request(
     number: usize,
     upstream: Arc<Upstream<Arc<Pool<Lines>>>>,
@@ -467,7 +466,7 @@ async fn request(
     tally.failed.fetch_add(1, Relaxed);
 }
 
-/// One try, reported.
+/// One attempt, with its report.
 async fn ask(
     number: usize,
     mut attempt: lowroad_origin::Attempt<Arc<Pool<Lines>>>,
@@ -512,8 +511,8 @@ async fn ask(
     (outcome, failed)
 }
 
-/// Members come and go, connections are refused, cut and stalled, clients leave: each request ends once,
-/// retries are bounded, and in the end nothing is under way and nothing left.
+/// Members are added and removed, connections are refused, cut and stalled, clients cancel: each request ends once,
+/// retries are bounded, and in the end no request or connection is left.
 #[test]
 fn requests_are_tried_again_and_nothing_is_left() {
     for_each_seed(300..360, |seed| {

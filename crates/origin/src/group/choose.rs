@@ -1,50 +1,50 @@
-//! Which of several members is taken, by each policy. Pure: the members are numbers, and randomness is
-//! one of them. It knows nothing of who may be asked and why.
+//! Load balancing policies: each selects one of several candidates. Pure: randomness is a parameter, and candidates are
+//! numbers.
 
 use super::hash::mix;
 use super::settings::Policy;
 
-/// A member that may be taken.
+/// A member that may be selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its number among all.
+    /// Its slot in the group.
     pub slot: usize,
-    /// What it weighs; more than 0.
+    /// Its current weight; more than 0.
     pub weight: u64,
-    /// Requests that it has.
+    /// Its requests in progress.
     pub load: u32,
-    /// What consistent hashing knows it by.
+    /// The hash of its name, for consistent hashing.
     pub hash: u64,
-    /// Its place in the turns.
+    /// Its credit in smooth weighted round robin.
     pub turn: i64,
 }
 
-/// By what a member was taken.
+/// How a member was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// There was no other.
+    /// It was the only candidate.
     Only,
-    /// It was its turn.
+    /// By round robin.
     Turn,
-    /// It had the fewest requests for its weight.
+    /// It had the least load for its weight.
     LeastLoaded {
-        /// So many.
+        /// Its requests in progress.
         load: u32,
     },
-    /// It was drawn, and had fewer requests for its weight than the other that was.
+    /// Power of two choices: the less loaded, for its weight, of two random members.
     LessOfTwo {
-        /// So many.
+        /// Its requests in progress.
         load: u32,
     },
-    /// The key leads to it.
+    /// By the key's hash.
     Key {
-        /// So many to whom the key leads sooner had more than their share.
+        /// Members with a better score for the key that were skipped because of their load.
         passed_over: u32,
     },
 }
 
-/// Takes one, and says by what; gives the number among the candidates. `None` if there are none. A
-/// key is only looked at by consistent hashing; without one, that draws two.
+/// Selects a candidate; returns its index and the way of the selection. `None` if there are none. The key
+/// matters for consistent hashing only; without a key, that policy uses two random choices.
 pub fn choose(
     policy: Policy,
     candidates: &[Candidate],
@@ -64,7 +64,7 @@ pub fn choose(
     })
 }
 
-/// Smooth weighted round robin: who is furthest behind its share.
+/// Smooth weighted round robin (nginx): the candidate with the highest credit.
 fn next_turn(candidates: &[Candidate]) -> usize {
     let behind = |candidate: &Candidate| candidate.turn.saturating_add_unsigned(candidate.weight);
     let mut best = 0;
@@ -76,14 +76,15 @@ fn next_turn(candidates: &[Candidate]) -> usize {
     best
 }
 
-/// Whether a request more costs `a` less than `b`.
+/// Whether one more request loads `a` less than `b`, relative to their weights.
 fn is_less(a: &Candidate, b: &Candidate) -> bool {
+    // a/wa < b/wb without division, so exact; u128 cannot overflow.
     let with_one = |candidate: &Candidate| u128::from(candidate.load) + 1;
     with_one(a) * u128::from(b.weight) < with_one(b) * u128::from(a.weight)
 }
 
 fn least_loaded(candidates: &[Candidate], random: u64) -> (usize, By) {
-    // From anywhere: of equals it is not always the first.
+    // The scan starts at a random candidate, so that ties do not always go to the first.
     let start = (random % candidates.len() as u64) as usize;
     let mut best = start;
     for at in (start + 1..candidates.len()).chain(0..start) {
@@ -106,7 +107,7 @@ fn less_of_two(candidates: &[Candidate], random: u64) -> (usize, By) {
     (taken, By::LessOfTwo { load })
 }
 
-/// One by weight, but not this.
+/// Draws a random candidate by weight, except `not`.
 fn draw(candidates: &[Candidate], not: Option<usize>, random: u64) -> usize {
     let others = || {
         let all = candidates.iter().enumerate();
@@ -123,8 +124,9 @@ fn draw(candidates: &[Candidate], not: Option<usize>, random: u64) -> usize {
     0
 }
 
-/// Weighted rendezvous hashing: each member has a score for the key, and the highest has it. So who
-/// comes or goes moves only its own keys, and nothing has to be kept.
+/// Weighted rendezvous hashing: each member has a score for the key, and the highest score gets it. So a
+/// member that is added or removed moves only its own keys, and no ring must be stored. Loads are bounded: a member
+/// above its share is skipped.
 fn by_key(candidates: &[Candidate], key: u64, load_percent_max: u32) -> (usize, By) {
     let total_weight: u128 = candidates.iter().map(|one| u128::from(one.weight)).sum();
     let total_load: u128 = candidates.iter().map(|one| u128::from(one.load)).sum();
@@ -140,7 +142,7 @@ fn by_key(candidates: &[Candidate], key: u64, load_percent_max: u32) -> (usize, 
             best = Some((at, score));
         }
     }
-    // Their shares add up to more than the load, so one has room.
+    // The shares add up to more than the total load, so at least one candidate has room.
     let (taken, highest) = best.unwrap_or((0, 0.0));
     let sooner = candidates.iter().filter(|one| score(one, key) > highest);
     let passed_over = sooner.count() as u32;
@@ -148,7 +150,7 @@ fn by_key(candidates: &[Candidate], key: u64, load_percent_max: u32) -> (usize, 
 }
 
 fn score(candidate: &Candidate, key: u64) -> f64 {
-    // Between 0 and 1, neither of both.
+    // Strictly between 0 and 1, so that the logarithm is finite and not 0.
     let drawn = ((mix(key ^ candidate.hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     -(candidate.weight as f64) / drawn.ln()
 }

@@ -17,15 +17,15 @@
 use super::clients::ClientSet;
 use super::settings;
 
-/// A member's circuit.
+/// The circuit breaker of a member.
 #[derive(Clone, Debug)]
 pub struct Circuit {
     state: State,
-    /// How often it was opened without having been well for long between.
+    /// How often it was opened without a long healthy time in between.
     opened_in_a_row: u32,
-    /// When it was closed last.
+    /// When it was last closed.
     closed_ms: u64,
-    /// Changes with each state: what began before says nothing of the state after.
+    /// Changes with each state: requests that began in an earlier state are no evidence for the current one.
     epoch: u32,
 }
 
@@ -43,52 +43,52 @@ enum State {
     },
 }
 
-/// What a request takes along, so that its outcome is understood.
+/// Identifies the state in which a request began, to interpret its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
     epoch: u32,
     is_trial: bool,
 }
 
-/// What a request may expect of it.
+/// The circuit's decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// Requests pass.
+    /// The request passes.
     Open,
-    /// This request would try whether it is back.
+    /// The request would be a trial of whether the member has recovered.
     Trial,
-    /// None passes until then.
+    /// No request passes until then.
     Shut {
         /// Monotonic ms.
         until_ms: u64,
     },
-    /// None passes until it is known what becomes of the trials.
+    /// No request passes until the trials in progress end.
     Tried,
 }
 
-/// What a request found out.
+/// The evidence from a request about the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It is well.
+    /// The member works.
     Well,
-    /// It answers, but not as it should, or late.
+    /// It responds, but wrongly or too late.
     Failing,
-    /// It was not there: no connection, or one that was lost.
+    /// It is unreachable: no connection, or a lost one.
     Absent,
 }
 
-/// What a report changed.
+/// The change by a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// None.
     None,
-    /// It was taken out.
+    /// The member was ejected.
     Opened,
-    /// It is back.
+    /// The member is back.
     Closed,
 }
 
-/// Requests of a window and of the one before it, which counts as far as it reaches into the last
+/// Sliding window counter: the current window, and the previous one in proportion to its overlap with the last
 /// `window_ms`.
 #[derive(Clone, Debug)]
 struct Window {
@@ -104,13 +104,13 @@ struct Tally {
     /// All clients with requests, and in `failed` those with failures.
     clients: ClientSet,
     failed: ClientSet,
-    /// Connections that failed or were lost since the last answer, good or bad, and their clients.
+    /// Connections that failed or were lost since the last response, good or bad, and their clients.
     absent_in_a_row: u64,
     absent: ClientSet,
 }
 
 impl Circuit {
-    /// A closed one.
+    /// A closed circuit.
     pub fn new(now_ms: u64) -> Circuit {
         Circuit {
             state: State::Closed(Window::new(now_ms)),
@@ -120,7 +120,7 @@ impl Circuit {
         }
     }
 
-    /// Whether a request of `clients` would pass.
+    /// The decision about a request of `clients`.
     pub fn passage(
         &self,
         settings: &settings::Circuit,
@@ -140,7 +140,7 @@ impl Circuit {
         }
     }
 
-    /// A request begins, whether it may pass or not: in a panic they do.
+    /// A request begins, even if it should not pass: with panic routing it does.
     pub fn begin(
         &mut self,
         settings: &settings::Circuit,
@@ -164,8 +164,8 @@ impl Circuit {
         }
     }
 
-    /// A request of `clients` ended; `found` is `None` if its result does not depend on the member. `may_open` =
-    /// another member is left.
+    /// A request of `clients` ended; `found` is `None` if its result is no evidence about the member. `may_open` =
+    /// the member may be ejected.
     pub fn end(
         &mut self,
         begun: Begun,
@@ -175,6 +175,7 @@ impl Circuit {
         settings: &settings::Circuit,
         now_ms: u64,
     ) -> Change {
+        // A late result from an earlier state would close or open the circuit on outdated evidence.
         if begun.epoch != self.epoch {
             return Change::None;
         }
@@ -191,7 +192,8 @@ impl Circuit {
                 if !concerns(*by, clients) =>
             {
                 match found {
-                    // It was well all the time, so it is not new either.
+                    // The member worked for other clients all the time, so it needs no slow start: no change is
+                    // reported.
                     Found::Well => _ = self.close(now_ms),
                     Found::Failing | Found::Absent => *by = by.union(clients),
                 }
@@ -216,7 +218,7 @@ impl Circuit {
         Change::None
     }
 
-    /// It is known to be well. Whether that was news.
+    /// Closes the circuit since the member is known to work. Returns whether it was open.
     pub fn close(&mut self, now_ms: u64) -> bool {
         let was_closed = matches!(self.state, State::Closed(_));
         if !was_closed {
@@ -234,6 +236,7 @@ impl Circuit {
             self.opened_in_a_row = 0;
         }
         let is_repeated = by.len() > 1;
+        // Exponential backoff, up to `open_ms_max`.
         let doublings = if is_repeated { self.opened_in_a_row } else { 0 };
         let doubled = 1_u64.checked_shl(doublings.min(32));
         let time_ms = settings.open_ms.saturating_mul(doubled.unwrap_or(u64::MAX));
@@ -248,7 +251,7 @@ impl Circuit {
     }
 }
 
-/// Whether failures that `by` found keep requests of `clients` away.
+/// Whether failures seen by `by` keep requests of `clients` away: those of several clients do, for all.
 fn concerns(by: ClientSet, clients: ClientSet) -> bool {
     by.len() > 1 || !by.is_disjoint(clients)
 }
@@ -304,7 +307,8 @@ impl Window {
 
     fn is_bad(&self, settings: &settings::Circuit, now_ms: u64) -> bool {
         let window_ms = settings.window_ms.max(1);
-        // What it answered before it went away says nothing of it now.
+        // Responses from before it became unreachable are no evidence that it is reachable now, so their share is
+        // ignored.
         let is_away = self.now.absent_in_a_row >= u64::from(settings.absences_max.max(1));
         if settings.absences_max > 0 && is_away && self.are_many(self.now.absent, settings) {
             return true;

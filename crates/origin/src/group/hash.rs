@@ -1,5 +1,5 @@
-//! Hashes that are the same in every process: for keys and members of consistent hashing. No defence
-//! against keys that are chosen to meet: bounded loads are that.
+//! Hashes for consistent hashing of keys and members, equal in every process. They do not resist chosen keys that
+//! collide; bounded loads limit the damage.
 
 /// The hash of a key or name.
 pub fn hash_of(bytes: &[u8]) -> u64 {
@@ -9,7 +9,7 @@ pub fn hash_of(bytes: &[u8]) -> u64 {
     mix(fnv)
 }
 
-/// Spreads a number's bits over all of it (the end of SplitMix64).
+/// Spreads a number's bits (the finalizer of SplitMix64).
 pub fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! One member: what is known of it, how it stands, and what it weighs now. It knows nothing of the others.
+//! One member of a group: its health, counters and current weight.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,73 +7,73 @@ use super::circuit::{Circuit, Passage};
 use super::clients::ClientSet;
 use super::settings::Settings;
 
-/// A weight of 1 is so much, so that a part of it is still something.
+/// The internal value of weight 1, so that a percentage of it is more than 0.
 pub const WEIGHT_UNIT: u64 = 256;
-/// What part of its weight a member has when it has just come back.
+/// Slow start: the least percentage of its weight that a returning member has.
 const SLOW_START_PERCENT_MIN: u64 = 10;
 
-/// What a member is when it is added.
+/// The parameters of a new member.
 #[derive(Clone, Debug)]
 pub struct NewMember {
-    /// How it is called in logs and status; also what consistent hashing knows it by.
+    /// Its name in logs and status, whose hash consistent hashing uses.
     pub name: Arc<str>,
-    /// How much it takes, compared to others; at least 1.
+    /// Its share relative to others; at least 1.
     pub weight: u32,
-    /// It is only asked when none of the others can be.
+    /// Whether it is a backup, used only if no primary member is available.
     pub backup: bool,
 }
 
-/// What a member did.
+/// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How often it was picked.
+    /// Picks.
     pub picked: u64,
-    /// Requests that it answered.
+    /// Requests with a response.
     pub answered: u64,
-    /// Connections that did not come about.
+    /// Failed connection attempts.
     pub connect_failed: u64,
-    /// Requests whose time was over.
+    /// Requests that timed out.
     pub timed_out: u64,
-    /// Connections that were lost before the response was whole.
+    /// Connections that were lost before the end of the response.
     pub lost: u64,
-    /// Responses that are none.
+    /// Malformed responses.
     pub malformed: u64,
-    /// Responses whose status says that it fails.
+    /// Responses with a status code of failure.
     pub server_errors: u64,
-    /// Requests that were given up for no fault of its.
+    /// Requests cancelled without fault of the member.
     pub cancelled: u64,
-    /// How often failing requests took it out.
+    /// Ejections by the circuit breaker.
     pub ejected: u64,
-    /// Active checks that it passed.
+    /// Successful active checks.
     pub checks_passed: u64,
-    /// Active checks that it failed.
+    /// Failed active checks.
     pub checks_failed: u64,
 }
 
-/// How a member stands.
+/// The health of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is asked.
+    /// It gets requests.
     Up,
-    /// It has come back and is asked with a part of its weight.
+    /// It has returned and gets requests with a part of its weight.
     SlowStart {
-        /// How much of it.
+        /// The part in percent.
         percent: u32,
     },
-    /// A request will try whether it is back.
+    /// The next request is a trial after an ejection.
     Trial,
-    /// A request tries whether it is back.
+    /// A trial is in progress.
     Tried,
-    /// Requests failed: it is not asked until then.
+    /// Ejected after failed requests, until then.
     Ejected {
         /// Monotonic ms.
         until_ms: u64,
     },
     /// Active checks failed.
     Down,
-    /// It has as many requests, or as many that wait, as it may.
+    /// It has the maximum of requests, or of pending ones.
     Full,
-    /// It gets no new requests because somebody said so.
+    /// The operator drains it: it gets no new requests.
     Draining,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Standing {
     }
 }
 
-/// A member.
+/// A member of a group.
 pub struct Member<P> {
     pub generation: u32,
     pub place: P,
@@ -102,17 +102,17 @@ pub struct Member<P> {
     pub backup: bool,
     pub draining: bool,
     pub circuit: Circuit,
-    /// By active checks; without any, it is.
+    /// By active checks; true without any.
     pub is_healthy: bool,
-    /// Active checks in a row that say the opposite.
+    /// Successive active checks with the opposite result.
     pub opposed: u32,
-    /// When its weight began to grow.
+    /// The start of its slow start.
     pub grows_since_ms: Option<u64>,
-    /// Its place in the turns of round robin.
+    /// Its credit in smooth weighted round robin.
     pub turn: i64,
-    /// Requests, also those that wait for a connection.
+    /// Requests in progress, including those that wait for a connection.
     pub requests: u32,
-    /// Of them, those whose connection speaks another protocol now: load, but none of the requests that it may have.
+    /// Of them, tunnels: they count as load, but not for the maximum of requests.
     pub tunnels: u32,
     /// Requests that wait for a connection.
     pub pending: u32,
@@ -120,7 +120,7 @@ pub struct Member<P> {
 }
 
 impl<P> Member<P> {
-    /// How it stands now, for requests of `clients`.
+    /// Its health for requests of `clients`.
     pub fn standing(&self, settings: &Settings, clients: ClientSet, now_ms: u64) -> Standing {
         if self.draining {
             return Standing::Draining;
@@ -145,19 +145,19 @@ impl<P> Member<P> {
         }
     }
 
-    /// It has as many requests as it may.
+    /// Whether it has the maximum of requests, or of pending ones.
     pub fn is_full(&self, settings: &Settings) -> bool {
         let circuit = &settings.circuit;
         self.requests - self.tunnels >= circuit.requests_max || self.pending >= circuit.pending_max
     }
 
-    /// What it weighs now; more than 0.
+    /// Its current weight; more than 0.
     pub fn weighs(&self, settings: &Settings, now_ms: u64) -> u64 {
         let whole = u64::from(self.weight.max(1)) * WEIGHT_UNIT;
         whole * self.grown_percent(settings, now_ms) / 100
     }
 
-    /// From now on its weight grows.
+    /// Begins a slow start.
     pub fn begin_slowly(&mut self, now_ms: u64) {
         self.grows_since_ms = Some(now_ms);
         self.turn = 0;

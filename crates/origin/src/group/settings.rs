@@ -1,67 +1,68 @@
-//! How a group behaves. Plain values; it knows nothing of members.
+//! Settings of a group.
 
-/// By what a member is chosen of those that may be.
+/// Load balancing policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Each in its turn, as often as its weight says, and evenly spread.
+    /// Smooth weighted round robin: in turns by weight, evenly spread.
     #[default]
     RoundRobin,
-    /// The one with the fewest requests for its weight.
+    /// The member with the fewest requests for its weight.
     LeastConnections,
-    /// Two are drawn by weight, and the one with fewer requests is taken.
+    /// Power of two choices: the less loaded of two random members.
     RandomOfTwo,
-    /// The same for the same key, as long as it has not more than its share of the load.
+    /// Consistent hashing with bounded loads: the same member for the same key, unless its load exceeds its share.
     ConsistentHash {
-        /// How much of its even share a member may have, in percent: more than 100.
+        /// The bound on a member's load, in percent of its even share: more than 100.
         load_percent_max: u32,
     },
 }
 
-/// All of a group's settings.
+/// The settings of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// By what is chosen.
+    /// The load balancing policy.
     pub policy: Policy,
-    /// Of active checks.
+    /// The thresholds of active checks.
     pub health: Health,
-    /// Of what requests find.
+    /// The circuit breaker.
     pub circuit: Circuit,
-    /// How long the weight of a member grows after it came back, ms; 0: it has all of it at once.
+    /// Slow start: how long the weight of a returning member grows, ms; 0: it has its full weight at once.
     pub slow_start_ms: u64,
-    /// When fewer than this share of members is well, it is thought that the judgement is wrong, and
-    /// all are asked, in percent. 0: who is not well is never asked.
+    /// Panic threshold: if less than this share of members is healthy, in percent, the health data is considered
+    /// wrong, and all members get requests. 0: unhealthy members never get requests.
     pub panic_percent: u32,
 }
 
-/// When active checks change a member's state.
+/// When active checks change a member's health.
 #[derive(Clone, Copy, Debug)]
 pub struct Health {
-    /// So many good ones in a row bring it back.
+    /// Successive good checks that bring it back.
     pub rise: u32,
-    /// So many bad ones in a row take it out.
+    /// Successive bad checks that take it out.
     pub fall: u32,
 }
 
-/// When requests that fail take a member out, and for how long.
+/// Circuit breaker: when failed requests eject a member, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Circuit {
-    /// In how long failures are counted, ms.
+    /// The window in which failures are counted, ms.
     pub window_ms: u64,
-    /// So many take it out; 0: none does.
+    /// The least number of failures that eject a member; 0: never by this rule.
     pub failures_min: u32,
-    /// And only if they are this share of all requests, in percent.
+    /// The least share of failures among all requests, in percent.
     pub failure_percent: u32,
-    /// So many in a row for which the member was not there take it out whatever it answered before; 0: none does.
+    /// Successive failed or lost connections that eject a member, whatever its earlier responses; 0: never by this
+    /// rule.
     pub absences_max: u32,
-    /// For how long the first time, ms. It doubles each time.
+    /// The first ejection time, ms. It doubles each time.
     pub open_ms: u64,
-    /// For how long at most, ms.
+    /// The maximum of the ejection time, ms.
     pub open_ms_max: u64,
-    /// How many requests try at a time whether it is back.
+    /// Concurrent trial requests.
     pub trials_max: u32,
-    /// How many requests a member has at a time, also those that wait for a connection.
+    /// Concurrent requests of a member, including those that wait for a connection.
     pub requests_max: u32,
-    /// How many of them may wait for a connection.
+    /// Concurrent requests of a member that wait for a connection.
     pub pending_max: u32,
 }
 

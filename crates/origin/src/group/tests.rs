@@ -26,7 +26,7 @@ fn group(settings: Settings, members: &[(&'static str, u32)]) -> (Members, Vec<M
 
 const THREE: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
 
-/// A request that was tried at these members.
+/// A request with earlier attempts at these members.
 fn after(tried: &[MemberId]) -> PickRequest<'_> {
     PickRequest {
         tried,
@@ -41,7 +41,7 @@ fn of_key(key: u64) -> PickRequest<'static> {
     }
 }
 
-/// Asks once, with this outcome; gives who was asked.
+/// Makes one request with this outcome; returns the name of its member.
 fn ask(group: &mut Members, outcome: Outcome, now_ms: u64, random: u64) -> &'static str {
     let mut picked = group
         .pick(&PickRequest::default(), now_ms, random)
@@ -82,7 +82,7 @@ fn turns_are_by_weight_and_evenly_spread() {
     let turns: String = (0..14)
         .map(|_| ask(&mut group, Outcome::Answered, 0, 0))
         .collect();
-    // The order that nginx's description of the method has.
+    // The order in nginx's description of smooth weighted round robin.
     assert_eq!(turns, "aabacaaaabacaa");
 }
 
@@ -178,7 +178,7 @@ fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back
         standing(&group, a, 6500),
         Standing::Ejected { until_ms: 16_500 }
     );
-    // A trial that is given up says nothing.
+    // A cancelled trial is no evidence.
     let trial = group.pick(&after(&others), 16_500, 0).expect("a member");
     group.report(trial, Outcome::Cancelled, 16_500);
     assert_eq!(standing(&group, a, 16_500), Standing::Trial);
@@ -254,7 +254,7 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
     for round in 0..50 {
         fail(&mut group, a, &others, round * 5_000);
     }
-    // Many, but a small share.
+    // Many failures, but a small share.
     for number in 0..200 {
         let now_ms = 1_000_000;
         let picked = group.pick(&after(&others), now_ms, 0).expect("a member");
@@ -285,7 +285,7 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
         };
         (0..1000).for_each(|_| _ = report(Outcome::Answered));
         (0..4).for_each(|_| _ = report(outcome));
-        // It is there.
+        // The member is reachable.
         assert_eq!(report(Outcome::Answered), Standing::Up);
         (0..4).for_each(|_| _ = report(outcome));
         let out = Standing::Ejected { until_ms: 6000 };
@@ -340,8 +340,8 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
     }
 }
 
-/// A client whose requests all fail, and that is alone, ejects a member. Requests of other clients still get it, whatever
-/// their order, and it is as it was once one succeeds; if the first of them fails, too, it is ejected for all.
+/// A single client whose requests all fail ejects a member. Requests of other clients still get it, in any order; the
+/// first success restores its old state, and if the first one fails too, it is ejected for all clients.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
     const FAILURES: [Outcome; 4] = [
@@ -372,7 +372,7 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
         };
         for round in 0..3 {
             eject(&mut group, now_ms);
-            // At the same time, and perhaps after its time is over.
+            // Requests of other clients at the same time, perhaps after the ejection's end.
             now_ms += hash::mix(seed ^ round) % 8_000;
             let others = (2..6).map(|client| group.pick(&of(client), now_ms, 0));
             let others: Vec<_> = others.map(|picked| picked.expect("a member")).collect();
@@ -394,7 +394,7 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
     }
 }
 
-/// With a single client no other client loses anything, but its failures do not add up to long ejections.
+/// Failures of a single client cost other clients no capacity, and they do not add up to long ejections.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
@@ -524,8 +524,7 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
     );
 }
 
-/// Whatever happens in whatever order: who is picked was not excluded, bounds hold, and what is said
-/// to be under way is.
+/// Random histories: a picked member was never excluded, bounds hold, and the counts of requests in progress are right.
 #[test]
 fn histories_by_seed() {
     let policies = [

@@ -1,4 +1,4 @@
-//! What is said of picks and members, for `explain`, status and logs.
+//! Explanations of picks and members, for `explain`, status and logs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,32 +7,32 @@ use super::MemberId;
 use super::choose::By;
 use super::member::{Counts, Standing};
 
-/// Among whom was chosen.
+/// The set of candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Members that are well.
+    /// Healthy primary members.
     Primary,
-    /// Backups, because too few members are well.
+    /// Healthy backups, because too few primary members are healthy.
     Backup,
-    /// All, because too few are well.
+    /// All members, because too few are healthy (panic routing).
     Panic,
 }
 
 impl Tier {
-    /// Who is asked when all of these were tried.
+    /// The tier to try after all members of this one.
     pub(super) fn next(self) -> Option<Tier> {
         (self == Tier::Primary).then_some(Tier::Backup)
     }
 }
 
-/// Why a member was picked.
+/// The reason for a pick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// Among whom.
+    /// The set of candidates.
     pub tier: Tier,
-    /// By what.
+    /// The policy's selection.
     pub by: By,
-    /// How many might have been.
+    /// The number of candidates.
     pub candidates: usize,
 }
 
@@ -57,16 +57,16 @@ impl fmt::Display for Why {
     }
 }
 
-/// Why none was picked.
+/// The reason why no member was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoMember {
-    /// There is none, or all are drained.
+    /// The group is empty, or all members are draining.
     Empty,
-    /// None is well.
+    /// No member is healthy.
     AllDown,
-    /// Who is well has as many requests as it may.
+    /// All healthy members have the maximum of requests.
     AllFull,
-    /// Who is well was tried.
+    /// All healthy members were tried.
     AllTried,
 }
 
@@ -81,23 +81,23 @@ impl fmt::Display for NoMember {
     }
 }
 
-/// How a member stands, and what it did.
+/// The health and counters of a member.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// It.
+    /// The member.
     pub member: MemberId,
-    /// How it is called.
+    /// Its name.
     pub name: Arc<str>,
-    /// What it weighs when it has all of its weight.
+    /// Its full weight.
     pub weight: u32,
-    /// It stands in for others.
+    /// Whether it is a backup.
     pub backup: bool,
-    /// How it stands.
+    /// Its health.
     pub standing: Standing,
-    /// Requests that it has.
+    /// Requests in progress.
     pub requests: u32,
     /// Of them, those that wait for a connection.
     pub pending: u32,
-    /// What it did.
+    /// Its counters.
     pub counts: Counts,
 }

@@ -1,10 +1,10 @@
-//! Which addresses of a name are members, and what an answer changes. Pure.
+//! The addresses of a name that are members, and the changes by each answer. Pure.
 
 use std::net::SocketAddr;
 
 use crate::group::MemberId;
 
-/// Addresses that are members.
+/// The addresses that are members.
 pub struct Known {
     addresses: Vec<Address>,
     gone_after: u32,
@@ -14,11 +14,11 @@ pub struct Known {
 struct Address {
     address: SocketAddr,
     member: MemberId,
-    /// Answers in a row that are without it.
+    /// Successive answers without it.
     missed: u32,
 }
 
-/// What an answer changes.
+/// The changes by an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// To be added.
@@ -28,7 +28,7 @@ pub struct Changes {
 }
 
 impl Known {
-    /// None.
+    /// No addresses.
     pub fn new(gone_after: u32, addresses_max: usize) -> Known {
         Known {
             addresses: Vec::new(),
@@ -37,7 +37,7 @@ impl Known {
         }
     }
 
-    /// Takes an answer. Who came is to be added.
+    /// Applies an answer. The caller must add the new addresses.
     pub fn update(&mut self, answer: &[SocketAddr]) -> Changes {
         let mut changes = Changes::default();
         let gone_after = self.gone_after;
@@ -51,7 +51,7 @@ impl Known {
             stays
         });
         let mut answer = answer.to_vec();
-        // Whoever tells them in another order each time, those beyond the bound are the same.
+        // DNS servers rotate the order of addresses; sorted, the same ones fall below the bound each time.
         answer.sort_unstable();
         answer.dedup();
         for address in answer {
@@ -64,7 +64,7 @@ impl Known {
         changes
     }
 
-    /// One who came is a member.
+    /// Records that a new address is a member.
     pub fn added(&mut self, address: SocketAddr, member: MemberId) {
         self.addresses.push(Address {
             address,
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(tell(&[1, 2]), (vec![], 0));
         assert_eq!(tell(&[1]), (vec![], 0));
         assert_eq!(tell(&[1]), (vec![], 1));
-        // Three at most, the lowest first.
+        // At most three, the lowest first.
         assert_eq!(tell(&[9, 8, 7, 1]), (vec![at(7), at(8)], 0));
         assert_eq!(tell(&[9, 8]), (vec![], 0));
         assert_eq!(tell(&[9, 8]), (vec![at(9)], 2));

@@ -1,5 +1,4 @@
-//! A socket under TLS: bytes in and out through `lowroad_tls`, and what could not be sent or read yet. It knows
-//! nothing of authorities.
+//! A TLS connection on a socket: decrypts and encrypts by `lowroad_tls`, and buffers partial input and output.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -13,31 +12,32 @@ use tokio::io::AsyncWrite as _;
 
 use super::refused::Refused;
 
-/// Bytes that are read from a socket at once: two full records.
+/// Bytes of one read from a socket: two full records.
 const READ_LEN: usize = 33 << 10;
-/// Bytes that are encrypted at once.
+/// Bytes that are encrypted in one call.
 const SEND_LEN_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Records as they came. They are decrypted at once, so that an idle connection needs no memory for them.
+    /// The read buffer for records, shared by the thread's connections. Records are decrypted immediately, so that an
+    /// idle connection needs no buffer.
     static WIRE: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_LEN].into());
 }
 
-/// An encrypted connection. Dropped, it is closed.
+/// A TLS connection. Dropping it closes the socket.
 pub struct Encrypted {
     client: Client,
     socket: Outgoing,
     name: Arc<str>,
-    /// Bytes that came.
+    /// Decrypted bytes that were not read yet.
     plain: Pending,
-    /// Records to send.
+    /// Encrypted records to send.
     records: Pending,
-    /// How the origin's bytes ended.
+    /// How the origin's data ended.
     end: Option<Ended>,
     finished: bool,
 }
 
-/// Bytes of which some are done with. Without memory when there are none.
+/// Bytes, some of which are processed already. An empty buffer has no allocation.
 #[derive(Default)]
 struct Pending {
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl Pending {
 }
 
 impl Encrypted {
-    /// `records` are the client's first.
+    /// `records` are the first records of the handshake.
     pub(super) fn new(
         client: Client,
         records: Vec<u8>,
@@ -79,17 +79,17 @@ impl Encrypted {
         }
     }
 
-    /// What the origin chose of the protocols that were offered.
+    /// The protocol that the origin chose by ALPN.
     pub fn protocol(&self) -> Option<&[u8]> {
         self.client.protocol()
     }
 
-    /// Whether it goes on with a session that there was before.
+    /// Whether the session was resumed.
     pub fn is_resumed(&self) -> bool {
         self.client.is_resumed()
     }
 
-    /// Its socket.
+    /// The socket.
     pub fn socket(&mut self) -> &mut Outgoing {
         &mut self.socket
     }
@@ -117,7 +117,8 @@ impl Encrypted {
         context: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        // The origin may wait for it before it says anything. If it fails, what has come is still read.
+        // The origin may be waiting for pending output before it responds. On an error, received data can still be
+        // read.
         let _ = self.poll_flush(context);
         loop {
             let rest = self.plain.rest();
@@ -147,7 +148,7 @@ impl Encrypted {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // Nothing is taken while the socket has not what was taken before.
+        // Backpressure: no new data is accepted while the socket has not taken the previous records.
         ready!(self.poll_flush(context))?;
         let mut len = 0;
         let mut taken: Vec<&[u8]> = Vec::with_capacity(pieces.len());
@@ -156,7 +157,7 @@ impl Encrypted {
             len += part.len();
             taken.push(part);
         }
-        // Small records after a pause are for browsers: the time stands still.
+        // Time 0: record sizes that grow after a pause serve browsers and are not needed here.
         let sealed = self.client.seal(&taken, &mut self.records.bytes, 0);
         sealed.map_err(io::Error::other)?;
         match self.poll_flush(context) {
@@ -186,14 +187,14 @@ impl Encrypted {
     /// As there.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.finished, true) {
-            // After a failure there is nothing to say any more.
+            // close_notify; after a failed connection there is no point in sending it.
             let _ = self.client.close(&mut self.records.bytes);
         }
         ready!(self.poll_flush(context))?;
         Pin::new(&mut self.socket).poll_shutdown(context)
     }
 
-    /// Reads what the socket has, and decrypts it.
+    /// Reads and decrypts the socket's input.
     fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let received = WIRE.with_borrow_mut(|wire| {
             let len = ready!(self.socket.poll_recv(context, wire))?;
@@ -213,7 +214,7 @@ impl Encrypted {
             }
         });
         if let Poll::Ready(Err(_)) = received {
-            // The origin is told why, if that is possible at once.
+            // Sends the alert to the origin, if that is possible without waiting.
             let _ = self.poll_flush(context);
         }
         received

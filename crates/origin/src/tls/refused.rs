@@ -1,35 +1,35 @@
-//! Why a handshake failed, for operators. It knows nothing of sockets.
+//! The reasons of failed handshakes, for operators.
 
 use std::fmt;
 use std::io;
 
 use lowroad_tls::Failure;
 
-/// A handshake that one side refused.
+/// A handshake that one of the peers refused.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// What kind of reason.
+    /// The kind of reason.
     pub fault: Fault,
     name: String,
     failure: Failure,
 }
 
-/// Kinds of reasons.
+/// The kind of reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The certificate is for other names.
     Name,
     /// The certificate's time is over.
     Expired,
-    /// The certificate's time has not come.
+    /// The certificate's validity period has not begun.
     NotYetValid,
-    /// No authority that is trusted has signed the certificate.
+    /// No trusted authority has signed the certificate.
     Issuer,
-    /// Something else is wrong with the certificate.
+    /// Another problem with the certificate.
     Certificate,
-    /// The origin refused: our certificate, our name for it, or all that we offer.
+    /// The origin refused the client certificate, the name (SNI), or all offered parameters.
     ByOrigin,
-    /// What it said is not TLS, or not as it should be.
+    /// The origin's bytes are not TLS, or violate the protocol.
     Protocol,
 }
 

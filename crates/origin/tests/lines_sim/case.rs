@@ -1,5 +1,4 @@
-//! One case: a world by its seed, workers, a server and requests, until all is over; and what must be
-//! true then.
+//! One case: a world by seed, workers, a server and requests, run to the end; and the invariants then.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -12,19 +11,19 @@ use lowroad_origin::{Address, Lease, Limits, Patience, Pool, Unavailable};
 use crate::line::{Lines, answer};
 use crate::peer::{Manners, Server};
 
-/// What is kept for a while is closed by then, virtual ms.
+/// The time after which idle connections must be closed, virtual ms.
 const QUIET_MS: u64 = 30_000;
 
-/// What a case is made of.
+/// The parameters of a case.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub workers: usize,
     pub tcp: bool,
     pub limits: Limits,
     pub patience: Patience,
-    /// How long an answer may take.
+    /// Time limit of a response.
     pub answer_max: Duration,
-    /// What was lost on a connection that was kept is asked again on a new one.
+    /// Whether a request that fails on a reused connection is retried on a new one.
     pub again: bool,
     pub faults: Faults,
     pub elsewhere: Elsewhere,
@@ -41,7 +40,7 @@ pub struct Plan {
     pub leave_ms: Option<u64>,
 }
 
-/// What came of it.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Right,
@@ -51,11 +50,11 @@ pub enum Outcome {
     Refused,
     /// The connection was lost.
     Lost,
-    /// The answer took too long.
+    /// The response took too long.
     Slow,
 }
 
-/// A request under way.
+/// A request in progress.
 struct Client {
     plan: Plan,
     task: Option<Task>,
@@ -95,7 +94,7 @@ impl Case {
         }
     }
 
-    /// A request; times count from now.
+    /// Adds a request; times are relative to now.
     pub fn add(&mut self, mut plan: Plan) {
         let now_ms = self.world.now_ms();
         plan.start_ms += now_ms;
@@ -111,8 +110,8 @@ impl Case {
         });
     }
 
-    /// Lets everything happen until all requests have an end, and then until all is quiet; gives the
-    /// ends, and after how many ms. `None`: it left.
+    /// Runs until all requests have ended, and then until no event is left; returns the outcomes, with the time in ms.
+    /// `None`: cancelled.
     pub fn run(&mut self) -> Vec<Option<(Outcome, u64)>> {
         self.turn_until(|case| case.clients.iter().all(Client::is_over));
         self.run_until_quiet();
@@ -120,14 +119,14 @@ impl Case {
         clients
             .map(|client| {
                 let outcome = *client.outcome.lock().expect("a lock");
-                // A worker that waits does not know of a jump of the clock yet.
+                // A waiting worker has not noticed a jump of the clock yet.
                 let after_ms = |end_ms: u64| end_ms.saturating_sub(client.plan.start_ms);
                 outcome.map(|(outcome, end_ms)| (outcome, after_ms(end_ms)))
             })
             .collect()
     }
 
-    /// Lets time pass until nothing should be left, and looks whether that is so.
+    /// Lets time pass until all connections should be closed, and checks it.
     pub fn run_until_quiet(&mut self) {
         let end_ms = self.world.now_ms() + QUIET_MS;
         self.world.alarm(end_ms);
@@ -144,14 +143,14 @@ impl Case {
         turn_until(&world, self, Case::turn, done);
     }
 
-    /// One wait of the worker whose turn it is, and all that follows. Whether anything did.
+    /// One wait of the next worker, with all consequences. Returns whether there were any.
     fn turn(&mut self) -> bool {
         let came = self.workers.turn();
         self.begin_and_leave();
         let connections_max = self.pool.counts().connections_max;
         assert!(self.leased.load(Relaxed) <= connections_max);
         if !self.setting.again {
-            // Who must have a new one leaves the idle ones alone.
+            // A request that needs a new connection must not use an idle one.
             assert!(self.world.open_count() <= connections_max);
         }
         self.server.step() || came
@@ -186,7 +185,7 @@ impl Client {
     }
 }
 
-/// Counts what is leased, until it is dropped.
+/// Counts leases until they are dropped.
 struct Leased<'a>(&'a AtomicUsize);
 
 impl Drop for Leased<'_> {
@@ -215,7 +214,7 @@ async fn ask(
         match timers.timeout(setting.answer_max, talk).await {
             Err(_) => return Outcome::Slow,
             Ok(Some(())) => return Outcome::Right,
-            // Nothing was said: the server may have closed it before it heard the request.
+            // Without a response, the server may have closed the connection before it read the request.
             Ok(None) if kept && !heard && setting.again => {}
             Ok(None) => return Outcome::Lost,
         }

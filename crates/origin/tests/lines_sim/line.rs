@@ -1,5 +1,5 @@
-//! A protocol of lines, as small as can be: the server greets a new connection with a line; a request
-//! is a line with a number and a length, and its answer a line with that number and so many letters.
+//! A minimal line protocol: the server greets a new connection with a line; a request is a line with a number and a
+//! length, and its response a line with that number and this many letters.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -9,10 +9,10 @@ use lowroad_engine::Local;
 use lowroad_engine::outgoing::Outgoing;
 use lowroad_origin::{Connection, Open};
 
-/// What a server says first.
+/// The server's greeting.
 pub const GREETING: &[u8] = b"hello\n";
 
-/// The answer to a request.
+/// The response to a request.
 pub fn answer(number: usize, len: usize) -> Vec<u8> {
     let mut line = format!("{number}:").into_bytes();
     line.extend((0..len).map(|at| b'a' + ((at + number) % 23) as u8));
@@ -65,7 +65,7 @@ impl Line {
         Ok(())
     }
 
-    /// Whether something has come, or comes.
+    /// Waits for the first byte of input.
     pub async fn hear(&mut self) -> io::Result<()> {
         if self.input.is_empty() {
             poll_fn(|context| self.poll_more(context)).await?;

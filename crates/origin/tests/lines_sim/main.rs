@@ -1,6 +1,5 @@
-//! Pools in the simulator, with a protocol that is as small as can be: whatever server and network do,
-//! every request has one end and the right answer, if any; no bound is passed, nothing is lost or
-//! left, nothing spins, and time limits hold.
+//! Pools in the simulator, with a minimal protocol: whatever the server and the network do, every request ends exactly
+//! once, with the right response if any; bounds and time limits hold, no connection is leaked, and no task spins.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -20,14 +19,14 @@ use lowroad_limits::Permit;
 use lowroad_origin::{Carrier, Limits, Patience, Shared};
 use peer::Manners;
 
-/// Timers are never early, and late by no more than the wheel's precision.
+/// Timers are never early, and late by at most the timer wheel's precision.
 const LATE_MS: u64 = 16;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A network without faults, and a server that answers.
+/// A network without faults, and a server that responds.
 fn calm() -> Setting {
     Setting {
         workers: 1,
@@ -65,13 +64,13 @@ fn plan(number: usize) -> Plan {
     }
 }
 
-/// A generator for settings and plans.
+/// A random generator for settings and plans.
 fn dice(seed: u64) -> impl Fn(u64) -> u64 {
     let world = World::new(!seed, calm().faults);
     move |below| world.dice(below)
 }
 
-/// Pieces down to single bytes, delays, unix sockets and TCP, one worker and several, servers with few
+/// A random setting: pieces down to single bytes, delays, unix sockets and TCP, one or more workers, servers with few
 /// processes.
 fn drawn(dice: &impl Fn(u64) -> u64) -> Setting {
     let rare = |most: u64| dice(2) * dice(most);
@@ -147,8 +146,8 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
     });
 }
 
-/// Few connections, two workers, everything within a few ms: who leaves has just got leave, or a
-/// connection, or an answer.
+/// Few connections, two workers, everything within a few ms: requests are cancelled just after they got a permit, a
+/// connection or a response.
 #[test]
 fn who_leaves_in_a_crowd_takes_nothing_along() {
     for_each_seed(1500..1700, |seed| {
@@ -169,7 +168,7 @@ fn who_leaves_in_a_crowd_takes_nothing_along() {
     });
 }
 
-/// A kept connection that its server closes in the moment in which it is used again.
+/// A reused connection that its server closes at the moment of reuse.
 #[test]
 fn what_is_lost_on_a_kept_connection_is_asked_again_on_a_new_one() {
     for_each_seed(2000..2100, |seed| {
@@ -186,7 +185,7 @@ fn what_is_lost_on_a_kept_connection_is_asked_again_on_a_new_one() {
     });
 }
 
-/// How a single request ends, and after how many ms.
+/// The outcome of a single request, and its time in ms.
 fn single(seed: u64, setting: &Setting) -> (Outcome, u64) {
     let mut case = Case::new(seed, setting);
     case.add(plan(0));
@@ -214,10 +213,10 @@ fn each_way_not_to_get_a_connection_has_its_time_and_name() {
         };
         setting.elsewhere.unanswered = 1000;
         in_time(single(seed, &setting));
-        // A handshake that never ends.
+        // A TCP handshake that never ends.
         (setting.elsewhere.unanswered, setting.manners.silent) = (0, 1000);
         in_time(single(seed, &setting));
-        // A queue that is never empty.
+        // A backlog that is always full.
         (setting.tcp, setting.elsewhere.queue_full) = (false, 1000);
         in_time(single(seed, &setting));
     });
@@ -270,7 +269,7 @@ fn an_old_connection_is_not_kept() {
     assert_eq!(counts.opened + counts.reused, 20);
 }
 
-/// A connection with room for two requests, whose requests last until it is dropped.
+/// A connection with room for two requests, which last until it is dropped.
 struct Pair {
     worker: usize,
     taken: AtomicUsize,
@@ -303,8 +302,8 @@ impl Carrier for Pair {
     }
 }
 
-/// Requests that come together share a connection, and are given a worker's own while there may be
-/// more; then anybody's; then they wait in vain.
+/// Concurrent requests share connections: first those of their worker, then new ones below the bound, then those of
+/// other workers; then they wait until the timeout.
 #[test]
 fn requests_share_connections() {
     for_each_seed(4000..4020, |seed| {
@@ -314,7 +313,7 @@ fn requests_share_connections() {
         let mut case = Case::new(seed, &setting);
         let shared: Arc<Shared<Pair>> = Arc::new(Shared::new(2));
         let got = Arc::new(Mutex::new(Vec::new()));
-        // One on worker 1; then four on worker 0, of which two fill its own.
+        // One on worker 1; then four on worker 0, two of which fill its connection.
         for (count, worker) in [(1, 1), (5, 0)] {
             let before = got.lock().expect("a lock").len();
             for _ in before..count {

@@ -1,24 +1,23 @@
-//! The server in the simulator: it greets, and answers, cuts, stalls and closes as it is drawn. It
-//! knows nothing of who asks.
+//! The simulated server: it greets, responds, cuts, stalls and closes at random.
 
 use lowroad_engine_sim::Shared;
 
 use crate::line::{GREETING, answer};
 
-/// What the server does, in chances in a thousand.
+/// The server's behavior, in chances per thousand.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
-    /// For each connection: it is not greeted.
+    /// For each connection: no greeting.
     pub silent: u64,
-    /// For each answer: it ends in its middle, with a close or a reset.
+    /// For each response: it is cut in the middle, by a close or a reset.
     pub cut: u64,
-    /// It ends in its middle, and nothing follows.
+    /// It stalls in the middle.
     pub stall: u64,
-    /// It comes up to 300 ms later.
+    /// It is up to 300 ms late.
     pub slow: u64,
-    /// After it the connection is closed, at once or up to 3 s later.
+    /// After it the connection is closed, immediately or up to 3 s later.
     pub close: u64,
-    /// So many connections are worked at; others wait. 0: all.
+    /// The number of connections that are served concurrently; others wait. 0: all.
     pub processes: usize,
 }
 
@@ -27,7 +26,7 @@ pub struct Server {
     world: Shared,
     manners: Manners,
     peers: Vec<Peer>,
-    /// How many connections came.
+    /// The number of connections so far.
     pub came: usize,
 }
 
@@ -36,7 +35,7 @@ struct Peer {
     socket: usize,
     greeted: bool,
     input: Vec<u8>,
-    /// What is to be said, and when.
+    /// The next output, and its time.
     next: Option<(u64, Vec<u8>)>,
     close_ms: Option<u64>,
     mute: bool,
@@ -52,7 +51,7 @@ impl Server {
         }
     }
 
-    /// Does what is to be done now. Whether there was anything.
+    /// Performs all due actions. Returns whether there were any.
     pub fn step(&mut self) -> bool {
         let dialed = self.world.dialed();
         let mut did = !dialed.is_empty();
