@@ -1,7 +1,7 @@
-//! Puts many requests to a FastCGI server, one after the other, to be counted under callgrind:
+//! Sends many requests to a FastCGI server, one after the other, to count instructions under callgrind:
 //! `fastcgi_cost serve SOCKET &`, then `valgrind --tool=callgrind fastcgi_cost COUNT SOCKET`. The
-//! difference between two numbers of requests, divided by theirs, is the cost of one in user space.
-//! The server is a process of its own, which is not counted; valgrind cannot start it.
+//! difference between two runs, divided by the difference of their COUNTs, is the cost of a request in user space.
+//! The server is a separate process, which is not counted; valgrind cannot start it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-/// Asks `count` times, as a worker would.
+/// Sends `count` requests, as a worker would.
 fn ask(count: usize, socket: &Path) {
     let helpers = Helpers::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
@@ -114,7 +114,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
     }
 }
 
-/// A server that answers each request with 1 KB, and does not say whether it multiplexes.
+/// A server that answers each request with 1 KB, and does not report whether it multiplexes.
 fn serve(socket: &Path) {
     let listener = UnixListener::bind(socket).expect("a socket");
     for connection in listener.incoming() {

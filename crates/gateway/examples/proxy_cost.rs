@@ -1,7 +1,7 @@
-//! Puts many requests to an origin, one after the other, to be counted under callgrind: `proxy_cost serve SOCKET &`, then
-//! `valgrind --tool=callgrind proxy_cost COUNT SOCKET`. Whether a response may be stored is not asked here. The
-//! difference between two numbers of requests, divided by theirs, is the cost of one in user space.
-//! The server is a process of its own, which is not counted; valgrind cannot start it.
+//! Sends many requests to an origin, one after the other, to count instructions under callgrind:
+//! `proxy_cost serve SOCKET &`, then `valgrind --tool=callgrind proxy_cost COUNT SOCKET`. The decision about storing
+//! is not included. The difference between two runs, divided by the difference of their COUNTs, is the cost of a
+//! request in user space. The server is a separate process, which is not counted; valgrind cannot start it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -44,7 +44,7 @@ fn main() {
     }
 }
 
-/// Asks `count` times, as a worker would.
+/// Sends `count` requests, as a worker would.
 fn ask(count: usize, socket: &Path) {
     let helpers = Helpers::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");

@@ -1,5 +1,4 @@
-//! Handlers that pass requests on to other processes and servers: CGI programs, FastCGI servers, and origins over HTTP
-//! (reverse proxy).
+//! Gateway handlers: pass requests to CGI programs, FastCGI servers, and HTTP origins (reverse proxy).
 
 #![forbid(unsafe_code)]
 

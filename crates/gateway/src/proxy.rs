@@ -1,7 +1,7 @@
-//! Servers that speak HTTP: requests are passed on to them, and their responses back.
+//! Reverse proxy: forwards requests to origin servers over HTTP, and relays their responses.
 //!
-//! What is sent is written anew from the parsed request ([`forward`]), so nothing that is ambiguous gets there. It knows
-//! nothing of sites, nor whether a response may be used again.
+//! The forwarded request is generated anew from the parsed one (`forwarding`), so no ambiguous bytes of a client reach
+//! the origin (request smuggling). Sites and caching are outside of this module.
 
 mod checks;
 mod forward;
@@ -47,32 +47,32 @@ use lowroad_handler::{Begun, Content, Failure, Fields, Handler, Outline, Request
 #[cfg(feature = "tls")]
 pub use lowroad_origin::tls::open_files_with;
 
-/// Room for what is in a request's head beside its target and its fields.
+/// Capacity for a request head's bytes other than the target and the fields.
 const OWN_LEN: usize = 128;
 
-/// Passes a route's requests on to an origin.
+/// The handler of a route to an origin.
 pub struct ProxyHandler {
     servers: Arc<Servers>,
     host: OriginHost,
     proxy_protocol: Option<ProxyProtocol>,
     bounds: Bounds,
     patience: Patience,
-    /// How long the head of a response may take.
+    /// The time limit for the head of a response.
     first_byte: Duration,
-    /// Responses name the server by no address of its own.
+    /// Whether references to the server's own address are removed from responses.
     names_no_server: bool,
-    /// See [`Origin::adds_via`].
+    /// See `OriginConfig::adds_via`.
     adds_via: bool,
-    /// See [`Origin::retry_body_max`].
+    /// See `OriginConfig::retry_body_max`.
     retry_body_max: u64,
     terms: Terms,
 }
 
-/// What of a request goes from one try to the next.
+/// The parts of a request that one attempt passes to the next.
 struct Asked {
     body: Option<RequestBody>,
     len: BodyLen,
-    /// Leave to be under way; not here while it is tried.
+    /// The route permit; `None` during an attempt, which holds it.
     leave: Option<Leave>,
     interims: Interims,
 }
@@ -83,7 +83,7 @@ impl Asked {
         let len = match (&body.stream, body.len) {
             (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
             (None, _) => BodyLen::None,
-            // Only behind chunks there are fields.
+            // A body with trailers needs chunked coding (RFC 9112 §7.1.2), so its length is treated as unknown.
             (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
             (Some(_), _) => BodyLen::Unknown,
         };
@@ -99,10 +99,10 @@ impl Asked {
 }
 
 impl ProxyHandler {
-    /// A handler for `route`, which goes to `origin`, one of `origins`. Looks its names up.
+    /// Creates the handler of `route`, with the servers of `origin` from `origins`. Resolves their names.
     ///
     /// # Errors
-    /// A name has no address, or TLS can't be spoken so: a text for the operator.
+    /// TLS cannot be set up: a text for the operator.
     pub fn new(
         route: &Route,
         origin: &Origin,
@@ -164,8 +164,10 @@ impl ProxyHandler {
                 && let Some(body) = stopped.body.take()
             {
                 (asked.body, asked.leave) = (body, Some(stopped.leave));
+                // Stale connection: the server closed it before it read the request, so a second try on a fresh one is
+                // safe.
                 let again = self.ask(worker, request, &place, stopped.attempt, asked, true);
-                // Apart, since it is rare: so what is mostly done once has not room for two.
+                // Boxed because it is rare: the common future would otherwise reserve space for a second attempt.
                 stopped = match Box::pin(again).await {
                     Ok(response) => return judged(response, request, &place),
                     Err(stopped) => stopped,
@@ -176,10 +178,10 @@ impl ProxyHandler {
         }
     }
 
-    /// Makes ready to ask another server; gives why the last one did not answer.
+    /// Prepares a retry at another server; returns the failure of the last attempt.
     ///
     /// # Errors
-    /// The same, if no other is to be asked.
+    /// The same failure, if no retry is allowed.
     fn again(
         &self,
         worker: usize,
@@ -207,7 +209,7 @@ impl ProxyHandler {
         };
         let now_ms = place.pool.local(worker).timers.now_ms();
         attempt.report(outcome, now_ms);
-        // Then it was the client, or too much to do.
+        // `Cancelled` means that the client left or that no permit was free: another server would not help.
         if outcome == Outcome::Cancelled {
             return Err(failure);
         }
@@ -240,7 +242,7 @@ impl ProxyHandler {
         }
     }
 
-    /// Counts a request that only the size of its body kept from being repeated, and adds that to its failure.
+    /// Counts a request that could not be retried only because of its body's size, and mentions that in the failure.
     fn count_unrepeated(&self, place: &Place, failure: &mut Failure) {
         place.count_unrepeated();
         failure.detail.push_str(&format!(
@@ -249,7 +251,7 @@ impl ProxyHandler {
         ));
     }
 
-    /// Puts the request to a server. `fresh` = on no connection that was used before.
+    /// Makes one attempt at a server. `fresh` = not on a reused connection.
     async fn ask(
         &self,
         worker: usize,
@@ -260,6 +262,7 @@ impl ProxyHandler {
         fresh: bool,
     ) -> Result<Response, Stopped> {
         let pool = &place.pool;
+        // A connection with a PROXY header belongs to one client, so it is never reused.
         let fresh = fresh || self.proxy_protocol.is_some();
         let leased = match (!fresh).then(|| pool.lease_now(worker)).flatten() {
             Some(lease) => Ok(lease),
@@ -286,7 +289,7 @@ impl ProxyHandler {
         let mut sending = Sending::default();
         self.introduce(request, &mut sending.out);
         let host = match &self.host {
-            // A client of HTTP/1.0 may name no host, but the origin needs one.
+            // HTTP/1.0 clients may omit Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
             OriginHost::Client if request.host().is_empty() => &place.host,
             OriginHost::Client => request.host(),
             OriginHost::Origin => &place.host,
@@ -320,7 +323,7 @@ impl ProxyHandler {
                 return Err(Stopped::before(failure, Outcome::Cancelled, attempt, body));
             }
         };
-        // In a box, since what waits for it would have room for it at each level.
+        // Boxed: each future that awaits it would otherwise contain its full size.
         let body = body.filter(|_| !sending.is_without_body);
         let talk = Box::new(Talk {
             place: place.clone(),
@@ -346,7 +349,7 @@ impl ProxyHandler {
         Ok(response)
     }
 
-    /// Says by the PROXY protocol whose request it is, if that is wanted.
+    /// Writes the PROXY header for the client, if configured.
     fn introduce(&self, request: &Request, out: &mut Vec<u8>) {
         let Some(version) = self.proxy_protocol else {
             return;
@@ -380,7 +383,7 @@ impl ProxyHandler {
     }
 }
 
-/// What it says of a server that there is no connection to it.
+/// The evidence about a server if no connection to it is available.
 fn outcome(why: &Unavailable) -> Outcome {
     match why {
         Unavailable::TooManyWait | Unavailable::NoneFree => Outcome::Cancelled,
@@ -388,11 +391,11 @@ fn outcome(why: &Unavailable) -> Outcome {
     }
 }
 
-/// The response, unless it is 304 to a GET or HEAD that asked on no condition: it has neither a body nor a place to get one
-/// from. A client that has nothing can make no more of it than Varnish does, which fails, too; nginx passes it on.
+/// Rejects a 304 to a GET or HEAD without a condition: there is no stored response that it could refer to. Varnish
+/// fails too; nginx passes it on.
 ///
 /// # Errors
-/// It is that.
+/// 502 for such a response.
 fn judged(response: Response, request: &Request, place: &Place) -> Result<Response, Failure> {
     let is_condition = |name: &[u8]| {
         name.eq_ignore_ascii_case(b"if-none-match")
@@ -410,12 +413,12 @@ fn judged(response: Response, request: &Request, place: &Place) -> Result<Respon
     Err(Failure::new(Status::BAD_GATEWAY, detail))
 }
 
-/// Whether a method has a meaning for content, so that it is said where there is none (RFC 9110 §8.6).
+/// Whether a method anticipates content, so that an empty body needs `Content-Length: 0` (RFC 9110 §8.6).
 fn anticipates_content(method: Method) -> bool {
     matches!(method, Method::Post | Method::Put | Method::Patch)
 }
 
-/// Whether to ask twice is the same as to ask once (RFC 9110 §9.2.2).
+/// Whether the method is idempotent (RFC 9110 §9.2.2).
 fn is_idempotent(request: &Request) -> bool {
     request.method.is_idempotent()
 }
@@ -434,6 +437,7 @@ impl Handler for ProxyHandler {
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
+        // RFC 9110 §7.6.2: with Max-Forwards: 0 the proxy must respond itself.
         if forward::max_forwards(&request) == Some(0) {
             return Begun::Answered(Ok(Response {
                 status: Status::OK,
@@ -446,7 +450,7 @@ impl Handler for ProxyHandler {
             Ok(leave) => Asked::take_from(&mut request, leave, self.retry_body_max),
             Err(failure) => return Begun::Answered(Err(failure)),
         };
-        // What a block captures is there once, what a function is given twice.
+        // An async block stores its captures once; the future of an async function would store its arguments twice.
         Begun::Here(Box::pin(async move {
             self.answer(worker, &request, &mut asked).await
         }))

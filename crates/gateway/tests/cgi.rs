@@ -71,7 +71,7 @@ impl Programs {
         Arc::new(handler.expect("the folder is there"))
     }
 
-    /// What one program answers to a GET.
+    /// The response of a program to a GET.
     fn run(&self, name: &str, text: &str) -> Whole {
         self.add(name, text);
         let handler = self.handler();
@@ -242,7 +242,7 @@ fn a_body_that_is_too_short_is_an_error_or_cut() {
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        // It depends on whether the end comes together with the head.
+        // The result depends on whether the end arrives together with the head.
         match ask(&handler, get(&root, "/cgi-bin/short")).await {
             Ok(response) => assert!(whole(response).await.cut),
             Err(failure) => assert!(failure.detail.contains("3 of 9 bytes"), "{failure:?}"),
@@ -292,14 +292,14 @@ fn bodies_go_in_and_come_out() {
     runtime().block_on(async {
         let answer = fetch(&handler, post(&root, "/cgi-bin/echo", b"hello")).await;
         assert_eq!(answer.body, "5:hello");
-        // Without a length, it is counted.
+        // Without Content-Length, the body is counted first.
         let mut request = post(&root, "/cgi-bin/echo", b"hello");
         request.body.len = None;
         assert_eq!(fetch(&handler, request).await.body, "5:hello");
         let mut request = upload(&root, "/cgi-bin/echo", 2 << 20);
         request.body.len = None;
         assert_eq!(fail(&handler, request).await.status.code(), 411);
-        // Programs that do not read what they are given.
+        // Programs that do not read their input.
         let request = upload(&root, "/cgi-bin/deaf", 10 << 20);
         assert_eq!(fetch(&handler, request).await.body, "done");
         let request = upload(&root, "/cgi-bin/writer", 10 << 20);
@@ -307,7 +307,7 @@ fn bodies_go_in_and_come_out() {
     });
 }
 
-/// A program that starts a child, tells both numbers, and hangs. Both ignore SIGTERM.
+/// A program that starts a child, writes both process numbers, and hangs. Both ignore SIGTERM.
 const HANG: &str = "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $$ $! > pids.new\n\
                     mv pids.new pids\nwait\nwait\n";
 
@@ -391,7 +391,7 @@ fn what_a_signal_ended_is_an_error_or_cut() {
             len: Some(100_004),
             stream: Some(receiver),
         };
-        // Its head comes before all of the body does.
+        // The program's head arrives before the request's whole body.
         let most = vec![b'x'; 100_000];
         sender.push(most.into()).expect("it is not asked yet");
         let response = ask(&handler, request).await.expect("a head");
@@ -400,7 +400,7 @@ fn what_a_signal_ended_is_an_error_or_cut() {
         let answer = whole(response).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("half", true));
         programs.notices.wait_for("late ended with signal 9").await;
-        // Who closes its output means it, whatever it does then.
+        // A program that closes its output has finished its response, even if it runs on.
         let answer = fetch(&handler, get(&root, "/cgi-bin/closed")).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("half", false));
     });
@@ -462,7 +462,7 @@ fn children_of_a_program_that_ended_live_on() {
         let answer = fetch(&handler, get(&root, "/cgi-bin/leave")).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("bye", false));
         let first = wait_for_pids(&programs).await;
-        // Once the place is free again, nothing more will be done about the first.
+        // Once the permit is free, the first program needs no further action.
         let again = until_answered(&handler, &root, "/cgi-bin/leave").await;
         assert_eq!(again.expect("an answer").body, "bye");
         let second = wait_for_pids(&programs).await;
@@ -474,7 +474,7 @@ fn children_of_a_program_that_ended_live_on() {
     });
 }
 
-/// A program that ends before its output does: a child goes on with that once there is a file.
+/// A program that ends before its output does: a child continues the output once a file exists.
 const GOES_ON: &str = "#!/bin/sh\n(until [ -e go ]; do sleep 0.01; done; printf rest) &\n\
                        echo $$ $! > pids.new\nmv pids.new pids\nprintf 'Status: 200\\n\\nhalf '\n";
 
@@ -510,7 +510,7 @@ fn children_that_answer_end_with_the_request() {
     });
 }
 
-/// Tells who has started it, and itself, and hangs.
+/// Writes the numbers of its parent and itself, and hangs.
 const TELLS: &str = "#!/bin/sh\necho $PPID $$ > pids.new\nmv pids.new pids\nexec sleep 1000\n";
 
 #[test]
@@ -555,7 +555,7 @@ fn programs_end_when_who_asks_for_them_is_gone() {
         tokio::spawn(answering);
         wait_for_pids(&programs).await
     });
-    // With it goes the socket to the process that starts programs.
+    // Dropping the runtime closes the socket to the spawner process.
     drop(runtime);
     crate::runtime().block_on(wait_for_end(&pids));
 }
@@ -581,7 +581,7 @@ fn a_program_starts_when_there_is_something_to_give_it() {
         };
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(answering.as_mut().poll(&mut context).is_pending());
-        // Nor does it take another's place.
+        // It does not occupy a permit either.
         let answer = fetch(&handler, get(&root, "/cgi-bin/count")).await;
         assert_eq!(answer.body, "0");
         std::fs::remove_file(&started).expect("it was started");
@@ -590,7 +590,7 @@ fn a_program_starts_when_there_is_something_to_give_it() {
         let rest = Bytes::from(vec![b'x'; 100_000]);
         sender.push(rest).expect("it waits for it");
         sender.end();
-        // The one place is free when the last process is no more.
+        // The only permit is free after the end of the last process.
         until("a free place", || {
             let begun = handler.clone().begin(0, get(&root, "/cgi-bin/count"));
             matches!(begun, Begun::Later(_)).then_some(())
@@ -619,7 +619,7 @@ fn what_may_be_kept_comes_whole() {
         assert_eq!(body, "onetwothree");
         let answer = fetch(&handler, get(&root, "/cgi-bin/large")).await;
         assert_eq!((answer.body.len(), answer.cut), (3_000_000, false));
-        // One that goes on for long is passed on as it comes.
+        // A long response is streamed.
         let response = ask(&handler, get(&root, "/cgi-bin/slow")).await;
         let Content::Stream { stream, .. } = response.expect("a head").content else {
             panic!("not streamed");
@@ -695,7 +695,7 @@ fn processes_are_limited_in_number_memory_and_time() {
     });
 }
 
-/// The one place is free only when the last process is no more.
+/// The only permit is free after the end of the last process.
 async fn until_answered(
     handler: &Arc<CgiHandler>,
     root: &Path,

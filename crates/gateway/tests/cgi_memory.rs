@@ -1,5 +1,4 @@
-//! A long body through a CGI program, both ways at once. Alone in its process: its memory is looked
-//! at.
+//! A long body through a CGI program, in both directions at once. Alone in its process, since it measures memory.
 
 mod cgi_support;
 

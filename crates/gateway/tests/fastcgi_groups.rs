@@ -1,4 +1,4 @@
-//! FastCGI servers that stand for one another: who is asked, and that nobody is asked twice for what may have been done.
+//! Groups of FastCGI servers: the choice of a server, and no retry of requests that may have been executed.
 
 mod cgi_support;
 mod fastcgi_support;
@@ -18,7 +18,7 @@ use lowroad_http::status::Status;
 use cgi_support::{Notices, ask_on, fail, fastcgi_route, fetch, get, post, runtime};
 use fastcgi_support::{Peer, Responder, STDOUT, end, local, record, start_local};
 
-/// No file is looked for: there is a front controller.
+/// No file is accessed: there is a front controller.
 const ROOT: &str = "/srv";
 
 fn handler(
@@ -35,7 +35,7 @@ fn handler(
     (Arc::new(handler), notices)
 }
 
-/// A server that answers everything with its name.
+/// A server that responds to every request with its name.
 async fn named(name: &'static str) -> Responder {
     Responder::start(move |mut peer: Peer| async move {
         while let Some((id, body)) = peer.request().await {
@@ -52,7 +52,7 @@ fn at(responder: &Responder) -> Upstream {
     Upstream::Tcp(responder.address)
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn nowhere() -> Upstream {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     Upstream::Tcp(listener.local_addr().expect("its address"))
@@ -86,7 +86,7 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
             let root = Path::new(ROOT);
             for _ in 0..20 {
                 assert_eq!(fetch(&handler, get(root, "/x")).await.body, "here");
-                // Nothing of it was sent there, so it may be sent here, whatever it does.
+                // No byte of the POST was sent to the first server, so it may be retried although it is not idempotent.
                 assert_eq!(fetch(&handler, post(root, "/x", b"!")).await.body, "here!");
             }
             let status = handler.status().expect("there are several");
@@ -171,7 +171,7 @@ fn what_one_has_seen_no_other_is_asked() {
 #[test]
 fn the_one_with_less_to_do_is_asked() {
     runtime().block_on(async {
-        // One answers nothing.
+        // One server never responds.
         let busy = Responder::start(
             async |mut peer: Peer| {
                 while peer.record().await.is_some() {}
@@ -184,7 +184,7 @@ fn the_one_with_less_to_do_is_asked() {
         let (handler, _) = handler(servers, least);
         let held = handler.clone();
         let mut held = Box::pin(async move { fetch(&held, get(Path::new(ROOT), "/x")).await });
-        // Whoever gets the first, the others go where nothing is under way.
+        // After the first request, the others go to the server without requests in progress.
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let is_held = held.as_mut().poll(&mut context).is_pending();
         assert!(is_held);
@@ -210,7 +210,7 @@ fn a_name_stands_for_its_addresses() {
         };
         let (by_name, _) = handler(vec![of("localhost")], |_| {});
         for _ in 0..10 {
-            // It may stand for an address of IPv6, too, where nobody listens.
+            // The name may also have an IPv6 address without a listener.
             let response = fetch(&by_name, get(Path::new(ROOT), "/x")).await;
             assert_eq!(response.body, "here");
         }

@@ -1,4 +1,4 @@
-//! FastCGI servers of all sorts: one that multiplexes, and such as die, hang or talk nonsense.
+//! FastCGI servers of many kinds: one that multiplexes, and some that die, hang or send garbage.
 
 mod cgi_support;
 mod fastcgi_support;
@@ -24,7 +24,7 @@ use fastcgi_support::{
     start_local,
 };
 
-/// No file is looked for: there is a front controller.
+/// No file is accessed: there is a front controller.
 const ROOT: &str = "/srv";
 
 fn handler(responder: &Responder) -> Arc<FastCgiHandler> {
@@ -57,7 +57,7 @@ fn request() -> lowroad_handler::Request {
     get(Path::new(ROOT), "/x")
 }
 
-/// Answers one request after the other with the connection's number, and no question for values.
+/// Responds to one request after the other with the connection's number, and ignores FCGI_GET_VALUES.
 async fn answer_numbers(mut peer: Peer) {
     while let Some((id, _)) = peer.request().await {
         let number = peer.number.to_string();
@@ -75,13 +75,13 @@ fn a_connection_is_kept() {
         for _ in 0..50 {
             assert_eq!(fetch(&handler, request()).await.body, "0");
         }
-        // One more for the question whether it multiplexes.
+        // One more connection for FCGI_GET_VALUES.
         assert!(responder.connections() <= 2);
     });
 }
 
-/// A script may go on working behind its response (`fastcgi_finish_request()`), and a process may end after any
-/// (`pm.max_requests`): no request is put on the connection of another.
+/// A script may continue after its response (`fastcgi_finish_request()`), and a process may end after any
+/// (`pm.max_requests`): no request is sent on the connection of another.
 #[test]
 fn scripts_of_another_machine_need_not_be_here() {
     runtime().block_on(async {
@@ -176,7 +176,7 @@ fn all_workers_get_their_turn_on_few_connections() {
 #[test]
 fn a_kept_connection_found_dead_is_replaced() {
     runtime().block_on(async {
-        // Each connection answers once, takes one more request, and is closed then.
+        // Each connection responds once, accepts one more request, and closes.
         let responder = Responder::start(async |mut peer: Peer| {
             if let Some((id, _)) = peer.request().await {
                 let number = peer.number.to_string();
@@ -190,7 +190,7 @@ fn a_kept_connection_found_dead_is_replaced() {
         for _ in 0..10 {
             assert_eq!(fetch(&handler, request()).await.status, 200);
         }
-        // What may not be done twice is not asked twice.
+        // Requests that are not idempotent are not retried.
         let mut failures = 0;
         for _ in 0..10 {
             match ask(&handler, post(root, "/x", b"")).await {
@@ -273,7 +273,7 @@ fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
             if peer.request().await.is_some() {
                 let head = b"Content-Type: text/plain\r\n\r\nhalf";
                 peer.send(&record(STDOUT, 1, head)).await;
-                // The head goes its way alone.
+                // The head is sent separately.
                 peer.record().await;
             }
         })
@@ -287,7 +287,7 @@ fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
     });
 }
 
-/// The end of the output completes a response; END_REQUEST says only how the request ended (FastCGI 1.0 §5.1).
+/// The end of the output completes a response; END_REQUEST only reports how the request ended (FastCGI 1.0 §5.1).
 #[test]
 fn a_response_is_complete_with_the_end_of_its_output() {
     let head = b"Content-Type: text/plain\r\n\r\n";
@@ -320,7 +320,7 @@ fn a_response_is_complete_with_the_end_of_its_output() {
                     fastcgi.keeps_connections = keeps_connections;
                 };
                 let handler = handler_with(&responder, &Notices::default(), change);
-                // Again, since a connection that the server has closed may not be used again.
+                // Repeated, since a connection that the server has closed must not be reused.
                 for _ in 0..3 {
                     match ask(&handler, request()).await {
                         Ok(response) => {
@@ -363,7 +363,7 @@ fn requests_beyond_the_limits_wait_or_are_refused() {
         let asking = handler.clone();
         let second = tokio::spawn(async move { fail(&asking, request()).await });
         // The second may not have begun yet; then it is the one that is refused. The other gets the
-        // connection or not, as the first is given up at about the time when its patience ends.
+        // connection or not, as the first is cancelled at about the time of its timeout.
         let third = fail(&handler, request()).await;
         let all = [
             first.await.expect("ended"),
@@ -399,7 +399,7 @@ fn a_client_that_goes_away_is_noticed() {
     });
 }
 
-/// A server that multiplexes: it says so, and answers `/hold` only when another request has come.
+/// A server that multiplexes: it reports so, and responds to `/hold` only when another request has arrived.
 async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
     let mut bodies = std::collections::BTreeMap::<u16, Vec<u8>>::new();
     let mut held = Vec::new();
@@ -413,7 +413,7 @@ async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
             STDIN if got.content.is_empty() => held.push(got.id),
             STDIN => bodies.entry(got.id).or_default().extend(got.content),
             BEGIN => drop(begun.insert(got.id)),
-            // One that has ended meanwhile is not ended again: its number may be another's by then.
+            // A request that has ended is not ended again: its number may belong to another one.
             ABORT if begun.remove(&got.id) => {
                 held.retain(|id| *id != got.id);
                 bodies.remove(&got.id);
@@ -422,12 +422,12 @@ async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
             _ => {}
         }
         most.fetch_max(held.len(), SeqCst);
-        // On the connection before the question came, one at a time.
+        // On the connection from before FCGI_GET_VALUES, one at a time.
         let wait_for = if peer.number == 0 { 1 } else { 3 };
         if held.len() < wait_for {
             continue;
         }
-        // In pieces, in turns, the last first.
+        // Interleaved in pieces, the last request first.
         held.reverse();
         for id in &held {
             let head = record(STDOUT, *id, b"Content-Type: text/plain\r\n\r\n");
@@ -451,7 +451,7 @@ async fn multiplexer() -> (Responder, Arc<AtomicUsize>) {
     (responder, most)
 }
 
-/// Asks until the server's word that it multiplexes has been heard.
+/// Sends requests until the handler knows that the server multiplexes.
 async fn wait_until_shared(handler: &Arc<FastCgiHandler>, most: &AtomicUsize) {
     assert_eq!(fetch(handler, request()).await.status, 200);
     loop {
@@ -465,7 +465,7 @@ async fn wait_until_shared(handler: &Arc<FastCgiHandler>, most: &AtomicUsize) {
         for one in all {
             good += usize::from(one.await.expect("no panic"));
         }
-        // On the first connection they may have come one after the other.
+        // On the first connection they may have been sequential.
         if good == 3 && most.load(SeqCst) == 3 {
             return;
         }
@@ -527,7 +527,7 @@ fn a_shared_request_is_aborted_when_its_client_goes() {
         })
         .await;
         let handler = handler(&responder);
-        // Until it is known that connections are shared, requests come to the first one.
+        // Until the handler shares connections, requests use the first one.
         loop {
             let asking = handler.clone();
             let mut task = tokio::spawn(async move { ask(&asking, request()).await.map(drop) });
@@ -571,7 +571,7 @@ fn one_slow_client_holds_memory_only_up_to_a_limit() {
         let Content::Stream { stream, .. } = response.content else {
             panic!("not streamed");
         };
-        // What is not taken stays in the sockets, which hold some megabytes.
+        // Data that is not accepted stays in the socket buffers, which hold some megabytes.
         let mut last = usize::MAX;
         until("a standstill", || {
             let now = sent.load(SeqCst);
@@ -605,7 +605,7 @@ fn a_slow_upload_takes_no_connection() {
         slow.body.stream = Some(receiver);
         let asking = handler.clone();
         let task = tokio::spawn(async move { ask(&asking, slow).await.map(drop) });
-        // All of it was taken, and it waits for more.
+        // All of it was accepted, and the handler waits for more.
         std::future::poll_fn(|context| sender.poll_room(context))
             .await
             .expect("it waits");

@@ -1,5 +1,5 @@
-//! Spools without a server around them: what goes in comes out, whoever is slow, and handlers are
-//! asked once a body is there.
+//! Spools without a server: the data arrives intact whichever side is slow, and handlers get a request once its body is
+//! complete.
 
 mod cgi_support;
 
@@ -17,7 +17,7 @@ use lowroad_http::status::Status;
 
 use cgi_support::{get, runtime, until};
 
-/// Answers with the length that it was told, with the body itself and with the value of a trailer.
+/// Responds with the announced length, the body itself and the value of a trailer.
 #[derive(Default)]
 struct Echo(AtomicUsize);
 
@@ -55,7 +55,7 @@ async fn nothing_is_left(account: &Account) {
     .await;
 }
 
-/// Bytes with an order.
+/// Bytes in a countable order.
 fn counted(len: usize) -> Vec<u8> {
     (0_u32..).flat_map(u32::to_be_bytes).take(len).collect()
 }
@@ -152,7 +152,7 @@ fn no_more_files_than_there_may_be() {
     });
 }
 
-/// Passes a response through a spool, with a reader that pauses after so many pieces.
+/// Passes a response through a spool, to a reader that pauses after some pieces.
 async fn passed(limits: &Buffering, len: usize, end: bool, pause_after: usize) -> (Vec<u8>, Next) {
     let (spools, account) = spools(limits, 10);
     let (client, from) = stream(64 << 10);

@@ -1,4 +1,4 @@
-//! Asks servers again and again whether they are well, by a GET. When they are asked is `lowroad_origin::checks`' affair.
+//! Active health checks of origin servers by GET. The schedule is in `lowroad_origin::checks`.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ use super::link::Said;
 use super::servers::{Place, mixed};
 use super::unavailable::unavailable_text;
 
-/// The checks of an origin's servers.
+/// The health checks of an origin's servers.
 pub struct Checks {
     settings: OriginCheck,
     host: OriginHost,
@@ -31,11 +31,11 @@ pub struct Checks {
     workers: Arc<[Local]>,
     notice: Notice,
     tasks: Mutex<HashMap<MemberId, Task>>,
-    /// How many were begun: each has another worker.
+    /// Checks started so far: spreads them over the workers.
     count: AtomicU64,
 }
 
-/// How one server is asked.
+/// The check of one server.
 struct Question {
     worker: usize,
     patience: Patience,
@@ -45,7 +45,7 @@ struct Question {
 }
 
 impl Checks {
-    /// For the members of `upstream`, none of which is asked yet. `notice` hears who goes and who comes back.
+    /// Checks for the members of `upstream`; none is started yet. `notice` is called when a member's health changes.
     pub fn new(
         origin: &lowroad_config::Origin,
         settings: &OriginCheck,
@@ -65,7 +65,7 @@ impl Checks {
         }
     }
 
-    /// Asks a member from now on.
+    /// Starts the checks of a member.
     pub fn begin(&self, member: MemberId) {
         let Some(upstream) = self.upstream.upgrade() else {
             return;
@@ -102,7 +102,7 @@ impl Checks {
         self.tasks().insert(member, task);
     }
 
-    /// Asks a member no more.
+    /// Ends the checks of a member.
     pub fn end(&self, member: MemberId) {
         let task = self.tasks().remove(&member);
         drop(task);
@@ -114,6 +114,7 @@ impl Checks {
 
     fn question(&self, worker: usize, place: &Place) -> Question {
         let mut head = Vec::new();
+        // A health check has no client: UNKNOWN in version 1, LOCAL in version 2 of the PROXY protocol.
         match self.proxy_protocol {
             None => {}
             Some(ProxyProtocol::V1) => write_v1(&mut head, Ends::Unknown),

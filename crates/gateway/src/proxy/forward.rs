@@ -1,5 +1,5 @@
-//! What an origin gets to see of a request, and a client of its response: written anew from the parsed form, without
-//! what belongs to a connection (RFC 9110 §7.6). Knows neither connections nor bodies.
+//! Forwarding of fields: generates the request fields for the origin and the response fields for the client, without
+//! hop-by-hop fields (RFC 9110 §7.6).
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -12,11 +12,12 @@ use lowroad_http::method::Method;
 
 use crate::address::put_address;
 
-/// Fields that are for the next hop only, whether Connection names them or not; those that our own side of the
-/// connection says; and those in which proxies report a client or its request
-/// ([`is_report`](lowroad_http::forwarding::is_report)), other than X-Forwarded-…: applications believe them, and they are
-/// no part of a stored response's key. Proxy is among these: it would become HTTP_PROXY behind a gateway to CGI. In the
-/// order of their lengths.
+/// Request fields that are not forwarded, in the order of their lengths:
+///
+/// - Hop-by-hop fields, whether Connection names them or not, and fields that this side of the connection generates.
+/// - Fields in which proxies report a client or its request ([`is_report`](lowroad_http::forwarding::is_report)), other
+///   than X-Forwarded-…: applications believe them, and they are not part of a stored response's key.
+/// - Proxy: a gateway to CGI would turn it into HTTP_PROXY (httpoxy).
 const NOT_FORWARDED: [&[u8]; 24] = [
     b"te",
     b"via",
@@ -44,10 +45,10 @@ const NOT_FORWARDED: [&[u8]; 24] = [
     b"x-http-host-override",
 ];
 
-/// The length of the longest of them.
+/// The length of the longest of these names.
 const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len();
 
-/// Where those of each length begin, so that a name is compared only with those of its own.
+/// The index of the first name of each length, so that a name is compared only with those of the same length.
 const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
     let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
     let (mut len, mut at) = (0, 0);
@@ -61,8 +62,8 @@ const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
     starts
 };
 
-/// Whether a field of a response is for us, beside those that [`Fields`] drops; or has the name that is reserved, so that
-/// the option of a connection names no field.
+/// Whether a response field is not forwarded, beyond those that [`Fields`] drops. `close` is a reserved name, since it
+/// is a connection option.
 fn is_not_passed_on(name: &[u8], known: Option<Known>) -> bool {
     match known {
         Some(known) => matches!(known, Known::Via | Known::ProxyAuthenticate),
@@ -70,7 +71,7 @@ fn is_not_passed_on(name: &[u8], known: Option<Known>) -> bool {
     }
 }
 
-/// Fields of a response that say who may have it: no option of the connection, whatever Connection says (RFC 9110 §7.6.1).
+/// Response fields about storing and sharing: they are end-to-end even if Connection names them (RFC 9110 §7.6.1).
 const END_TO_END: [&[u8]; 6] = [
     b"cache-control",
     b"cdn-cache-control",
@@ -80,13 +81,13 @@ const END_TO_END: [&[u8]; 6] = [
     b"vary",
 ];
 
-/// What an origin is sent beside the fields of the client.
+/// Settings of the generated fields.
 pub struct ForwardTerms<'h> {
-    /// Its Host.
+    /// The Host field.
     pub host: &'h [u8],
-    /// With a Via of this proxy, else with that of the client only.
+    /// Whether this proxy appends itself to Via; if not, the client's Via is forwarded unchanged.
     pub adds_via: bool,
-    /// A body follows, so the request does not ask for another protocol.
+    /// Whether a body follows; then the request cannot ask for an upgrade.
     pub has_body: bool,
 }
 
@@ -99,7 +100,7 @@ pub fn request_lines<'r>(
 ) -> Option<&'r [u8]> {
     put_own(out, b"Host: ", terms.host);
     let start = out.len();
-    // Few requests name anything in Connection: only those are looked through twice.
+    // Fast path: Connection rarely names fields, and only then a second pass is needed.
     let (named, seen) = match forwarded(request, &FieldNames::NONE, out) {
         Some(seen) => (FieldNames::NONE, seen),
         None => {
@@ -118,11 +119,12 @@ pub fn request_lines<'r>(
     {
         put_own(out, b"Sec-WebSocket-Key: ", &websocket_key());
     }
-    // Trailers are passed on, but who does not ask for them need not get them. An upgrade has a Connection of its own.
+    // TE: trailers is forwarded, as trailers are; without it the origin may drop them. An upgrade sets its own
+    // Connection.
     if seen.takes_trailers && protocol.is_none() {
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
-    // Without the form that an IPv6 socket gives to IPv4 addresses.
+    // IPv4-mapped IPv6 addresses are written as IPv4, the form that applications expect.
     out.extend_from_slice(b"X-Forwarded-For: ");
     let peer_at = out.len();
     put_address(out, request.peer.to_canonical());
@@ -151,15 +153,15 @@ pub fn request_lines<'r>(
     protocol
 }
 
-/// What was seen of the fields that are not forwarded.
+/// Properties of the fields that were not forwarded.
 #[derive(Default)]
 struct Unforwarded {
     takes_trailers: bool,
     has_via: bool,
 }
 
-/// Appends the fields that go on, but for those that are `named` by Connection. `None` if it names some, and they were not
-/// given.
+/// Appends the forwarded fields, except those `named` by Connection. `None` if Connection names some and `named` is
+/// empty: the caller must collect them first.
 fn forwarded(
     request: &Request,
     named: &FieldNames<&[u8]>,
@@ -193,7 +195,7 @@ fn forwarded(
     Some(seen)
 }
 
-/// How often a request may still be forwarded, if its method counts that (RFC 9110 §7.6.2).
+/// Max-Forwards: how often the request may still be forwarded, for methods that count it (RFC 9110 §7.6.2).
 pub fn max_forwards(request: &Request) -> Option<u64> {
     let value = counts_forwards(request.method).then(|| request.field("Max-Forwards"));
     let digits = value
@@ -208,7 +210,7 @@ fn counts_forwards(method: Method) -> bool {
 
 fn is_not_forwarded(name: &[u8], is_of_trusted: bool) -> bool {
     let len = name.len();
-    // Few names begin so: the first byte decides about most.
+    // The first byte is a cheap test that excludes most names.
     if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
         return !is_of_trusted || !forwarding::is_other_report(name);
     }
@@ -227,8 +229,8 @@ fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     put_own(out, b": ", value);
 }
 
-/// The Sec-WebSocket-Key that a handshake over HTTP/2 does not have (RFC 8441 §5.1): 16 random bytes in base64. It keeps
-/// caches from answering, and is no secret.
+/// A Sec-WebSocket-Key, which a handshake over HTTP/2 lacks (RFC 8441 §5.1): 16 random bytes in base64. It prevents
+/// responses by caches, and is not secret.
 fn websocket_key() -> [u8; 24] {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let hasher = RandomState::new();
@@ -237,7 +239,7 @@ fn websocket_key() -> [u8; 24] {
     for (at, digit) in key.iter_mut().take(22).enumerate() {
         let bits = match at {
             ..21 => random >> (122 - 6 * at),
-            // The last has two bits, and zeros behind them.
+            // 128 bits are 21 digits of 6 bits and one of 2 bits, padded with zeros.
             _ => random << 4,
         };
         *digit = DIGITS[(bits & 63) as usize];
@@ -245,16 +247,16 @@ fn websocket_key() -> [u8; 24] {
     key
 }
 
-/// `start` is the name and what stands behind it.
+/// `start` is the name with its separator.
 fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
     out.extend_from_slice(start);
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
-/// The fields of a response that clients get; `None` if one of them is none.
+/// The response fields for the client; `None` if one of them is invalid.
 pub fn response_fields(lines: Lines<'_>, now_s: fn() -> u64, dates: &mut Dates) -> Option<Fields> {
-    // Few responses name anything in Connection, as few requests do.
+    // The same fast path as for requests.
     match passed_on(lines.clone(), &FieldNames::NONE, now_s, dates)? {
         Passed::All(fields) => Some(fields),
         Passed::Names => {
@@ -266,10 +268,10 @@ pub fn response_fields(lines: Lines<'_>, now_s: fn() -> u64, dates: &mut Dates) 
     }
 }
 
-/// What came of passing fields on.
+/// The result of a forwarding pass.
 enum Passed {
     All(Fields),
-    /// Connection names some, and they were not given.
+    /// Connection names some fields, and `named` was empty.
     Names,
 }
 
@@ -305,12 +307,12 @@ fn passed_on(
     Some(Passed::All(fields))
 }
 
-/// The latest date that an origin gave, and what we make of it: the next response mostly has the same.
+/// The last Date value of an origin and its normal form: successive responses mostly have the same.
 #[derive(Default)]
 pub struct Dates(Option<([u8; 29], [u8; 29])>);
 
 impl Dates {
-    /// When an origin made its response, if it says so clearly.
+    /// Parses the Date of a response into its normal form; `None` if it is invalid.
     fn of(&mut self, value: &[u8], now_s: fn() -> u64) -> Option<[u8; 29]> {
         if let Some((known, date)) = &self.0
             && known == value
@@ -325,7 +327,7 @@ impl Dates {
     }
 }
 
-/// Whether applications may take a field for another: CGI and what follows it give both `-` and `_` as `_`.
+/// Whether applications may confuse the field with another one: CGI maps both `-` and `_` to `_`.
 fn is_ambiguous(name: &[u8]) -> bool {
     name.contains(&b'_')
 }
@@ -334,8 +336,8 @@ fn is_via(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"via")
 }
 
-/// The value of the Via that came, and our own, with the end of the line: the protocol in which the request came to us,
-/// and what we are called.
+/// Appends the received Via values, this proxy's entry and the line end: the protocol of the received request, and the
+/// proxy's pseudonym (RFC 9110 §7.6.3).
 fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
     let fields = match has_via {
         true => request.fields(),
@@ -345,7 +347,7 @@ fn put_via(out: &mut Vec<u8>, request: &Request, has_via: bool) {
         out.extend_from_slice(value);
         out.extend_from_slice(b", ");
     }
-    // The protocol's name is left out for HTTP.
+    // RFC 9110 §7.6.3: the protocol's name may be omitted if it is HTTP.
     out.extend_from_slice(request.version.number().as_bytes());
     out.extend_from_slice(b" lowroad\r\n");
 }
@@ -357,7 +359,7 @@ fn connection_options(fields: Lines<'_>) -> FieldNames<&[u8]> {
     options.map(<[u8]>::trim_ascii).collect()
 }
 
-/// Whether a Connection names more than what is never passed on.
+/// Whether Connection names fields other than `close` and `keep-alive`, which are never forwarded anyway.
 fn names_fields(value: &[u8]) -> bool {
     let names_none = |option: &[u8]| {
         let option = option.trim_ascii();
@@ -366,7 +368,7 @@ fn names_fields(value: &[u8]) -> bool {
     !value.split(|byte| *byte == b',').all(names_none)
 }
 
-/// Whether a list has this member.
+/// Whether a comma-separated list has this member.
 fn has(list: &[u8], member: &[u8]) -> bool {
     let mut members = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     members.any(|it| it.eq_ignore_ascii_case(member))
@@ -432,7 +434,7 @@ mod tests {
         let mut dates = Dates::default();
         let mut of = |date: &str| dates.of(date.as_bytes(), || 784_111_777);
         let good = *b"Sun, 06 Nov 1994 08:49:37 GMT";
-        // The day of the week is ours to say.
+        // The day of the week is not checked, but generated.
         for _ in 0..2 {
             assert_eq!(of("Mon, 06 Nov 1994 08:49:37 GMT"), Some(good));
             assert_eq!(of("Sunday, 06-Nov-94 08:49:37 GMT"), Some(good));

@@ -1,5 +1,4 @@
-//! Leave for a request to be under way at a route, and for what it may become: a tunnel has a bound of its own, since it
-//! lasts for days. Knows nothing of what is under way.
+//! Permits of a route for requests and for tunnels. Tunnels have a bound of their own, since they last for days.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,33 +8,33 @@ use lowroad_handler::Failure;
 use lowroad_http::status::Status;
 use lowroad_limits::{ClientPermit, ClientShares, ShareRefusal};
 
-/// What may be under way at a route.
+/// The bounds of a route.
 pub struct Bounds {
     requests: Arc<ClientShares>,
     tunnels: Arc<ClientShares>,
 }
 
-/// Leave for one request.
+/// The permit of one request.
 pub struct Leave {
-    /// Not here any more once it has become a tunnel.
+    /// `None` once the request has become a tunnel.
     request: Option<ClientPermit>,
     tunnel: Option<ClientPermit>,
 }
 
 impl Leave {
-    /// The request is over; its connection speaks another protocol as long as this is here.
+    /// Ends the request's share; the tunnel's share lasts until the permit is dropped.
     pub fn become_tunnel(&mut self) {
         self.request = None;
     }
 
-    /// There will be no tunnel.
+    /// Frees the tunnel's share: the response was no upgrade.
     pub fn stay_request(&mut self) {
         self.tunnel = None;
     }
 }
 
 impl Bounds {
-    /// Those of a route.
+    /// The bounds of a route.
     pub fn new(route: &Route) -> Bounds {
         let percent = route.client_share_percent;
         Bounds {
@@ -44,10 +43,10 @@ impl Bounds {
         }
     }
 
-    /// Leave for a client's request to `whom`, which may ask for another protocol.
+    /// Acquires a permit for a client's request to `whom`, with a tunnel's share if it asks for an upgrade.
     ///
     /// # Errors
-    /// 503, with the limit that it was.
+    /// 503, with the limit that was reached.
     pub fn enter(
         &self,
         client: IpAddr,
@@ -70,12 +69,12 @@ impl Bounds {
         })
     }
 
-    /// How many requests there are, without those that became tunnels.
+    /// Requests in progress, without tunnels.
     pub fn requests_under_way(&self) -> usize {
         self.requests.under_way()
     }
 
-    /// How many tunnels there are, and what was refused, for people.
+    /// Tunnels in progress and refusals, for status reports.
     pub fn text(&self) -> String {
         format!(
             "{} tunnels, {} refused by concurrency, {} by tunnels",

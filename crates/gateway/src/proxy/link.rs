@@ -1,5 +1,4 @@
-//! A connection to an origin: bytes go out, the events of its HTTP come in. Knows nothing of requests, nor where it leads,
-//! nor whether it is encrypted.
+//! A connection to an origin: writes bytes, and reads HTTP response events.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
@@ -19,10 +18,10 @@ use lowroad_origin::{Connection, Open, Stream, Transport};
 
 use super::forward::{self, Dates};
 
-/// How much is read at a time, and so how long a head may be.
+/// Bytes of the read buffer, and so the maximum of a head.
 const READ_LEN: usize = 64 << 10;
 
-/// What an origin may send; its bodies are as long as they are.
+/// Limits for responses; their bodies may have any length.
 const LIMITS: Limits = Limits {
     head_len_max: READ_LEN,
     target_len_max: 0,
@@ -32,55 +31,55 @@ const LIMITS: Limits = Limits {
     trailers_len_max: 16 << 10,
 };
 
-/// A connection.
+/// A connection to an origin.
 pub struct Link {
     stream: Stream,
-    /// What is spoken.
+    /// The state of the HTTP/1.1 protocol.
     pub http: Client,
     input: Box<[u8]>,
-    /// The part of `input` that was read and not yet used.
+    /// `input[start..end]` is read but not yet parsed.
     start: usize,
     end: usize,
-    /// The origin has sent its last byte.
+    /// Whether the origin has closed its sending direction.
     is_over: bool,
     dates: Dates,
-    /// Where heads of requests are written, so that each needs no memory of its own.
+    /// A reused buffer for the heads of requests.
     pub scratch: Vec<u8>,
 }
 
-/// Makes links of sockets.
+/// Opens origin connections on sockets.
 #[derive(Default)]
 pub struct Links(pub Transport);
 
-/// What an origin said.
+/// An event of a response.
 #[derive(Debug)]
 pub enum Said {
     /// The head of its response.
     Head(Status, Fields, Option<u64>),
-    /// The head of a response before the one that counts, but for 100, which concerns our own request.
+    /// The head of an interim response (1xx), except 100, which answers this proxy's own request.
     Interim(Status, Fields),
-    /// The head of a response by which the connection speaks another protocol: the one with this name. What follows is
-    /// [`Said::Data`], until the connection ends.
+    /// The head of a 101 response: the connection changes to the protocol of this name. The bytes that follow are
+    /// `ResponseEvent::Data`, until the connection ends.
     Upgraded(Vec<u8>, Fields),
-    /// Some of the body.
+    /// A part of the body.
     Data(Bytes),
-    /// That was all, but for the fields behind the body.
+    /// The end of the response, with its trailers.
     End(Option<Box<Fields>>),
 }
 
-/// Why a connection is of no use any more: the end of a sentence that begins with the origin's name.
+/// The fault of a connection: the text continues a sentence that begins with the origin's name.
 #[derive(Debug)]
 pub enum Broken {
-    /// The origin closed it before it had said all.
+    /// The origin closed it before the end of the response.
     Closed,
-    /// The system says so.
+    /// The system's error.
     Failed(io::Error),
-    /// What it said is no HTTP, or no answer.
+    /// The bytes are not HTTP, or not a response.
     Bad(&'static str),
 }
 
 impl Open for Links {
-    /// Leases are moved around.
+    /// Boxed, since leases are moved often.
     type Connection = Box<Link>;
 
     async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Box<Link>> {
@@ -98,7 +97,7 @@ impl Open for Links {
 }
 
 impl Connection for Box<Link> {
-    /// No system call if it is.
+    /// Avoids a system call if readiness already shows that there is no input.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.start == self.end
@@ -112,7 +111,7 @@ impl Connection for Box<Link> {
 }
 
 impl Link {
-    /// Writes some of these pieces; gives how many bytes.
+    /// Writes some of these pieces; returns the number of bytes.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -121,7 +120,8 @@ impl Link {
         self.stream.poll_send(context, pieces)
     }
 
-    /// Writes a start of a buffer that is not empty and stays the same until it was sent; gives how many bytes.
+    /// Writes a prefix of a buffer that is not empty and must stay unchanged until it is sent; returns the number of
+    /// bytes.
     pub fn poll_write_buffer(
         &mut self,
         context: &mut Context<'_>,
@@ -130,15 +130,15 @@ impl Link {
         self.stream.poll_send_buffer(context, buffer)
     }
 
-    /// Whether there are bytes of it that were not used yet.
+    /// Whether there is unparsed input.
     pub fn has_input(&self) -> bool {
         self.start < self.end
     }
 
-    /// Waits for what the origin says next.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     pub fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<Result<Said, Broken>> {
         loop {
             if let Some(said) = self.said()? {
@@ -151,14 +151,14 @@ impl Link {
         }
     }
 
-    /// All that is to come of a response whose head was told, if its body is here whole.
+    /// Takes the whole rest of a response after its head, if the input already contains it.
     pub fn take_rest(&mut self) -> Option<Bytes> {
         let rest = self.http.take_rest(&self.input[self.start..self.end])?;
         self.start += rest.len();
         Some(Bytes::copy_from_slice(rest))
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending direction.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_finish(context)
     }
@@ -219,7 +219,7 @@ impl Link {
         }
     }
 
-    /// Puts regular lines in the place of the irregular ones at the start of the input; false if they have not come whole.
+    /// Replaces irregular lines at the start of the input by regular ones; false if they are still incomplete.
     fn mend(&mut self, mended: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Broken> {
         let input = &self.input[self.start..self.end];
         let Some(mended) = mended(input) else {
@@ -232,7 +232,7 @@ impl Link {
         Ok(true)
     }
 
-    /// What the end of the connection means.
+    /// Interprets the end of the connection: some bodies end with it (RFC 9112 §6.3).
     fn ended(&mut self) -> Result<Said, Broken> {
         match self.http.ended() {
             Ok(true) => Ok(Said::End(None)),
@@ -242,6 +242,7 @@ impl Link {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        // Compaction only when the buffer is full: moving bytes on each read would be quadratic.
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.input.len() {
@@ -259,13 +260,13 @@ impl Link {
     }
 }
 
-/// What clients get of the fields of a head.
+/// The fields of a head for the client.
 fn passed_on(fields: Lines<'_>, dates: &mut Dates) -> Result<Fields, Broken> {
     let fields = forward::response_fields(fields, unix_s, dates);
     fields.ok_or(Broken::Bad("sent a field that is none"))
 }
 
-/// What clients get of the fields behind a body.
+/// The trailers for the client.
 fn behind(trailers: Lines<'_>) -> Option<Box<Fields>> {
     (!trailers.is_empty()).then(|| Box::new(Fields::of_trailers(trailers)))
 }
@@ -274,7 +275,7 @@ fn is_upgrade((name, _): &(&[u8], &[u8])) -> bool {
     name.eq_ignore_ascii_case(b"upgrade")
 }
 
-/// For dates that leave out the century.
+/// The current time, for dates with a two-digit year.
 fn unix_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

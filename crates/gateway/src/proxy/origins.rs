@@ -1,5 +1,5 @@
-//! The origins of all configurations: what a configuration says of one becomes servers with their connections, which
-//! routes share, and a configuration with the one before it. Knows nothing of requests.
+//! The registry of origins across all configurations: routes with equal origin settings share servers and connections,
+//! also across a reload.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,34 +19,35 @@ use super::checks::Checks;
 use super::link::Links;
 use super::servers::{Group, Members, Place, Servers};
 
-/// How long a connection is kept without use; less than what common servers do.
+/// The idle time limit of connections; shorter than the keep-alive timeout of common servers, so that a server rarely
+/// closes a connection at the moment of its reuse.
 const IDLE_MAX: Duration = Duration::from_secs(4);
-/// How much more than its even share a server may have of the load, in percent, where a key says who gets a request.
+/// Bounded loads of consistent hashing: a server's maximum load in percent of its even share.
 const HASH_LOAD_PERCENT_MAX: u32 = 125;
 
-/// The origins of all configurations. What no configuration uses any more is given up.
+/// The origins of all configurations. An origin without users is dropped.
 pub struct Origins {
     workers: Arc<[Local]>,
     pools: Arc<Pools>,
     known: Mutex<HashMap<(Origin, Dates), Weak<Servers>>>,
 }
 
-/// Connections, one pool for each address and way of encryption.
+/// The pools, one for each address and TLS setting.
 struct Pools {
     workers: Arc<[Local]>,
     known: Mutex<HashMap<PoolKey, Weak<Pool<Links>>>>,
 }
 
-/// Where connections lead, and how they are encrypted.
+/// The address and the TLS settings of connections.
 type PoolKey = (Address, Option<TlsKey>);
 
-/// What makes encrypted connections other ones.
+/// The TLS settings that distinguish connections.
 type TlsKey = (String, OriginTls, Dates);
 
-/// When files were changed.
+/// Modification times of files.
 type Dates = Vec<Option<SystemTime>>;
 
-/// How a server is reached, at whatever address.
+/// How a server is reached, independent of its address.
 struct Way {
     pools: Arc<Pools>,
     transport: Transport,
@@ -54,15 +55,15 @@ struct Way {
     connections_max: usize,
     /// The source address of its connections, if not the system's choice.
     from: Option<IpAddr>,
-    /// Of the origin.
+    /// The name of the origin.
     name: String,
-    /// The server's own.
+    /// The host of the server.
     host: String,
     scheme: &'static str,
 }
 
 impl Origins {
-    /// None, for these workers, at least one.
+    /// No origins yet, for these workers, at least one.
     pub fn new(workers: &[Local]) -> Origins {
         let workers: Arc<[Local]> = workers.into();
         Origins {
@@ -75,12 +76,12 @@ impl Origins {
         }
     }
 
-    /// The servers of an origin: those that there are, if another route or configuration has the same. Looks their
-    /// names up, and so may block for a short time; a name without an address is looked up again. `notice` hears which
-    /// of them go and come.
+    /// Returns the servers of an origin: the existing ones, if another route or configuration has the same. Resolves
+    /// names, and so may block for a short time; a name without an address is resolved again later. `notice` is called
+    /// when servers are added or removed.
     ///
     /// # Errors
-    /// TLS can't be spoken so: a text for the operator.
+    /// TLS cannot be set up: a text for the operator.
     pub fn get(&self, origin: &Origin, notice: &Notice) -> Result<Arc<Servers>, String> {
         let key = (origin.clone(), dates(&origin.tls));
         if let Some(servers) = lock(&self.known).get(&key).and_then(Weak::upgrade) {
@@ -93,7 +94,7 @@ impl Origins {
         Ok(servers)
     }
 
-    /// The servers of all origins that are in use, for people.
+    /// Status lines of all servers in use.
     pub fn status(&self) -> Vec<String> {
         let known: Vec<_> = lock(&self.known)
             .values()
@@ -113,6 +114,7 @@ impl Origins {
                 Where::look_up(&server.url, origin.from),
             ));
         }
+        // A single fixed address without health checks needs no group: no choice, no retry, and no lock per request.
         if let ([(_, way, Where::Address(address))], None) = (&found[..], &origin.check) {
             return Ok(Members::One(way.place(address.clone(), true)));
         }
@@ -200,7 +202,7 @@ impl Pools {
         known.retain(|_, pool| pool.strong_count() > 0);
         let limits = Limits {
             connections_max: way.connections_max,
-            // Routes bound how many requests there are.
+            // Routes already bound the number of requests.
             waiting_max: usize::MAX,
             idle_max: IDLE_MAX,
             age_max: Duration::MAX,
@@ -214,7 +216,7 @@ impl Pools {
 }
 
 impl Way {
-    /// The server at an address. `is_only` = the origin has no other, and is called by its URL.
+    /// The server at an address. `is_only` = it is the only one, so the origin's name (its URL) suffices.
     fn place(&self, address: Address, is_only: bool) -> Arc<Place> {
         let at = match &address {
             Address::Unix(_) => address.to_string(),
@@ -231,7 +233,7 @@ impl Way {
     }
 }
 
-/// Makes servers of a name's addresses.
+/// Creates servers for the resolved addresses of a name.
 struct Found {
     way: Way,
     checks: Option<Arc<Checks>>,
@@ -248,7 +250,7 @@ impl Places<Arc<Place>> for Found {
         self.checks.iter().for_each(|checks| checks.begin(member));
     }
 
-    /// Its connections are closed with the last who uses it.
+    /// The pool is dropped with the last request that uses it, so nothing needs to be closed here.
     fn gone(&mut self, member: MemberId, _: Arc<Place>) {
         self.checks.iter().for_each(|checks| checks.end(member));
     }
@@ -267,16 +269,16 @@ pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
     }
 }
 
-/// Where a server is.
+/// The location of a server.
 enum Where {
-    /// Always there.
+    /// A fixed address.
     Address(Address),
-    /// Host, port, and what it stands for now.
+    /// A host, a port, and its current addresses.
     Name(String, u16, Vec<SocketAddr>),
 }
 
 impl Where {
-    /// Blocks while a name is looked up.
+    /// Blocks during the resolution of a name.
     fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> Where {
         let (host, port) = match url {
             OriginUrl::Unix(path) => return Where::Address(Address::Unix(path.clone())),
@@ -304,7 +306,7 @@ fn settings(origin: &Origin) -> Settings {
         fall: check.fall,
     });
     let mut circuit = default.circuit;
-    // As many as there are connections, and as many may wait for one: routes bound the rest.
+    // As many requests as connections, and as many waiters: the routes' bounds apply first.
     circuit.requests_max = u32::try_from(origin.connections_max).unwrap_or(u32::MAX);
     circuit.pending_max = circuit.requests_max;
     Settings {
@@ -326,16 +328,16 @@ fn retry(origin: &Origin) -> Retry {
     Retry {
         tries_max: origin.tries_max,
         budget_percent: origin.retry_percent,
-        // Who waited for as long as he may does not wait once more.
+        // A request that waited for its full timeout is not made to wait again.
         after_timeouts: false,
         ..Retry::default()
     }
 }
 
-/// Reads the files that the servers of an origin are spoken to with. Blocks.
+/// Reads the TLS files of an origin's servers. Blocks.
 ///
 /// # Errors
-/// The fault, in the words of [`Origins`].
+/// The same text as from `OriginRegistry`.
 pub fn check_tls(origin: &Origin) -> Result<(), String> {
     let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
     match names.next() {
@@ -344,7 +346,7 @@ pub fn check_tls(origin: &Origin) -> Result<(), String> {
     }
 }
 
-/// The name that the certificate of a server must have, where TLS is spoken with it.
+/// The name that a server's certificate must have, if TLS is used.
 fn tls_name<'a>(origin: &'a Origin, server: &'a OriginServer) -> Option<&'a String> {
     match &server.url {
         OriginUrl::Http {
@@ -376,7 +378,7 @@ fn transport(_: &str, _: &OriginTls) -> Result<Transport, String> {
     Err(lacking.to_string())
 }
 
-/// When the files of TLS were changed: a new certificate makes a new origin.
+/// Modification times of the TLS files: a replaced certificate makes a new origin.
 fn dates(tls: &OriginTls) -> Dates {
     let identity = tls.identity.iter().flat_map(|(one, other)| [one, other]);
     let files = tls.authorities.iter().chain(identity);

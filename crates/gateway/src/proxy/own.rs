@@ -1,21 +1,20 @@
-//! What an origin says of itself by its own address, which clients may not reach: it becomes a reference without scheme
-//! and host, which every client takes for the address that it asked. So it is right for whoever it is given to, and what
-//! is stored has nothing of one client's Host.
+//! Self-references of an origin: references to its own address, which clients may not reach, become relative references
+//! without scheme and host. They are valid for every client, and a stored response contains no client's Host.
 
 use lowroad_http::fields::{Fields, Known};
 
 use super::servers::Place;
 
-/// Location and Content-Location of a response: where they name the server itself, they name the path only.
+/// Reduces Location and Content-Location to the path if they name the server itself.
 ///
-/// Both say where something is on the server that answered (RFC 9110 §8.7 and §10.2.2). Refresh is no field of HTTP's.
+/// Both fields name a resource (RFC 9110 §8.7 and §10.2.2). Refresh is not an HTTP field.
 pub fn name_no_server(fields: &mut Fields, place: &Place) {
     for name in [Known::Location, Known::ContentLocation] {
         fields.replace(name, |value| local(value, place.scheme, &place.host));
     }
 }
 
-/// A reference to something at this authority, without it; `None` if it is to something else.
+/// A reference without its authority, if it is this one; `None` for other authorities.
 fn local(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
     let (own, rest) = reference.split_at_checked(scheme.len())?;
     let rest = rest.strip_prefix(b"://")?;
@@ -28,7 +27,7 @@ fn local(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
         rest.first() == Some(&b'/') && (matches!(second, b'/' | b'\\') || second <= b' ')
     };
     let front: &[u8] = match rest.first() {
-        // Else it would be taken for the name of a host. Browsers leave out tabs, and take `\` for `/`.
+        // "//" at the start would be read as a host (RFC 3986 §4.2). Browsers also skip tabs and treat `\` as `/`.
         Some(b'/') if starts_like_authority(rest) => b"/.",
         Some(b'/') => b"",
         _ => b"/",
@@ -36,7 +35,7 @@ fn local(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
     is_own.then(|| [front, rest].concat())
 }
 
-/// An authority without the port that the scheme has anyway.
+/// An authority without the scheme's default port.
 fn without_port<'a>(authority: &'a [u8], scheme: &str) -> &'a [u8] {
     let port: &[u8] = match scheme {
         "https" => b":443",

@@ -1,5 +1,5 @@
-//! The body of a request on its way to a server. Its first pieces are kept after they were sent, so that the request can
-//! be repeated on another connection.
+//! A request's body on its way to a server. Its first pieces are kept after they are sent, so that the request can be
+//! retried on another connection.
 
 use std::task::{Context, Poll, ready};
 
@@ -7,24 +7,24 @@ use bytes::Bytes;
 use lowroad_engine::stream::{Next, Receiver};
 use lowroad_handler::Fields;
 
-/// A body that comes from a client.
+/// The body of a client's request.
 pub struct RequestBody {
     stream: Receiver,
-    /// All pieces that have come; none once there were too many.
+    /// All received pieces; empty once the body is longer than the limit.
     kept: Vec<Bytes>,
     kept_len: usize,
-    /// A longer body is not kept.
+    /// The limit in bytes: a longer body is not kept.
     kept_len_max: u64,
     is_kept: bool,
-    /// Pieces of `kept` that the server was given.
+    /// The number of pieces in `kept` that were passed to the server.
     given: usize,
-    /// The stream's end has come.
+    /// Whether the stream has ended.
     is_over: bool,
     trailers: Option<Box<Fields>>,
 }
 
 impl RequestBody {
-    /// The body of a stream from which nothing was taken. `kept_len_max`: a longer one can't be repeated.
+    /// A body from a stream's start. `kept_len_max`: a longer one cannot be replayed.
     pub fn new(stream: Receiver, kept_len_max: u64) -> RequestBody {
         RequestBody {
             stream,
@@ -59,12 +59,12 @@ impl RequestBody {
         Poll::Ready(next)
     }
 
-    /// The fields that follow the body, once its end was given.
+    /// The trailers, once the end was returned.
     pub fn trailers(&self) -> Option<&Fields> {
         self.trailers.as_deref()
     }
 
-    /// The same body from its start; `None` if that is gone.
+    /// The same body from its start; `None` if its start was discarded.
     pub fn rewound(self) -> Option<RequestBody> {
         self.is_kept.then_some(RequestBody { given: 0, ..self })
     }

@@ -1,40 +1,40 @@
-//! What of a request is on its way to a server: its head, and the body piece by piece. The bytes are owned, so that a
-//! network may have them while they are sent. Knows no connection.
+//! The bytes of a request on their way to a server: its head, and the body piece by piece. The buffers are owned, so
+//! that a driver may hold them while they are sent.
 
 use bytes::Bytes;
 use lowroad_engine::buffer::{Buffer, Framed};
 
-/// What of a request is on its way.
+/// The output of a request.
 #[derive(Default)]
 pub struct Sending {
-    /// The head, until some of it is sent; later what frames the body.
+    /// The head, until it is sent; later the framing of body pieces.
     pub out: Vec<u8>,
-    /// What is being sent.
+    /// The bytes being sent.
     buffer: Buffer,
-    /// Bytes of `buffer` that have not been sent, wherever it is.
+    /// Bytes of `buffer` that are not sent yet, even while the driver holds it.
     left: usize,
     /// Bytes sent so far.
     len: u64,
-    /// Some may have been sent, as the network had it.
+    /// Whether the driver has held the buffer, so that some bytes may have been sent.
     was_lent: bool,
-    /// The request has no body.
+    /// Whether the request has no body.
     pub is_without_body: bool,
-    /// Something was heard.
+    /// Whether any byte of a response was received.
     pub is_answered: bool,
 }
 
 impl Sending {
-    /// Whether something is still to be sent of what was put here.
+    /// Whether there are bytes left to send.
     pub fn has_more(&self) -> bool {
         self.left > 0 || !self.out.is_empty()
     }
 
-    /// Whether the server may have got any of it.
+    /// Whether the server may have received any byte.
     pub fn has_begun(&self) -> bool {
         self.len > 0 || self.was_lent
     }
 
-    /// What is to be sent now.
+    /// The bytes to send next.
     pub fn buffer(&mut self) -> &mut Buffer {
         if self.left == 0 {
             self.put(Bytes::new(), &[]);
@@ -42,19 +42,19 @@ impl Sending {
         &mut self.buffer
     }
 
-    /// The network has it.
+    /// Records that the driver may hold the buffer.
     pub fn lent(&mut self) {
         self.was_lent |= self.buffer.is_empty() && self.left > 0;
     }
 
-    /// So many bytes of it were sent.
+    /// Records that `len` bytes were sent.
     pub fn sent(&mut self, len: usize) {
         self.len += len as u64;
         self.left -= len;
         self.buffer.advance(len);
     }
 
-    /// Where more is written, once all was sent.
+    /// The buffer for new framing, after all is sent; its memory is reused.
     pub fn fresh(&mut self) -> &mut Vec<u8> {
         self.out.clear();
         if let Buffer::Framed(framed) = &mut self.buffer {
@@ -63,14 +63,14 @@ impl Sending {
         &mut self.out
     }
 
-    /// What follows what was written, and what follows that.
+    /// Adds a body piece after the bytes in `out`, and the framing after it.
     pub fn put(&mut self, piece: Bytes, behind: &'static [u8]) {
         let before = std::mem::take(&mut self.out);
         self.left = before.len() + piece.len() + behind.len();
         self.buffer = Buffer::Framed(Framed::new(before, piece, behind));
     }
 
-    /// Nothing more will be sent.
+    /// Discards all output.
     pub fn give_up(&mut self) {
         self.out.clear();
         self.left = 0;

@@ -1,5 +1,4 @@
-//! The servers of an origin, and which of them gets a request: the one that there is, or one of a group. Knows nothing of
-//! connections.
+//! The servers of an origin, and the choice of one for each request: a single server, or a member of a group.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,22 +17,22 @@ use super::link::Links;
 
 /// A server at one address.
 pub struct Place {
-    /// How it is called in the log: `origin http://127.0.0.1:3000`.
+    /// Its name in the log: `origin http://127.0.0.1:3000`.
     pub name: Box<str>,
-    /// The connections to it.
+    /// Its connections.
     pub pool: Arc<Pool<Links>>,
-    /// What Host it gets if that is its own affair.
+    /// The Host field of requests that use the server's own.
     pub host: Box<[u8]>,
-    /// By what scheme it is reached: `http` or `https`.
+    /// The scheme: `http` or `https`.
     pub scheme: &'static str,
-    /// Requests that could not be repeated.
+    /// Requests that could not be retried because of their body.
     unrepeated: AtomicU64,
-    /// What went wrong last.
+    /// The last failure.
     latest: Mutex<Option<Box<str>>>,
 }
 
 impl Place {
-    /// A server that nothing is known of.
+    /// A server without history.
     pub fn new(name: String, pool: Arc<Pool<Links>>, host: &str, scheme: &'static str) -> Place {
         Place {
             name: name.into(),
@@ -45,12 +44,12 @@ impl Place {
         }
     }
 
-    /// Something went wrong: for status.
+    /// Records a failure, for status reports.
     pub fn failed(&self, why: &str) {
         *self.latest() = Some(why.into());
     }
 
-    /// Counts a request that was not repeated, since its body was longer than the limit.
+    /// Counts a request that was not retried because its body exceeded the limit.
     pub fn count_unrepeated(&self) {
         self.unrepeated.fetch_add(1, Relaxed);
     }
@@ -59,7 +58,7 @@ impl Place {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its connections, and what went wrong last.
+    /// Connection counters and the last failure.
     fn text(&self) -> String {
         let counts = self.pool.counts();
         let mut text = format!(
@@ -79,41 +78,41 @@ impl Place {
     }
 }
 
-/// A try of one of several servers.
+/// An attempt at one of several servers.
 pub type Try = Attempt<Arc<Place>>;
 
-/// The servers of one origin, for all routes that go there. Its tasks end with it.
+/// The servers of one origin, for all routes to it. Its tasks end when it is dropped.
 pub struct Servers {
-    /// How the origin is called in the log.
+    /// The origin's name in the log.
     pub name: Box<str>,
     members: Members,
     random: AtomicU64,
 }
 
-/// Who there is.
+/// The servers of an origin.
 pub enum Members {
-    /// One server, at one address that is never looked up again, and that nobody asks how it is.
+    /// A single server at a fixed address, without health checks.
     One(Arc<Place>),
-    /// Any.
+    /// Any other set.
     Group(Group),
 }
 
-/// Servers of which one is chosen.
+/// A group of servers, with load balancing.
 pub struct Group {
-    /// Them.
+    /// The members.
     pub upstream: Arc<Upstream<Arc<Place>>>,
-    /// Who asks them.
+    /// The workers of the checks.
     pub workers: Arc<[Local]>,
-    /// By what of a request, if it is by that.
+    /// The hash key, for consistent hashing.
     pub hash: Option<HashBy>,
-    /// Lets their names be looked up.
+    /// The periodic name resolutions.
     pub following: Vec<Following>,
-    /// Asks how they are.
+    /// The active health checks.
     pub checks: Option<Arc<Checks>>,
 }
 
 impl Servers {
-    /// These.
+    /// Servers of the origin `name`.
     pub fn new(name: &str, members: Members) -> Servers {
         Servers {
             name: format!("origin {name}").into(),
@@ -122,7 +121,7 @@ impl Servers {
         }
     }
 
-    /// Each server, for people: how it stands, what it did, and what went wrong last.
+    /// A status line for each server: health, counters and the last failure.
     pub fn status(&self) -> Vec<String> {
         let group = match &self.members {
             Members::One(place) => return vec![format!("{}: {}", place.name, place.text())],
@@ -160,13 +159,13 @@ impl Servers {
         lines
     }
 
-    /// Why no server can be chosen: that a name has no address yet explains an empty group.
+    /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
     pub fn explain_absence(&self, none: NoMember) -> String {
         let following = self.group().map_or(&[][..], |group| &group.following);
         names::explain_absence(none, following)
     }
 
-    /// Which server a request would be given to now, and why that one.
+    /// The server that a request would get now, and the reason; for `explain`.
     pub fn whom(&self, outline: &Outline<'_>) -> Option<String> {
         let group = match &self.members {
             Members::One(place) => return Some(format!("{}: the only one", place.name)),
@@ -191,7 +190,7 @@ impl Servers {
         }))
     }
 
-    /// The group, if it is one.
+    /// The group, if there is one.
     pub fn group(&self) -> Option<&Group> {
         match &self.members {
             Members::One(_) => None,
@@ -199,7 +198,7 @@ impl Servers {
         }
     }
 
-    /// The server for a request, which is none of those that were tried.
+    /// Chooses the server for a request, except those that were tried already.
     ///
     /// # Errors
     /// [`NoMember`]
@@ -233,7 +232,7 @@ impl Servers {
     }
 }
 
-/// What consistent hashing knows a request by.
+/// The key of a request for consistent hashing.
 fn key(by: &HashBy, outline: &Outline<'_>) -> Option<u64> {
     let fields = &outline.fields;
     match by {
@@ -251,7 +250,7 @@ fn key(by: &HashBy, outline: &Outline<'_>) -> Option<u64> {
     }
 }
 
-/// The value of a cookie, the first of that name.
+/// The value of the first cookie with this name.
 fn cookie<'r>(fields: Lines<'r>, name: &[u8]) -> Option<&'r [u8]> {
     let cookies = fields.filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
     let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
@@ -261,13 +260,13 @@ fn cookie<'r>(fields: Lines<'r>, name: &[u8]) -> Option<&'r [u8]> {
     })
 }
 
-/// Another one at each start: proxies of one kind must not draw the same.
+/// A seed that differs at each start: parallel proxies must not make the same random choices.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
 }
 
-/// Spreads a number's bits over all of it (the end of SplitMix64).
+/// Spreads a number's bits (the finalizer of SplitMix64).
 pub fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

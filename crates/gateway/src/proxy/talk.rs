@@ -1,7 +1,7 @@
-//! The conversation with an origin about one request: the request goes out while its response comes in, each as fast as
-//! the other side takes it. Knows neither how an origin is chosen nor what is done with its response.
+//! One exchange with an origin: sends the request while it receives the response, each as fast as the other side
+//! accepts it. The choice of the server and the use of the response are elsewhere.
 //!
-//! What is held at a time is one piece of the request's body, one part of the response, and what the streams hold.
+//! Memory per exchange: one piece of the request's body, one part of the response, and the streams' buffers.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -32,70 +32,70 @@ use crate::script::talk::Terms;
 /// A connection for one request.
 type Lease = lowroad_origin::Lease<Links>;
 
-/// How much of a body is taken, if it is there at once, before it is streamed.
+/// The maximum of a body that is collected without waiting, before the response becomes a stream.
 const AT_ONCE_LEN_MAX: usize = 64 << 10;
-/// How many bytes of a response wait for the client.
+/// Bytes of a response that are buffered for the client.
 const WAITING_LEN_MAX: usize = 64 << 10;
-/// How long a client that went away can stay unnoticed while the origin says nothing.
+/// While the origin is silent, a closed client connection is noticed at least after this time.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A request under way. Dropped, its connection is closed, by which the origin knows.
+/// An exchange in progress. Dropping it closes the connection, which cancels the request at the origin.
 pub struct Talk {
-    /// Whom it is with.
+    /// The server.
     pub place: Arc<Place>,
-    /// Its try of one of several servers.
+    /// The attempt at one of several servers.
     pub attempt: Option<Try>,
-    /// Its connection.
+    /// The connection.
     pub lease: Lease,
-    /// The connection may be used for other clients.
+    /// Whether the connection may be reused for other clients.
     pub is_shared: bool,
-    /// What of the request is on its way.
+    /// The output.
     pub sending: Sending,
-    /// Its body, if it has one.
+    /// The request's body, if any.
     pub body: Option<RequestBody>,
-    /// How far the body is.
+    /// The progress of the body.
     pub progress: BodyProgress,
-    /// The request's.
+    /// The request's method.
     pub method: Method,
-    /// Leave to be under way.
+    /// The route permit.
     pub leave: Leave,
-    /// What was found wrong with the server.
+    /// The evidence against the server, if any.
     pub found: Option<Outcome>,
 }
 
-/// How far the body of the request is.
+/// The progress of the request's body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BodyProgress {
-    /// More is to come.
+    /// More bytes follow.
     Coming,
-    /// It was all, or there is none.
+    /// It is complete, or there is none.
     Sent,
-    /// The origin takes no more.
+    /// The origin does not accept more.
     Refused,
 }
 
-/// How a response was not got.
+/// An attempt that ended without a response.
 pub struct Stopped {
-    /// Why.
+    /// The failure.
     pub failure: Failure,
-    /// What that says of the server.
+    /// The evidence about the server.
     pub outcome: Outcome,
-    /// The try, still to be reported.
+    /// The attempt, not yet reported.
     pub attempt: Option<Try>,
-    /// All of the request's body, if that is still there.
+    /// The request's complete body, if it can be replayed.
     pub body: Option<Option<RequestBody>>,
-    /// Leave to be under way.
+    /// The route permit.
     pub leave: Leave,
-    /// Something of the request may have reached the server.
+    /// Whether bytes of the request may have reached the server.
     pub sent: bool,
-    /// Something came back.
+    /// Whether bytes of a response were received.
     pub is_answered: bool,
-    /// The connection was one that had been kept, and the server had closed it: nothing is wrong with it.
+    /// Stale connection: a reused connection that the server had already closed. No evidence against the server.
     pub is_stale: bool,
 }
 
 impl Stopped {
-    /// Before anything was sent.
+    /// A failure before any byte was sent.
     pub fn before(
         failure: Failure,
         outcome: Outcome,
@@ -115,24 +115,24 @@ impl Stopped {
     }
 }
 
-/// What happened.
+/// An event of an exchange.
 enum Turn {
-    /// Some of the request was sent.
+    /// A part of the request was sent.
     Sent,
     Said(Said),
 }
 
-/// What began.
+/// The start of the response.
 enum Begun {
     Response(Head),
-    /// The connection speaks this protocol, and these are the fields of the response that says so.
+    /// An upgrade to this protocol, with the fields of the 101 response.
     Protocol(Vec<u8>, Fields),
 }
 
-/// The end of a body: the fields behind it.
+/// The trailers of a body that ended.
 type Ended = Option<Box<Fields>>;
 
-/// What a response began with.
+/// The head of a response.
 struct Head {
     status: Status,
     fields: Fields,
@@ -140,7 +140,7 @@ struct Head {
 }
 
 impl Talk {
-    /// Gets a response: waits for its head, for `first_byte` at most, and leaves a task to stream the rest if there is more.
+    /// Waits for the head of the response, at most `first_byte`, and spawns a task for the body if it must be streamed.
     ///
     /// # Errors
     /// [`Stopped`]
@@ -163,6 +163,7 @@ impl Talk {
             self.found = Some(Outcome::ServerError);
         }
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
+        // A body that is already in the input needs neither a stream nor a task.
         if !is_bodiless && let Some(body) = self.lease.connection.take_rest() {
             self.finish();
             return Ok(head.response(Content::Bytes(body)));
@@ -177,7 +178,7 @@ impl Talk {
         }
         let (to, stream) = stream(WAITING_LEN_MAX);
         for part in parts {
-            // It is open: this function holds the other end.
+            // The stream is open: this function holds the receiver.
             let _ = to.push(part);
         }
         let len = head.len;
@@ -194,9 +195,9 @@ impl Talk {
         Ok(head.response(Content::Stream { len, stream }))
     }
 
-    /// Waits for what comes after all interim responses.
+    /// Waits for the final response; forwards interim responses.
     async fn head(&mut self, silence: Duration, interims: &mut Interims) -> Result<Begun, Failure> {
-        // Before the turns: nothing can have come yet, so nothing is looked for.
+        // The request is sent first: no response can exist yet, so a read would be a wasted system call.
         poll_fn(|context| Poll::Ready(self.poll_send(context))).await?;
         let executor = self.executor();
         loop {
@@ -222,8 +223,8 @@ impl Talk {
         }
     }
 
-    /// Takes what of the body is there at once, so that a short one needs neither a task nor a stream; and its end, with
-    /// the fields behind it, if that was all.
+    /// Collects the body parts that are available without waiting, so that a short body needs neither a task nor a
+    /// stream; also returns its end with the trailers, if it was reached.
     async fn at_once(&mut self) -> Result<(VecDeque<Bytes>, Option<Ended>), Failure> {
         let (mut parts, mut len) = (VecDeque::new(), 0);
         while len < AT_ONCE_LEN_MAX {
@@ -243,14 +244,14 @@ impl Talk {
         Ok((parts, None))
     }
 
-    /// Passes the rest of a body on. What goes wrong now cuts it short.
+    /// Streams the rest of a body. A failure from here on truncates it.
     async fn pass_on(mut self: Box<Self>, to: Sender, terms: Terms) {
         match self.pass_parts(to, &terms).await {
             Ok(Some((to, trailers))) => {
                 self.finish();
                 to.end_with(trailers);
             }
-            // The client went away, which is nobody's fault.
+            // The client left, which is no failure.
             Ok(None) => {}
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => {
@@ -261,7 +262,7 @@ impl Talk {
         }
     }
 
-    /// The stream and the fields behind it, if it came to its end; else the client went away.
+    /// Returns the stream and the trailers at the end of the body; `None` if the client left.
     async fn pass_parts(
         &mut self,
         mut to: Sender,
@@ -270,7 +271,7 @@ impl Talk {
         let silence = terms.silence;
         let (executor, tick) = (self.executor(), TICK.min(silence));
         let mut spools = terms.spools.as_ref();
-        // For how long nothing was heard, at least.
+        // The time since the last event, in whole ticks.
         let mut quiet = Duration::ZERO;
         loop {
             let stall = spools.map_or(Duration::MAX, |_| STALL);
@@ -278,6 +279,7 @@ impl Talk {
             match executor.timeout(stall, room).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
+                // The client is slow: a spool takes the rest, so that the origin's connection is free early.
                 Err(_) => {
                     if let Some(spools) = spools.take() {
                         to = spools.behind(to, &executor);
@@ -306,7 +308,7 @@ impl Talk {
         }
     }
 
-    /// Ready when the client has room: false if it went away. The request goes on being sent meanwhile.
+    /// Ready when the client has room: false if it left. Continues to send the request meanwhile.
     fn poll_room(&mut self, to: &Sender, context: &mut Context<'_>) -> Poll<bool> {
         match to.poll_room(context) {
             Poll::Ready(room) => Poll::Ready(room.is_ok()),
@@ -326,7 +328,7 @@ impl Talk {
                 Poll::Ready(Ok(Turn::Said(said)))
             }
             Poll::Ready(Err(broken)) => {
-                // Whoever has said anything may have done something, too.
+                // Even a partial or malformed response means that the request may have been executed.
                 let has_said = self.lease.connection.has_input();
                 self.sending.is_answered |= has_said || matches!(broken, Broken::Bad(_));
                 self.found = Some(match broken {
@@ -341,13 +343,13 @@ impl Talk {
         }
     }
 
-    /// Sends what the origin takes of the request. Whether it took anything.
+    /// Sends as much of the request as the origin accepts. Returns whether any byte was sent.
     ///
     /// # Errors
-    /// The client broke off its body.
+    /// The client aborted its body.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
         let mut has_sent = false;
-        // Not for ever: a client and an origin that are both fast must not keep others waiting.
+        // Bounded: a fast client with a fast origin must not starve the worker's other tasks.
         for _ in 0..16 {
             if !self.sending.has_more() {
                 match self.next_piece(context)? {
@@ -365,7 +367,8 @@ impl Talk {
                     self.sending.sent(len);
                     has_sent = true;
                 }
-                // It may have answered all the same.
+                // The origin may have responded before it closed its receiving side (RFC 9112 §9.5), so reading goes
+                // on.
                 Poll::Ready(_) => {
                     self.progress = BodyProgress::Refused;
                     self.sending.give_up();
@@ -376,7 +379,7 @@ impl Talk {
         Ok(has_sent)
     }
 
-    /// Takes more of the body, if there is to be more and some has come.
+    /// Takes the next piece of the body, if one is available.
     fn next_piece(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
         let Some(body) = &mut self.body else {
             return Ok(false);
@@ -408,7 +411,7 @@ impl Talk {
         Ok(true)
     }
 
-    /// All was said: the connection is kept if that holds for both sides.
+    /// Ends the exchange: the connection is kept if both sides are complete.
     fn finish(mut self: Box<Self>) {
         self.report(self.found.unwrap_or(Outcome::Answered));
         if self.progress == BodyProgress::Sent
@@ -420,7 +423,7 @@ impl Talk {
         }
     }
 
-    /// What came of the try, if there are several servers.
+    /// Reports the outcome of the attempt, if there are several servers.
     pub fn report(&mut self, outcome: Outcome) {
         if let Some(attempt) = self.attempt.take() {
             let timers = &self.place.pool.local(self.lease.worker).timers;
@@ -428,7 +431,7 @@ impl Talk {
         }
     }
 
-    /// How far it came.
+    /// Describes how far the attempt got.
     fn stop(self: Box<Self>, failure: Failure) -> Stopped {
         let is_lost = self.found == Some(Outcome::Lost);
         let body = match self.body {

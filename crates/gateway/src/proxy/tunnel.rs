@@ -1,5 +1,4 @@
-//! A connection to an origin that speaks another protocol than HTTP: bytes go both ways, each way until its end, and no
-//! faster than the other side takes them. Knows nothing of what they mean.
+//! Tunnel to an origin after an upgrade: bytes flow both ways, each way until its end, with backpressure.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -15,36 +14,36 @@ use super::link::Said;
 use super::servers::Try;
 use super::talk::Talk;
 
-/// How many bytes wait on each way.
+/// Bytes that are buffered in each direction.
 const WAITING_LEN_MAX: usize = 64 << 10;
-/// How often each way is looked at before others have their turn.
+/// How often each direction is served before the task yields.
 const TURNS_MAX: usize = 16;
 
-/// Both ways.
+/// Both directions of a tunnel.
 struct Pump {
     talk: Box<Talk>,
-    /// `None` once the client has sent its last byte.
+    /// `None` after the client has closed its sending direction.
     from_client: Option<Receiver>,
-    /// Of what the client sent, what the origin has not taken.
+    /// Bytes of the client that the origin has not accepted yet.
     piece: Buffer,
-    /// Bytes of it that have not been sent, wherever it is.
+    /// The number of unsent bytes, even while the driver holds the buffer.
     left: usize,
-    /// The origin knows that nothing more comes.
+    /// Whether the sending direction to the origin is closed.
     is_finished: bool,
-    /// `None` once the origin has sent its last byte.
+    /// `None` after the origin has closed its sending direction.
     to_client: Option<Sender>,
 }
 
-/// How far it is.
+/// The state of one direction.
 enum Turn {
     Moved,
     Waits,
-    /// One side is gone, or both have said all.
+    /// One side is gone, or both directions have ended.
     Over,
 }
 
-/// The response that tells the client of the protocol; a task moves the bytes that follow. The tunnel closes when
-/// nothing has moved for `silence`.
+/// Returns the 101 response for the client; a task moves the bytes that follow. The tunnel closes when it is idle for
+/// `silence`.
 pub fn begin(
     mut talk: Box<Talk>,
     silence: Duration,
@@ -53,7 +52,7 @@ pub fn begin(
 ) -> Response {
     let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
     let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
-    // Its request is over. What it takes from now on is bounded by what tunnels there may be.
+    // The request is over. From now on the tunnel bound limits it.
     talk.leave.become_tunnel();
     talk.lease.detach();
     talk.attempt.iter_mut().for_each(Try::tunnelled);
@@ -68,7 +67,7 @@ pub fn begin(
     };
     executor.spawn(async move {
         poll_fn(|context| pump.poll(context)).await;
-        // Whatever ended it: the server did what it was asked for.
+        // However the tunnel ended, the server performed the upgrade.
         pump.talk.report(Outcome::Answered);
     });
     Response {
@@ -122,7 +121,7 @@ impl Pump {
         }
     }
 
-    /// Passes on that the client has sent its last byte.
+    /// Closes the sending direction to the origin.
     fn finish(&mut self, context: &mut Context<'_>) -> Turn {
         if self.is_finished {
             return Turn::Waits;

@@ -1,10 +1,10 @@
-//! Why there is no connection to an origin, for people.
+//! Texts about missing connections to an origin.
 
 use std::io;
 
 use lowroad_origin::{Patience, Unavailable};
 
-/// The reason as a text. `to` names the server, with a space in front, where that is not clear.
+/// The reason as a text. `to` names the server, with a space in front, unless the context does.
 pub fn unavailable_text(why: &Unavailable, patience: Patience, to: &str) -> String {
     match why {
         Unavailable::TooManyWait | Unavailable::NoneFree => {

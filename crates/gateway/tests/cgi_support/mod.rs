@@ -1,4 +1,4 @@
-//! Requests to a handler without a server around it, and what comes back.
+//! Requests to a handler without a server, and their responses.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -21,7 +21,7 @@ use lowroad_http::method::Method;
 use lowroad_http::version::Version;
 use lowroad_testkit::PATIENCE;
 
-/// A site without stored objects.
+/// A site without subrequests.
 struct NoObjects;
 
 impl Objects for NoObjects {
@@ -33,7 +33,7 @@ impl Objects for NoObjects {
     }
 }
 
-/// A runtime as the server has it.
+/// A runtime with the server's settings.
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -90,7 +90,7 @@ pub fn post(root: &Path, target: &str, body: &[u8]) -> Request {
     request
 }
 
-/// A PUT request whose body is `len` bytes, made while they are taken. Needs a runtime around it.
+/// A PUT request with a body of `len` bytes, generated while it is read. Needs a runtime.
 pub fn upload(root: &Path, target: &str, len: u64) -> Request {
     let mut request = get(root, target);
     let (sender, receiver) = stream(64 << 10);
@@ -115,7 +115,7 @@ pub fn upload(root: &Path, target: &str, len: u64) -> Request {
     request
 }
 
-/// Puts a request to a handler.
+/// Sends a request to a handler.
 pub async fn ask<H: Handler + 'static>(
     handler: &Arc<H>,
     request: Request,
@@ -123,7 +123,7 @@ pub async fn ask<H: Handler + 'static>(
     ask_on(handler, 0, request).await
 }
 
-/// Puts a request to a handler on one of several workers.
+/// Sends a request to a handler on one of several workers.
 pub async fn ask_on<H: Handler + 'static>(
     handler: &Arc<H>,
     worker: usize,
@@ -139,18 +139,16 @@ pub async fn ask_on<H: Handler + 'static>(
     }
 }
 
-/// A response with all of its body.
+/// A response with its whole body.
 #[derive(Debug)]
 pub struct Whole {
-    /// The code.
+    /// The status code.
     pub status: u16,
-    /// The fields.
     pub fields: Vec<(String, String)>,
-    /// The length that was announced.
+    /// The announced length.
     pub len: Option<u64>,
-    /// The body.
     pub body: String,
-    /// The body was cut.
+    /// Whether the body was truncated.
     pub cut: bool,
 }
 
@@ -199,7 +197,7 @@ pub async fn whole(response: Response) -> Whole {
     }
 }
 
-/// Puts a request, and reads the response to its end.
+/// Sends a request, and reads the response to its end.
 pub async fn fetch<H: Handler + 'static>(handler: &Arc<H>, request: Request) -> Whole {
     match ask(handler, request).await {
         Ok(response) => whole(response).await,
@@ -215,23 +213,23 @@ pub async fn fail<H: Handler + 'static>(handler: &Arc<H>, request: Request) -> F
     }
 }
 
-/// What the handler had to say to the operator.
+/// The notices of a handler to the operator.
 #[derive(Clone, Default)]
 pub struct Notices(Arc<Mutex<Vec<String>>>);
 
 impl Notices {
-    /// Takes them.
+    /// A callback that records notices.
     pub fn notice(&self) -> Notice {
         let lines = self.0.clone();
         Arc::new(move |line| lines.lock().expect("a lock").push(line.to_string()))
     }
 
-    /// All so far.
+    /// All notices so far.
     pub fn all(&self) -> Vec<String> {
         self.0.lock().expect("a lock").clone()
     }
 
-    /// Waits until one has this text.
+    /// Waits for a notice with this text.
     pub async fn wait_for(&self, text: &str) -> String {
         until(text, || {
             let lines = self.0.lock().expect("a lock");
@@ -241,7 +239,7 @@ impl Notices {
     }
 }
 
-/// Waits until there is something.
+/// Waits until `look` returns a value.
 pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = tokio::time::Instant::now() + PATIENCE;
     while tokio::time::Instant::now() < end {
@@ -255,7 +253,7 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 const STARTS: &str = "LOWROAD_TEST_STARTS";
 
-/// A process of this test program that only starts programs.
+/// A process of this test program that serves as a spawner.
 pub fn new_spawner(notices: &Notices) -> Arc<Spawner> {
     let command = || {
         let mut command = Command::new(std::env::current_exe().expect("it is known"));
@@ -270,7 +268,7 @@ pub fn new_spawner(notices: &Notices) -> Arc<Spawner> {
     Spawner::new(command, notices.notice())
 }
 
-/// One for all tests.
+/// A shared spawner for all tests.
 pub fn spawner() -> Arc<Spawner> {
     static ONE: OnceLock<Arc<Spawner>> = OnceLock::new();
     ONE.get_or_init(|| new_spawner(&Notices::default())).clone()
@@ -316,7 +314,7 @@ fn route(pattern: &str, to: RouteTo) -> Route {
     }
 }
 
-/// The most memory that this process has had in use, in KiB.
+/// The peak memory of this process, in KiB.
 pub fn memory_peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

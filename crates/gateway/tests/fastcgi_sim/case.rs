@@ -1,5 +1,4 @@
-//! One case: a world by its seed, workers, a server and clients, until all is over; and what must be
-//! true then. It knows nothing of what was drawn.
+//! One case: a world by seed, workers, a server and clients, run to the end; and the invariants then.
 
 use std::sync::Arc;
 
@@ -12,17 +11,17 @@ use crate::cgi_support::{Notices, fastcgi_route};
 use crate::client::{Client, Outcome, Plan};
 use crate::peer::{Manners, Server};
 
-/// What the pool keeps for a while is closed by then, virtual ms.
+/// The time after which the pool's idle connections must be closed, virtual ms.
 const QUIET_MS: u64 = 30_000;
 
-/// What a case is made of.
+/// The parameters of a case.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub workers: usize,
     pub tcp: bool,
     pub connections_max: usize,
     pub silence_ms: u64,
-    /// Scripts are looked for in the file system.
+    /// Whether scripts are looked up in the file system.
     pub looks: bool,
     pub faults: Faults,
     pub elsewhere: Elsewhere,
@@ -65,7 +64,7 @@ impl Case {
         }
     }
 
-    /// A client; times count from now.
+    /// Adds a client; times are relative to now.
     pub fn add(&mut self, mut plan: Plan) {
         let now_ms = self.world.now_ms();
         plan.start_ms += now_ms;
@@ -77,7 +76,7 @@ impl Case {
         self.clients.push(Client::new(plan));
     }
 
-    /// Lets everything happen until all clients are done, and then until all is quiet.
+    /// Runs until all clients are done, and then until no event is left.
     pub fn run(&mut self) {
         self.turn_until(|case| case.clients.iter().all(Client::is_over));
         let end_ms = self.world.now_ms() + QUIET_MS;
@@ -92,7 +91,7 @@ impl Case {
         turn_until(&world, self, Case::turn, done);
     }
 
-    /// One wait of the worker whose turn it is, and all that follows. Whether anything did.
+    /// One wait of the next worker, with all consequences. Returns whether there were any.
     fn turn(&mut self) -> bool {
         let came = self.workers.turn();
         let now_ms = self.world.now_ms();
@@ -111,7 +110,7 @@ impl Case {
         self.workers.check_nothing_is_left();
     }
 
-    /// What came of a client, and how long after its start.
+    /// The outcome of a client, and its time after the start.
     pub fn outcome(&self, number: usize) -> (Outcome, u64) {
         let client = &self.clients[number];
         let outcome = client.outcome.lock().expect("a lock").clone();
@@ -119,7 +118,7 @@ impl Case {
         (outcome, end_ms - client.plan.start_ms)
     }
 
-    /// What the operator was told.
+    /// The notices to the operator.
     pub fn told(&self) -> Vec<String> {
         self.notices.all()
     }

@@ -1,5 +1,5 @@
-//! A client in the simulator: its request goes to a handler as a task of a worker, and its answer is
-//! read as fast as was drawn. It knows nothing of FastCGI.
+//! A simulated client: its request goes to a handler as a task of a worker, and it reads the response at a random
+//! speed.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -16,29 +16,29 @@ use lowroad_testkit::Folder;
 use crate::cgi_support::{get, head};
 use crate::peer::{Wanted, body_of, pattern};
 
-/// What a client does.
+/// The behavior of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// When it asks, and on which worker.
+    /// The start of its request, and its worker.
     pub start_ms: u64,
     pub worker: usize,
     pub wanted: Wanted,
     pub path: &'static str,
-    /// Its request may be done twice.
+    /// Whether its request is idempotent.
     pub idempotent: bool,
-    /// Before each piece of the request's body, and of the response's.
+    /// The pause before each piece of the request's body, and of the response's.
     pub send_pause_ms: u64,
     pub read_pause_ms: u64,
-    /// Its body ends too early.
+    /// Whether its body ends too early.
     pub cut: bool,
-    /// When it goes away.
+    /// When it leaves.
     pub leave_ms: Option<u64>,
 }
 
-/// What came of it.
+/// The outcome of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Status, why.
+    /// Status code and reason.
     Failed(u16, String),
     Whole(Vec<u8>),
     Cut(Vec<u8>),
@@ -67,7 +67,7 @@ impl Client {
         self.left || self.outcome.lock().expect("a lock").is_some()
     }
 
-    /// Begins, or goes away, if it is time.
+    /// Starts or leaves, if it is time.
     pub fn step(&mut self, now_ms: u64, handler: &Arc<FastCgiHandler>, locals: &[Local]) {
         let plan = self.plan;
         if self.task.is_none() && now_ms >= plan.start_ms && !self.left {
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Whether the answer, if it is whole, is the right one, and a start of it if it was cut.
+    /// Checks that a complete response is right, and that a truncated one is a prefix of it.
     pub fn check(&self) {
         let right = body_of(self.plan.wanted);
         match &*self.outcome.lock().expect("a lock") {
@@ -154,7 +154,7 @@ fn request(plan: Plan, local: &Local) -> Request {
         len,
         body_len,
     } = plan.wanted;
-    // The same for all, as a site's is.
+    // Shared by all cases, like the root of a site.
     static FOLDER: OnceLock<Folder> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! FastCGI in the simulator: whatever the server and the network do, every request gets one answer, or
-//! its client sees it cut; nothing is lost, nothing spins, and time limits hold.
+//! FastCGI in the simulator: whatever the server and the network do, every request gets exactly one response, or
+//! its client notices the truncation; nothing leaks, no task spins, and time limits hold.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -19,10 +19,10 @@ use case::{Case, Setting};
 use client::{Outcome, Plan};
 use peer::{Manners, Wanted};
 
-/// Timers are never early, and late by no more than the wheel's precision.
+/// Timers are never early, and late by at most the timer wheel's precision.
 const LATE_MS: u64 = 16;
 
-/// A network without faults, and a server that answers.
+/// A network without faults, and a server that responds.
 fn calm() -> Setting {
     Setting {
         workers: 1,
@@ -62,7 +62,7 @@ fn plan(number: usize) -> Plan {
     }
 }
 
-/// A generator for what the world does not draw: settings and plans.
+/// A random generator for settings and plans.
 struct Dice(u64);
 
 impl Dice {
@@ -81,7 +81,7 @@ impl Dice {
         self.below(1000) < of_1000
     }
 
-    /// Mostly nothing, else up to `most`.
+    /// Mostly 0, else up to `most`.
     fn rare(&mut self, most: u64) -> u64 {
         if self.chance(500) {
             0
@@ -91,8 +91,8 @@ impl Dice {
     }
 }
 
-/// Networks that cut into pieces, down to single bytes, and delay; unix sockets and TCP; one worker and
-/// several; servers that multiplex and such as do not.
+/// Networks that split data into pieces, down to single bytes, and delay it; unix sockets and TCP; one or more workers;
+/// servers with and without multiplexing.
 fn drawn(dice: &mut Dice) -> Setting {
     let mut setting = calm();
     setting.workers = 1 + dice.below(3) as usize;
@@ -115,7 +115,7 @@ fn drawn(dice: &mut Dice) -> Setting {
 
 fn drawn_plan(number: usize, setting: &Setting, dice: &mut Dice) -> Plan {
     let mut plan = plan(number);
-    // Bytes one by one take their time.
+    // Single bytes take long.
     let most = match setting.faults.piece_len_max {
         ..=7 => 3_000,
         _ => 200_000,
@@ -187,8 +187,8 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
     });
 }
 
-/// Few connections, several workers, everything within a few ms: who leaves has just got leave, or a
-/// connection, or an answer.
+/// Few connections, several workers, everything within a few ms: clients leave just after they got a permit, a
+/// connection or a response.
 #[test]
 fn who_leaves_in_a_crowd_takes_nothing_along() {
     for_each_seed(1500..1700, |seed| {
@@ -214,7 +214,7 @@ fn who_leaves_in_a_crowd_takes_nothing_along() {
     });
 }
 
-/// A kept connection that its server closes in the same moment in which it is used again.
+/// A reused connection that its server closes at the moment of reuse.
 #[test]
 fn servers_that_close_idle_connections_are_no_error_for_what_may_be_asked_twice() {
     for_each_seed(2000..2100, |seed| {
@@ -239,7 +239,7 @@ fn servers_that_close_idle_connections_are_no_error_for_what_may_be_asked_twice(
     });
 }
 
-/// The only request of a case with this setting: what came of it, and after how many ms.
+/// The outcome of a single request with this setting, and its time in ms.
 fn single(seed: u64, setting: &Setting, plan: Plan) -> (Outcome, u64) {
     let mut case = Case::new(seed, setting);
     case.add(plan);
@@ -277,7 +277,7 @@ fn a_server_that_stalls_is_given_up_in_time_wherever_it_does() {
         setting.silence_ms = 700 + seed % 50;
         setting.manners.stall = 1000;
         let mut plan = plan(0);
-        // The longer one fills what is between server and client, which has to wait for room.
+        // The longer one fills the buffers between server and client, so that the server has to wait.
         (setting.faults.piece_len_max, plan.wanted.len) = match seed % 2 {
             0 => (40, 3_000),
             _ => (5_000, 300_000),
@@ -287,8 +287,8 @@ fn a_server_that_stalls_is_given_up_in_time_wherever_it_does() {
             Outcome::Failed(504, _) | Outcome::Cut(_) => {}
             outcome => panic!("{outcome:?}"),
         }
-        // To connect, to ask and to hear what it says takes up to 10 ms each and piece by piece; while a
-        // response streams, time is counted in pieces of half a second.
+        // Connecting, sending and receiving take up to 10 ms each, piece by piece; while a
+        // response streams, time is counted in ticks of half a second.
         let silence_ms = setting.silence_ms;
         let most_ms = 500_u64.saturating_mul(silence_ms.div_ceil(500)) + 200 + 2 * LATE_MS;
         assert_in_time(&outcome, after_ms, silence_ms, most_ms);
@@ -320,7 +320,7 @@ fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
     let mut setting = calm();
     setting.looks = true;
     let mut case = Case::new(1, &setting);
-    // The first look takes up to 5 ms; from then on it is known, until 500 ms after its begin.
+    // The first look-up takes up to 5 ms; its result is cached until 500 ms after its start.
     for (number, start_ms) in [0, 10, 100, 490, 600, 700].into_iter().enumerate() {
         case.add(Plan {
             start_ms,
@@ -333,7 +333,7 @@ fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
         assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     }
     assert_eq!(case.world.helped(), 2);
-    // What is not there is not kept, and a folder leads to its index.
+    // A missing file is not cached, and a folder leads to its index.
     let mut case = Case::new(1, &setting);
     for (number, path) in ["/none.php", "/none.php", "/"].into_iter().enumerate() {
         case.add(Plan {
@@ -354,18 +354,18 @@ fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
     assert!(matches!(outcome, Outcome::Failed(503, _)), "{outcome:?}");
 }
 
-/// A client that takes less than others wait for loses its answer, and only it.
+/// On a shared connection, a client that blocks the others for too long loses its response, and only it.
 #[test]
 fn one_slow_client_on_a_shared_connection_holds_up_others_only_so_long() {
     let given_up = Cell::new(0);
     for_each_seed(3500..3520, |seed| {
         let mut setting = calm();
         setting.manners.multiplexes = true;
-        // All are under way when the connection stalls.
+        // All requests are in progress when the connection stalls.
         setting.manners.slow = 1000;
         setting.connections_max = 1;
         let mut case = Case::new(seed, &setting);
-        // By then it is known that connections are shared.
+        // By then the handler knows that the server multiplexes.
         case.add(plan(0));
         let mut slow = plan(1);
         slow.start_ms = 1_000;
@@ -382,10 +382,10 @@ fn one_slow_client_on_a_shared_connection_holds_up_others_only_so_long() {
         for number in 2..6 {
             let (outcome, after_ms) = case.outcome(number);
             assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
-            // Five seconds of standstill, and what the server takes.
+            // Five seconds of standstill, and the server's own time.
             assert!(after_ms < 12_000, "{after_ms} ms");
         }
-        // Unless the others are through before it is too much.
+        // Unless the others have finished before the limit.
         let (outcome, _) = case.outcome(1);
         given_up.set(given_up.get() + u32::from(matches!(outcome, Outcome::Cut(_))));
     });

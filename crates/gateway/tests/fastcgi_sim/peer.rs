@@ -1,5 +1,4 @@
-//! A FastCGI server in the simulator: it reads what arrives, and answers, cuts, stalls and closes as
-//! it was drawn. It knows nothing of who asks.
+//! A simulated FastCGI server: it reads requests, and responds, cuts, stalls and closes at random.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,28 +9,28 @@ use crate::fastcgi_support::{ABORT, GET_VALUES, STDIN, STDOUT, VALUES, end, reco
 const PARAMS: u8 = 4;
 const STDERR: u8 = 7;
 
-/// What a server does, in chances in a thousand for each answer where nothing else is said.
+/// The behavior of a server, in chances per thousand for each response unless noted.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
-    /// It takes several requests on a connection, and says so.
+    /// It multiplexes, and reports so.
     pub multiplexes: bool,
-    /// So many connections are worked at; others wait. 0: all.
+    /// The number of connections that are served concurrently; others wait. 0: all.
     pub processes: usize,
-    /// The answer ends in its middle: with a close or a reset.
+    /// The response is cut in the middle: by a close or a reset.
     pub cut: u64,
-    /// It ends in its middle, and nothing follows.
+    /// It stalls in the middle.
     pub stall: u64,
-    /// Something else is said.
+    /// It sends garbage.
     pub nonsense: u64,
-    /// The answer comes slowly.
+    /// The response is slow.
     pub slow: u64,
-    /// It begins before the request's body is there.
+    /// It begins before the request's body has arrived.
     pub early: u64,
-    /// After the answer the connection is closed, at once or up to 3 s later.
+    /// After the response the connection is closed, immediately or up to 3 s later.
     pub close: u64,
-    /// For each request: nothing is read for up to 2 s.
+    /// For each request: it does not read for up to 2 s.
     pub deaf: u64,
-    /// Complaints come with the answer.
+    /// It writes to FCGI_STDERR with the response.
     pub complain: u64,
 }
 
@@ -39,11 +38,11 @@ pub struct Manners {
 pub struct Server {
     world: Shared,
     manners: Manners,
-    /// In the order in which they came.
+    /// In the order of their arrival.
     peers: VecDeque<Peer>,
-    /// Requests that were begun.
+    /// The number of requests that were begun.
     pub asked: usize,
-    /// Most connections at a time.
+    /// The maximum of concurrent connections.
     pub connections_max: usize,
 }
 
@@ -53,15 +52,15 @@ struct Peer {
     input: Vec<u8>,
     requests: BTreeMap<u16, Asked>,
     answers: Vec<Answer>,
-    /// It says no more.
+    /// Whether it stopped sending.
     mute: bool,
-    /// It has closed the connection.
+    /// Whether it has closed the connection.
     gone: bool,
     close_ms: Option<u64>,
     hear_ms: Option<u64>,
 }
 
-/// A request that comes in.
+/// A request being received.
 #[derive(Default)]
 struct Asked {
     params: Vec<u8>,
@@ -69,17 +68,17 @@ struct Asked {
     answered: bool,
 }
 
-/// An answer on its way.
+/// A response being sent.
 struct Answer {
     id: u16,
     pieces: VecDeque<Vec<u8>>,
-    /// How many pauses are still made: so many that nobody who waits for it loses patience.
+    /// The number of remaining pauses: bounded, so that no waiting client reaches its timeout.
     pauses: u32,
     next_ms: u64,
     then: Then,
 }
 
-/// What follows an answer.
+/// The action after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Nothing,
@@ -89,14 +88,14 @@ enum Then {
     Stall,
 }
 
-/// A request's number and the lengths that it wants and has: its query.
+/// A request's number, and the lengths of both bodies: its query.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Its number.
     pub number: usize,
-    /// Of the response's body.
+    /// The length of the response's body.
     pub len: usize,
-    /// Of the request's.
+    /// The length of the request's body.
     pub body_len: usize,
 }
 
@@ -107,7 +106,7 @@ pub fn pattern(number: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The body of a right answer.
+/// The body of a right response.
 pub fn body_of(wanted: Wanted) -> Vec<u8> {
     let mut body = format!("{}|", wanted.number).into_bytes();
     body.extend(pattern(wanted.number, wanted.len));
@@ -125,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Does what is to be done now. Whether there was anything.
+    /// Performs all due actions. Returns whether there were any.
     pub fn step(&mut self) -> bool {
         let mut did = false;
         for socket in self.world.dialed() {
@@ -215,7 +214,7 @@ impl Peer {
                 let yes = b"\x0f\x01FCGI_MPXS_CONNS1";
                 world.send(self.socket, &record(VALUES, 0, yes));
             }
-            // As php-fpm does.
+            // php-fpm closes the connection on FCGI_GET_VALUES, too.
             GET_VALUES => world.close(self.socket),
             1 => {
                 assert!(
@@ -240,7 +239,7 @@ impl Peer {
                 }
             }
             PARAMS | STDIN => {
-                // One that was answered before its body had come may be over.
+                // A request that was answered early may be gone before its body arrives.
                 let Some(request) = self.requests.get_mut(&id) else {
                     return;
                 };
@@ -264,7 +263,7 @@ impl Peer {
         }
     }
 
-    /// Sends what is due. Whether anything was.
+    /// Sends all due output. Returns whether there was any.
     fn answer(&mut self, world: &Shared) -> bool {
         let now_ms = world.now_ms();
         let mut did = false;
@@ -316,7 +315,7 @@ impl Peer {
     }
 }
 
-/// An answer, good or bad.
+/// A random response, good or bad.
 fn draw(id: u16, wanted: Wanted, world: &Shared, manners: &Manners) -> Answer {
     let chance = |chance: u64| world.dice(1000) < chance;
     let mut pieces = pieces_of(id, wanted, world, chance(manners.complain));
@@ -340,10 +339,10 @@ fn draw(id: u16, wanted: Wanted, world: &Shared, manners: &Manners) -> Answer {
     let (cut, stall) = (chance(manners.cut), chance(manners.stall));
     if cut || stall {
         let mut all: Vec<u8> = pieces.drain(..).flatten().collect();
-        // At any byte; half of them in what comes first.
+        // Cut at any byte; half of them near the start.
         let most = if world.dice(2) == 0 { 60 } else { all.len() };
         all.truncate(world.dice(most as u64) as usize);
-        // In one piece: no other answer's records may come into the middle of a record.
+        // In one piece: records of other responses must not be interleaved within a record.
         pieces.push_back(all);
         then = match (stall, world.dice(2)) {
             (true, _) => Then::Stall,
@@ -360,7 +359,7 @@ fn draw(id: u16, wanted: Wanted, world: &Shared, manners: &Manners) -> Answer {
     }
 }
 
-/// The records of a right answer.
+/// The records of a right response.
 fn pieces_of(id: u16, wanted: Wanted, world: &Shared, complain: bool) -> VecDeque<Vec<u8>> {
     let body = body_of(wanted);
     let mut text = b"Content-Type: text/plain\r\n".to_vec();
@@ -385,7 +384,7 @@ fn pieces_of(id: u16, wanted: Wanted, world: &Shared, complain: bool) -> VecDequ
     pieces
 }
 
-/// What the query says: `n=1&len=2&body=3`.
+/// Parses the query: `n=1&len=2&body=3`.
 fn wanted(params: &[u8]) -> Wanted {
     let name = b"QUERY_STRING";
     let at = params.windows(name.len()).position(|part| part == name);

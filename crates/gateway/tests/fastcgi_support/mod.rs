@@ -1,5 +1,4 @@
-//! FastCGI servers for tests: php-fpm with a configuration of its own, and one in this process that
-//! misbehaves as it is told.
+//! FastCGI servers for tests: php-fpm with a generated configuration, and one in this process with scripted behavior.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -17,13 +16,13 @@ use lowroad_engine::helpers::Helpers;
 use lowroad_testkit::Folder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What stands for the worker on whose epoll connections are: it runs as long as the tests do.
+/// A worker with an epoll loop for connections, which runs as long as the tests.
 pub fn local() -> Local {
     static LOCAL: OnceLock<Local> = OnceLock::new();
     LOCAL.get_or_init(start_local).clone()
 }
 
-/// Another one.
+/// Starts another such worker.
 pub fn start_local() -> Local {
     let helpers = Helpers::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
@@ -44,14 +43,14 @@ pub fn start_local() -> Local {
     local
 }
 
-/// A php-fpm; ended at the end.
+/// A php-fpm, which ends when it is dropped.
 pub struct Fpm {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub address: Upstream,
 }
 
-/// Where php-fpm is, whatever its version.
+/// The path of php-fpm, of any version.
 fn program() -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/sbin")
         .ok()?
@@ -63,7 +62,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Fpm {
-    /// Starts one with so many processes, or notes that `test` can't run.
+    /// Starts one with this number of processes, or records that `test` is skipped.
     pub fn start(test: &str, folder: &Folder, tcp: bool, processes: usize) -> Option<Fpm> {
         let Some(program) = program() else {
             lowroad_testkit::skip(test, "no php-fpm");
@@ -118,14 +117,14 @@ impl Fpm {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // Asked to end, it ends its processes too.
+        // On SIGTERM it also ends its worker processes.
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let _ = self.child.wait();
     }
 }
 
-/// A record as a server sees it.
+/// A record received by a server.
 pub struct Record {
     /// Its type.
     pub kind: u8,
@@ -158,7 +157,7 @@ impl Peer {
         })
     }
 
-    /// Reads records up to the end of a request's body; gives the body.
+    /// Reads records up to the end of a request's body; returns the body.
     pub async fn request(&mut self) -> Option<(u16, Vec<u8>)> {
         let mut body = Vec::new();
         loop {
@@ -171,7 +170,7 @@ impl Peer {
         }
     }
 
-    /// Sends bytes as they are. Whether somebody is there.
+    /// Sends raw bytes. Returns whether the peer is still connected.
     pub async fn send(&mut self, bytes: &[u8]) -> bool {
         self.socket.write_all(bytes).await.is_ok()
     }
@@ -184,15 +183,15 @@ impl Peer {
     }
 }
 
-/// A server that does with each connection what it is told.
+/// A server that runs a given function for each connection.
 pub struct Responder {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl Responder {
-    /// Starts one on the runtime around.
+    /// Starts one on the current runtime.
     pub async fn start<F, A>(act: F) -> Responder
     where
         F: Fn(Peer) -> A + Send + Sync + 'static,
@@ -216,7 +215,7 @@ impl Responder {
         }
     }
 
-    /// How many connections there were.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(SeqCst)
     }
