@@ -1,5 +1,5 @@
-//! Addresses as text, which every request to a program or an origin carries: without the formatting machinery, which takes
-//! several hundred instructions for one.
+//! Formats addresses for requests to programs and origins, without `std::fmt`, which costs several hundred instructions
+//! per address.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// Appends an address.
 pub fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     let IpAddr::V4(address) = address else {
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         let _ = write!(out, "{address}");
         return;
     };
@@ -23,7 +23,7 @@ pub fn put_address(out: &mut Vec<u8>, address: IpAddr) {
             text[len] = *digit;
             len += 1;
         }
-        // Behind it is a dot already.
+        // The buffer is prefilled with dots.
         len += 1;
     }
     out.extend_from_slice(&text[..len - 1]);

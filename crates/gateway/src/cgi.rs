@@ -1,12 +1,9 @@
 //! CGI programs (RFC 3875): one process for each request.
 //!
-//! A program runs in the folder it is in, in a process group of its own under limits
-//! ([`lowroad_children::limits`]), with exactly the environment that [`environment`] makes, and nothing of the server's. A process beside the
-//! server starts it ([`spawner`]).
-//! What it writes to stderr goes to the log, line by line. Its response ends with its output. If its request is given up, its
-//! group is ended; children of one that ended by itself live on.
-//!
-//! It knows nothing of sites, nor how a path is found to be this handler's.
+//! A program runs in the folder of its file, in its own process group and under limits ([`lowroad_children::limits`]),
+//! with exactly the variables of [`environment`] and none of the server's. A separate process starts it ([`spawner`]).
+//! Each line of its stderr is logged. Its response ends with its output. If its request is cancelled, its process
+//! group is killed; children of a program that exits by itself live on.
 
 pub mod environment;
 mod process;
@@ -36,10 +33,10 @@ use crate::script::lookup::{self, kind_below};
 use crate::script::talk::{self, Terms};
 use crate::script::{Meaning, Rules, Script, base_of, find, mounted};
 
-/// Answers a route's requests with the programs of a folder.
+/// The handler of a route to CGI programs.
 pub struct CgiHandler {
     rules: Rules,
-    /// The part of a path before the program's; empty where programs lie among the site's files.
+    /// The part of a path before the program's name; empty if programs are among the site's files.
     base: String,
     symlinks: Symlinks,
     head_limits: HeadLimits,
@@ -51,10 +48,10 @@ pub struct CgiHandler {
 }
 
 impl CgiHandler {
-    /// A handler for `route`, which goes to `cgi`, whose programs `spawner` starts. `symlinks` are those of the site.
+    /// Creates the handler of `route` to `cgi`, whose programs `spawner` starts. `symlinks` is the site's policy.
     ///
     /// # Errors
-    /// The folder of the programs can't be found.
+    /// The folder of the programs does not exist.
     pub fn new(
         route: &Route,
         cgi: &Cgi,
@@ -90,14 +87,14 @@ impl CgiHandler {
         })
     }
 
-    /// The same with programs that run as this user and group.
+    /// Runs the programs as this user and group.
     #[must_use]
     pub fn as_user(mut self, user: (u32, u32)) -> CgiHandler {
         self.user = Some(user);
         self
     }
 
-    /// Has responses wait in spools that their clients take slowly.
+    /// Sets spools, which buffer responses for slow clients.
     #[must_use]
     pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> CgiHandler {
         self.terms.spools = spools;
@@ -114,7 +111,7 @@ impl CgiHandler {
         let body_len = body.len;
         let method = request.method;
         let handler = self.clone();
-        // Looking for it and starting it wait for the disk.
+        // Both the look-up and the start of a program may wait for the disk, so they run on a blocking thread.
         let started =
             tokio::task::spawn_blocking(move || handler.start(&request, body_len, permit));
         let (process, form) = started
@@ -137,7 +134,7 @@ impl CgiHandler {
         })
     }
 
-    /// Where programs are, for people.
+    /// The location of the programs, for messages.
     fn place(&self) -> std::path::Display<'_> {
         let path = self.cgi.path.as_deref();
         path.unwrap_or(Path::new("the site")).display()
@@ -185,7 +182,7 @@ impl CgiHandler {
         Ok((process, form))
     }
 
-    /// The program for a request, and its file.
+    /// Finds the program for a request, and its file.
     fn find(&self, request: &Request) -> Result<(Script, PathBuf), Failure> {
         let (place, way_len) = match &self.cgi.path {
             Some(path) => (now_at(path)?, self.base.len()),
@@ -194,6 +191,7 @@ impl CgiHandler {
                 (folder.to_path_buf(), way_len)
             }
         };
+        // A single program takes every path below the route.
         if place.is_file() {
             return Ok((mounted(request.path(), &self.base), place));
         }
@@ -216,14 +214,14 @@ impl CgiHandler {
     }
 }
 
-/// The file of a script of whose name so many bytes lead to the folder.
+/// The file of a script; the first `way_len` bytes of its name lead to the folder.
 fn file(folder: &Path, way_len: usize, script: &Script) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let name = script.name.get(way_len + 1..).unwrap_or_default();
     folder.join(std::ffi::OsStr::from_bytes(name))
 }
 
-/// Where it is now: a new version may be put in place by a symbolic link.
+/// Resolves symbolic links for each request: a deployment may replace the folder by changing a link.
 fn now_at(path: &Path) -> Result<PathBuf, Failure> {
     std::fs::canonicalize(path).map_err(|error| {
         let detail = format!("the programs at {}: {error}", path.display());

@@ -1,10 +1,8 @@
-//! FastCGI servers: php-fpm above all.
+//! FastCGI servers, mainly php-fpm.
 //!
-//! A request is one write to a connection that was kept ([`server`]), and its response one read, if
-//! it is short. Servers that say they can are given several requests on a connection ([`multiplexed`]);
-//! php-fpm is not one of them ([`lone`]). Where several servers can stand for one another, [`backends`] says which gets a
-//! request. It knows nothing of sites, nor how a path is found to be
-//! this handler's.
+//! A request is one write on a connection of the pool ([`server`]), and a short response is one read. Servers that
+//! report FCGI_MPXS_CONNS get several requests on a connection (`multiplexed_link`); php-fpm does not
+//! (`exclusive_request`). With several interchangeable servers, `backends` chooses one.
 
 mod backends;
 mod guest;
@@ -44,10 +42,10 @@ use crate::script::lookup::{Lately, kind_below};
 use crate::script::talk::{Stopped, Terms, answer};
 use crate::script::{Meaning, Rules, Script, base_of, find, find_by_name, front, mounted};
 
-/// Answers a route's requests through a FastCGI server.
+/// The handler of a route to FastCGI servers.
 pub struct FastCgiHandler {
     rules: Rules,
-    /// The part of a path before that of a server which is one program.
+    /// The part of a path before PATH_INFO, if the server is a single program.
     base: String,
     head_limits: HeadLimits,
     fastcgi: FastCgi,
@@ -59,8 +57,8 @@ pub struct FastCgiHandler {
 }
 
 impl FastCgiHandler {
-    /// A handler for `route`, which goes to `fastcgi`, some of `servers`. `symlinks` are
-    /// those of the site. Looks names up.
+    /// Creates the handler of `route` to `fastcgi`, with servers from `servers`. `symlinks` is the site's policy.
+    /// Resolves names.
     pub fn new(
         route: &Route,
         fastcgi: &FastCgi,
@@ -93,17 +91,17 @@ impl FastCgiHandler {
         }
     }
 
-    /// How many requests are under way.
+    /// Requests in progress.
     pub fn answering(&self) -> usize {
         self.concurrency.under_way()
     }
 
-    /// What its server's pool has, which other routes may use too; `None` where there are several servers.
+    /// Counters of the server's pool, which other routes may share; `None` with several servers.
     pub fn pool(&self) -> Option<Counts> {
         self.backends.only().map(|server| server.pool.counts())
     }
 
-    /// Has responses wait in spools that their clients take slowly.
+    /// Sets spools, which buffer responses for slow clients.
     #[must_use]
     pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> FastCgiHandler {
         self.terms.spools = spools;
@@ -133,7 +131,7 @@ impl FastCgiHandler {
             permit: Arc::new(permit),
         };
         let (reached, attempt) = self.reach(&asked).await?;
-        // The second try is apart, since it is rare: so what is mostly done once has not room for two.
+        // The retry is boxed because it is rare: the common future would otherwise reserve space for two attempts.
         let tried = match self.put(&asked, body, reached).await {
             Err((
                 Stopped {
@@ -154,31 +152,31 @@ impl FastCgiHandler {
     }
 }
 
-/// The failure of a stopped request, and its outcome for the server's health.
+/// The failure of a request, and its evidence about the server.
 fn ended(stopped: Stopped) -> (Failure, Outcome) {
     let outcome = backends::outcome(&stopped);
     (stopped.failure, outcome)
 }
 
-/// A server with a connection for a request.
+/// A server and a connection for a request.
 struct Reached {
     server: Arc<Server>,
     way: Way,
 }
 
 enum Way {
-    /// A connection of its own.
+    /// An exclusive connection.
     Lone(Lease),
-    /// A part in one, and who hears what it complains of.
+    /// A slot on a multiplexed connection.
     Guest(Ticket),
 }
 
-/// A request and what was found out about it.
+/// A request with the look-up results.
 struct ScriptRequest {
     worker: usize,
     request: Request,
     script: Script,
-    /// Where the server has it; what the server is called where it has no scripts.
+    /// The script's path in the server's file system; the server's name if it has no scripts.
     file: Arc<Path>,
     body_len: Option<u64>,
     permit: Arc<Permit>,
@@ -201,7 +199,7 @@ impl FastCgiHandler {
         worker: usize,
         request: &Request,
     ) -> Result<Meaning, Failure> {
-        // The configuration names it, and the server says if it is not there. The path is its own.
+        // The configuration names the script, so no look-up is needed: the server reports a missing one.
         if self.is_one_program() {
             return Ok(Meaning::Script(mounted(request.path(), &self.base)));
         }
@@ -212,7 +210,7 @@ impl FastCgiHandler {
         let now_ms = local.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
-        // The files may be on another machine. Those of an alias are here.
+        // With script_root the files may be on another machine, so only the name is checked. Aliases are local.
         if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
             return Ok(find_by_name((request.path(), plain_len), &self.rules));
         }
@@ -220,7 +218,7 @@ impl FastCgiHandler {
         if is_plain && let Some(meaning) = self.lately.known(folder, request.path(), now_ms) {
             return Ok(meaning);
         }
-        // A slow disk must not hold up the worker.
+        // A slow disk must not block the worker, so a helper thread does the look-up.
         let (handler, path) = (self.clone(), request.path().to_vec());
         let within = folder.clone();
         let looking = local.offload(move || handler.look((&within, way_len), (&path, plain_len)));
@@ -238,12 +236,12 @@ impl FastCgiHandler {
         Ok(meaning)
     }
 
-    /// Whether the server is one program without scripts.
+    /// Whether the server is a single program without scripts.
     fn is_one_program(&self) -> bool {
         self.fastcgi.script.as_deref() == Some("")
     }
 
-    /// Where the server sees the site's folder.
+    /// The site's root in the server's file system.
     fn root<'r>(&'r self, request: &'r Request) -> &'r Path {
         self.fastcgi.script_root.as_deref().unwrap_or(&request.root)
     }
@@ -252,7 +250,7 @@ impl FastCgiHandler {
         if self.is_one_program() {
             return Path::new(self.backends.name()).into();
         }
-        // A front controller is where its name says, whatever path was asked for.
+        // A front controller outside the alias is found by its own name, whatever the requested path.
         let alias = request.extra.alias.as_ref().filter(|alias| {
             let (way, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
             request.path().starts_with(way) && rest.starts_with(b"/")
@@ -265,13 +263,14 @@ impl FastCgiHandler {
         folder.join(std::ffi::OsStr::from_bytes(name)).into()
     }
 
-    /// Asks the file system about a folder and how long the way to it is. Blocks.
+    /// Looks a script up in a folder; `way_len` bytes of the path lead to the folder. Blocks.
     fn look(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Meaning {
         let look = |path: &[u8]| kind_below(folder, (path, way_len), self.symlinks);
         find(path, &self.rules, look)
     }
 
-    /// Reaches a server for a request. Of those that are not there, it has seen nothing.
+    /// Connects to a server for a request. Servers that refuse the connection have not seen the request, so the next
+    /// is tried.
     async fn reach(&self, asked: &ScriptRequest) -> Result<(Reached, Option<Try>), Failure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
@@ -309,7 +308,7 @@ impl FastCgiHandler {
         }
     }
 
-    /// A connection to a server. `fresh` = none that was used before.
+    /// A connection to a server. `fresh` = not a reused one.
     async fn connect(
         &self,
         asked: &ScriptRequest,
@@ -319,13 +318,13 @@ impl FastCgiHandler {
         let patience = self.backends.patience(self.terms.silence);
         if server.multiplexes() {
             let shared = server.shared(asked.worker, fresh, patience).await?;
-            // Where it was lost this moment, there is still a connection of one's own.
+            // If the shared connection was lost just now, an exclusive one still works.
             if let Some(ticket) = shared.ticket(self.complaints(asked)) {
                 let way = Way::Guest(ticket);
                 return Ok(Reached { server, way });
             }
         }
-        // A script may go on working behind its response, and its process may end: neither can be seen of a connection.
+        // After the response a script may go on, or its process may end: neither is visible on the idle connection.
         let fresh = fresh || !self.fastcgi.keeps_connections;
         let way = Way::Lone(server.lease(asked.worker, fresh, patience).await?);
         Ok(Reached { server, way })
@@ -339,10 +338,10 @@ impl FastCgiHandler {
         )
     }
 
-    /// Puts the request to the server that was reached.
+    /// Sends the request to the connected server.
     ///
     /// # Errors
-    /// How it was stopped, and the server.
+    /// How it failed, and the server.
     async fn put(
         &self,
         asked: &ScriptRequest,
@@ -378,10 +377,10 @@ impl FastCgiHandler {
         answered.map_err(|stopped| (stopped, server))
     }
 
-    /// Puts the request to the same server once more, on a new connection: the one that had been kept was closed.
+    /// Repeats the request at the same server on a new connection, since the server had closed the reused one.
     ///
     /// # Errors
-    /// The failure, and its outcome for the server's health.
+    /// The failure, and its evidence about the server.
     async fn put_again(
         &self,
         asked: &ScriptRequest,
@@ -390,7 +389,7 @@ impl FastCgiHandler {
     ) -> Result<Response, (Failure, Outcome)> {
         let reached = self.connect(asked, server, true).await;
         let reached = reached.map_err(|unreached| {
-            // Otherwise it has too much to do.
+            // A busy server is no evidence of a fault.
             let outcome = match unreached.is_absent {
                 true => Outcome::ConnectFailed,
                 false => Outcome::Cancelled,
@@ -401,7 +400,7 @@ impl FastCgiHandler {
         put.map_err(|(stopped, _)| ended(stopped))
     }
 
-    /// What begins the request.
+    /// Encodes FCGI_BEGIN_REQUEST and FCGI_PARAMS.
     fn encode(&self, asked: &ScriptRequest, id: u16, keeps_connection: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024 + asked.request.lines().len());
         record::put_begin(&mut out, id, keeps_connection);
@@ -438,7 +437,7 @@ impl Handler for FastCgiHandler {
     }
 }
 
-/// Sends the client to a folder's own path, with the slash; a form is sent again.
+/// Redirects to a folder's path with a slash: 301 for GET and HEAD, 308 otherwise, so that a form is sent again.
 fn with_slash(request: &Request) -> Response {
     let mut location = Vec::new();
     lowroad_http::target::encode_path(request.path(), &mut location);

@@ -1,10 +1,10 @@
-//! The head of a program's output, and the response that it makes (RFC 3875 §6).
+//! The head of a program's output, and the response that it describes (RFC 3875 §6).
 //!
-//! Lines may end in LF or CRLF. What a server must not pass on is dropped; a head that is wrong is
-//! refused with words for the operator. It knows nothing of where the bytes come from.
+//! Lines may end in LF or CRLF. Fields that a server must not forward are dropped; an invalid head is
+//! refused with a message for the operator.
 //!
-//! A `Location` without a `Status` that is a path of this site, and stands alone, is a local redirect (§6.2.2). With a
-//! URL, or where other fields are for the client, it is answered with 302.
+//! A `Location` without a `Status` that is a path of this site, and is the only field, is a local redirect (§6.2.2).
+//! With a URL, or with other fields for the client, it becomes a 302.
 
 pub mod reply;
 #[cfg(test)]
@@ -15,7 +15,7 @@ use lowroad_handler::fields::{Fields, is_token};
 use lowroad_handler::response::{FILE_INSTEAD, PATH_INSTEAD};
 use lowroad_http::status::Status;
 
-/// Heads beyond these bounds are refused.
+/// Limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// Bytes, line ends included.
@@ -25,7 +25,7 @@ pub struct HeadLimits {
 }
 
 impl HeadLimits {
-    /// Those of a route.
+    /// The limits of a route.
     pub fn new(route: &Route) -> HeadLimits {
         HeadLimits {
             len_max: route.head_len_max,
@@ -34,37 +34,36 @@ impl HeadLimits {
     }
 }
 
-/// What the output begins with.
+/// The form of a program's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A CGI head: fields only, at least one of those that a program must send.
+    /// A CGI head: fields only, including at least one of those that a program must send.
     Cgi,
-    /// The same of a FastCGI server, which may leave out Content-Type: other servers let it.
+    /// The same from a FastCGI server, which may omit Content-Type, as other web servers accept.
     FastCgi,
-    /// A whole HTTP head with a status line, from a program whose name begins with `nph-`.
+    /// A complete HTTP head with a status line, from a program whose name begins with `nph-` (non-parsed header).
     Http,
 }
 
-/// A head.
+/// A parsed head.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status.
     pub status: Status,
-    /// The fields that go to the client.
+    /// The fields for the client.
     pub fields: Fields,
-    /// The length of the body in bytes, if the program says it, and not of what it names to be sent instead.
+    /// The length of the body in bytes, if the program sends one, and if the head names no other content.
     pub len: Option<u64>,
-    /// The target, path and query, that is to be answered instead: then nothing else of it counts.
+    /// The target of a local redirect, path and query; the rest of the head is ignored then.
     pub local: Option<Vec<u8>>,
 }
 
-/// Why a head is refused: the end of a sentence that begins with the program's name.
+/// The reason why a head is refused: the text continues a sentence that begins with the program's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadHead(pub String);
 
-/// Reads the head at the start of `output` and says where the body begins; `None` when the head is
-/// not complete. `lines_len` is for the next call: how many bytes are known to be whole lines. It
-/// begins with 0.
+/// Parses the head at the start of `output`, and returns where the body begins; `None` while the head is
+/// incomplete. `lines_len` is the state between calls: the number of bytes in complete lines, at first 0.
 ///
 /// # Errors
 /// [`BadHead`], as soon as the head is complete or too long.
@@ -88,7 +87,7 @@ pub fn read(
     Ok(Some((head, *lines_len)))
 }
 
-/// Goes on line by line up to the first empty one; whether there is one.
+/// Scans line by line up to the first empty line; returns whether it was found.
 fn find_end(output: &[u8], lines_len: &mut usize) -> bool {
     while let Some(len) = output[*lines_len..].iter().position(|b| *b == b'\n') {
         let line = &output[*lines_len..*lines_len + len];
@@ -141,7 +140,7 @@ impl Parts {
             }
             "content-length" => self.len = Some(self.len_of(value)?),
             "transfer-encoding" => self.coded = true,
-            // A program sends no fields behind its body.
+            // CGI has no trailers after the body.
             "trailer" => return Ok(()),
             "location" => self.location = true,
             "content-type" => self.content_type = true,
@@ -151,7 +150,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Equal ones are one, in a list and in several lines (RFC 9110 §8.6).
+    /// Repeated equal values count as one, in a list and in several lines (RFC 9110 §8.6).
     fn len_of(&self, value: &[u8]) -> Result<u64, BadHead> {
         let mut len = self.len;
         for member in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
@@ -194,7 +193,8 @@ impl Parts {
         })
     }
 
-    /// Where a local redirect leads. What a client has to hear, as a cookie, it would not.
+    /// The target of a local redirect. If the head has fields for the client, such as a cookie, they would be lost, so
+    /// it is none then.
     fn local_redirect(&self) -> Option<Vec<u8>> {
         if self.status.is_some() {
             return None;
@@ -219,7 +219,8 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     let wrong = |what: &str| bad(&format!("sent a head whose line {number} {what}"), line);
     let colon = line.iter().position(|b| *b == b':');
     let colon = colon.ok_or_else(|| wrong("has no colon"))?;
-    // Whitespace before the colon has one meaning only, as in responses of origins (RFC 9112 §5.1).
+    // Whitespace before the colon is tolerated, since it has only one meaning here, as in responses of origins
+    // (RFC 9112 §5.1).
     let name = line[..colon].trim_ascii_end();
     let value = line[colon + 1..].trim_ascii();
     if !is_token(name) {
@@ -257,7 +258,7 @@ fn status_line(line: &[u8]) -> Result<Status, BadHead> {
     status_of(rest)
 }
 
-/// The words, and the start of what was found.
+/// A message with the start of the offending text.
 fn bad(what: &str, found: &[u8]) -> BadHead {
     let shown = found.get(..80).unwrap_or(found).escape_ascii();
     BadHead(format!("{what}: {shown}"))

@@ -1,7 +1,7 @@
-//! Which script a path means, and what of the path is left for it (RFC 3875 §4.1.5, §4.1.13).
+//! Maps a path to a script and its PATH_INFO (RFC 3875 §4.1.5, §4.1.13).
 //!
-//! Pure: what is in the folder is told by a function. [`lookup`] asks the file system, [`talk`]
-//! leads the conversation with the script. It knows nothing of how a script is run.
+//! Pure: a function parameter reports the contents of the folder. [`lookup`] accesses the file system, `exchange` runs
+//! the exchange with the script.
 
 pub mod lookup;
 pub mod talk;
@@ -10,53 +10,54 @@ mod tests;
 
 use lowroad_config::Pattern;
 
-/// What is found at a path below a folder.
+/// The kind of a path below a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     File,
     /// A folder.
     Folder,
-    /// Nothing, or nothing that may be looked at.
+    /// Absent, or inaccessible.
     Nothing,
 }
 
-/// Which files are scripts.
+/// Selects the files that are scripts.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The route's pattern, which a script's path must match.
     pub pattern: Pattern,
-    /// What a script's name must end with, when the pattern ends in a wildcard and so says nothing
-    /// of it. Empty: any name will do.
+    /// The required suffix of a script's name, for patterns that end in a wildcard and so do not constrain
+    /// it. Empty: any name.
     pub ending: String,
-    /// The file that a folder's path stands for; empty: a folder stands for nothing.
+    /// The index file of a folder; empty: folders have none.
     pub index: String,
 }
 
-/// A script and what of the path is left for it. Both are decoded.
+/// A script and its PATH_INFO. Both are decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// The path that leads to it, beginning with `/`: SCRIPT_NAME.
+    /// SCRIPT_NAME: the path of the script, beginning with `/`.
     pub name: Vec<u8>,
-    /// The rest of the path, empty or beginning with `/`: PATH_INFO.
+    /// PATH_INFO: the rest of the path, empty or beginning with `/`.
     pub info: Vec<u8>,
 }
 
-/// What a path means.
+/// The meaning of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// This script.
     Script(Script),
-    /// A folder with an index, but the path lacks the slash at its end.
+    /// A folder with an index file, but the path lacks the final slash.
     SlashMissing,
     /// No script: 404.
     Nothing,
 }
 
-/// Finds the script for a decoded path: the first of its prefixes that is a file. If that file is
-/// no script by the rules, there is none: what follows a file's name never makes a script of it,
-/// and a script that is not there is not looked for elsewhere. The name of a script ends within the first `plain_len` bytes,
-/// before anything that was encoded though it needs not be; what follows is all the script's.
+/// Finds the script for a decoded path: the first of its prefixes that is a file.
+///
+/// If that file is no script by the rules, there is no script: text after a file's name never turns it into one (an
+/// uploaded picture must not be executed), and no further candidates are tried. The name of a script ends within the
+/// first `plain_len` bytes, before any needlessly encoded byte; the rest is PATH_INFO.
 pub fn find(
     (path, plain_len): (&[u8], usize),
     rules: &Rules,
@@ -76,10 +77,10 @@ pub fn find(
     }
 }
 
-/// Finds the script for a decoded path by its text alone, where the files are on another machine: the first of its
-/// prefixes that has a script's name. Whether the script is there, its server says. `plain_len` as in [`find()`].
+/// Finds the script for a decoded path by its text alone, for files on another machine: the first of its
+/// prefixes with a script's name. The server reports a missing script. `plain_len` as in [`find()`].
 pub fn find_by_name((path, plain_len): (&[u8], usize), rules: &Rules) -> Meaning {
-    // Without an ending any prefix could be a script: then the whole path is.
+    // Without a suffix every prefix could be a script, so the whole path is taken.
     let is_any_name = rules.pattern.has_capture() && rules.ending.is_empty();
     for end in ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
@@ -97,8 +98,8 @@ pub fn find_by_name((path, plain_len): (&[u8], usize), rules: &Rules) -> Meaning
     }
 }
 
-/// The script of a front controller: always the same, unless the path names it itself and then
-/// goes on.
+/// The script of a front controller: always the same one; PATH_INFO is set only if the path begins with the script's
+/// own name.
 pub fn front(path: &[u8], script: &str) -> Script {
     let info = match path.strip_prefix(script.as_bytes()) {
         Some(info) if info.starts_with(b"/") => info,
@@ -110,7 +111,7 @@ pub fn front(path: &[u8], script: &str) -> Script {
     }
 }
 
-/// The one program that answers for all that a pattern covers: its name is what the pattern says of where it is.
+/// The single program of a route: its SCRIPT_NAME is the base of the pattern.
 pub fn mounted(path: &[u8], base: &str) -> Script {
     let base = match path.strip_prefix(base.as_bytes()) {
         Some(info) if info.is_empty() || info.starts_with(b"/") => base,
@@ -122,8 +123,7 @@ pub fn mounted(path: &[u8], base: &str) -> Script {
     }
 }
 
-/// The part of a pattern before its first wildcard, up to its last slash: where a folder of
-/// programs begins.
+/// The part of a pattern before its first wildcard, up to the last slash: the path of the folder of programs.
 pub fn base_of(pattern: &Pattern) -> String {
     let text = pattern.to_string();
     let literal = text.split('*').next().unwrap_or_default();
@@ -133,8 +133,8 @@ pub fn base_of(pattern: &Pattern) -> String {
     }
 }
 
-/// Whether a path names something that is not for clients: a name that begins with a dot, other
-/// than the registered `.well-known` (RFC 8615) at the top.
+/// Whether a path contains a hidden name, which begins with a dot, except the registered `.well-known` (RFC 8615) at
+/// the top.
 pub fn is_hidden(path: &[u8]) -> bool {
     let mut segments = path.split(|b| *b == b'/').filter(|s| !s.is_empty());
     let first = segments.next().unwrap_or_default();
@@ -142,7 +142,7 @@ pub fn is_hidden(path: &[u8]) -> bool {
 }
 
 impl Rules {
-    /// Whether a file with this path is a script. A pattern may name what follows a script too
+    /// Whether a file with this path is a script. A pattern may include PATH_INFO
     /// (`/**.php/**`); then the script's path with a slash matches it.
     fn allow(&self, name: &[u8]) -> bool {
         let mut with_slash = name.to_vec();
@@ -153,14 +153,14 @@ impl Rules {
     }
 }
 
-/// Where the prefixes of a path end: before each slash but the first, and at the end.
+/// The ends of a path's prefixes: before each slash except the first, and at the end.
 fn ends(path: &[u8]) -> impl Iterator<Item = usize> {
     let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
     let whole = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
     slashes.chain(whole)
 }
 
-/// All of the path is folders.
+/// Finds the index file, if the whole path is a folder.
 fn find_index(path: &[u8], rules: &Rules, mut kind: impl FnMut(&[u8]) -> Kind) -> Meaning {
     if rules.index.is_empty() {
         return Meaning::Nothing;

@@ -1,11 +1,10 @@
-//! The meta-variables of CGI/1.1, which FastCGI parameters are too. It knows nothing of how they
-//! reach a program.
+//! The meta-variables of CGI/1.1 (RFC 3875 §4.1), which are also the FastCGI parameters.
 //!
-//! Read RFC 3875 §4.1. Besides those: REMOTE_PORT, REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR,
-//! REQUEST_SCHEME and REDIRECT_STATUS, which programs have come to expect, over https HTTPS, and over TLS SSL_*. Scheme, host and
-//! port are the client's, as a trusted proxy reports them. Nothing of a client's
-//! that a program could take for the server's: no HTTP_PROXY (a program's HTTP client would obey
-//! it), no names with `_`, which would look like those with `-`.
+//! In addition: REMOTE_PORT, REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR, REQUEST_SCHEME and
+//! REDIRECT_STATUS, which programs expect; HTTPS over https, and SSL_* over TLS. Scheme, host and port are the
+//! client's, as a trusted proxy reports them. Client fields that a program could mistake for the server's are omitted:
+//! HTTP_PROXY, which a program's HTTP client would obey (httpoxy), and names with `_`, which would collide with those
+//! with `-`.
 
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,30 +17,30 @@ use lowroad_http::head::put_number;
 use crate::address::put_address;
 use crate::script::Script;
 
-/// All that the variables are made of.
+/// The sources of the variables.
 pub struct Environment<'a> {
     /// The request.
     pub request: &'a Request,
     /// The script.
     pub script: &'a Script,
-    /// Its file; `None` where there is none.
+    /// The script's file, if there is one.
     pub file: Option<&'a Path>,
-    /// Where it sees the site's folder.
+    /// The site's root in the program's file system.
     pub root: &'a Path,
-    /// The length of the body in bytes, if there is a body.
+    /// The length of the body in bytes, if there is one.
     pub body_len: Option<u64>,
-    /// HTTP_AUTHORIZATION is among them. RFC 3875 §4.1.18 advises against it, but PHP
+    /// Whether HTTP_AUTHORIZATION is included. RFC 3875 §4.1.18 advises against it, but PHP
     /// applications check passwords themselves.
     pub authorization: bool,
-    /// Variables of the configuration; they stand in place of those of the same name.
+    /// Variables of the configuration, which replace those of the same name.
     pub extra: &'a [(String, String)],
 }
 
-/// Names the software.
+/// The value of SERVER_SOFTWARE.
 const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
 
 impl Environment<'_> {
-    /// Gives each variable once.
+    /// Calls `give` once for each variable.
     pub fn each(&self, mut give: impl FnMut(&[u8], &[u8])) {
         let mut put = |name: &str, value: &[u8]| {
             if !self.is_extra(name.as_bytes()) {
@@ -83,7 +82,7 @@ impl Environment<'_> {
             put("PATH_INFO", &self.script.info);
             put("PATH_TRANSLATED", &[root, &self.script.info].concat());
         }
-        // PHP's CGI program wants to be sure that it was called by a server.
+        // php-cgi refuses to run without it (cgi.force_redirect).
         put("REDIRECT_STATUS", b"200");
     }
 
@@ -103,7 +102,7 @@ impl Environment<'_> {
         }
     }
 
-    /// What was agreed on with the client, by the names that Apache's mod_ssl has for it.
+    /// TLS parameters of the connection, by the names of Apache's mod_ssl.
     fn put_secured(secured: &Secured, put: &mut impl FnMut(&str, &[u8])) {
         put("SSL_PROTOCOL", secured.version.as_bytes());
         put("SSL_CIPHER", secured.cipher.as_bytes());
@@ -149,7 +148,7 @@ impl Environment<'_> {
         }
     }
 
-    /// HTTP_ variables. Lines of the same name become one, as RFC 3875 §4.1.18 says.
+    /// HTTP_ variables. Lines of the same name are combined (RFC 3875 §4.1.18).
     fn put_fields(&self, fields: &[(&[u8], &[u8])], give: &mut impl FnMut(&[u8], &[u8])) {
         let hops = hops(fields);
         let mut name = Vec::with_capacity(64);
@@ -169,6 +168,7 @@ impl Environment<'_> {
                 give(&name, value);
                 continue;
             }
+            // RFC 9113 §8.2.3: cookie lines are joined by "; ", unlike list fields.
             let between: &[u8] = match field.eq_ignore_ascii_case(b"cookie") {
                 true => b"; ",
                 false => b", ",
@@ -194,9 +194,10 @@ impl Environment<'_> {
     }
 }
 
-/// Whether a field becomes no HTTP_ variable: it has a variable of its own, concerns the connection only, or is dangerous.
-/// A Host field does not count where the target names another (RFC 9112 §3.2.2), so that HTTP_HOST is made of what does.
-/// By length, so that a name is compared with one or two.
+/// Whether a field becomes no HTTP_ variable: it has its own variable, is hop-by-hop, or is dangerous.
+///
+/// Host is dropped since a target with an authority overrides it (RFC 9112 §3.2.2); HTTP_HOST has the effective host.
+/// The match by length limits the comparisons to one or two names.
 fn is_dropped(field: &[u8]) -> bool {
     let is = |name: &[u8]| field.eq_ignore_ascii_case(name);
     match field.len() {
@@ -226,8 +227,7 @@ fn put_name(field: &[u8], name: &mut Vec<u8>) {
     }));
 }
 
-/// The fields that the client says are for this connection only (RFC 9110 §7.6.1). What it usually
-/// says names none.
+/// The fields that Connection declares hop-by-hop (RFC 9110 §7.6.1). The usual options name none.
 fn hops<'f>(fields: &[(&'f [u8], &'f [u8])]) -> Vec<&'f [u8]> {
     fields
         .iter()
@@ -251,7 +251,7 @@ fn host_name(host: &[u8]) -> &[u8] {
     }
 }
 
-/// An address as it stands in a URL.
+/// An address in the form for URLs.
 fn literal(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

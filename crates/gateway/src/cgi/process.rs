@@ -1,5 +1,4 @@
-//! One CGI program, running: its pipes, and what becomes of it. It knows nothing of requests' bodies and
-//! heads.
+//! A running CGI program: its pipes and its end.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -26,27 +25,27 @@ use super::spawner::{Order, Outcome, Running, Spawner, Variable};
 use super::stderr::Complaints;
 use crate::script::talk::{Fed, Part, Program};
 
-/// Where programs look for others if the configuration does not say.
+/// The default of the program's PATH.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// How much is read at a time: as much as a pipe holds.
+/// Bytes of one read: the capacity of a pipe.
 const READ_LEN: usize = 64 << 10;
 
-/// How long the end of a program's output waits for its own, which shows whether that was all. A
-/// program that closes its output and goes on is thought to have meant it.
+/// After the end of its output, a program has this time to exit, so that its exit status tells whether the output was
+/// complete. A program that closes its output and runs on is assumed to have finished its response.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// What a process needs besides its request.
+/// The context of a process besides its request.
 pub struct Keep {
-    /// Given back when the process is no more.
+    /// Freed when the process has ended.
     pub permit: Permit,
-    /// How long it may go on when its output is over.
+    /// How long it may run after the end of its output.
     pub patience: Duration,
-    /// Who is told what it complains of, and how it ended.
+    /// Receives lines of its stderr, and abnormal exits.
     pub notice: Notice,
 }
 
-/// A running program. Its output ends when nobody has it open any more: where the program itself has ended before,
-/// its children go on with it. Dropped, its group is ended.
+/// A running program. Its output ends when the last process closes it: if the program itself has exited before, its
+/// children continue the output. Dropping it kills its process group.
 pub struct Process {
     file: Arc<Path>,
     stdin: Option<pipe::Sender>,
@@ -54,12 +53,12 @@ pub struct Process {
     stderr: Option<pipe::Receiver>,
     complaints: Complaints,
     buffer: Box<[u8]>,
-    /// Its output is over; until when its own end is waited for.
+    /// Set at the end of the output: the limit of the wait for the exit.
     over: Option<Pin<Box<Sleep>>>,
     ending: Option<Ending>,
 }
 
-/// What is needed to end a process.
+/// The resources for ending a process.
 struct Ending {
     running: Running,
     keep: Keep,
@@ -67,10 +66,10 @@ struct Ending {
 }
 
 impl Process {
-    /// Has a program started. May block a little. In the context of a runtime.
+    /// Starts a program. May block briefly. Needs the context of a runtime.
     ///
     /// # Errors
-    /// 500 if it can't be run, 503 if the system has no room for it. What is found out later is told with its output.
+    /// 500 if it cannot be run, 503 if the system lacks resources. Later errors are reported with its output.
     pub fn start(
         file: &Path,
         environment: &Environment<'_>,
@@ -114,12 +113,12 @@ impl Process {
         })
     }
 
-    /// Its file.
+    /// The program's file.
     pub fn file(&self) -> &Arc<Path> {
         &self.file
     }
 
-    /// Reads what it complains of; it must never have to wait for that.
+    /// Reads stderr. It is drained first and always, since a program that blocks on a full stderr pipe would deadlock.
     fn poll_stderr(&mut self, context: &mut Context<'_>) -> bool {
         let mut read = false;
         while let Some(stderr) = &mut self.stderr {
@@ -136,7 +135,7 @@ impl Process {
         read
     }
 
-    /// Its output is over. Ready once it is known whether that was its own will.
+    /// The output has ended. Ready once it is known whether the program exited normally.
     fn poll_last(&mut self, context: &mut Context<'_>) -> Poll<Result<Part, Failure>> {
         let over = self.over.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
         let running = self.ending.as_mut().map(|ending| &mut ending.running);
@@ -166,7 +165,7 @@ impl Process {
         })
     }
 
-    /// `alone` = it is given time to end by itself.
+    /// Ends the process; `alone` = it gets time to exit by itself.
     fn end(&mut self, alone: bool) {
         let Some(Ending {
             running,
@@ -177,7 +176,7 @@ impl Process {
             return;
         };
         let file = self.file.clone();
-        // A runtime that is shutting down drops this at once, which kills the group.
+        // If the runtime is shutting down, the task is dropped immediately, which kills the group.
         runtime.spawn(async move {
             if alone {
                 let words = match running.finish(keep.patience).await {
@@ -206,7 +205,7 @@ impl Program for Process {
                 bytes.advance(len);
                 Poll::Ready(Fed::Some)
             }
-            // It has closed its stdin, which it may.
+            // A program may close its stdin without reading the body: no failure.
             _ => {
                 self.stdin = None;
                 Poll::Ready(Fed::Closed)
@@ -258,12 +257,12 @@ impl Drop for Process {
     }
 }
 
-/// All that the program gets, and nothing of the server's.
+/// The complete environment of the program; it inherits nothing.
 fn variables(environment: &Environment<'_>) -> Vec<Variable> {
     let mut variables = Vec::new();
     let mut put =
         |name: &[u8], value: &[u8]| variables.push((name.to_vec().into(), value.to_vec().into()));
-    // What comes later counts.
+    // PATH first: later variables of the same name override it.
     put(b"PATH", PATH.as_bytes());
     environment.each(put);
     variables

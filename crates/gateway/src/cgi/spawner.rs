@@ -1,9 +1,11 @@
-//! Who starts programs: a small process beside the server ([`serve()`]). To start one copies the page tables of who
-//! starts it, which are large in a server that has stored much and small there; and who starts it is told when it ends.
+//! Spawner: a small process beside the server that starts programs ([`serve()`]).
 //!
-//! What is started and what becomes of it are messages on a socket ([`wire`]); a program's pipes go with them. Where the
-//! server is gone, however it ended, the socket ends: then the process ends all that it has started, and itself. Where the
-//! process dies, its programs do too, and the next call starts another. It knows nothing of CGI.
+//! fork(2) copies the page tables of the caller, which are large in a server with a big cache and small in the spawner;
+//! and only the parent of a process is notified of its exit.
+//!
+//! Orders and outcomes are messages on a socket (`messages`); a program's pipes are passed with them. If the server is
+//! gone, for any reason, the socket closes: then the spawner kills all programs that it has started, and exits. If the
+//! spawner dies, its programs do too, and the next request starts another spawner.
 
 mod running;
 mod serve;
@@ -35,7 +37,7 @@ pub struct Spawner {
     link: Mutex<Option<Arc<Link>>>,
 }
 
-/// One process that starts programs, and who waits for news of them.
+/// The connection to one spawner process, with the waiters for its programs' outcomes.
 struct Link {
     channel: Channel,
     /// `None` once the process is gone.
@@ -44,7 +46,7 @@ struct Link {
 }
 
 impl Spawner {
-    /// `command` gives a program that calls [`serve()`] with its standard input.
+    /// `command` returns a command that calls [`serve()`] with its standard input.
     pub fn new(
         command: impl Fn() -> Command + Send + Sync + 'static,
         notice: Notice,
@@ -57,24 +59,24 @@ impl Spawner {
         })
     }
 
-    /// Has a program started, with this standard input, output and error. Whether that succeeds is told later. Blocks while the
-    /// process has too much to do.
+    /// Starts a program with this standard input, output and error. Its success is reported later. Blocks while the
+    /// spawner's socket is full.
     ///
     /// # Errors
-    /// The process can't be started, or the order is too long.
+    /// The spawner cannot be started, or the order is too long.
     pub fn start(&self, order: Order, ends: &[OwnedFd; 3]) -> io::Result<Running> {
         let id = self.next.fetch_add(1, Relaxed);
         let message = encode(&ToSpawner::Start(id, Box::new(order)))?;
         let (link, is_new) = self.link()?;
         match link.start(id, &message, ends) {
-            // It died just now.
+            // The spawner died just now; a new one is tried once.
             Err(_) if !is_new && link.is_gone() => self.link()?.0.start(id, &message, ends),
             started => started,
         }
         .map_err(io::Error::from)
     }
 
-    /// The process, and whether it was started now.
+    /// The connection, and whether the process was started just now.
     fn link(&self) -> io::Result<(Arc<Link>, bool)> {
         let mut known = lock(&self.link);
         if let Some(link) = known.as_ref().filter(|link| !link.is_gone()) {
@@ -84,7 +86,7 @@ impl Spawner {
         Ok((known.insert(link).clone(), true))
     }
 
-    /// Ends the process and the programs that are left, and waits for that.
+    /// Ends the process and all remaining programs, and waits for it.
     pub fn end(&self) {
         if let Some(link) = lock(&self.link).take() {
             link.end();
@@ -118,7 +120,7 @@ impl Drop for Spawner {
 }
 
 impl Link {
-    /// Ends the process, and with it the thread here that reads from it.
+    /// Closes the socket, which ends the process and the reader thread.
     fn end(&self) {
         self.channel.close();
     }
@@ -134,6 +136,7 @@ impl Link {
         ends: &[OwnedFd; 3],
     ) -> Result<Running, MessageError> {
         let (sender, receiver) = oneshot::channel();
+        // Registered before sending, or the outcome could arrive before its waiter.
         match &mut *lock(&self.waiting) {
             Some(waiting) => waiting.insert(id, sender),
             None => return Err(MessageError::Closed),
@@ -152,7 +155,7 @@ impl Link {
         }
     }
 
-    /// Never waits long: what does not fit is sent by a thread of its own.
+    /// Sends a message without blocking: if the socket is full, a temporary thread sends it.
     fn tell(self: &Arc<Link>, message: &ToSpawner) {
         let Ok(message) = encode(message) else { return };
         if self.channel.send(&message, &[], SendMode::Try) == Err(MessageError::NotReady) {
@@ -161,7 +164,7 @@ impl Link {
         }
     }
 
-    /// Hears what becomes of programs, until the process is gone.
+    /// Receives outcomes of programs, until the process is gone.
     fn listen(&self, mut child: ChildProcess, notice: &Notice) {
         let mut buffer = Vec::new();
         while let Ok(ToServer { id, outcome }) = self
@@ -170,7 +173,7 @@ impl Link {
             .and_then(|_| decode(&buffer))
         {
             let waiting = lock(&self.waiting).as_mut().and_then(|all| all.remove(&id));
-            // A request that was given up does not wait.
+            // No waiter is left if the request was cancelled.
             waiting.map(|waiting| waiting.send(outcome));
         }
         let lost = lock(&self.waiting).take();

@@ -1,5 +1,4 @@
-//! What a program complains of, line by line, as much of it as a log can bear. It knows nothing of
-//! logs.
+//! Forwards a program's stderr to the log, line by line, with limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,17 +6,17 @@ use std::sync::Arc;
 use lowroad_handler::notice::Notice;
 use lowroad_http::method::Method;
 
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const LINE_LEN_MAX: usize = 2048;
-/// More lines of one request are dropped.
+/// The maximum of lines per request; the rest is dropped.
 const LINES_MAX: usize = 100;
 
-/// Makes lines of the bytes of one request's stderr.
+/// Splits the stderr of one request into lines.
 #[derive(Clone)]
 pub struct Complaints {
     who: Arc<Path>,
     method: Method,
-    /// Without the query, in which secrets may be.
+    /// Without the query, which may contain secrets.
     path: Box<[u8]>,
     notice: Notice,
     line: Vec<u8>,
@@ -25,7 +24,7 @@ pub struct Complaints {
 }
 
 impl Complaints {
-    /// Of the program in this file, asked with this method for this path as it was sent.
+    /// Lines of the program `who`, for a request with this method and raw path.
     pub fn new(who: Arc<Path>, (method, path): (Method, &[u8]), notice: Notice) -> Complaints {
         Complaints {
             who,
@@ -37,7 +36,7 @@ impl Complaints {
         }
     }
 
-    /// Takes more bytes.
+    /// Adds bytes.
     pub fn take(&mut self, bytes: &[u8]) {
         if self.lines > LINES_MAX {
             return;
@@ -52,7 +51,7 @@ impl Complaints {
         }
     }
 
-    /// Logs what is left of a line.
+    /// Logs an unfinished line.
     pub fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = String::from_utf8_lossy(line.trim_ascii_end());

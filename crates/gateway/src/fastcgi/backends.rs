@@ -1,5 +1,4 @@
-//! Which server of a route gets a request: the one that there is, or one of a group that can stand for one another. Knows
-//! neither requests nor what is spoken with servers.
+//! The servers of a route, and the choice of one for each request: a single server, or a member of a group.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,35 +20,35 @@ use super::server::{Server, Servers};
 use crate::proxy::origins::lookup_text;
 use crate::script::talk::Stopped;
 
-/// How long a connection may take to come about where another server can be asked.
+/// Connect timeout if another server can be tried.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// The servers of a route.
 pub struct Backends {
-    /// How they are called in messages: `FastCGI server 127.0.0.1:9000`.
+    /// Their name in messages: `FastCGI server 127.0.0.1:9000`.
     name: String,
     workers: Arc<[Local]>,
     members: Members,
 }
 
 enum Members {
-    /// One, at one address that is never looked up.
+    /// A single server at a fixed address.
     One(Arc<Server>),
     Group {
         upstream: Arc<Upstream<Arc<Server>>>,
-        /// Lets their names be looked up.
+        /// The periodic name resolutions.
         following: Vec<Following>,
-        /// Where several would do.
+        /// The state of the random choice among equal members.
         drawn: AtomicU64,
     },
 }
 
-/// A try of one of several servers.
+/// An attempt at one of several servers.
 pub type Try = Attempt<Arc<Server>>;
 
 impl Backends {
-    /// Those that a route names. Looks names up, and so may block for a short time; a name without an address is looked
-    /// up again.
+    /// The servers of a route. Resolves names, and so may block for a short time; a name without an address is resolved
+    /// again later.
     pub fn new(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Backends {
         let members = match &fastcgi.servers[..] {
             [At::Unix(path)] => {
@@ -68,17 +67,17 @@ impl Backends {
         }
     }
 
-    /// How they are called in messages.
+    /// Their name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What a worker lends.
+    /// The handle of a worker.
     pub fn local(&self, worker: usize) -> &Local {
         &self.workers[worker % self.workers.len()]
     }
 
-    /// The server, where there is one.
+    /// The server, if there is only one.
     pub fn only(&self) -> Option<&Arc<Server>> {
         match &self.members {
             Members::One(server) => Some(server),
@@ -89,7 +88,7 @@ impl Backends {
     /// Selects a server for a client's request, other than those already tried.
     ///
     /// # Errors
-    /// There is none.
+    /// No server is available.
     pub fn choose(
         &self,
         tried: &[MemberId],
@@ -113,7 +112,7 @@ impl Backends {
         Ok((attempt.place.clone(), Some(attempt)))
     }
 
-    /// How long one waits for a connection, of at most `time` in all.
+    /// The acquire timeouts for a connection, within `time` in total.
     pub fn patience(&self, time: Duration) -> Patience {
         match self.members {
             Members::One(_) => Patience::of(time),
@@ -124,7 +123,7 @@ impl Backends {
         }
     }
 
-    /// Whether another server may be asked for a request of which no server has seen anything, after so many tries.
+    /// Whether another server may be tried for a request that no server has seen, after this many attempts.
     pub fn may_go_on(&self, tries: usize, worker: usize) -> bool {
         let Members::Group { upstream, .. } = &self.members else {
             return false;
@@ -141,7 +140,7 @@ impl Backends {
         upstream.may_retry(&failed, now_ms).is_ok()
     }
 
-    /// Why no server can be chosen: that a name has no address yet explains an empty group.
+    /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
     pub fn explain_absence(&self, none: NoMember) -> String {
         let following = match &self.members {
             Members::One(_) => &[][..],
@@ -150,7 +149,7 @@ impl Backends {
         names::explain_absence(none, following)
     }
 
-    /// Each server of a group and how it stands, for people.
+    /// The health of each server of a group, for status reports.
     pub fn text(&self) -> Option<String> {
         let Members::Group {
             upstream,
@@ -170,7 +169,7 @@ impl Backends {
         Some(lines.join("; "))
     }
 
-    /// Which server a request would be given to now, and why that one, for people; `None` where there is but one.
+    /// The server that a request would get now, and the reason, for `explain`; `None` for a single server.
     pub fn whom(&self) -> Option<String> {
         let Members::Group {
             upstream, drawn, ..
@@ -191,22 +190,22 @@ impl Backends {
     }
 }
 
-/// The outcome, for the server's health, of a request that was stopped there.
+/// The evidence of a failed request about its server.
 pub fn outcome(stopped: &Stopped) -> Outcome {
     match stopped.failure.status {
-        // The script is at fault.
+        // The script is at fault, not the server.
         _ if stopped.is_output_bad => Outcome::Answered,
         Status::BAD_GATEWAY => Outcome::Lost,
         Status::GATEWAY_TIMEOUT => Outcome::TimedOut,
         Status::SERVICE_UNAVAILABLE => Outcome::ServerError,
-        // Then it was the client's, or ours.
+        // Other failures are the client's or this server's.
         _ => Outcome::Cancelled,
     }
 }
 
 fn group(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Members {
     let retry = Retry {
-        // Who waited for as long as he may does not wait once more.
+        // A request that waited for its full timeout is not made to wait again.
         after_timeouts: false,
         ..Retry::default()
     };
@@ -256,13 +255,13 @@ fn settings(balance: &Balance) -> Settings {
         },
         ..Settings::default()
     };
-    // Requests wait for connections, as they do of one server; routes bound how many there are.
+    // Unlimited: requests wait for connections of the pool, and routes bound their number.
     settings.circuit.requests_max = u32::MAX;
     settings.circuit.pending_max = u32::MAX;
     settings
 }
 
-/// Makes servers of a name's addresses.
+/// Creates servers for the resolved addresses of a name.
 struct Found {
     servers: Servers,
     connections_max: usize,
@@ -278,7 +277,7 @@ impl Places<Arc<Server>> for Found {
 
     fn added(&mut self, _: MemberId, _: SocketAddr) {}
 
-    /// Its connections are closed with the last who uses it.
+    /// The connections are closed when the last request drops the server.
     fn gone(&mut self, _: MemberId, _: Arc<Server>) {}
 
     fn lookup_changed(&mut self, failure: Option<&str>) {

@@ -1,5 +1,4 @@
-//! One request on a connection that it shares with others. It knows nothing of how a response comes
-//! of its output.
+//! One request on a multiplexed connection.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,11 +16,11 @@ use super::record::CONTENT_LEN_MAX;
 use super::server::Server;
 use crate::script::talk::{Fed, Part, Program};
 
-/// A request under way. Dropped, it is aborted.
+/// A request in progress. Dropping it sends FCGI_ABORT_REQUEST.
 pub struct Guest {
     ticket: Ticket,
     server: Arc<Server>,
-    /// Where it is polled; its connection may be another's.
+    /// The worker that polls it; its connection may belong to another worker.
     worker: usize,
     idempotent: bool,
     heard: bool,
@@ -29,7 +28,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A request whose begin and parameters are in `out`.
+    /// A request; `out` contains FCGI_BEGIN_REQUEST and FCGI_PARAMS.
     pub fn new(
         ticket: Ticket,
         server: Arc<Server>,
@@ -39,7 +38,7 @@ impl Guest {
         permit: Arc<Permit>,
     ) -> Guest {
         if let Some(input) = &ticket.input {
-            // If the connection is lost already, the output says so.
+            // An error means that the connection is lost, which the output reports too.
             let _ = input.push(out.into());
         }
         Guest {
@@ -61,7 +60,7 @@ impl Program for Guest {
         if ready!(input.poll_room(context)).is_err() {
             return Poll::Ready(Fed::Closed);
         }
-        // The connection's owner makes a record of it.
+        // One piece becomes one record, so it must not exceed a record's length.
         let content = bytes.split_to(bytes.len().min(CONTENT_LEN_MAX));
         Poll::Ready(match input.push(content) {
             Ok(_) => Fed::Some,
@@ -89,7 +88,7 @@ impl Program for Guest {
                 Ok(Part::Output)
             }
             (Next::End, Some(ended)) => end(ended, self.server.name()),
-            // Also if the server has ended it meanwhile: what was taken from it is not all.
+            // A truncated stream is a failure even if END_REQUEST has arrived: some output was discarded.
             _ => {
                 let detail = format!("{} lost a request that it had begun", self.server.name());
                 Err(Failure::new(Status::BAD_GATEWAY, detail))

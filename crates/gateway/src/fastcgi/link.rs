@@ -1,5 +1,4 @@
-//! A connection to a FastCGI server: bytes go out, records come in. It knows nothing of requests,
-//! nor where the connection leads.
+//! A connection to a FastCGI server: writes bytes and decodes records.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
@@ -8,27 +7,27 @@ use lowroad_engine::outgoing::Outgoing;
 
 use super::record::{BadRecord, Decoder, Event};
 
-/// How much is read at a time.
+/// Bytes of the read buffer.
 const READ_LEN: usize = 32 << 10;
 
-/// A connection.
+/// A connection to a FastCGI server.
 pub struct Link {
     socket: Outgoing,
     decoder: Decoder,
     input: Box<[u8]>,
-    /// The part of `input` that was read and not yet decoded.
+    /// `input[start..end]` is read but not yet decoded.
     start: usize,
     end: usize,
 }
 
-/// Why a connection is of no use any more.
+/// The fault of a connection.
 #[derive(Debug)]
 pub enum Broken {
-    /// The other side closed it.
+    /// The server closed it.
     Closed,
-    /// The system says so.
+    /// The system's error.
     Failed(io::Error),
-    /// It carries something else.
+    /// The bytes are not FastCGI.
     Bad(BadRecord),
 }
 
@@ -44,7 +43,7 @@ impl Link {
         }
     }
 
-    /// Whether it is still there, and quiet as an idle connection must be. No system call if so.
+    /// Whether it is open and has no input, as an idle connection must be. No system call in this case.
     pub fn is_quiet(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.start == self.end && self.poll_read(&mut context).is_pending()
@@ -55,7 +54,7 @@ impl Link {
         &mut self.socket
     }
 
-    /// Writes some of two pieces; gives how many bytes.
+    /// Writes some of two pieces; returns the number of bytes.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -67,10 +66,10 @@ impl Link {
         self.socket.poll_send(context, &pieces[..count])
     }
 
-    /// The next event among what was read; `None` if more must be read.
+    /// The next event in the input; `None` if more input is needed.
     ///
     /// # Errors
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     pub fn event(&mut self) -> Result<Option<(Event, &[u8])>, Broken> {
         let bytes = &self.input[self.start..self.end];
         let (event, len) = self.decoder.next(bytes).map_err(Broken::Bad)?;
@@ -78,10 +77,10 @@ impl Link {
         Ok(event.map(|event| (event, bytes)))
     }
 
-    /// Waits for more bytes and reads them.
+    /// Waits for more input and reads it.
     ///
     /// # Errors
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     pub fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         self.input.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -99,7 +98,7 @@ impl Link {
 }
 
 impl std::fmt::Display for Broken {
-    /// The end of a sentence that begins with the server's name.
+    /// The text continues a sentence that begins with the server's name.
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Broken::Closed => to.write_str("closed the connection in the middle of a request"),

@@ -1,4 +1,4 @@
-//! One request on a connection of its own. It knows nothing of how a response comes of its output.
+//! One request on an exclusive connection.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,45 +15,45 @@ use super::server::{Lease, Server};
 use crate::cgi::stderr::Complaints;
 use crate::script::talk::{Fed, Part, Program};
 
-/// Requests on a connection of their own all have this number.
+/// The request number on exclusive connections.
 pub const ID: u16 = 1;
 
-/// A request under way. Dropped, its connection is closed, by which the server knows.
+/// A request in progress. Dropping it closes the connection, which cancels it at the server.
 pub struct Lone {
     lease: Lease,
     server: Arc<Server>,
-    /// May be sent twice without harm (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent (RFC 9110 §9.2.2).
     idempotent: bool,
-    /// The connection is used for another request afterwards.
+    /// Whether the connection is kept after the request.
     keeps_connection: bool,
     complaints: Complaints,
-    /// What goes out before more of the body does.
+    /// Encoded bytes to write before more of the body.
     out: Vec<u8>,
     out_written: usize,
-    /// Bytes of the body that the record begun last still needs.
+    /// Bytes of the body that are missing in the record begun last.
     stdin_left: usize,
     stdin_ended: bool,
-    /// Writing failed. What was said before can still be read.
+    /// Whether writing has failed. Output that was already received can still be read.
     deaf: bool,
     wrote: bool,
     heard: bool,
-    /// The response is complete, even if the connection is lost now.
+    /// Whether the response is complete, so that a lost connection does no harm.
     output_ended: bool,
     ended: Option<Ended>,
     _permit: Arc<Permit>,
 }
 
-/// How a request may be treated.
+/// Properties of a request.
 #[derive(Clone, Copy)]
 pub struct LoneTerms {
-    /// It may be sent twice without harm (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub is_idempotent: bool,
-    /// Its connection is used for another request afterwards.
+    /// Whether the connection is kept after the request.
     pub keeps_connection: bool,
 }
 
 impl Lone {
-    /// A request whose begin and parameters are in `out`.
+    /// A request; `out` contains FCGI_BEGIN_REQUEST and FCGI_PARAMS.
     pub fn new(
         lease: Lease,
         server: Arc<Server>,
@@ -81,8 +81,8 @@ impl Lone {
         }
     }
 
-    /// Writes what waits, and `more` behind it; gives how much of `more` was written. Ready when
-    /// nothing waits, or nobody listens.
+    /// Writes pending bytes, and `more` after them; returns how many bytes of `more` were written. Ready when
+    /// none are pending, or the server does not read any more.
     fn poll_write(&mut self, context: &mut Context<'_>, more: &[u8]) -> Poll<usize> {
         loop {
             let waiting = &self.out[self.out_written..];
@@ -111,7 +111,7 @@ impl Lone {
         put(&mut self.out);
     }
 
-    /// Takes all that was read. Whether something was said.
+    /// Decodes all input. Returns the kind of progress, if any.
     fn decode(&mut self, output: &mut Vec<u8>) -> Result<Option<Part>, Broken> {
         let mut part = None;
         while let Some((event, bytes)) = self.lease.connection.event()? {
@@ -195,7 +195,7 @@ impl Program for Lone {
             Err(_) if self.output_ended => {
                 self.keeps_connection = false;
                 self.ended = Some(Ended::Complete);
-                // Output may have been appended before the fault was found.
+                // `Output`, since output may have been appended before the fault was found.
                 Ok(Part::Output)
             }
             Err(broken) => {
@@ -223,10 +223,10 @@ impl Program for Lone {
     }
 }
 
-/// What the end of a request means.
+/// Converts the end of a request.
 ///
 /// # Errors
-/// It was refused.
+/// The server refused the request.
 pub fn end(ended: Ended, server: &str) -> Result<Part, Failure> {
     let (status, why) = match ended {
         Ended::Complete => return Ok(Part::End),

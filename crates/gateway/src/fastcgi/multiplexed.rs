@@ -1,10 +1,9 @@
-//! One connection with several requests under way, for servers that can do that. It knows nothing
-//! of how a response comes of a request's output.
+//! A multiplexed connection, with several concurrent requests, for servers that support it.
 //!
-//! A task owns the connection: it sends what the requests have to say, in turns, and hands out what
-//! the server says. FastCGI has no windows. So what a client takes slowly is held up to a limit,
-//! then nothing is read from the connection: new requests go elsewhere, and if others are under way
-//! here, the slow one is given up after a while.
+//! A task owns the connection: it sends the requests' records in turns, and distributes the server's output. FastCGI
+//! has no flow control per request (head-of-line blocking): output for a slow client is buffered up to a limit, then
+//! the connection is not read any more. New requests use other connections, and if other requests are in progress on
+//! this one, the slow request is cancelled after a time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -24,70 +23,70 @@ use super::link::Link;
 use super::record::{self, Ended, Event, Header};
 use crate::cgi::stderr::Complaints;
 
-/// Requests at a time on a connection.
+/// Concurrent requests on a connection.
 const REQUESTS_MAX: usize = 64;
-/// How much output of a request waits for it.
+/// Bytes of a request's output that are buffered.
 const OUTPUT_LEN_MAX: usize = 256 << 10;
-/// How much input of a request waits for the connection.
+/// Bytes of a request's input that are buffered.
 const INPUT_LEN_MAX: usize = 64 << 10;
-/// How long one request may hold up others.
+/// How long one request may block the others.
 const STALL_MAX: Duration = Duration::from_secs(5);
-/// How long a connection is kept without requests that somebody waits for.
+/// How long a connection is kept without active requests.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
-/// A connection with several requests.
+/// A multiplexed connection.
 pub struct Multiplexed {
     requests: Mutex<Requests>,
     worker: usize,
-    /// That worker's.
+    /// The tasks of that worker.
     tasks: Tasks,
 }
 
-/// What is under way on it.
+/// The requests on a connection.
 struct Requests {
     slots: BTreeMap<u16, Slot>,
-    /// Requests whose owners are gone.
+    /// Requests that were dropped by their owners.
     given_up: Vec<u16>,
-    /// Requests that ended before all of their bodies was sent. Their servers may wait for the end of those, and take
-    /// their numbers for taken until then.
+    /// Requests that ended before all of their body was sent. The server may still wait for the end of the body, and
+    /// keep the request number in use until then.
     unread: Vec<u16>,
-    /// The request that holds up the connection.
+    /// The request that blocks the connection.
     stalled: Option<u16>,
     over: bool,
     driver: Waker,
 }
 
-/// A request, as the connection sees it.
+/// A request, on the connection's side.
 struct Slot {
-    /// What begins it, and then its body; `None` when that was all.
+    /// The begin records, then the body; `None` at the end.
     input: Option<Receiver>,
-    /// The server has heard of it.
+    /// Whether the server knows the request.
     begun: bool,
-    /// Where output goes; `None` when nobody wants it any more.
+    /// The output; `None` after the request was cancelled.
     output: Option<Sender>,
-    /// The response is complete, even if the connection is lost now.
+    /// Whether the response is complete, so that a lost connection does no harm.
     output_ended: bool,
     ended: Arc<Mutex<Option<Ended>>>,
     complaints: Complaints,
 }
 
-/// A request, as its owner sees it. Dropped early, it is aborted.
+/// A request, on the owner's side. Dropping it early aborts the request.
 pub struct Ticket {
-    /// Its number.
+    /// The request number.
     pub id: u16,
-    /// Takes the records that begin it as one piece, and then pieces of its body, each no longer than
-    /// a record may be.
+    /// Takes the begin records as one piece, and then pieces of the body, each at most the length of
+    /// a record.
     pub input: Option<Sender>,
-    /// Gives output.
+    /// The output.
     pub output: Receiver,
     shared: Arc<Multiplexed>,
     ended: Arc<Mutex<Option<Ended>>>,
-    /// On the worker whose task owns the connection.
+    /// Keeps the worker with the connection's task alive during a shutdown.
     _hold: Hold,
 }
 
 impl Ticket {
-    /// How it ended, if it did.
+    /// The end of the request, if it has ended.
     pub fn ended(&self) -> Option<Ended> {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,7 +95,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        // Asked with the lock held: once it has ended, the number may be another's.
+        // Checked under the lock: after the end, the number may already belong to another request.
         if self.ended().is_none() {
             state.given_up.push(self.id);
             state.driver.wake_by_ref();
@@ -105,7 +104,7 @@ impl Drop for Ticket {
 }
 
 impl Slot {
-    /// Tells the owner how the request ended.
+    /// Reports the request's end to its owner.
     fn end(mut self, ended: Ended) {
         self.complaints.end_line();
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
@@ -116,7 +115,7 @@ impl Slot {
 }
 
 impl Multiplexed {
-    /// Begins to use a new connection, on the worker in whose epoll it is.
+    /// Starts the use of a new connection, on the worker whose epoll has its socket.
     pub fn start(link: Link, permit: Permit, worker: usize, local: &Local) -> Arc<Multiplexed> {
         let requests = Requests {
             slots: BTreeMap::new(),
@@ -147,7 +146,7 @@ impl Multiplexed {
         shared
     }
 
-    /// A place for a request; `None` if there is none any more.
+    /// Reserves a slot for a request; `None` if the connection is closed or full.
     pub fn ticket(self: &Arc<Self>, complaints: Complaints) -> Option<Ticket> {
         let mut state = self.lock();
         if state.over {
@@ -198,7 +197,7 @@ impl Carrier for Multiplexed {
     }
 }
 
-/// What the timer runs for.
+/// The purpose of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimerFor {
     Idle,
@@ -209,20 +208,20 @@ enum TimerFor {
 struct Pump {
     shared: Arc<Multiplexed>,
     link: Link,
-    /// What is being sent.
+    /// The record being sent.
     out: Record,
-    /// The request that was sent from last.
+    /// The request whose record was sent last.
     turn: u16,
     timer: Sleep,
     timer_for: Option<TimerFor>,
     _permit: Permit,
 }
 
-/// A record on its way, or the records that begin a request.
+/// A record being sent, or the begin records of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Record {
     header: Header,
-    /// How much of the header is left; it is the end of it.
+    /// The number of unsent bytes at the end of the header.
     header_left: usize,
     content: Bytes,
 }
@@ -236,7 +235,7 @@ impl Record {
         }
     }
 
-    /// What has its headers already.
+    /// Content that already includes its headers.
     fn begin(content: Bytes) -> Record {
         Record {
             content,
@@ -248,7 +247,7 @@ impl Record {
         self.header_left == 0 && self.content.is_empty()
     }
 
-    /// What is to be written; there is always something in the first, unless it is empty.
+    /// The unsent bytes in two pieces; the first is empty only if all is sent.
     fn left(&self) -> (&[u8], &[u8]) {
         match self.header_left {
             0 => (&self.content, &[]),
@@ -263,7 +262,7 @@ impl Record {
     }
 }
 
-/// Why the connection is over.
+/// The connection has ended.
 struct Over;
 
 impl Drop for Pump {
@@ -277,7 +276,7 @@ impl Pump {
         let shared = self.shared.clone();
         let mut state = shared.lock();
         state.driver = context.waker().clone();
-        // Not for ever without a pause: other tasks want to run too.
+        // Bounded, so that the worker's other tasks run in between.
         for _ in 0..64 {
             let done = self
                 .write(&mut state, context)
@@ -296,7 +295,7 @@ impl Pump {
         Poll::Pending
     }
 
-    /// Whether something was written.
+    /// Returns whether any byte was written.
     fn write(&mut self, state: &mut Requests, context: &mut Context<'_>) -> Result<bool, Over> {
         if self.out.is_empty() {
             let Some(out) = state.next_record(&mut self.turn, context) else {
@@ -315,7 +314,7 @@ impl Pump {
         }
     }
 
-    /// Whether something was read.
+    /// Returns whether any byte was read.
     fn read(&mut self, state: &mut Requests, context: &mut Context<'_>) -> Result<bool, Over> {
         if state.is_stalled(context) {
             return Ok(false);
@@ -333,7 +332,7 @@ impl Pump {
         }
     }
 
-    /// Sets the timer to what is waited for, and acts when it is due. Whether it acted.
+    /// Sets the timer for the current wait, and handles its expiry. Returns whether it did.
     fn look_at_timer(
         &mut self,
         state: &mut Requests,
@@ -341,7 +340,7 @@ impl Pump {
     ) -> Result<bool, Over> {
         let wanted = match state.stalled {
             Some(id) if state.slots.len() > 1 => Some(TimerFor::Stall(id)),
-            // A server that never ends what was given up must not keep the connection for ever.
+            // Cancelled requests count as idle: a server that never ends them must not hold the connection forever.
             None if state.is_idle() => Some(TimerFor::Idle),
             _ => None,
         };
@@ -373,7 +372,7 @@ impl Pump {
 }
 
 impl Requests {
-    /// Ends all requests with the connection: output that has not ended is cut.
+    /// Ends all requests with the connection: unfinished output is truncated.
     fn lose(&mut self) {
         self.over = true;
         for slot in std::mem::take(&mut self.slots).into_values() {
@@ -387,8 +386,9 @@ impl Requests {
         self.slots.values().all(|slot| slot.output.is_none())
     }
 
-    /// What is to be sent next: requests take turns.
+    /// The next record to send: requests take turns.
     fn next_record(&mut self, turn: &mut u16, context: &mut Context<'_>) -> Option<Record> {
+        // Aborts first: they free numbers and stop useless work at the server.
         while let Some(id) = self.given_up.pop() {
             if let Some(abort) = self.abort(id) {
                 return Some(abort);
@@ -417,7 +417,7 @@ impl Requests {
                     slot.input = None;
                     return Some(Record::new(record::stdin(id, 0), Bytes::new()));
                 }
-                // One that is cut is given up too.
+                // The client aborted its body; the owner drops the request next.
                 Poll::Ready(Next::Cut) => slot.input = None,
             }
         }
@@ -431,7 +431,7 @@ impl Requests {
         Some(*next.0)
     }
 
-    /// Gives a request up, unless it is over. Its number is free when the server has ended it.
+    /// Aborts a request that is still in progress. Its number is free once the server has ended it.
     fn abort(&mut self, id: u16) -> Option<Record> {
         let slot = self.slots.get_mut(&id)?;
         if !slot.begun {
@@ -442,7 +442,7 @@ impl Requests {
         Some(Record::new(record::abort(id), Bytes::new()))
     }
 
-    /// Whether the connection has to wait for a request that takes no more.
+    /// Whether the connection must wait for a request whose buffer is full.
     fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
         let sender = self
             .stalled
@@ -477,7 +477,7 @@ impl Requests {
             }
             Event::End(id, ended) => {
                 let slot = self.slots.remove(&id).ok_or(Over)?;
-                // Given up, but over before that was sent: the number's next user is not meant.
+                // The abort was not sent yet: it would hit the next request with the same number.
                 self.given_up.retain(|given_up| *given_up != id);
                 if slot.begun && slot.input.is_some() {
                     self.unread.push(id);

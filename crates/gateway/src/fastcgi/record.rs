@@ -1,7 +1,7 @@
-//! The records of FastCGI 1.0, both ways, without any I/O. It knows nothing of connections.
+//! Encoding and decoding of FastCGI 1.0 records, without I/O.
 //!
 //! A record is eight bytes (version, type, request, length of its content, length of its padding),
-//! its content and its padding. Read the specification's §3.3 to §3.5, §4.1 and §5.
+//! its content and its padding. See the specification, §3.3 to §3.5, §4.1 and §5.
 
 #[cfg(test)]
 mod tests;
@@ -12,9 +12,9 @@ use std::ops::Range;
 pub const HEADER_LEN: usize = 8;
 /// A record's header.
 pub type Header = [u8; HEADER_LEN];
-/// The longest content that is sent in one record: a multiple of eight.
+/// The longest content of a record that is sent: a multiple of eight.
 pub const CONTENT_LEN_MAX: usize = 0xfff8;
-/// A longer answer to a question for values is refused.
+/// The longest accepted FCGI_GET_VALUES_RESULT.
 const VALUES_LEN_MAX: usize = 1024;
 
 const BEGIN_REQUEST: u8 = 1;
@@ -31,29 +31,29 @@ const UNKNOWN_TYPE: u8 = 11;
 const RESPONDER: u8 = 1;
 const KEEP_CONN: u8 = 1;
 
-/// Appends the record that begins request `id`; with `keeps_connection` the server keeps the connection afterwards.
+/// Appends FCGI_BEGIN_REQUEST for request `id`; with `keeps_connection` the server keeps the connection afterwards.
 pub fn put_begin(out: &mut Vec<u8>, id: u16, keeps_connection: bool) {
     put_header(out, BEGIN_REQUEST, id, 8);
     let flags = if keeps_connection { KEEP_CONN } else { 0 };
     out.extend_from_slice(&[0, RESPONDER, flags, 0, 0, 0, 0, 0]);
 }
 
-/// What gives request `id` up.
+/// FCGI_ABORT_REQUEST for request `id`.
 pub fn abort(id: u16) -> Header {
     header(ABORT_REQUEST, id, 0)
 }
 
-/// The header of `len` bytes of a request's body, at most [`CONTENT_LEN_MAX`]; 0 ends it.
+/// The header of an FCGI_STDIN record with `len` bytes, at most [`CONTENT_LEN_MAX`]; 0 ends the body.
 pub fn stdin(id: u16, len: usize) -> Header {
     header(STDIN, id, len)
 }
 
-/// Appends the same.
+/// Appends the same header.
 pub fn put_stdin(out: &mut Vec<u8>, id: u16, len: usize) {
     out.extend_from_slice(&stdin(id, len));
 }
 
-/// Appends the question whether several requests may be under way on one connection.
+/// Appends FCGI_GET_VALUES with FCGI_MPXS_CONNS: whether the server multiplexes connections.
 pub fn put_question(out: &mut Vec<u8>) {
     let mut pair = Vec::new();
     put_pair(&mut pair, b"FCGI_MPXS_CONNS", b"");
@@ -61,11 +61,11 @@ pub fn put_question(out: &mut Vec<u8>) {
     out.extend_from_slice(&pair);
 }
 
-/// Writes parameters at the end of a buffer.
+/// Encodes FCGI_PARAMS at the end of a buffer.
 pub struct Params<'o> {
     out: &'o mut Vec<u8>,
     id: u16,
-    /// Where the parameters begin, after the header of their record.
+    /// The offset of the parameters, after the header of their record.
     start: usize,
 }
 
@@ -77,12 +77,12 @@ impl<'o> Params<'o> {
         Params { out, id, start }
     }
 
-    /// Appends one.
+    /// Appends a parameter.
     pub fn put(&mut self, name: &[u8], value: &[u8]) {
         put_pair(self.out, name, value);
     }
 
-    /// Ends them.
+    /// Sets the lengths, and splits long parameters into several records.
     pub fn finish(self) {
         let len = self.out.len() - self.start;
         if len <= CONTENT_LEN_MAX {
@@ -132,40 +132,40 @@ fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// What a server says.
+/// An event from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Output of a request: where it lies in the bytes that were given, at least one.
+    /// Output of a request, at least one byte: its range in the input.
     Output(u16, Range<usize>),
     /// A request's output is complete (an empty STDOUT record).
     OutputEnd(u16),
-    /// What a request's program complains of.
+    /// Bytes of a request's stderr.
     Complaint(u16, Range<usize>),
-    /// A request is over.
+    /// The end of a request.
     End(u16, Ended),
-    /// Whether several requests may be under way on one connection.
+    /// Whether the server multiplexes connections.
     Multiplexes(bool),
 }
 
-/// How a request ended, as the server sees it.
+/// The protocol status at the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was answered.
+    /// FCGI_REQUEST_COMPLETE.
     Complete,
-    /// It was refused: the server takes one request a connection.
+    /// FCGI_CANT_MPX_CONN: refused, the server takes one request per connection.
     CannotMultiplex,
-    /// It was refused: too much to do.
+    /// FCGI_OVERLOADED: refused, too many requests.
     Overloaded,
-    /// It was refused: the server has no responders.
+    /// FCGI_UNKNOWN_ROLE: refused, the server is no responder.
     UnknownRole,
 }
 
-/// Why bytes are no FastCGI: the end of a sentence that begins with the server's name.
+/// The reason why bytes are not FastCGI: the text continues a sentence that begins with the server's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRecord(pub String);
 
-/// Takes records apart, wherever they were cut. Content is given as it comes, so that nothing is
-/// collected but what has a few bytes.
+/// Incremental decoder: accepts input split anywhere. Content is returned as it arrives, so that only short records are
+/// buffered by the caller.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     kind: u8,
@@ -175,11 +175,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// What the bytes begin with, and how many of them are done with; the others are given again,
-    /// with more behind them, after `None`.
+    /// The first event in the bytes, and the number of processed bytes; after `None` the caller passes the rest again,
+    /// with more bytes appended.
     ///
     /// # Errors
-    /// [`BadRecord`]; the connection is of no use then.
+    /// [`BadRecord`]; the connection is unusable then.
     pub fn next(&mut self, bytes: &[u8]) -> Result<(Option<Event>, usize), BadRecord> {
         let mut at = 0;
         loop {
@@ -258,13 +258,13 @@ fn small(kind: u8, id: u16, content: &[u8], header: &[u8]) -> Result<Event, BadR
             };
             Event::End(id, ended)
         }
-        // It does not know the question.
+        // The server does not know FCGI_GET_VALUES.
         UNKNOWN_TYPE => Event::Multiplexes(false),
         _ => Event::Multiplexes(value_of(content, b"FCGI_MPXS_CONNS") == Some(b"1")),
     })
 }
 
-/// The value of a name among pairs.
+/// The value of a name in name-value pairs.
 fn value_of<'c>(mut pairs: &'c [u8], wanted: &[u8]) -> Option<&'c [u8]> {
     while !pairs.is_empty() {
         let name_len = take_len(&mut pairs)?;

@@ -1,5 +1,4 @@
-//! One FastCGI server: its connections, and whether it takes several requests on one. It knows nothing
-//! of requests.
+//! One FastCGI server: its connection pool, and whether it multiplexes.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -19,15 +18,15 @@ use super::link::Link;
 use super::multiplexed::Multiplexed;
 use super::record::{self, Event};
 
-/// How long a connection is kept without use.
+/// The idle time limit of connections.
 const IDLE_MAX: Duration = Duration::from_secs(2);
-/// How long a server may think about whether it multiplexes.
+/// Time limit for FCGI_GET_VALUES.
 const ASK_MAX: Duration = Duration::from_secs(5);
 
-/// A connection for one request at a time.
+/// An exclusive connection.
 pub type Lease = lowroad_origin::Lease<Links>;
 
-/// One for each address, whatever number of routes and sites use it. What nobody uses any more is given up.
+/// The servers by address, shared by all routes and sites. An unused server is dropped.
 #[derive(Clone)]
 pub struct Servers {
     workers: Arc<[Local]>,
@@ -35,7 +34,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// None, for these workers, at least one.
+    /// No servers yet, for these workers, at least one.
     pub fn new(workers: &[Local]) -> Servers {
         Servers {
             workers: workers.into(),
@@ -43,7 +42,7 @@ impl Servers {
         }
     }
 
-    /// The server at `address`, with at least so many connections.
+    /// The server at `address`, with a bound of at least this many connections.
     pub(super) fn get(&self, address: Address, connections_max: usize) -> Arc<Server> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let server = known.get(&address).and_then(Weak::upgrade);
@@ -57,34 +56,34 @@ impl Servers {
         server
     }
 
-    /// Whose they are.
+    /// The workers.
     pub(super) fn workers(&self) -> &Arc<[Local]> {
         &self.workers
     }
 }
 
-/// A server.
+/// A FastCGI server.
 pub struct Server {
     name: String,
-    /// Its connections.
+    /// Its connection pool.
     pub pool: Arc<Pool<Links>>,
-    /// Those that carry several requests.
+    /// Its multiplexed connections.
     shared: Shared<Multiplexed>,
-    /// It was asked whether it takes several requests on a connection.
+    /// Whether FCGI_GET_VALUES was sent.
     asked: AtomicBool,
-    /// It said that it does.
+    /// Whether it multiplexes, by its own report.
     multiplexes: AtomicBool,
 }
 
-/// Why there is no connection for a request, of which the server so has seen nothing.
+/// No connection for a request, which the server so has not seen.
 pub struct Unreached {
-    /// For the client and the operator.
+    /// The failure of the request.
     pub failure: Failure,
-    /// The server is not there; else all connections to it are taken.
+    /// Whether the server is unreachable; otherwise all connections are in use.
     pub is_absent: bool,
 }
 
-/// Makes links of sockets.
+/// Opens FastCGI connections on sockets.
 pub struct Links;
 
 impl Open for Links {
@@ -110,7 +109,7 @@ impl Server {
     fn new(address: Address, workers: Arc<[Local]>) -> Server {
         let limits = Limits {
             connections_max: 0,
-            // Routes bound how many requests there are.
+            // Routes already bound the number of requests.
             waiting_max: usize::MAX,
             idle_max: IDLE_MAX,
             age_max: Duration::MAX,
@@ -125,20 +124,20 @@ impl Server {
         }
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether requests share connections; so it is once the server has said so.
+    /// Whether requests share connections: after the server has reported that it multiplexes.
     pub fn multiplexes(&self) -> bool {
         self.multiplexes.load(Relaxed)
     }
 
-    /// A connection of one's own: one that was kept, unless it must be `fresh`, or a new one.
+    /// Leases an exclusive connection: an idle one, unless it must be `fresh`, or a new one.
     ///
     /// # Errors
-    /// There is none to be had in time.
+    /// No connection is available in time.
     pub async fn lease(
         &self,
         worker: usize,
@@ -153,10 +152,10 @@ impl Server {
         leased.map_err(|why| self.unreached(&why, patience))
     }
 
-    /// A connection that several requests share, of a server that can do that.
+    /// A multiplexed connection, of a server that supports it.
     ///
     /// # Errors
-    /// There is none to be had in time.
+    /// No connection is available in time.
     pub async fn shared(
         &self,
         worker: usize,
@@ -204,8 +203,8 @@ impl Server {
         }
     }
 
-    /// Asks, once, whether the server multiplexes. Called when it has answered something; nobody
-    /// waits for it.
+    /// Asks the server once whether it multiplexes, in a task. Called after a first response, so that an unreachable
+    /// server is not asked.
     pub fn ask_once(self: &Arc<Self>, worker: usize) {
         if self.asked.load(Relaxed) || self.asked.swap(true, Relaxed) {
             return;
@@ -222,7 +221,7 @@ impl Server {
         tasks.spawn(asking).detach();
     }
 
-    /// On a connection of its own: php-fpm closes it after the answer.
+    /// Sends FCGI_GET_VALUES on a separate connection, since php-fpm closes it after its reply.
     async fn ask(&self, worker: usize) -> Option<bool> {
         let patience = Patience::of(ASK_MAX);
         let mut link = self.pool.connect(worker, patience).await.ok()?;
@@ -230,7 +229,7 @@ impl Server {
     }
 }
 
-/// Asks a server whether it multiplexes; `None` if it does not say.
+/// Sends FCGI_GET_VALUES; `None` without a valid reply.
 async fn ask(link: &mut Link) -> Option<bool> {
     let mut question = Vec::new();
     record::put_question(&mut question);

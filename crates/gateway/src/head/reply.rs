@@ -1,5 +1,4 @@
-//! From a program's output to a response: the head, then the body within the length that the head
-//! gives. It knows nothing of where the bytes come from, nor of time.
+//! Turns a program's output into a response: the head, then the body within the length that the head gives.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +13,12 @@ use lowroad_http::status::Status;
 
 use super::{Form, Head, HeadLimits, read};
 
-/// How many bytes of a response wait for the client.
+/// Bytes of a response that are buffered for the client.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
-/// A program's output up to its head, and what came with it.
+/// A program's output up to its head, and the bytes received with it.
 pub struct Reply {
-    /// The script's file, for the operator.
+    /// The script's file, for messages.
     who: Arc<Path>,
     form: Form,
     limits: HeadLimits,
@@ -30,7 +29,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Nothing so far, to a request with this method.
+    /// No output yet, for a request with this method.
     pub fn new(who: Arc<Path>, form: Form, limits: HeadLimits, method: Method) -> Reply {
         Reply {
             who,
@@ -43,15 +42,15 @@ impl Reply {
         }
     }
 
-    /// Where output is appended; then [`Reply::look`] is called.
+    /// The buffer for more output; call [`Reply::look`] after appending.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Looks at what was appended. Whether the head is there.
+    /// Parses the appended output. Returns whether the head is complete.
     ///
     /// # Errors
-    /// 502 if the head is wrong.
+    /// 502 if the head is invalid.
     pub fn look(&mut self) -> Result<bool, Failure> {
         if self.head.is_none() {
             self.head = read(&self.output, &mut self.lines_len, self.form, self.limits)
@@ -65,23 +64,23 @@ impl Reply {
         &self.who
     }
 
-    /// How many bytes of the body are there.
+    /// The number of body bytes received.
     pub fn body_len(&self) -> usize {
         self.head
             .as_ref()
             .map_or(0, |(_, at)| self.output.len() - at)
     }
 
-    /// Whether it has a body that others than who asked may get later, by what its head says.
+    /// Whether its head permits storing it for other requests, and it has a body.
     pub fn may_be_kept(&self) -> bool {
         let head = self.head.as_ref().map(|(head, _)| head);
         head.is_some_and(|head| !is_bodiless(self.method, head.status) && gives_lifetime(head))
     }
 
-    /// That was all: the whole response.
+    /// Ends the output: returns the whole response.
     ///
     /// # Errors
-    /// 502 if there is no head, or less of a body than the head says.
+    /// 502 if there is no head, or the body is shorter than the head's length.
     pub fn finish(mut self) -> Result<Response, Failure> {
         let Some((head, at)) = self.head.take() else {
             let sent = self.output.len();
@@ -96,7 +95,7 @@ impl Reply {
         let body = Bytes::from(self.output).slice(at..);
         let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
         if is_bodiless(self.method, head.status) {
-            // A program that left out the body of a HEAD has not said that GET has none.
+            // A program may omit the body for HEAD (RFC 9110 §9.3.2), so an empty one does not mean that GET has none.
             let len = head.len.or(Some(len).filter(|len| *len > 0));
             return Ok(empty(head.status, head.fields, len));
         }
@@ -116,7 +115,7 @@ impl Reply {
         })
     }
 
-    /// There is more to come: the response as far as it is there, and where the rest goes.
+    /// Returns the response so far, and the sink for the rest of its body.
     ///
     /// # Panics
     /// Without a head.
@@ -155,16 +154,16 @@ impl Reply {
     }
 }
 
-/// Where the rest of a body goes. Dropped before [`Rest::end`], the client sees it cut.
+/// The sink for the rest of a body. Dropping it before [`Rest::end`] truncates the response.
 pub struct Rest {
     who: Arc<Path>,
-    /// `None` where the response has no body: then it is read and dropped.
+    /// `None` if the response has no body: then the output is discarded.
     sender: Option<Sender>,
     left: Option<u64>,
 }
 
 impl Rest {
-    /// Puts bytes in; what is beyond the length in the head is dropped. Whether there is room for
+    /// Adds bytes; those beyond the length in the head are dropped. Returns whether there is room for
     /// more.
     ///
     /// # Errors
@@ -180,7 +179,7 @@ impl Rest {
         sender.push(bytes)
     }
 
-    /// From now on what the client does not take waits in a spool.
+    /// Buffers the rest in a spool from now on.
     pub fn spool(&mut self, spools: &Arc<Spools>, executor: &Executor) {
         let behind = |client| spools.behind(client, executor);
         self.sender = self.sender.take().map(behind);
@@ -202,7 +201,7 @@ impl Rest {
         &self.who
     }
 
-    /// That was all. Says how many bytes are missing, and leaves the body cut then.
+    /// Ends the body. If bytes are missing, the response stays truncated.
     ///
     /// # Errors
     /// The number of missing bytes.
@@ -218,8 +217,8 @@ impl Rest {
     }
 }
 
-/// Whether a head says how long the response holds, and not that it is for one only. Judged no
-/// closer than it takes to know that waiting for the end may be of use.
+/// Whether a head gives a freshness lifetime and does not forbid storing. Only as exact as needed to decide whether
+/// waiting for the end may be useful.
 fn gives_lifetime(head: &Head) -> bool {
     let mut lifetime = false;
     if !head.fields.give_lifetime() {
@@ -242,12 +241,12 @@ fn gives_lifetime(head: &Head) -> bool {
     lifetime
 }
 
-/// RFC 9110 §6.4.1
+/// Whether the response has no body (RFC 9110 §6.4.1).
 fn is_bodiless(method: Method, status: Status) -> bool {
     method == Method::Head || status == Status::NO_CONTENT || status == Status::NOT_MODIFIED
 }
 
-/// What is said by another target.
+/// A local redirect to another target.
 fn local(target: Vec<u8>) -> Response {
     Response {
         status: Status::FOUND,
@@ -257,7 +256,7 @@ fn local(target: Vec<u8>) -> Response {
     }
 }
 
-/// A response without a body. Its length is that which GET would have.
+/// A response without a body. The length is that of the response to GET.
 fn empty(status: Status, fields: Fields, len: Option<u64>) -> Response {
     let (sender, receiver) = stream(1);
     sender.end();
@@ -307,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_length_of_what_is_sent_instead_is_not_that_of_the_body() {
-        // Frameworks leave the file's length where it was.
+        // Frameworks do not remove the file's length.
         for field in ["X-Sendfile: /a", "x-accel-redirect: /a"] {
             let output = format!("Status: 200\nContent-Length: 7\n{field}\n\n");
             assert!(reply(Method::Get, &output).finish().is_ok(), "{field}");

@@ -37,7 +37,7 @@ fn heads_with_either_line_end() {
             fields,
             [("Content-Type", &b"text/plain"[..]), ("X-A", b"b")]
         );
-        // Split at every byte, it is the same.
+        // The result is the same for a split at every byte.
         let mut lines_len = 0;
         for end in 0..at {
             let part = read(&output.as_bytes()[..end], &mut lines_len, Form::Cgi, LIMITS);

@@ -1,8 +1,7 @@
-//! What is at a path below a folder, without ever leaving the folder, and the files that were found
-//! lately. It knows nothing of scripts.
+//! Looks up paths below a folder without leaving it, and caches recent results.
 //!
-//! The kernel does the keeping-in, as for the site's files: openat2(2) with RESOLVE_BENEATH. Asking
-//! takes microseconds where the folder is on a local disk.
+//! Containment by the kernel, as for the site's files: openat2(2) with RESOLVE_BENEATH. A look-up
+//! takes microseconds if the folder is on a local disk.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,21 +16,21 @@ use rustix::io::Errno;
 
 use super::{Kind, Meaning};
 
-/// What is at the decoded path `path` below `folder`.
+/// The kind of the decoded path `path` below `folder`.
 pub fn kind(folder: &Path, path: &[u8], symlinks: Symlinks) -> Kind {
     kind_of(folder, path, symlinks).unwrap_or(Kind::Nothing)
 }
 
-/// The same for a path of which so many bytes lead to the folder.
+/// The same for a path whose first `way_len` bytes lead to the folder.
 pub fn kind_below(folder: &Path, (path, way_len): (&[u8], usize), symlinks: Symlinks) -> Kind {
     match path.get(way_len..) {
-        // The folders before that one need not be there.
+        // The folders above it need not exist.
         None | Some([]) => Kind::Folder,
         Some(path) => kind(folder, path, symlinks),
     }
 }
 
-/// Whether this process may run the file.
+/// Whether this process may execute the file.
 pub fn is_executable(file: &Path) -> bool {
     rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
@@ -59,8 +58,8 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: Symlinks) -> rustix::io::Result
     })
 }
 
-/// Where the system has no openat2(2), or hides it: looks first where the path leads, and opens that
-/// without following links at its end.
+/// The fallback without openat2(2) (old kernel, or hidden by seccomp): resolves the path first, and opens the result
+/// without following a link at its end.
 fn open_without_openat2(
     folder: &Path,
     relative: &OsStr,
@@ -72,7 +71,7 @@ fn open_without_openat2(
     let base = folder.canonicalize().map_err(failed)?;
     let allowed = match symlinks {
         Symlinks::Beneath => real.starts_with(&base),
-        // The base has no links, so that any difference is one.
+        // The canonical base has no links, so any difference is a link in the rest.
         Symlinks::None => real == base.join(relative).components().collect::<PathBuf>(),
         Symlinks::Follow => true,
     };
@@ -83,8 +82,8 @@ fn open_without_openat2(
     rustix::fs::openat(CWD, &real, flags, Mode::empty())
 }
 
-/// What was found lately, so that a busy script costs no system calls. Trusted for half a second,
-/// as the site's files are where their changes are not told. Only scripts are kept, not misses.
+/// A cache of recent look-ups, so that a busy script costs no system calls. Results are valid for half a second, as for
+/// the site's files without change notification. Only found scripts are cached, no misses.
 /// Times are monotonic ms of any worker.
 #[derive(Default)]
 pub struct Lately {
@@ -93,22 +92,22 @@ pub struct Lately {
 
 type Found = HashMap<Box<[u8]>, (u64, Meaning)>;
 
-/// How long something that was found is trusted.
+/// The lifetime of a result.
 const TRUST_MS: u64 = 500;
-/// Paths that are kept for all folders; beyond that all are forgotten.
+/// Cached paths of all folders; beyond that the cache is cleared.
 const PATHS_MAX: usize = 1024;
-/// Longer paths are not kept.
+/// The longest cached path.
 const PATH_LEN_MAX: usize = 512;
 
 impl Lately {
-    /// What `path` means, if it was found lately. Asks no file system.
+    /// The cached meaning of `path`, without access to the file system.
     pub fn known(&self, root: &Arc<Path>, path: &[u8], now_ms: u64) -> Option<Meaning> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let (at_ms, meaning) = found.get(root)?.get(path)?;
         (now_ms.saturating_sub(*at_ms) < TRUST_MS).then(|| meaning.clone())
     }
 
-    /// Takes what was found by a search that began at `now_ms`.
+    /// Stores the result of a look-up that began at `now_ms`.
     pub fn keep(&self, root: &Arc<Path>, path: &[u8], now_ms: u64, meaning: &Meaning) {
         if !matches!(meaning, Meaning::Script(_)) || path.len() > PATH_LEN_MAX {
             return;
@@ -160,7 +159,7 @@ mod tests {
         lately.keep(&root, b"/a", 1000, &script);
         assert_eq!(lately.known(&root, b"/a", 1499), Some(script.clone()));
         assert_eq!(lately.known(&root, b"/a", 1500), None);
-        // Another worker's last wait may be a little longer ago.
+        // The clock of another worker may be slightly behind.
         assert_eq!(lately.known(&root, b"/a", 990), Some(script.clone()));
         assert_eq!(lately.known(&root, b"/b", 1000), None);
         lately.keep(&root, b"/b", 1000, &Meaning::Nothing);

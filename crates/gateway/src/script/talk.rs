@@ -1,9 +1,8 @@
-//! The conversation with a program that answers a request: the request's body goes in while its
-//! output comes out, each as fast as the other side takes it. Knows time and streams; knows nothing
-//! of processes and sockets, which are a [`Program`].
+//! The exchange with a program: the request's body goes in while its output comes out, each as fast as the other side
+//! accepts it. Processes and sockets are behind `ProgramLink`.
 //!
-//! Neither direction waits for the other, so a program may read and write in any order. What is
-//! held at a time is one piece of the body, one part of the output, and what the streams hold.
+//! Neither direction waits for the other, so a program may read and write in any order. Memory per exchange: one piece
+//! of the body, one part of the output, and the streams' buffers.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -22,95 +21,94 @@ use lowroad_http::status::Status;
 
 use crate::head::reply::{Reply, Rest};
 
-/// A program, running or reached by a connection.
+/// A program: a process, or a server behind a connection.
 pub trait Program: Send + Unpin + 'static {
-    /// Takes some bytes of the request's body off the front; ready when it has. One that wants no
-    /// more of the body says so.
+    /// Takes some bytes of the request's body off the front; ready when it has. A program may refuse more of the body.
     fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed>;
 
-    /// Tells it that the body is over; ready when it is told.
+    /// Signals the end of the body; ready when that is done.
     fn poll_feed_end(&mut self, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Waits for what it says next; output is appended.
+    /// Waits for the next event; output is appended.
     ///
     /// # Errors
-    /// It is lost.
+    /// The program is lost.
     fn poll_part(
         &mut self,
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
     ) -> Poll<Result<Part, Failure>>;
 
-    /// Whether it was lost before it can have used anything of the request.
+    /// Whether it was lost before it can have acted on the request.
     fn is_unused(&self) -> bool {
         false
     }
 
-    /// Where it is polled, and the rest of its output is streamed.
+    /// The executor that polls it and streams the rest of its output.
     fn executor(&self) -> Executor {
         Executor::Runtime
     }
 
-    /// Whether its output is over, and only how it ended is waited for, which does not take long.
+    /// Whether its output has ended and only its exit status is missing, which does not take long.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// It has said all. `fed` = it was given all of the body. Otherwise it is dropped, and must
+    /// The exchange is complete. `fed` = the whole body was passed. Otherwise the program is dropped, and must
     /// end then.
     fn finish(self, fed: bool);
 }
 
-/// Whether a program wants more.
+/// Whether a program accepts more of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fed {
-    /// It took some.
+    /// It took some bytes.
     Some,
-    /// It wants no more.
+    /// It accepts no more.
     Closed,
 }
 
-/// What a program says.
+/// An event from a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Output was appended.
     Output,
-    /// Something else, which shows that it works.
+    /// Another sign of progress.
     Other,
-    /// That was all.
+    /// The end of its output.
     End,
 }
 
-/// How a response was not got.
+/// A request that ended without a response.
 pub struct Stopped {
-    /// Why.
+    /// The failure.
     pub failure: Failure,
-    /// The body, if the same request may be put to another program.
+    /// The body, if the request may be sent to another program.
     pub again: Option<Gathered>,
-    /// The program's output is no response; its server is healthy.
+    /// Whether the output is no valid response, so that the server is not at fault.
     pub is_output_bad: bool,
 }
 
-/// How long a client that went away can stay unnoticed while the program says nothing.
+/// While the program is silent, a closed client connection is noticed at least after this time.
 const TICK: Duration = Duration::from_millis(500);
-/// How much of a body is collected, if it is there at once, before it is streamed.
+/// The maximum of a body that is collected without waiting, before the response is streamed.
 const AT_ONCE_LEN_MAX: usize = 64 << 10;
-/// How much of a body is collected, and for how long, if it may be kept: only what is whole can be.
+/// The limits for collecting a response that may be stored: only a complete one can be.
 const KEPT_LEN_MAX: usize = 1 << 20;
 const KEPT_WAIT: Duration = Duration::from_secs(1);
 
-/// What a conversation goes by.
+/// The settings of an exchange.
 #[derive(Clone)]
 pub struct Terms {
-    /// How long the program may neither take nor give anything.
+    /// The timeout without progress in either direction.
     pub silence: Duration,
-    /// Who hears what goes wrong once the response has begun.
+    /// Receives failures after the start of the response.
     pub notice: Notice,
-    /// Where a response waits that its client takes slowly; `None`: the program waits.
+    /// Buffers for slow clients; `None`: the program waits.
     pub spools: Option<Arc<Spools>>,
 }
 
-/// Gets a response: waits for its head, and leaves a task to stream the rest if there is more.
+/// Waits for the head of the response, and spawns a task for the body if it must be streamed.
 ///
 /// # Errors
 /// [`Stopped`]
@@ -147,52 +145,52 @@ pub async fn answer<P: Program>(
     }
 }
 
-/// What was heard of a response.
+/// How much of a response has arrived.
 enum Heard {
-    /// Its head.
+    /// The head.
     Head,
-    /// All of it.
+    /// The whole response.
     All,
 }
 
 struct Talk<P> {
     executor: Executor,
     program: P,
-    /// There is no body.
+    /// Whether there is no body.
     empty: bool,
     feed: Feed,
     is_output_bad: bool,
 }
 
-/// Where the request's body is.
+/// The state of the request's body.
 enum Feed {
-    /// Nothing of it was taken.
+    /// No byte was read.
     Untouched(Gathered),
     /// Waiting for the client.
     Waiting(Gathered),
-    /// Waiting for the program to take these.
+    /// Waiting for the program to accept these bytes.
     Giving(Gathered, Bytes),
-    /// It was all; the program is being told.
+    /// The body has ended; the program is being notified.
     Ending,
-    /// It was all.
+    /// Completely passed on.
     Done,
-    /// The program wanted no more of it.
+    /// The program refused the rest.
     Refused,
 }
 
-/// How far feeding has come.
+/// The result of one feeding step.
 enum Step {
-    /// It has to wait, or is over.
+    /// It must wait, or is done.
     Wait,
-    /// On to the next.
+    /// The next step can follow.
     On,
-    /// The program took something.
+    /// The program took some bytes.
     Fed,
 }
 
-/// What happened.
+/// An event of the exchange.
 enum Turn {
-    /// The program took something.
+    /// The program took some bytes.
     Fed,
     Part(Part),
 }
@@ -219,14 +217,14 @@ impl<P: Program> Talk<P> {
         }
     }
 
-    /// Whether the head is complete.
+    /// Returns whether the head is complete.
     fn look(&mut self, reply: &mut Reply) -> Result<bool, Failure> {
         let looked = reply.look();
         self.is_output_bad = looked.is_err();
         looked
     }
 
-    /// Waits a moment for the end of what may be kept.
+    /// Waits a moment for the end of a storable response.
     async fn hear_rest_soon(
         &mut self,
         reply: &mut Reply,
@@ -246,7 +244,8 @@ impl<P: Program> Talk<P> {
         heard.unwrap_or(Ok(Heard::Head))
     }
 
-    /// Takes what is there at once, so that a short response needs neither a task nor a stream.
+    /// Collects the output that is available without waiting, so that a short response needs neither a task nor a
+    /// stream.
     async fn hear_rest_at_once(&mut self, reply: &mut Reply) -> Result<Heard, Failure> {
         while reply.body_len() < AT_ONCE_LEN_MAX {
             let turn = poll_fn(|context| match self.poll_turn(context, reply.output()) {
@@ -263,7 +262,7 @@ impl<P: Program> Talk<P> {
         Ok(Heard::Head)
     }
 
-    /// Streams the rest of a response. What goes wrong now cuts it short.
+    /// Streams the rest of a response. A failure from here on truncates it.
     async fn stream(mut self, mut rest: Rest, terms: Terms) {
         let notice = &terms.notice;
         match self.stream_parts(&mut rest, &terms).await {
@@ -278,18 +277,18 @@ impl<P: Program> Talk<P> {
                 }
             }
             Ok(false) => {}
-            // A client that went away is nobody's fault.
+            // The client left, which is no failure.
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => notice(&failure.detail),
         }
     }
 
-    /// Whether it came to its end; else the client went away.
+    /// Returns whether the output was complete; otherwise the client left.
     async fn stream_parts(&mut self, rest: &mut Rest, terms: &Terms) -> Result<bool, Failure> {
         let silence = terms.silence;
         let mut spools = terms.spools.as_ref();
         let mut output = Vec::new();
-        // For how long nothing was heard, at least.
+        // The time since the last event, in whole ticks.
         let mut quiet = Duration::ZERO;
         let tick = TICK.min(silence);
         let executor = self.executor.clone();
@@ -298,7 +297,8 @@ impl<P: Program> Talk<P> {
         };
         loop {
             if !room {
-                // The program goes on being fed meanwhile: it may not write before it has read.
+                // The program is still fed meanwhile: it may have to read before it writes, so waiting alone could
+                // deadlock.
                 let stall = spools.map_or(Duration::MAX, |_| STALL);
                 match executor.timeout(stall, self.feed_until_room(rest)).await {
                     Ok(Ok(())) => {}
@@ -309,7 +309,7 @@ impl<P: Program> Talk<P> {
                         }
                     }
                 }
-                // The client has taken some, or what it takes is a spool: the program's time begins.
+                // There is room again, in the client's stream or the spool: the program's silence is counted from here.
                 (room, quiet) = (true, Duration::ZERO);
             }
             let turn = poll_fn(|context| self.poll_turn(context, &mut output));
@@ -366,10 +366,10 @@ impl<P: Program> Talk<P> {
         }
     }
 
-    /// Gives the program what it takes of the body. Whether it took anything.
+    /// Passes as much of the body as the program accepts. Returns whether it took any byte.
     fn poll_feed(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
         let mut fed = false;
-        // Not for ever: a client and a program that are both fast must not keep others waiting.
+        // Bounded: a fast client with a fast program must not starve the worker's other tasks.
         for _ in 0..16 {
             let feed = std::mem::replace(&mut self.feed, Feed::Refused);
             let (feed, step) = self.feed_once(feed, context)?;

@@ -64,7 +64,7 @@ fn paths_and_what_they_mean() {
         ("*.php", "/none.php", None),
         ("/**", "/none.php/x", None),
         ("/**", "/none/index.php", None),
-        // A picture does not become a script by what follows it.
+        // Text after a picture's name does not turn it into a script.
         ("*.php", "/up/evil.jpg/x.php", None),
         ("/**", "/up/evil.jpg/x.php", None),
         ("/**.php/**", "/up/evil.jpg/x.php/", None),
@@ -86,7 +86,7 @@ fn paths_and_what_they_mean() {
 
 #[test]
 fn the_name_of_a_script_has_no_encoded_slash() {
-    // /a%2Fb.php, /a/b.php%2Fx, /a%2F
+    // The raw paths: /a%2Fb.php, /a/b.php%2Fx, /a%2F
     assert_eq!(found_within("*.php", "/a/b.php", 2), None);
     assert!(found_within("*.php", "/a/b.php/x", 8).is_some());
     assert_eq!(found_within("/**", "/a/", 2), None);
@@ -171,10 +171,10 @@ fn scripts_on_another_machine_are_known_by_name() {
         });
         assert_eq!(meaning, want, "{pattern} {path}");
     }
-    // A name ends before a needless escape.
+    // A name ends before a needlessly encoded byte.
     let encoded = find_by_name((b"/a.php/x", 3), &rules("/**"));
     assert_eq!(encoded, Meaning::Nothing);
-    // Where any name will do, the path is one.
+    // Without a suffix, the whole path is the script.
     let any = Rules {
         ending: String::new(),
         index: String::new(),

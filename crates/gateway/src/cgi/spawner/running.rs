@@ -1,4 +1,4 @@
-//! A program that another process has started, as the server sees it. It knows nothing of its pipes.
+//! A program of the spawner, from the server's side.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use super::Link;
 use super::wire::{Outcome, ToSpawner};
 
-/// How long a group is given after SIGTERM.
+/// The time between SIGTERM and SIGKILL for a process group.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A program. Dropped, it and its group are killed at once.
+/// A program. Dropping it kills it and its process group immediately.
 pub struct Running {
     link: Arc<Link>,
     id: u64,
@@ -33,8 +33,8 @@ impl Running {
         }
     }
 
-    /// Waits until it has ended, or was found not to have started. As long as it is not released, what is left of its group
-    /// can be ended too.
+    /// Waits until it has exited, or failed to start. The spawner keeps it as a zombie until it is released, so that
+    /// the rest of its group can still be killed.
     pub fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         if let Some(outcome) = self.outcome {
             return Poll::Ready(outcome);
@@ -45,14 +45,14 @@ impl Running {
         Poll::Ready(outcome)
     }
 
-    /// Waits so long for its end.
+    /// Waits for its exit, at most `patience`.
     async fn wait(&mut self, patience: Duration) -> Option<Outcome> {
         let outcome = std::future::poll_fn(|context| self.poll_outcome(context));
         timeout(patience, outcome).await.ok()
     }
 
-    /// Waits so long for it to end by itself. Its children live on then; else it is ended with its group, which takes its
-    /// time. What became of it, if it ended by itself.
+    /// Waits for its exit, at most `patience`. If it exits, its children live on; else the process group is killed,
+    /// which takes time. Returns the outcome if it exited by itself.
     pub async fn finish(mut self, patience: Duration) -> Option<Outcome> {
         let outcome = self.wait(patience).await;
         match outcome {
@@ -62,14 +62,14 @@ impl Running {
         outcome
     }
 
-    /// Ends the group: politely, then surely.
+    /// Ends the group: by SIGTERM, then by SIGKILL.
     pub async fn end(mut self) {
         if self.wait(Duration::ZERO).await.is_none() {
             self.link.tell(&ToSpawner::Terminate(self.id));
             self.wait(GRACE).await;
         }
         self.release(true);
-        // What was killed ends soon, unless it hangs in the kernel; then others must not.
+        // The process was killed and exits soon, unless it hangs in the kernel; its permit is held until then.
         while self.wait(GRACE).await.is_none() {}
     }
 

@@ -1,5 +1,5 @@
-//! The process that starts programs: one thread, which does nothing else. It reaps a program only once the server is done
-//! with it: till then its number is no other group's, so that no signal hits a stranger.
+//! The spawner process: a single thread. It reaps a program only after the server has released it: until then its
+//! process number cannot be reused, so no signal can hit an unrelated group.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,17 +19,17 @@ use rustix::process::Signal;
 
 use super::wire::{Order, Outcome, ToServer, ToSpawner};
 
-/// How often, and after what pause, a file that is being written is tried again.
+/// Retries of a program whose file is open for writing (ETXTBSY), and the pause between them.
 const BUSY_TRIES_MAX: usize = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// What stands for the server among those that have news.
+/// The epoll token of the server's socket.
 const SERVER: u64 = u64::MAX;
 
-/// Starts what the server says at the other end of this channel, until that is gone; then ends all that is left.
+/// Starts programs by orders from this channel, until the server closes it; then kills all remaining programs.
 ///
 /// # Errors
-/// What this process needs is not to be had.
+/// A system resource is missing.
 pub fn serve(channel: Channel) -> io::Result<()> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let server = epoll::EventData::new_u64(SERVER);
@@ -82,11 +82,11 @@ struct Spawning {
     channel: Channel,
     poll: OwnedFd,
     programs: HashMap<u64, Program>,
-    /// Those whose files are being written, and when they are tried again.
+    /// Programs whose files are being written, with the time of the next try.
     late: Vec<(Instant, PendingStart)>,
 }
 
-/// A program that is to be started.
+/// A program to start.
 struct PendingStart {
     id: u64,
     order: Box<Order>,
@@ -94,7 +94,7 @@ struct PendingStart {
     tries: usize,
 }
 
-/// A program that was started and is not reaped.
+/// A program that was started and not reaped yet.
 struct Program {
     leader: ChildProcess,
     has_ended: bool,
@@ -110,7 +110,7 @@ impl Spawning {
                 ends,
                 tries: 0,
             }),
-            // This process has no descriptors left.
+            // The pipes did not arrive, since this process has reached its descriptor limit.
             Err(_) => self.tell(id, not_started(Errno::MFILE)),
         }
     }
@@ -118,7 +118,7 @@ impl Spawning {
     fn start(&mut self, mut start: PendingStart) -> io::Result<()> {
         match spawn(&start).and_then(|leader| self.watch(start.id, leader)) {
             Ok(program) => drop(self.programs.insert(start.id, program)),
-            // Another process writes the file.
+            // ETXTBSY: another process has the file open for writing, perhaps only for a moment.
             Err(error)
                 if error.kind() == io::ErrorKind::ExecutableFileBusy
                     && start.tries < BUSY_TRIES_MAX =>
@@ -207,18 +207,18 @@ impl Spawning {
         }
     }
 
-    /// Waits for room.
+    /// Reports an outcome; blocks while the socket is full.
     fn tell(&self, id: u64, outcome: Outcome) -> io::Result<()> {
         let message = encode(&ToServer { id, outcome })?;
         match self.channel.send(&message, &[], SendMode::Wait) {
-            // It is gone, which is noticed next.
+            // The server is gone; the main loop notices it next.
             Err(MessageError::Closed) => Ok(()),
             sent => Ok(sent?),
         }
     }
 }
 
-/// The server is gone, or this process is of no use any more.
+/// Kills all programs: the server is gone, or this process has failed.
 impl Drop for Spawning {
     fn drop(&mut self) {
         for program in self.programs.values() {
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Without its pipes, as where this process has no descriptors left.
+    /// An order without its pipes, as after reaching the descriptor limit.
     #[test]
     fn an_incomplete_order_is_refused_alone() {
         let (server, other) = Channel::pair().expect("a pair");

@@ -1,4 +1,4 @@
-//! Messages between the server and the process that starts programs.
+//! Messages between the server and the spawner process.
 
 use std::ffi::OsString;
 
@@ -9,49 +9,49 @@ use serde_bytes::ByteBuf;
 /// Name and value of a variable.
 pub type Variable = (ByteBuf, ByteBuf);
 
-/// A program to be started.
+/// The order to start a program.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// Its file, which is executable.
     pub file: OsString,
-    /// The folder that it runs in.
+    /// Its working directory.
     pub folder: OsString,
-    /// Its environment, which has nothing else.
+    /// Its complete environment.
     pub environment: Vec<Variable>,
-    /// What it may use.
+    /// Its resource limits.
     pub limits: Limits,
 }
 
-/// From the server, about the program with this number.
+/// A message of the server about the program with this number.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSpawner {
-    /// Start it; its standard input, output and error come with the message.
+    /// Start it; its standard input, output and error are passed with the message.
     Start(u64, Box<Order>),
     /// Send SIGTERM to its group.
     Terminate(u64),
-    /// It is of no interest any more; kill what is left of its group, or not.
+    /// Release it; `true` kills the rest of its group.
     Release(u64, bool),
 }
 
-/// To the server: the outcome of the program with this number.
+/// A message of the spawner: the outcome of a program.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToServer {
-    /// The program.
+    /// The number of the program.
     pub id: u64,
     /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// It was not started: an error of the system, by its number.
+    /// It was not started, because of this errno.
     NotStarted(i32),
-    /// It ended by itself with this status.
+    /// It exited with this status.
     Exited(i32),
     /// This signal ended it.
     Signaled(i32),
-    /// The process that had started it died, so this is unknown. Never sent.
+    /// The spawner died, so the outcome is unknown. Never sent.
     Lost,
 }
 
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// A message that can't be sent whole is refused alone; the link stays usable.
+    /// A message that is too long to send fails alone; the connection stays usable.
     #[test]
     fn an_order_that_is_too_long_ends_nothing() {
         let (ours, other) = Channel::pair().expect("a pair");

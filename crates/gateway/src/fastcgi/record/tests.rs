@@ -9,7 +9,7 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     out
 }
 
-/// What was said, with content put together.
+/// The decoded events, with content concatenated.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
     output: Vec<u8>,
@@ -19,7 +19,7 @@ struct Said {
     multiplexes: Vec<bool>,
 }
 
-/// Decodes bytes that come in these pieces.
+/// Decodes bytes split into these pieces.
 fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRecord> {
     let mut decoder = Decoder::default();
     let mut said = Said::default();
