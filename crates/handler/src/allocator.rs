@@ -1,8 +1,7 @@
-//! The allocator of all processes: mimalloc, told of an alignment only where its blocks do not have it anyway. Knows
-//! nothing of who asks.
+//! The global allocator: mimalloc, called with an alignment only if its blocks would not have it anyway.
 //!
-//! Asked for an alignment, mimalloc 3 takes up to that many bytes more for each size that is not a power of two, by a
-//! slower way. That is a size class: 112 bytes for a stored object of 96.
+//! With an explicit alignment, mimalloc 3 uses up to that many bytes more for each size that is not a power of two,
+//! and a slower path. That amounts to a size class: 112 bytes for a stored object of 96.
 
 #![allow(unsafe_code)] // an allocator is an unsafe trait, and mimalloc is C
 
@@ -10,19 +9,19 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use libmimalloc_sys as mi;
 
-/// What every block of mimalloc is aligned to: it is cut from its page in whole words.
+/// The alignment of every block of mimalloc: blocks are cut from their page in whole words.
 const ALIGN: usize = size_of::<usize>();
 
-/// Memory by mimalloc.
+/// mimalloc as the global allocator.
 pub struct Mimalloc;
 
-// SAFETY: mimalloc gives null or a block of `size` bytes that no one else has; its blocks begin at multiples of a word, and
-// for a larger alignment it is told of that. All memory comes from it, so `mi_free` and `mi_realloc` get what is its own.
+// SAFETY: mimalloc returns null or a block of `size` bytes that is not in use; its blocks begin at multiples of a word,
+// and larger alignments are passed on. All blocks come from it, so `mi_free` and `mi_realloc` get its own blocks.
 unsafe impl GlobalAlloc for Mimalloc {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
-        // SAFETY: any size will do, and an alignment is a power of two.
+        // SAFETY: every size is valid, and an alignment is a power of two.
         unsafe {
             match align <= ALIGN {
                 true => mi::mi_malloc(size),
@@ -47,7 +46,7 @@ unsafe impl GlobalAlloc for Mimalloc {
 
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, _: Layout) {
-        // SAFETY: the caller says that it is a block of this allocator.
+        // SAFETY: the caller guarantees a block of this allocator.
         unsafe { mi::mi_free(at.cast()) }
     }
 
@@ -71,7 +70,7 @@ mod tests {
     #[test]
     fn ninety_six_bytes_take_no_more() {
         let layout = Layout::new::<[u64; 12]>();
-        // SAFETY: the size is not 0; the blocks are never touched, and freed with their layout.
+        // SAFETY: the size is not 0; the blocks are never accessed, and freed with their layout.
         let blocks: Vec<*mut u8> = (0..1000)
             .map(|_| unsafe { Mimalloc.alloc(layout) })
             .collect();

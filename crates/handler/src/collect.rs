@@ -1,7 +1,7 @@
-//! Bodies on their way to programs. A program costs a process or a connection, so none is taken
-//! before there is something to give it: all of the body, or a good piece of it. A body whose
-//! length is not known is collected whole, as far as memory allows, since programs need to be told
-//! it (RFC 3875 §4.1.2). It knows nothing of programs.
+//! Collects the start of a request's body for a program.
+//!
+//! A program costs a process or a connection, so it starts only after the whole body or a good part of it has arrived.
+//! A body of unknown length is collected completely, within a limit, since programs need its length (RFC 3875 §4.1.2).
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -12,17 +12,17 @@ use lowroad_http::status::Status;
 
 use crate::{Body, Failure};
 
-/// Longer bodies must come with their length.
+/// The maximum of a body without a length, in bytes.
 const LEN_MAX: usize = 1 << 20;
-/// As much of a body with a length is waited for.
+/// Bytes of a body with a length that must arrive before the program starts.
 const START_LEN: usize = 64 << 10;
 
-/// A body of which some is here.
+/// A body whose start was received.
 pub struct Gathered {
-    /// Its length in bytes, if there is one.
+    /// The length in bytes, if there is a body.
     pub len: Option<u64>,
     here: VecDeque<Bytes>,
-    /// Where more comes from; `None` when that was all.
+    /// The rest; `None` if the body is complete.
     rest: Option<Receiver>,
 }
 
@@ -36,11 +36,11 @@ impl Gathered {
         }
     }
 
-    /// The same as [`of`](Gathered::of), with leave to answer the request: while a body comes, slowly
-    /// perhaps, others have it, and it is asked for `again`.
+    /// Like [`of`](Gathered::of), but frees the request's permit while the body arrives, perhaps slowly, and acquires
+    /// one `again` afterwards. So slow uploads do not occupy the route's bound.
     ///
     /// # Errors
-    /// As `of`, or no leave is to be had again.
+    /// As `of`, or no permit is free.
     pub async fn with_leave<P>(
         body: Body,
         permit: P,
@@ -53,10 +53,10 @@ impl Gathered {
         Ok((Gathered::of(body).await?, again()?))
     }
 
-    /// Waits for all of a body, or for a good piece of it.
+    /// Waits for the whole body, or for a good part of it.
     ///
     /// # Errors
-    /// 411 if its length is not known and it is too long to be collected, 400 if it was cut.
+    /// 411 if its length is unknown and it is too long to be collected, 400 if it was truncated.
     pub async fn of(body: Body) -> Result<Gathered, Failure> {
         let Some(stream) = body.stream else {
             return Ok(Gathered::none());
@@ -89,12 +89,12 @@ impl Gathered {
         })
     }
 
-    /// Whether there is no body; one without bytes is a body too.
+    /// Whether there is no body; an empty one is a body.
     pub fn is_none(&self) -> bool {
         self.len.is_none()
     }
 
-    /// What is next.
+    /// The next piece.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         match (self.here.pop_front(), &self.rest) {
             (Some(bytes), _) => Poll::Ready(Next::Bytes(bytes)),
@@ -104,7 +104,7 @@ impl Gathered {
     }
 }
 
-/// Nobody reads the answer to a request that was cut.
+/// The failure for a truncated body; its client is gone, so it has no text.
 pub fn cut() -> Failure {
     Failure::new(Status::BAD_REQUEST, "")
 }

@@ -1,5 +1,4 @@
-//! Where the conversation with a program is polled, and so whose timers it has: tokio's beside a
-//! worker, or the worker's own. It knows nothing of conversations.
+//! Executors of responses: the tokio runtime beside the workers, or a worker with its own timers.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,17 +6,18 @@ use std::time::Duration;
 use lowroad_engine::Local;
 use lowroad_engine::timers::Elapsed;
 
-/// One of both.
+/// Where the exchange with a program is polled.
 #[derive(Clone)]
 pub enum Executor {
-    /// The tokio runtime around.
+    /// The current tokio runtime.
     Runtime,
     /// A worker.
     Worker(Local),
 }
 
 impl Executor {
-    /// Lets `work` go on until its end. A worker that drains waits for it: it is for clients, who may be others'.
+    /// Spawns `work`, which runs to its end. A draining worker waits for it, since it serves clients, perhaps of other
+    /// workers.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self {
             Executor::Runtime => drop(tokio::spawn(work)),
@@ -32,10 +32,10 @@ impl Executor {
         }
     }
 
-    /// Waits for `work`, but no longer than `time`.
+    /// Waits for `work`, at most `time`.
     ///
     /// # Errors
-    /// [`Elapsed`]; the work is given up.
+    /// [`Elapsed`]; the work is dropped.
     pub async fn timeout<T>(
         &self,
         time: Duration,

@@ -1,6 +1,6 @@
-//! The fields of a program's response: those that every response has (`lowroad_http::fields`).
+//! Fields of a program's response (`lowroad_http::fields`).
 
 pub use lowroad_http::fields::{Fields, is_token};
 
-/// The field by which a program names what its response depends on; not for clients.
+/// The field with the cache tags of a response, for purging; not sent to clients.
 pub const TAG_FIELD: &str = lowroad_http::fields::Known::CacheTag.as_str();

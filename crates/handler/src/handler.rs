@@ -1,4 +1,4 @@
-//! What makes answers: the one trait behind all kinds of dynamic content, and how it fails.
+//! The handler interface: one trait for all kinds of dynamic content, its results and failures.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -12,65 +12,65 @@ use tokio::task::JoinHandle;
 use crate::request::Request;
 use crate::response::Response;
 
-/// An answer being made. Dropping it gives it up: what works for it is ended.
+/// A pending response. Dropping it cancels the work for it.
 pub type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;
 
-/// Makes answers to requests. Shared by all workers; knows its own limits (how many at a time, how
-/// long, how much memory) and keeps them.
+/// Makes responses to requests. Shared by all workers; it enforces its own limits (concurrency,
+/// time, memory).
 pub trait Handler: Send + Sync {
-    /// Begins to answer, on the worker with this number: it must neither wait nor take long. What
-    /// takes time it returns as a future.
+    /// Begins a response, on the worker with this number: it must not block or compute for long. Longer
+    /// work is returned as a future.
     fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
 
-    /// The handler that this one stands in front of, if it does: what people ask of it is that one's to say.
+    /// The inner handler of a wrapper, which answers the status functions.
     fn within(&self) -> Option<&dyn Handler> {
         None
     }
 
-    /// What it has under way and has refused, for people, where it counts that itself.
+    /// A status text with requests in progress and refusals, if the handler counts them.
     fn status(&self) -> Option<String> {
         self.within()?.status()
     }
 
-    /// How many requests are under way, where it counts that itself.
+    /// Requests in progress, if the handler counts them.
     fn requests_under_way(&self) -> usize {
         self.within().map_or(0, Handler::requests_under_way)
     }
 
-    /// Which server a request would be given to now, and why that one, for people; `None` where there is none to choose.
-    /// Nothing is asked or changed.
+    /// The server that a request would get now, and the reason, for `explain`; `None` if there is no choice.
+    /// Has no effects.
     fn whom(&self, outline: &Outline<'_>) -> Option<String> {
         self.within()?.whom(outline)
     }
 }
 
-/// What of a request may say who answers it.
+/// The properties of a request that may determine its server.
 pub struct Outline<'r> {
-    /// The path and the query as they were sent.
+    /// Path and query as sent by the client.
     pub target: &'r [u8],
-    /// Where the client is.
+    /// The client's address.
     pub peer: IpAddr,
     /// The fields.
     pub fields: Lines<'r>,
 }
 
-/// How far an answer has come.
+/// The result of starting a response.
 pub enum Begun {
-    /// It is there.
+    /// The response is ready.
     Answered(Result<Response, Failure>),
-    /// It is to come, and is polled on a tokio runtime beside the worker, with tokio's I/O and timers.
+    /// A future for the tokio runtime beside the worker, with tokio's I/O and timers.
     Later(Answering),
-    /// It is to come, and is polled on the worker itself: it only waits for what wakes it, and
-    /// never computes. Its I/O, timers and helpers are the worker's
+    /// A future for the worker itself: it only waits for events, and
+    /// never computes. It uses the worker's I/O, timers and helper threads
     /// ([`Local`](lowroad_engine::Local)).
     Here(Answering),
 }
 
 impl Begun {
-    /// Waits for it in a task of a worker.
+    /// Waits for the response in a task of a worker.
     ///
     /// # Errors
-    /// As the handler says, or if its task ended without an answer.
+    /// The handler's failure, or 500 if its task ended without a response.
     pub async fn answer(self) -> Result<Response, Failure> {
         match self {
             Begun::Answered(answer) => answer,
@@ -80,7 +80,7 @@ impl Begun {
     }
 }
 
-/// An answer that is made on the runtime beside the worker, given up when this is dropped.
+/// A task on the runtime beside the worker, aborted when this is dropped.
 struct Beside(JoinHandle<Result<Response, Failure>>);
 
 impl Beside {
@@ -98,19 +98,19 @@ impl Drop for Beside {
     }
 }
 
-/// Why there is no response. The client gets a page with the status and a number; the log gets the
+/// A failure to make a response. The client gets a page with the status code and a number; the log gets the
 /// number and the detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the client is told: 400, 403, 404, 411, 413, 500, 502, 503, 504 or 507.
+    /// The status code for the client: 400, 403, 404, 411, 413, 500, 502, 503, 504 or 507.
     pub status: Status,
-    /// What the operator is told: what, where, and what to do about it. Empty where there is
-    /// nothing to tell, as for a program that is not there.
+    /// The detail for the operator: the fault, its place and a remedy. Empty if there is
+    /// nothing to report, as for a missing program.
     pub detail: String,
 }
 
 impl Failure {
-    /// A failure with something to tell the operator.
+    /// A failure with a detail for the operator.
     pub fn new(status: Status, detail: impl Into<String>) -> Failure {
         Failure {
             status,
@@ -118,7 +118,7 @@ impl Failure {
         }
     }
 
-    /// There is no such thing.
+    /// 404 without a detail.
     pub fn not_found() -> Failure {
         Failure::new(Status::NOT_FOUND, "")
     }

@@ -1,5 +1,4 @@
-//! Interim responses (1xx) to one request, on their way from its handler to its client. Knows neither connections nor
-//! what is in them.
+//! Interim responses (1xx) to one request, on their way from its handler to its client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +7,13 @@ use lowroad_engine::{ExchangeId, Interim};
 use lowroad_http::fields::Fields;
 use lowroad_http::status::Status;
 
-/// How many there may be for one request; more are an error of who makes them.
+/// The maximum of interim responses to one request; more are a fault of the handler.
 const COUNT_MAX: u8 = 16;
 
-/// How an interim response gets to the worker that has the client.
+/// Posts an interim response to the worker of the client.
 pub type PostInterim = Arc<dyn Fn(ExchangeId, Interim) + Send + Sync>;
 
-/// Where a handler puts responses that come before the one that counts, like 103 (Early Hints).
+/// The sink for interim responses, like 103 (Early Hints).
 #[derive(Default)]
 pub struct Interims {
     to: Option<(PostInterim, ExchangeId)>,
@@ -22,7 +21,7 @@ pub struct Interims {
 }
 
 impl Interims {
-    /// For nobody.
+    /// A sink that discards all.
     pub fn none() -> Interims {
         Interims::default()
     }
@@ -35,10 +34,10 @@ impl Interims {
         }
     }
 
-    /// Sends one at once, before the response. Whether it was passed on: its status is 102 to 199 but not 101, which is
-    /// a response, and there were fewer than 16. Clients of HTTP/1.0 get none; nor does a client whose response a handler
-    /// gives without waiting for anything ([`Begun::Answered`](crate::Begun)), or who waits for the response to an equal
-    /// request.
+    /// Sends an interim response before the final one. Returns whether it was passed on: its status must be 102 to 199
+    /// but not 101, which is a final response, and there are at most 15 others. Clients of HTTP/1.0 get none; nor does
+    /// a client whose handler responds immediately ([`Begun::Answered`](crate::Begun)), or which waits as a follower
+    /// for the response to an equal request.
     pub fn send(&mut self, status: Status, fields: Fields) -> bool {
         let Some((post, id)) = &self.to else {
             return false;

@@ -1,7 +1,9 @@
-//! Handlers make content for each request: a [`Handler`] gets a [`Request`] whose body streams in, and gives a
-//! [`Response`] whose body may stream out. A client that is slow at either is decoupled by [`spool`]s. Handlers that compute or
-//! need tokio's I/O run beside the workers, those that only wait for sockets on them ([`executor`]). Knows no sites,
-//! connections or caches; kinds of handlers are in the crates `gateway`, `module_host` and `sql_pages`.
+//! Handlers: make content for each request.
+//!
+//! A [`Handler`] gets a `HandlerRequest` whose body is a stream, and returns a `HandlerResponse` whose body may be a
+//! stream. [`spool`]s decouple slow clients on both sides. Handlers that compute or need tokio's I/O run on a runtime
+//! beside the workers, those that only wait for sockets run on the workers ([`executor`]). The kinds of handlers are
+//! in the crates `gateway`, `module_host` and `sql_pages`.
 
 pub mod allocator;
 pub mod collect;

@@ -1,4 +1,4 @@
-//! Bounds a handler that has no bounds of its own: how many requests at a time, and how long.
+//! Bounds concurrency and time of a handler without limits of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use crate::{Answering, Begun, Failure, Handler, Request};
 
-/// A handler within bounds.
+/// A handler with bounds.
 pub struct Limited<H> {
     inner: Arc<H>,
     timeout: Duration,
@@ -38,13 +38,13 @@ impl<H: Handler + 'static> Handler for Limited<H> {
         match self.inner.clone().begin(worker, request) {
             Begun::Answered(answer) => Begun::Answered(answer),
             Begun::Later(answering) => Begun::Later(within(self.timeout, permit, answering)),
-            // Its limit is a timer of the runtime, so it is polled there.
+            // The timeout is a timer of the runtime, so the future must be polled there.
             Begun::Here(answering) => Begun::Later(within(self.timeout, permit, answering)),
         }
     }
 }
 
-/// An answer that fails if it takes longer.
+/// A response that fails after a timeout.
 fn within(time: Duration, permit: Permit, answering: Answering) -> Answering {
     Box::pin(async move {
         let _permit = permit;

@@ -1,8 +1,7 @@
-//! How much memory a thread has taken and not given back, counted where all memory comes from. Knows
-//! nothing of who asks.
+//! Per-thread memory accounting: the bytes that a thread has allocated and not freed, counted in the global allocator.
 //!
-//! A thread that gives back what another one took has a smaller number by that: what is meant is the
-//! difference between two moments of one thread that works alone in between.
+//! Frees of other threads' memory make the number smaller, so only the difference between two moments of one thread
+//! that works alone in between is meaningful.
 
 #![allow(unsafe_code)] // an allocator is an unsafe trait; each call is passed on as it came
 
@@ -13,17 +12,17 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// An allocator that counts what another one gives.
+/// An allocator that counts the bytes of another one.
 pub struct Counting<A>(pub A);
 
-/// Bytes that this thread has taken, less those that it has given back. 0 where the program's allocator
+/// Bytes that this thread has allocated minus those that it has freed. 0 if the program's allocator
 /// does not count.
 pub fn held() -> isize {
     HELD.get()
 }
 
 fn add(len: usize) {
-    // No destructor: it works for as long as a thread does anything. Sizes are below isize::MAX.
+    // A thread-local without destructor is accessible until the thread's very end. Sizes are below isize::MAX.
     HELD.set(HELD.get().wrapping_add(len.cast_signed()));
 }
 
@@ -31,31 +30,31 @@ fn sub(len: usize) {
     HELD.set(HELD.get().wrapping_sub(len.cast_signed()));
 }
 
-// SAFETY: each call goes to the allocator within, with what came; counting neither allocates nor
+// SAFETY: each call is forwarded unchanged to the inner allocator; counting neither allocates nor
 // unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's duty is the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         sub(layout.size());
-        // SAFETY: the caller's duty is the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { self.0.dealloc(at, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's duty is the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, len: usize) -> *mut u8 {
         add(len);
         sub(layout.size());
-        // SAFETY: the caller's duty is the same.
+        // SAFETY: the caller has the same obligations.
         unsafe { self.0.realloc(at, layout, len) }
     }
 }

@@ -1,7 +1,7 @@
-//! Who hears what an operator should know. It knows nothing of logs.
+//! Notices for the operator.
 
 use std::sync::Arc;
 
-/// Takes what an operator should know: a program's complaints, how it ended, what failed beside a
+/// Receives notices for the operator: lines of a program's stderr, abnormal exits, and failures beside a
 /// response.
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;

@@ -1,4 +1,4 @@
-//! A request as a handler sees it: an owned copy of its head, and its body as a stream.
+//! A handler's request: an owned copy of its head, and its body as a stream.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -21,54 +21,54 @@ use crate::interims::Interims;
 pub struct Request {
     /// The method.
     pub method: Method,
-    /// The version that the client speaks.
+    /// The client's protocol version.
     pub version: Version,
-    /// What its head says.
+    /// The head.
     pub head: Head,
-    /// Where the client is.
+    /// The client's address.
     pub peer: IpAddr,
-    /// Its port there; 0 where it is not known.
+    /// The client's port; 0 if it is unknown.
     pub peer_port: u16,
-    /// Where it connected.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// What was agreed on with it, if it came over TLS.
+    /// The TLS parameters, if it came over TLS.
     pub secured: Option<Arc<Secured>>,
-    /// What a trusted proxy reports, if the connection is from one.
+    /// The report of a trusted proxy, if the connection is from one.
     pub forwarded: Option<Arc<ForwardedRequest>>,
     /// The site's folder for this host: absolute, without symbolic links.
     pub root: Arc<Path>,
-    /// What the site has.
+    /// The site's objects, for subrequests.
     pub objects: Arc<dyn Objects>,
     /// The body.
     pub body: Body,
-    /// Where responses before the one that counts go.
+    /// The sink for interim responses.
     pub interims: Interims,
-    /// What few ask for.
+    /// Rarely used properties.
     pub extra: Extra,
 }
 
-/// What few handlers ask for.
+/// Rarely used properties of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
-    /// Where the files of the path are, if not below the root.
+    /// The folder of the path's files, if it is not below the root.
     pub alias: Option<Alias>,
-    /// The target that the client sent, where it led to another inside the server.
+    /// The target that the client sent, if an internal redirect replaced it.
     pub asked_target: Option<Vec<u8>>,
-    /// Who the client is, where it has shown a user's password by the scheme Basic, and the server has verified it.
+    /// The authenticated user, after the server has verified Basic credentials.
     pub user: Option<Box<str>>,
 }
 
-/// A folder of the site that lies elsewhere than its root.
+/// A folder of the site outside its root.
 #[derive(Clone, Debug)]
 pub struct Alias {
-    /// Bytes of the decoded path that lead to the folder; a slash follows, or nothing.
+    /// The length of the prefix of the decoded path that leads to the folder; a slash or the end follows.
     pub path_len: usize,
     /// The folder: absolute, without symbolic links.
     pub folder: Arc<Path>,
 }
 
 impl Request {
-    /// `http` or `https`: as a trusted proxy reports it, else as the request came.
+    /// `http` or `https`: as reported by a trusted proxy, else the connection's.
     pub fn scheme(&self) -> &'static [u8] {
         match self.is_https() {
             true => b"https",
@@ -81,7 +81,7 @@ impl Request {
         forwarding::is_https(self.forwarded.as_deref(), self.secured.is_some())
     }
 
-    /// The folder that the path's files are in, and how many bytes of the decoded path lead to it.
+    /// The folder of the path's files, and the length of the decoded path's prefix that leads to it.
     pub fn files(&self) -> (&Arc<Path>, usize) {
         match &self.extra.alias {
             Some(alias) => (&alias.folder, alias.path_len),
@@ -89,18 +89,18 @@ impl Request {
         }
     }
 
-    /// The path and the query as they were sent, still percent-encoded.
+    /// Path and query as sent, percent-encoded.
     pub fn target(&self) -> &[u8] {
         &self.head.text[..self.head.target_end]
     }
 
-    /// The path and the query as the client sent them, wherever they led inside the server.
+    /// Path and query as the client sent them, before internal redirects.
     pub fn asked_target(&self) -> &[u8] {
         let asked = self.extra.asked_target.as_deref();
         asked.unwrap_or_else(|| self.target())
     }
 
-    /// The path as it was sent, still percent-encoded.
+    /// The path as sent, percent-encoded.
     pub fn raw_path(&self) -> &[u8] {
         let target = self.target();
         let path = target.get(..self.head.query_start.saturating_sub(1));
@@ -112,8 +112,8 @@ impl Request {
         &self.head.text[self.head.target_end..self.head.path_end]
     }
 
-    /// How much of the decoded path comes before the first slash or backslash in it that was encoded. Whoever looks at
-    /// requests before us may take only plain ones for slashes.
+    /// The length of the decoded path before its first slash or backslash that was sent encoded. A proxy in front may
+    /// treat only literal ones as separators.
     pub fn plain_path_len(&self) -> usize {
         let raw = self.raw_path();
         match raw.contains(&b'%') || raw.contains(&b'\\') {
@@ -122,14 +122,13 @@ impl Request {
         }
     }
 
-    /// What follows the first `?` of the target, as it was sent.
+    /// The query: the text after the first `?` of the target, as sent.
     pub fn query(&self) -> Option<&[u8]> {
         let target = self.target();
         target.get(self.head.query_start..)
     }
 
-    /// The host name that the client asked for, as it was sent, with its port if it has one; empty
-    /// if the client named none.
+    /// The requested host name as sent, with its port if there is one; empty without a host.
     pub fn host(&self) -> &[u8] {
         &self.head.text[self.head.path_end..self.head.host_end]
     }
@@ -144,8 +143,10 @@ impl Request {
         Lines::of(self.lines())
     }
 
-    /// The protocols that the client would rather speak, if it asks for one and can get it: the value of Upgrade in a GET
-    /// without a body by HTTP/1.1, or of an extended CONNECT by HTTP/2. Not other versions of HTTP: requests in a tunnel would reach an origin past all that is decided here.
+    /// The protocols of an upgrade, if the client asks for one that is possible: the value of Upgrade in a GET
+    /// without a body by HTTP/1.1, or of an extended CONNECT by HTTP/2 (RFC 8441).
+    ///
+    /// Other versions of HTTP are excluded: requests in such a tunnel would bypass all rules here (h2c smuggling).
     pub fn upgrade(&self) -> Option<&[u8]> {
         let can = self.method == Method::Get && !self.version.is_10() && self.body.stream.is_none();
         let asked = can.then(|| upgrade_asked(self.fields())).flatten();
@@ -171,11 +172,11 @@ fn names_http(protocols: &[u8]) -> bool {
     })
 }
 
-/// What the head of a request says, in one piece of memory.
+/// The head of a request, in a single allocation.
 pub struct Head {
-    /// Target, decoded path, host and lines, one after the other.
+    /// Target, decoded path, host and field lines, concatenated.
     text: Vec<u8>,
-    /// Beyond the target if there is no query.
+    /// Beyond the target without a query.
     query_start: usize,
     target_end: usize,
     path_end: usize,
@@ -183,7 +184,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// One with these parts, see [`Request`]: the target is given as path and query.
+    /// A head of these parts, see [`Request`]: the target is given as path and query.
     pub fn new(
         (raw_path, query): (&[u8], Option<&[u8]>),
         path: &[u8],
@@ -213,24 +214,24 @@ impl Head {
     }
 }
 
-/// What the request's site would send for its paths under the request's host: files, from memory
-/// where they are there. What belongs to a program by its path is no file: it may be its source.
+/// Subrequests: the files that the request's site would send for its paths and the request's host, from memory
+/// if cached. A path that a handler answers is no file: the file may be a program's source.
 pub trait Objects: Send + Sync {
-    /// The bytes for a decoded path if they are in memory and fresh.
+    /// The content for a decoded path, if it is in memory and fresh.
     fn now(&self, path: &[u8]) -> Option<Bytes>;
 
-    /// The bytes for a decoded path, loaded if need be; `None` if there are none, or more than can
-    /// be held in memory.
+    /// The content for a decoded path, loaded if necessary; `None` if there is none, or if it is too large for
+    /// memory.
     fn load(&self, path: &[u8]) -> Loading;
 }
 
-/// An object being loaded.
+/// A pending load of an object.
 pub type Loading = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
 
-/// A request's body, with its framing taken away.
+/// A request's body, without its framing.
 #[derive(Default)]
 pub struct Body {
-    /// Its length in bytes; `None` if the client did not say (chunked).
+    /// The length in bytes; `None` if it is unknown (chunked).
     pub len: Option<u64>,
     /// The bytes; `None` if there is no body.
     pub stream: Option<Receiver>,
@@ -245,7 +246,7 @@ impl Body {
         }
     }
 
-    /// Waits for what is next. `Cut` when the client went away or broke its framing.
+    /// Waits for the next piece. `Cut` if the client left or violated the framing.
     pub async fn next(&mut self) -> Next {
         match &self.stream {
             Some(stream) => stream.next().await,
@@ -253,16 +254,15 @@ impl Body {
         }
     }
 
-    /// Takes the fields that followed it (trailers): known once its end has come. Those that belong into heads are not
-    /// among them.
+    /// Takes the trailers: known after the end of the body. Fields that belong into heads are excluded.
     pub fn take_trailers(&self) -> Option<Box<Fields>> {
         self.stream.as_ref()?.take_trailers()
     }
 
-    /// Reads all of it.
+    /// Reads the whole body.
     ///
     /// # Errors
-    /// [`Unread`] when it is longer than `len_max` bytes, or cut.
+    /// `BodyReadError` if it is longer than `len_max` bytes, or truncated.
     pub async fn read(&mut self, len_max: usize) -> Result<Vec<u8>, Unread> {
         let mut all = Vec::new();
         loop {
@@ -278,11 +278,11 @@ impl Body {
     }
 }
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It is longer than allowed.
+    /// It exceeds the limit.
     TooLong,
-    /// The client did not send all of it.
+    /// It was truncated.
     Cut,
 }

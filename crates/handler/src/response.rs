@@ -1,5 +1,4 @@
-//! A response as a handler makes it. Framing, `Date`, `Connection` and `Content-Length` are the
-//! server's affair.
+//! A handler's response. The server adds framing, `Date`, `Connection` and `Content-Length`.
 
 use std::sync::Arc;
 
@@ -10,65 +9,65 @@ use lowroad_http::status::Status;
 
 use crate::fields::Fields;
 
-/// Names a path of the site that is to be answered instead, as nginx has it.
+/// The field of an internal redirect to a path of the site, as in nginx.
 pub const PATH_INSTEAD: &str = "X-Accel-Redirect";
-/// Names a file that is to be sent instead, as Apache's modules and lighttpd have it.
+/// The field that names a file to send, as in Apache's mod_xsendfile and lighttpd.
 pub const FILE_INSTEAD: &str = "X-Sendfile";
 
-/// A response.
+/// A handler's response.
 pub struct Response {
-    /// The status, 200 to 999; 101 with [`Content::Upgrade`] only.
+    /// The status code, 200 to 999; 101 only with `ResponseContent::Upgrade`.
     pub status: Status,
-    /// Its fields, but for those that are the server's own affair.
+    /// Its fields, except those that the server manages.
     pub fields: Fields,
     /// The body.
     pub content: Content,
-    /// Names what it was made of besides the request, where that may change and whoever keeps the response is told so. No
-    /// tag of a program.
+    /// Names a source of the response other than the request, such that a change of the source invalidates stored
+    /// copies. Not a cache tag of the program.
     pub made_from: Option<Arc<str>>,
 }
 
 /// The body of a response.
 pub enum Content {
-    /// Bytes, perhaps none.
+    /// Bytes, possibly none.
     Bytes(Bytes),
-    /// Bytes that are still being made.
+    /// A stream of bytes.
     Stream {
-        /// How many there will be, if that is known.
+        /// The length, if it is known.
         len: Option<u64>,
         /// The bytes.
         stream: Receiver,
     },
-    /// What the site has stored for a path, with text around it; it does not pass through here.
+    /// An object of the site with text around it; the object does not pass through the handler.
     Stored(Box<Around>),
-    /// What the site answers for this target, a path and perhaps a query, percent-encoded; the status and the fields do not
-    /// count (RFC 3875 §6.2.2).
+    /// Local redirect: the site answers this target instead, path and optional query, percent-encoded; status and
+    /// fields are ignored (RFC 3875 §6.2.2).
     Local(Vec<u8>),
-    /// None: after a response with status 101 the connection speaks another protocol. Only for a request that asks for one
-    /// ([`Request::upgrade`](crate::Request::upgrade)).
+    /// Upgrade: after a response with status 101 the connection changes its protocol. Only for a request that asks for
+    /// it ([`Request::upgrade`](crate::Request::upgrade)).
     Upgrade(Box<Upgrade>),
 }
 
-/// A connection that speaks another protocol.
+/// An upgraded connection.
 pub struct Upgrade {
-    /// The protocol, as the value of Upgrade.
+    /// The protocol: the value of the field Upgrade.
     pub protocol: Vec<u8>,
-    /// What the connection becomes.
+    /// The tunnel that the connection becomes.
     pub tunnel: Tunnel,
 }
 
-/// A stored object and the text around it.
+/// An object of the site with text around it.
 pub struct Around {
-    /// What comes before it.
+    /// The text before the object.
     pub before: Bytes,
-    /// Its decoded path, beginning with `/`.
+    /// The object's decoded path, beginning with `/`.
     pub path: Bytes,
-    /// What comes after it.
+    /// The text after the object.
     pub after: Bytes,
 }
 
 impl Response {
-    /// A response of bytes with a Content-Type.
+    /// A response with a Content-Type and a body.
     pub fn of(status: Status, content_type: &str, body: impl Into<Bytes>) -> Response {
         let mut fields = Fields::new();
         fields.push("Content-Type", content_type.as_bytes());
@@ -80,7 +79,7 @@ impl Response {
         }
     }
 
-    /// The response to a request that asks for another protocol, and gets it.
+    /// The 101 response to an upgrade request.
     pub fn upgrade(protocol: impl Into<Vec<u8>>, tunnel: Tunnel) -> Response {
         Response {
             status: Status::SWITCHING_PROTOCOLS,

@@ -1,6 +1,6 @@
-//! Passwords that the configuration takes from environment variables. They leave the environment when
-//! the server has read them: programs that it starts must not find them, neither in their own nor in
-//! the server's. Knows nothing of what they are for.
+//! Secrets of the configuration in environment variables. The server removes them from its environment after reading
+//! them: programs that it starts must not find them, neither in their own environment nor in the server's
+//! (`/proc/PID/environ`).
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -9,8 +9,8 @@ use lowroad_config::Config;
 
 static TAKEN: OnceLock<HashMap<String, String>> = OnceLock::new();
 
-/// Takes the variables that a configuration names. Once, and while there is only one thread: those
-/// that a later configuration names stay where they are.
+/// Moves the variables that a configuration names out of the environment. Once, and while the process has a single
+/// thread: variables that only a later configuration names stay in the environment.
 pub fn take(config: &Config) {
     TAKEN.get_or_init(|| {
         let urls = config.databases.iter().map(|database| &*database.url);
@@ -24,13 +24,13 @@ pub fn take(config: &Config) {
     });
 }
 
-/// The value of a variable, wherever it is by now.
+/// The value of a variable, taken or still in the environment.
 pub fn variable(name: &str) -> Option<String> {
     let taken = TAKEN.get().and_then(|taken| taken.get(name)).cloned();
     taken.or_else(|| std::env::var(name).ok())
 }
 
-/// The names in a text with `${NAME}`.
+/// The variable names in a text with `${NAME}`.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split("${").skip(1);
     parts.filter_map(|part| part.split_once('}').map(|(name, _)| name))

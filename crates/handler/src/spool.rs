@@ -1,10 +1,9 @@
-//! Spools: bodies that wait between clients and programs, in memory first and then in files without
-//! names, so that a place in a program's limited pool is not taken by who is slow.
+//! Spools: bodies are buffered between clients and programs, first in memory and then in files without names, so that
+//! slow clients do not occupy a program's limited pool.
 //!
-//! [`Buffered`] gathers a request's body before its program is asked; [`Spools::behind`] takes what
-//! a slow client has not taken of a response. Here is what they share: the limits, and the account of
-//! what is in use. Whatever touches a file does so on tokio's threads for that, in [`file`]. It knows
-//! nothing of programs.
+//! `BufferingHandler` collects a request's body before its program starts; [`Spools::behind`] buffers a response for a
+//! slow client. This module has the shared parts: the limits, and the account of resources in use. All file access
+//! happens on separate threads, in [`file`].
 
 mod account;
 mod file;
@@ -26,24 +25,24 @@ use trouble::Trouble;
 
 use crate::notice::Notice;
 
-/// Where files are made if the configuration does not say: on a disk, where there is one.
+/// The default folders of the files: on a disk, if there is one.
 const FOLDERS: [&str; 2] = ["/var/tmp", "/tmp"];
 
-/// The limits of one configuration, and what is in use of all.
+/// The limits of one configuration, and the account of all configurations.
 pub struct Spools {
     folder: PathBuf,
     limits: Buffering,
     account: Arc<Account>,
     notice: Notice,
-    /// It was said that responses have no files; once until they have again.
+    /// Whether the notice about missing files was sent; reset once a file is free again.
     told: AtomicBool,
 }
 
 impl Spools {
-    /// Spools within these limits; tries to make a file. Blocks.
+    /// Spools within these limits; checks that the folder accepts files. Blocks.
     ///
     /// # Errors
-    /// No file can be made in the folder that was configured: why, for the operator.
+    /// No file can be created in the configured folder: the reason, for the operator.
     pub fn open(
         limits: &Buffering,
         account: Arc<Account>,
@@ -60,17 +59,17 @@ impl Spools {
         }))
     }
 
-    /// How many bytes of a request's body wait in memory.
+    /// Bytes of a request's body that are buffered in memory.
     fn request_len(&self) -> usize {
         usize::try_from(self.limits.request_buffer_len).unwrap_or(usize::MAX)
     }
 
-    /// How many bytes of a response wait in memory.
+    /// Bytes of a response that are buffered in memory.
     fn response_len(&self) -> usize {
         usize::try_from(self.limits.response_buffer_len).unwrap_or(usize::MAX)
     }
 
-    /// Says what keeps responses from files, once.
+    /// Notifies the operator once that responses cannot use files.
     fn tell(&self, trouble: &Trouble) {
         if !self.told.swap(true, Relaxed) {
             let why = trouble.detail(self);
@@ -79,10 +78,10 @@ impl Spools {
     }
 }
 
-/// Tries to make a file in the folder that was configured, if one was. Blocks.
+/// Creates a test file in the configured folder, if there is one. Blocks.
 ///
 /// # Errors
-/// Why that fails, for the operator.
+/// The reason why that fails, for the operator.
 pub fn check_folder(limits: &Buffering) -> Result<(), String> {
     let Some(folder) = &limits.temp_path else {
         return Ok(());
@@ -97,7 +96,7 @@ fn try_folder(folder: &Path) -> io::Result<()> {
     file::make(folder).map(drop)
 }
 
-/// Where there is none, requests that need a file say so.
+/// The first usable default folder. Without any, each request that needs a file reports the error.
 fn default_folder() -> PathBuf {
     let mut folders = FOLDERS.into_iter().map(Path::new);
     let found = folders.find(|folder| try_folder(folder).is_ok());

@@ -1,4 +1,4 @@
-//! What all spools together use and have met with, in numbers. It outlives configurations.
+//! Resources in use and counters of all spools. The account outlives configurations.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
 use lowroad_limits::ConcurrencyLimit;
 
-/// Threads that wait for the disk: their own, so that a slow one takes none from files and programs.
+/// Threads for file access: separate, so that a slow disk does not block the threads of files and programs.
 const DISK_THREADS: usize = 4;
-/// Jobs that these have at a time; the others wait for their turn.
+/// Concurrent jobs of these threads; further ones wait for a permit.
 const DISK_JOBS_MAX: usize = 1024;
 const _: () = assert!(DISK_JOBS_MAX <= QUEUE_LEN_MAX);
 
@@ -21,22 +21,22 @@ pub struct Account {
     pub(super) files: Arc<ConcurrencyLimit>,
     /// Request bodies that went through a file.
     pub(super) requests: AtomicU64,
-    /// Responses that waited for a slow client so that their program need not.
+    /// Responses that were buffered for a slow client.
     pub(super) responses: AtomicU64,
-    /// Requests that were refused because there may be no more files, or bytes in them.
+    /// Requests that were refused because of the limits on files or bytes.
     pub(super) refused: AtomicU64,
-    /// Times that a program had to wait for a slow client all the same.
+    /// How often a program had to wait for a slow client despite spools.
     pub(super) held_back: AtomicU64,
-    /// Times that the file system failed.
+    /// Failures of the file system.
     pub(super) failed: AtomicU64,
-    /// Permits to give the threads a job.
+    /// Permits for jobs of the threads.
     pub(super) turns: Arc<ConcurrencyLimit>,
-    /// They are started with the first file.
+    /// The threads, started with the first file.
     threads: Mutex<Option<Helpers>>,
 }
 
 impl Account {
-    /// Nothing in use; so many files at a time.
+    /// An empty account with a maximum of files.
     pub fn new(files_max: u64) -> Account {
         Account {
             bytes: AtomicU64::new(0),
@@ -51,7 +51,7 @@ impl Account {
         }
     }
 
-    /// Every number with its name.
+    /// All counters with their names.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         let value = |number: &AtomicU64| number.load(Relaxed);
         vec![
@@ -65,7 +65,7 @@ impl Account {
         ]
     }
 
-    /// The threads that wait for the disk.
+    /// The threads for file access.
     pub(super) fn threads(&self) -> io::Result<Helpers> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(threads) = &*threads {
@@ -75,13 +75,13 @@ impl Account {
         Ok(threads.insert(started).clone())
     }
 
-    /// Takes bytes, if there may be so many more.
+    /// Reserves bytes, if they fit into the limit.
     pub(super) fn take_bytes(&self, len: u64, len_max: u64) -> bool {
         let within = |used: u64| used.checked_add(len).filter(|sum| *sum <= len_max);
         self.bytes.fetch_update(Relaxed, Relaxed, within).is_ok()
     }
 
-    /// Gives back bytes.
+    /// Frees reserved bytes.
     pub(super) fn give_back_bytes(&self, len: u64) {
         self.bytes.fetch_sub(len, Relaxed);
     }

@@ -1,5 +1,4 @@
-//! A file without a name, in which a body waits. Whatever may wait for the disk happens on threads for
-//! that. It knows nothing of bodies.
+//! A spool file: a temporary file without a name. All operations that may wait for the disk run on separate threads.
 
 use std::fs::{File, Permissions};
 use std::future::pending;
@@ -17,22 +16,22 @@ use tokio::sync::oneshot;
 use super::account::one;
 use super::{Spools, Trouble};
 
-/// How much is read at a time.
+/// Bytes of one read.
 const PIECE_LEN: u64 = 64 << 10;
 
-/// A file; only its owner can open it, and it is gone with it.
+/// A temporary file; only its owner may open it, and it is deleted when it is closed.
 pub struct TempFile {
     spools: Arc<Spools>,
     _permit: Permit,
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     file: Option<Arc<File>>,
     threads: Helpers,
-    /// Bytes written, all of which are in the account.
+    /// Bytes written, all of which are reserved in the account.
     len: u64,
 }
 
 impl TempFile {
-    /// A new one, with nothing in it.
+    /// Creates an empty file.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -59,7 +58,7 @@ impl TempFile {
         self.len
     }
 
-    /// Appends all of `bytes`, and empties them. If that fails they stay.
+    /// Appends all of `bytes`, and empties them. On an error they are kept.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -85,22 +84,22 @@ impl TempFile {
             bytes.clear();
             return Ok(());
         };
-        // What was written of them is written over by the next try.
+        // A partial write is overwritten by the next attempt.
         self.len = at;
         spools.account.give_back_bytes(more);
         one(&spools.account.failed);
         Err(Trouble::Failed(error))
     }
 
-    /// The bytes from here on, as many as go at a time.
+    /// Reads bytes from an offset on, at most one piece.
     ///
     /// # Errors
-    /// The file system fails.
+    /// The file system's error.
     pub async fn read(&self, at: u64) -> io::Result<Bytes> {
         let spools = &self.spools;
         let len = (self.len - at).min(PIECE_LEN) as usize;
         let file = self.file();
-        // Made here: memory that the disk's threads have had they keep for a while.
+        // Allocated on this thread: the disk's threads would keep freed memory in their heaps for a while.
         let mut piece = vec![0; len];
         let read = on_disk(spools, &self.threads, move || {
             file.read_exact_at(&mut piece, at).map(|()| piece)
@@ -122,7 +121,7 @@ impl Drop for TempFile {
         let spools = &self.spools;
         spools.account.give_back_bytes(self.len);
         spools.told.store(false, Relaxed);
-        // To free the blocks of a long one takes the file system a while.
+        // Freeing the blocks of a long file takes time, so the close runs on a disk thread too, if one is available.
         if let Some(turn) = spools.account.turns.try_acquire() {
             let file = self.file.take();
             let closed = self.threads.submit(move || {
@@ -134,14 +133,14 @@ impl Drop for TempFile {
     }
 }
 
-/// Makes a file without a name that only its owner may open.
+/// Creates a file without a name that only its owner may open.
 pub fn make(folder: &Path) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-/// Does something on a thread that may wait for the disk.
+/// Runs a job on a thread for file access.
 async fn on_disk<T: Send + 'static>(
     spools: &Spools,
     threads: &Helpers,
@@ -150,15 +149,15 @@ async fn on_disk<T: Send + 'static>(
     let turn = spools.account.turns.acquire(0, 0).await;
     let (sender, done) = oneshot::channel();
     let submitted = threads.submit(move || {
-        // Nobody hears of it where who asked for it is gone.
+        // The receiver is gone if the request was cancelled.
         let _ = sender.send(job());
         drop(turn);
     });
-    // There are fewer turns than places in the queue.
+    // The permits are fewer than the queue's slots, so the queue is never full.
     debug_assert!(submitted.is_ok());
     match done.await {
         Ok(done) => done,
-        // A panic on a thread ends the process.
+        // A panic on a helper thread ends the process.
         Err(_) => pending().await,
     }
 }

@@ -1,5 +1,5 @@
-//! Request bodies: gathered before their program is asked, so that it is not held by who sends
-//! slowly. How slowly that may be is the worker's affair. Knows programs as [`Handler`]s only.
+//! Request buffering: collects a request's body before its program starts, so that a slow client does not occupy the
+//! program. The minimum rate of clients is enforced by the worker.
 
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -16,21 +16,21 @@ use super::file::TempFile;
 use crate::collect::cut;
 use crate::{Begun, Body, Failure, Handler, Request, Response};
 
-/// How much of what comes quickly is written at a time.
+/// The most bytes of quickly arriving data in one write.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
-/// How much of a body waits for its program on the way out of a file.
+/// Bytes that are buffered for the program while a file is read.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
-/// A handler that is asked once all of a request's body is there.
+/// A handler that starts once the whole body of a request has arrived.
 pub struct Buffered {
     inner: Arc<dyn Handler>,
     spools: Arc<Spools>,
-    /// Bodies whose lengths are known are not waited for.
+    /// Whether only bodies of unknown length are collected.
     only_without_length: bool,
 }
 
 impl Buffered {
-    /// One in front of `inner`.
+    /// A buffering handler in front of `inner`.
     pub fn new(inner: Arc<dyn Handler>, spools: Arc<Spools>) -> Buffered {
         Buffered {
             inner,
@@ -39,8 +39,8 @@ impl Buffered {
         }
     }
 
-    /// One for a program that follows bodies, but has to be told their lengths: those that come without wait until all is
-    /// there.
+    /// A buffering handler for a program that can read a body as it arrives, but needs its length: bodies of unknown
+    /// length are collected.
     pub fn without_length(inner: Arc<dyn Handler>, spools: Arc<Spools>) -> Buffered {
         Buffered {
             only_without_length: true,
@@ -71,7 +71,7 @@ impl Handler for Buffered {
         let Some(stream) = request.body.stream.take() else {
             return self.inner.clone().begin(worker, request);
         };
-        // Most bodies come with their heads.
+        // Fast path: most bodies arrive together with their heads.
         if let Some(len) = stream.len_of_rest() {
             request.body = Body {
                 len: Some(len as u64),
@@ -84,7 +84,7 @@ impl Handler for Buffered {
 }
 
 impl Spools {
-    /// Waits for all of a body.
+    /// Waits for the whole body.
     async fn gather(self: &Arc<Self>, from: Receiver) -> Result<Body, Failure> {
         let (mut held, mut file) = (Vec::new(), None);
         let len_max = self.request_len();
@@ -100,7 +100,7 @@ impl Spools {
         let len = file.as_ref().map_or(0, TempFile::len) + held.len() as u64;
         let trailers = from.take_trailers();
         let (to, stream) = stream(WAITING_LEN_MAX);
-        // Known from the start: who passes the body on may have to frame it so that they can follow.
+        // Announced before the body: a handler that forwards it must choose a framing with room for trailers.
         to.announce(trailers);
         match file {
             Some(file) => drop(tokio::spawn(hand_out(file, held.into(), to))),
@@ -140,11 +140,11 @@ impl Spools {
     }
 }
 
-/// Gives a program what is in a file, and then what was held besides, as fast as it takes it.
+/// Passes the file's content and then the bytes held in memory to a program, as fast as it accepts them.
 async fn hand_out(file: TempFile, held: Bytes, to: Sender) {
     let mut at = 0;
     while at < file.len() {
-        // What can't be read is cut.
+        // A read error truncates the body.
         let Ok(piece) = file.read(at).await else {
             return;
         };
@@ -159,18 +159,18 @@ async fn hand_out(file: TempFile, held: Bytes, to: Sender) {
     }
 }
 
-/// What was taken from a stream.
+/// The result of reading from a stream.
 pub(super) enum Taken {
-    /// As much as is to be put into a file.
+    /// Enough bytes for a write to the file.
     Enough,
-    /// The last of it.
+    /// The end of the body.
     End,
-    /// The last of it, though that was not all.
+    /// The end of a truncated body.
     Cut,
 }
 
-/// Takes what is there, until so many bytes are held. Ready with enough, with more if it comes at
-/// once, and at the end.
+/// Reads available bytes into `held`, up to `len`. Ready with at least the range's start, with more if it is available
+/// immediately, and at the end.
 pub(super) fn poll_take(
     from: &Receiver,
     held: &mut Vec<u8>,

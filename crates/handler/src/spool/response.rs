@@ -1,5 +1,5 @@
-//! Responses behind slow clients: what a client has not taken waits, in memory and then in a file, and
-//! who makes the response goes on. It knows nothing of who that is.
+//! Response buffering for slow clients: data that a client has not accepted is buffered in memory and then in a file,
+//! so that the response's maker can go on.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,14 +15,14 @@ use super::request::{BATCH_LEN_MAX, Taken, poll_take};
 use super::{Spools, Trouble};
 use crate::executor::Executor;
 
-/// For how long a client may take nothing before its response waits in a spool. A quick one never
-/// goes so long, and its response goes straight to it.
+/// The stall of a client after which its response is spooled. A fast client never stalls that long, and gets its
+/// response directly.
 pub const STALL: Duration = Duration::from_millis(10);
-/// How much waits on the way into a spool.
+/// Bytes that are buffered on the way into a spool.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
 impl Spools {
-    /// Puts a spool before a client that takes too little: gives where the rest of the response goes.
+    /// Puts a spool in front of a slow client: returns the sink for the rest of the response.
     #[must_use]
     pub fn behind(self: &Arc<Self>, client: Sender, executor: &Executor) -> Sender {
         one(&self.account.responses);
@@ -42,29 +42,29 @@ impl Spools {
     }
 }
 
-/// A response on its way through a spool.
+/// A response in a spool.
 struct Spool {
     spools: Arc<Spools>,
     from: Receiver,
     client: Sender,
     /// The newest bytes.
     held: Vec<u8>,
-    /// What is before them, from `read_len` on.
+    /// The bytes before them, from `read_len` on.
     file: Option<TempFile>,
     read_len: u64,
-    /// No more may be put into the file until the client has taken everything.
+    /// Whether the file is full: no more bytes go into it until the client has accepted everything.
     full: bool,
-    /// There is no more to come: whether that was all.
+    /// Set at the end of the response: whether it was complete.
     last: Option<bool>,
 }
 
-/// What is to be done next.
+/// The next step of a spool.
 enum Turn {
-    /// The client takes more.
+    /// The client accepts more.
     Give,
-    /// There is enough to be put into the file.
+    /// Enough bytes for a write to the file.
     PutAway,
-    /// The client has it all.
+    /// The client has received everything.
     Over,
     /// The client is gone.
     Gone,
@@ -74,7 +74,7 @@ impl Spool {
     async fn pass(mut self) {
         loop {
             match poll_fn(|context| self.poll_turn(context)).await {
-                // What can't be read is cut.
+                // A read error truncates the response.
                 Turn::Give if self.give().await.is_err() => return,
                 Turn::Give => {}
                 Turn::PutAway => self.put_away().await,
@@ -109,7 +109,7 @@ impl Spool {
         }
     }
 
-    /// Takes what is there, up to the limit of memory. Whether that is reached.
+    /// Reads available bytes, up to the limit of memory. Returns whether the limit is reached.
     fn poll_more(&mut self, context: &mut Context<'_>) -> bool {
         let enough = self.spools.response_len();
         let most = if self.full { enough } else { BATCH_LEN_MAX };
@@ -127,7 +127,7 @@ impl Spool {
         self.held.is_empty() && self.file.is_none()
     }
 
-    /// Gives the client the next piece.
+    /// Sends the next piece to the client.
     async fn give(&mut self) -> io::Result<()> {
         let piece = match &self.file {
             Some(file) => {
@@ -143,13 +143,13 @@ impl Spool {
         if self.is_empty() {
             self.full = false;
         }
-        // Whether the client is gone is asked before the next.
+        // An error is noticed at the next poll of the client.
         let _ = self.client.push(piece);
         Ok(())
     }
 
-    /// Puts what is held into the file. If that can't be, the program has to wait until the client has
-    /// taken everything.
+    /// Writes the held bytes to the file. If that is impossible, the program must wait until the client has
+    /// accepted everything.
     async fn put_away(&mut self) {
         if let Err(trouble) = self.try_to_put_away().await {
             self.full = true;
@@ -160,7 +160,7 @@ impl Spool {
         }
     }
 
-    /// The error is `None` where this file may not be longer.
+    /// The error is `None` if only this file has reached its limit.
     async fn try_to_put_away(&mut self) -> Result<(), Option<Trouble>> {
         let file_len = self.file.as_ref().map_or(0, TempFile::len);
         let len = file_len + self.held.len() as u64;

@@ -1,4 +1,4 @@
-//! Why something could not wait in a file: what clients and operators are told.
+//! Failures of spools, for clients and operators.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use rustix::io::Errno;
 use super::Spools;
 use crate::Failure;
 
-/// Why not.
+/// The reason why a body cannot be spooled.
 #[derive(Debug)]
 pub enum Trouble {
-    /// All files have as many bytes as they may.
+    /// All files together have reached their limit of bytes.
     Bytes,
-    /// There are as many files as there may be.
+    /// The maximum of files is reached.
     Files,
-    /// The file system says no.
+    /// The file system's error.
     Failed(io::Error),
 }
 
 impl Trouble {
-    /// What a request gets whose body could not wait.
+    /// The failure of a request whose body cannot be spooled.
     pub fn failure(&self, spools: &Spools) -> Failure {
         let status = match self {
             Trouble::Bytes | Trouble::Files => Status::SERVICE_UNAVAILABLE,
@@ -33,7 +33,7 @@ impl Trouble {
         Failure::new(status, self.detail(spools))
     }
 
-    /// The same for the operator.
+    /// The text for the operator.
     pub fn detail(&self, spools: &Spools) -> String {
         let folder = spools.folder.display();
         match self {
