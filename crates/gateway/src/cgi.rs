@@ -64,12 +64,14 @@ impl CgiHandler {
             ending: String::new(),
             index: String::new(),
         };
+        // Only a check at start: the path is resolved again for each request.
         if let Some(path) = &cgi.path {
             std::fs::canonicalize(path)?;
         }
         Ok(CgiHandler {
             base: match cgi.path {
                 Some(_) => base_of(&route.pattern),
+                // Among the site's files the whole path is the script's.
                 None => String::new(),
             },
             rules,
@@ -148,6 +150,7 @@ impl CgiHandler {
         permit: Permit,
     ) -> Result<(Process, Form), Failure> {
         let (script, file) = self.find(request)?;
+        // Checked before the start, where execve would fail with EACCES in another process.
         if !lookup::is_executable(&file) {
             let detail = format!("{} may not be run; make it executable", file.display());
             return Err(Failure::new(Status::INTERNAL_ERROR, detail));
@@ -158,6 +161,7 @@ impl CgiHandler {
             file: Some(&file),
             root: &request.root,
             body_len,
+            // RFC 3875 §4.1.18: servers should not pass credentials to scripts.
             authorization: false,
             extra: &self.cgi.env,
         };
@@ -171,6 +175,7 @@ impl CgiHandler {
             processes_max: self.cgi.processes_max,
             user: self.user,
             descriptors: descriptors::of_programs(),
+            // No program outlives the spawner, which dies with the server.
             ends_with_parent: true,
         };
         let keep = process::Keep {
@@ -185,6 +190,7 @@ impl CgiHandler {
     /// Finds the program for a request, and its file.
     fn find(&self, request: &Request) -> Result<(Script, PathBuf), Failure> {
         let (place, way_len) = match &self.cgi.path {
+            // Resolved for each request, so that a deployment may switch a symbolic link.
             Some(path) => (now_at(path)?, self.base.len()),
             None => {
                 let (folder, way_len) = request.files();

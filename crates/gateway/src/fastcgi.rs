@@ -66,6 +66,7 @@ impl FastCgiHandler {
         servers: &Servers,
         notice: Notice,
     ) -> FastCgiHandler {
+        // The index file's extension is that of the scripts: a wildcard pattern alone does not select them.
         let ending = Path::new(&fastcgi.index)
             .extension()
             .and_then(|ending| ending.to_str())
@@ -114,6 +115,7 @@ impl FastCgiHandler {
         mut request: Request,
         permit: Permit,
     ) -> Result<Response, Failure> {
+        // Looked up before the body is read: a 404 needs no upload.
         let script = match self.meaning(worker, &request).await? {
             Meaning::Script(script) => script,
             Meaning::SlashMissing => return Ok(with_slash(&request)),
@@ -128,6 +130,7 @@ impl FastCgiHandler {
             request,
             script,
             body_len,
+            // Shared with the program: the permit is held until the last of response and request is done.
             permit: Arc::new(permit),
         };
         let (reached, attempt) = self.reach(&asked).await?;
@@ -213,6 +216,7 @@ impl FastCgiHandler {
         // With script_root the files may be on another machine, so only the name is checked. Aliases are local.
         if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
             return Ok(find_by_name((request.path(), plain_len), &self.rules));
+        // An encoded slash changes the look-up's result, but not the decoded path, so such paths bypass the cache.
         }
         let (folder, way_len) = request.files();
         if is_plain && let Some(meaning) = self.lately.known(folder, request.path(), now_ms) {
@@ -230,6 +234,7 @@ impl FastCgiHandler {
             let detail = "looking for a script ended without a result";
             return Err(Failure::new(Status::INTERNAL_ERROR, detail));
         };
+        // The time from before the look-up: a change during it must not extend the result's lifetime.
         if is_plain {
             self.lately.keep(folder, request.path(), now_ms, &meaning);
         }
@@ -252,6 +257,7 @@ impl FastCgiHandler {
         }
         // A front controller outside the alias is found by its own name, whatever the requested path.
         let alias = request.extra.alias.as_ref().filter(|alias| {
+            // The script may lie outside of the alias, if a front controller answers.
             let (way, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
             request.path().starts_with(way) && rest.starts_with(b"/")
         });
@@ -274,6 +280,7 @@ impl FastCgiHandler {
     async fn reach(&self, asked: &ScriptRequest) -> Result<(Reached, Option<Try>), Failure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
+            // Failures of one client must not eject a server for all (see the circuit breaker).
             let client = asked.request.peer;
             let chosen = self.backends.choose(&tried, asked.worker, client);
             let (server, attempt) = match (chosen, last) {
@@ -293,11 +300,13 @@ impl FastCgiHandler {
                 }
                 Err(unreached) => unreached,
             };
+            // A busy server is not replaced: its load would only move to the others.
             let Some(attempt) = attempt.filter(|_| unreached.is_absent) else {
                 return Err(unreached.failure);
             };
             tried.push(attempt.member);
             let now_ms = self.backends.local(asked.worker).timers.now_ms();
+            // Reported at once, so that the next choice already knows.
             attempt.report(Outcome::ConnectFailed, now_ms);
             if !self.backends.may_go_on(tried.len(), asked.worker) {
                 return Err(unreached.failure);
@@ -315,6 +324,7 @@ impl FastCgiHandler {
         server: Arc<Server>,
         fresh: bool,
     ) -> Result<Reached, Unreached> {
+        // The timeout of the response's head also bounds the wait for a connection.
         let patience = self.backends.patience(self.terms.silence);
         if server.multiplexes() {
             let shared = server.shared(asked.worker, fresh, patience).await?;
@@ -359,6 +369,7 @@ impl FastCgiHandler {
         let (own, permit) = (server.clone(), asked.permit.clone());
         let answered = match way {
             Way::Guest(ticket) => {
+                // Multiplexed connections are always kept: other requests use them.
                 let out = self.encode(asked, ticket.id, true);
                 let guest = Guest::new(ticket, own, asked.worker, out, idempotent, permit);
                 answer(guest, body, reply, &self.terms).await
@@ -411,6 +422,7 @@ impl FastCgiHandler {
             file: (!self.is_one_program()).then_some(&*asked.file),
             root: self.root(&asked.request),
             body_len: asked.body_len,
+            // PHP applications check passwords themselves; RFC 3875 §4.1.18 would omit the field.
             authorization: true,
             extra: &self.fastcgi.env,
         };
@@ -447,6 +459,7 @@ fn with_slash(request: &Request) -> Response {
         location.extend_from_slice(query);
     }
     let status = match request.method {
+        // RFC 9110 §15.4.2: clients may change POST to GET on a 301, but not on a 308.
         Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
         _ => Status::PERMANENT_REDIRECT,
     };

@@ -42,6 +42,7 @@ const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
 impl Environment<'_> {
     /// Calls `give` once for each variable.
     pub fn each(&self, mut give: impl FnMut(&[u8], &[u8])) {
+        // The configuration's variables replace these, and are given last.
         let mut put = |name: &str, value: &[u8]| {
             if !self.is_extra(name.as_bytes()) {
                 give(name.as_bytes(), value);
@@ -61,6 +62,7 @@ impl Environment<'_> {
         if self.request.is_https() {
             put("HTTPS", b"on");
         }
+        // SSL_* describe this server's connection, even if a proxy reports https.
         if let Some(secured) = &self.request.secured {
             Environment::put_secured(secured, &mut put);
         }
@@ -78,6 +80,7 @@ impl Environment<'_> {
         }
         put("SCRIPT_NAME", &self.script.name);
         put("DOCUMENT_ROOT", root);
+        // RFC 3875 §4.1.6: PATH_TRANSLATED only if there is a PATH_INFO.
         if !self.script.info.is_empty() {
             put("PATH_INFO", &self.script.info);
             put("PATH_TRANSLATED", &[root, &self.script.info].concat());
@@ -93,6 +96,7 @@ impl Environment<'_> {
         put("SERVER_SOFTWARE", SOFTWARE.as_bytes());
         put("REQUEST_METHOD", request.method.as_str().as_bytes());
         put("REQUEST_SCHEME", request.scheme());
+        // The client's own target: applications build links from it, whatever a rewrite changed.
         put("REQUEST_URI", request.asked_target());
         put("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
@@ -127,6 +131,7 @@ impl Environment<'_> {
         put_address(&mut text, self.request.peer.to_canonical());
         put("REMOTE_ADDR", &text);
         text.clear();
+        // Unknown behind a proxy that reports only the address.
         if self.request.peer_port != 0 {
             put_number(&mut text, self.request.peer_port.into());
             put("REMOTE_PORT", &text);
@@ -136,12 +141,14 @@ impl Environment<'_> {
         put("SERVER_ADDR", &text);
         text.clear();
         let forwarded = self.request.forwarded.as_ref();
+        // The port that the client used, which may be the proxy's.
         let reported_port = forwarded.and_then(|it| it.port_of(self.request.host()));
         put_number(&mut text, reported_port.unwrap_or(local.port()).into());
         put("SERVER_PORT", &text);
         if !self.request.host().is_empty() {
             put("HTTP_HOST", self.request.host());
         }
+        // RFC 3875 §4.1.14: SERVER_NAME must not be empty.
         match host_name(self.request.host()) {
             b"" => put("SERVER_NAME", literal(address).as_bytes()),
             name => put("SERVER_NAME", name),
@@ -155,6 +162,7 @@ impl Environment<'_> {
         let mut joined = Vec::new();
         for (at, (field, value)) in fields.iter().enumerate() {
             let said = |line: &&(&[u8], &[u8])| line.0.eq_ignore_ascii_case(field);
+            // Quadratic, but bounded by the limit of fields.
             let repeated = fields[..at].iter().any(|line| said(&line));
             if repeated || !self.is_wanted(field) || is_among(field, &hops) {
                 continue;
@@ -184,6 +192,7 @@ impl Environment<'_> {
     }
 
     fn is_wanted(&self, field: &[u8]) -> bool {
+        // Names with `_` would collide with those with `-`, and others are no valid variable names.
         let plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
         let is_ours = self.authorization && field.eq_ignore_ascii_case(b"authorization");
         (is_ours || !is_dropped(field)) && field.iter().all(plain)
@@ -244,6 +253,7 @@ fn is_among(field: &[u8], names: &[&[u8]]) -> bool {
 
 /// A host without its port.
 fn host_name(host: &[u8]) -> &[u8] {
+    // An IPv6 address has colons within its brackets.
     let bracket = host.iter().rposition(|b| *b == b']').unwrap_or(0);
     match host[bracket..].iter().position(|b| *b == b':') {
         Some(colon) => &host[..bracket + colon],

@@ -78,6 +78,7 @@ impl Process {
         keep: Keep,
     ) -> Result<Process, Failure> {
         let failed = |error: std::io::Error| failure(file, &error);
+        // O_CLOEXEC: a program must not inherit the pipes of another one.
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()));
         let ((input, stdin), (stdout, output), (stderr, errors)) = (pipe()?, pipe()?, pipe()?);
         let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(failed);
@@ -85,6 +86,7 @@ impl Process {
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
         let order = Order {
             file: file.into(),
+            // RFC 3875 §7.2: the current directory is that of the script.
             folder: file.parent().unwrap_or(Path::new("/")).into(),
             environment: variables(environment),
             limits,
@@ -121,6 +123,7 @@ impl Process {
     /// Reads stderr. It is drained first and always, since a program that blocks on a full stderr pipe would deadlock.
     fn poll_stderr(&mut self, context: &mut Context<'_>) -> bool {
         let mut read = false;
+        // All of it, before any output: a full stderr pipe would block the program.
         while let Some(stderr) = &mut self.stderr {
             let mut buffer = ReadBuf::new(&mut self.buffer);
             match Pin::new(stderr).poll_read(context, &mut buffer) {
@@ -141,6 +144,7 @@ impl Process {
         let running = self.ending.as_mut().map(|ending| &mut ending.running);
         let outcome = match running.map(|running| running.poll_outcome(context)) {
             Some(Poll::Pending) => {
+                // It closed its output but runs on: the response is complete, by its own decision.
                 ready!(over.as_mut().poll(context));
                 return Poll::Ready(Ok(Part::End));
             }
@@ -149,12 +153,14 @@ impl Process {
         };
         let file = self.file.display();
         Poll::Ready(match outcome {
+            // Any exit status: CGI scripts often end with one that has no meaning.
             Outcome::Exited(_) => Ok(Part::End),
             Outcome::NotStarted(errno) => Err(failure(
                 &self.file,
                 &std::io::Error::from_raw_os_error(errno),
             )),
             Outcome::Signaled(signal) => Err(Failure::new(
+                // Killed, perhaps by a resource limit, so the output may be incomplete.
                 Status::BAD_GATEWAY,
                 format!("{file} ended with signal {signal}"),
             )),
@@ -190,6 +196,7 @@ impl Process {
             } else {
                 running.end().await;
             }
+            // Held until here: the route's bound counts processes, not responses.
             drop(keep.permit);
         });
     }
@@ -214,6 +221,7 @@ impl Program for Process {
     }
 
     fn poll_feed_end(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        // Closing the pipe is the end of input for the program.
         self.stdin = None;
         Poll::Ready(())
     }
@@ -224,6 +232,7 @@ impl Program for Process {
         output: &mut Vec<u8>,
     ) -> Poll<Result<Part, Failure>> {
         let complained = self.poll_stderr(context);
+        // The output has ended; only the exit status is missing.
         if self.over.is_some() {
             return self.poll_last(context);
         }
@@ -236,6 +245,7 @@ impl Program for Process {
             Poll::Pending if complained => Poll::Ready(Ok(Part::Other)),
             Poll::Pending => Poll::Pending,
             Poll::Ready(_) => {
+                // An unfinished line of stderr would be lost otherwise.
                 self.complaints.end_line();
                 self.poll_last(context)
             }
@@ -272,11 +282,13 @@ fn failure(file: &Path, error: &std::io::Error) -> Failure {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let status = match errno {
         Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+            // Lack of resources is temporary, so the client may retry.
             Status::SERVICE_UNAVAILABLE
         }
         _ => Status::INTERNAL_ERROR,
     };
     let hint = match errno {
+        // ENOENT for an existing file means that the interpreter of its `#!` line is missing.
         Some(Errno::NOENT) => "; is the interpreter in its first line there?",
         Some(Errno::MSGSIZE | Errno::NOBUFS) => "; its environment is too long",
         _ => "",

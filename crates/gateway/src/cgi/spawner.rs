@@ -78,6 +78,7 @@ impl Spawner {
 
     /// The connection, and whether the process was started just now.
     fn link(&self) -> io::Result<(Arc<Link>, bool)> {
+        // Under the lock, so that concurrent requests start a single process.
         let mut known = lock(&self.link);
         if let Some(link) = known.as_ref().filter(|link| !link.is_gone()) {
             return Ok((link.clone(), false));
@@ -96,6 +97,7 @@ impl Spawner {
 
     fn connect(&self) -> io::Result<Arc<Link>> {
         let mut command = (self.command)();
+        // The spawner's own output must not mix with the server's.
         command.stdout(Stdio::null());
         let (child, channel) = ChildProcess::spawn_with_channel(command)?;
         let link = Arc::new(Link {
@@ -104,6 +106,7 @@ impl Spawner {
             process: child.handle(),
         });
         let (hears, notice) = (link.clone(), self.notice.clone());
+        // A thread of its own: receiving blocks, and the outcome must arrive even if all workers are busy.
         thread::Builder::new()
             .name("spawner".into())
             .spawn(move || hears.listen(child, &notice))?;
@@ -143,6 +146,7 @@ impl Link {
         };
         let ends = ends.each_ref().map(|end| end.as_fd());
         let sent = self.channel.send(message, &ends, SendMode::Wait);
+        // The message was not sent, so no outcome will come.
         if sent.is_err() {
             self.forget(id);
         }
@@ -158,6 +162,7 @@ impl Link {
     /// Sends a message without blocking: if the socket is full, a temporary thread sends it.
     fn tell(self: &Arc<Link>, message: &ToSpawner) {
         let Ok(message) = encode(message) else { return };
+        // Called from drops on a worker, which must not block.
         if self.channel.send(&message, &[], SendMode::Try) == Err(MessageError::NotReady) {
             let link = self.clone();
             thread::spawn(move || link.channel.send(&message, &[], SendMode::Wait));
@@ -176,9 +181,11 @@ impl Link {
             // No waiter is left if the request was cancelled.
             waiting.map(|waiting| waiting.send(outcome));
         }
+        // Dropping the waiters reports their programs as lost.
         let lost = lock(&self.waiting).take();
         let ended = child.reap();
         if let Ok(status) = ended
+            // A clean exit follows the server's own close and is not reported.
             && !status.success()
         {
             let count = lost.map_or(0, |lost| lost.len());

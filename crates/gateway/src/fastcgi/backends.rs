@@ -50,6 +50,7 @@ impl Backends {
     /// The servers of a route. Resolves names, and so may block for a short time; a name without an address is resolved
     /// again later.
     pub fn new(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Backends {
+        // A single fixed address needs no group: no choice, no retry and no lock per request.
         let members = match &fastcgi.servers[..] {
             [At::Unix(path)] => {
                 Members::One(servers.get(Address::Unix(path.clone()), fastcgi.connections_max))
@@ -115,6 +116,7 @@ impl Backends {
     /// The acquire timeouts for a connection, within `time` in total.
     pub fn patience(&self, time: Duration) -> Patience {
         match self.members {
+            // A single server may be given the whole time, as there is no other to try.
             Members::One(_) => Patience::of(time),
             Members::Group { .. } => Patience {
                 connecting: CONNECT_MAX.min(time),
@@ -130,6 +132,7 @@ impl Backends {
         };
         let failed = Failed {
             tries: u32::try_from(tries).unwrap_or(u32::MAX),
+            // Not idempotent, not sent: only the retry budget and the number of attempts count.
             is_idempotent: false,
             sent: false,
             body: Body::Whole,
@@ -179,6 +182,7 @@ impl Backends {
         };
         let now_ms = self.local(0).timers.now_ms();
         Some(upstream.with(|group| {
+            // Not advanced: an explanation must not influence the next choice.
             let looked = group.look(&PickRequest::default(), now_ms, drawn.load(Relaxed));
             let place = looked.map(|(member, why)| (group.place(member), why));
             match place {
@@ -218,6 +222,7 @@ fn group(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Members {
             At::Tcp(address) => Address::Tcp(*address),
             At::Name { host, port } => {
                 let name = Name {
+                    // Members exist before the first request; the periodic resolution starts later.
                     first: names::look_up(host, *port),
                     ..Name::new(host.as_str(), *port)
                 };
@@ -250,6 +255,7 @@ fn group(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Members {
 fn settings(balance: &Balance) -> Settings {
     let mut settings = Settings {
         policy: match balance {
+            // The configuration allows only these two for FastCGI.
             Balance::LeastConnections => Policy::LeastConnections,
             _ => Policy::RoundRobin,
         },

@@ -89,6 +89,7 @@ impl Lone {
             if self.deaf || waiting.is_empty() && more.is_empty() {
                 return Poll::Ready(0);
             }
+            // Pending bytes and the piece in one system call (writev).
             match ready!(self.lease.connection.poll_write(context, waiting, more)) {
                 Ok(len @ 1..) => {
                     self.wrote = true;
@@ -98,12 +99,14 @@ impl Lone {
                         return Poll::Ready(more_len);
                     }
                 }
+                // The server has stopped reading; its response may still be in the socket.
                 _ => self.deaf = true,
             }
         }
     }
 
     fn put(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        // Reuses the buffer instead of growing it.
         if self.out_written == self.out.len() {
             self.out.clear();
             self.out_written = 0;
@@ -118,6 +121,7 @@ impl Lone {
             match event {
                 Event::Output(ID, range) => {
                     output.extend_from_slice(&bytes[range]);
+                    // More output follows an empty record, so the response was not complete.
                     self.output_ended = false;
                     part = Some(Part::Output);
                 }
@@ -128,6 +132,7 @@ impl Lone {
                 }
                 Event::End(ID, ended) => {
                     self.ended = Some(ended);
+                    // Bytes after END_REQUEST belong to no request; `is_quiet` rejects the connection then.
                     return Ok(part.or(Some(Part::Other)));
                 }
                 other => {
@@ -157,6 +162,7 @@ impl Lone {
 
 impl Program for Lone {
     fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed> {
+        // One record per piece; a piece that is not accepted completely continues the same record.
         if self.stdin_left == 0 {
             self.stdin_left = bytes.len().min(CONTENT_LEN_MAX);
             let len = self.stdin_left;
@@ -190,8 +196,10 @@ impl Program for Lone {
             self.complaints.end_line();
             return Poll::Ready(end(ended, self.server.name()));
         }
+        // The server may wait for pending bytes; a failure shows in the read.
         let _ = self.poll_write(context, &[]);
         Poll::Ready(match ready!(self.read(context, output)) {
+            // FastCGI 1.0 §5.1: the empty FCGI_STDOUT record has completed the response.
             Err(_) if self.output_ended => {
                 self.keeps_connection = false;
                 self.ended = Some(Ended::Complete);
@@ -211,11 +219,14 @@ impl Program for Lone {
     }
 
     fn is_unused(&self) -> bool {
+        // A stale connection: the server closed it while it was idle (RFC 9112 §9.3.1 has the same rule for HTTP).
         self.lease.kept && !self.heard && self.ended.is_none() && (self.idempotent || !self.wrote)
     }
 
     fn finish(self, fed: bool) {
+        // Only after a response, so that an unreachable server is not asked.
         self.server.ask_once(self.lease.worker);
+        // A connection with unsent bytes is unusable: the server would read them as the next record.
         let is_sent = fed && !self.deaf && self.out_written == self.out.len();
         if self.keeps_connection && is_sent {
             self.server.pool.give_back(self.lease);

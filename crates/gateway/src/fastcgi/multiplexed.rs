@@ -108,6 +108,7 @@ impl Slot {
     fn end(mut self, ended: Ended) {
         self.complaints.end_line();
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        // Ends the output, after `ended` is set: the owner reads it at the end of the stream.
         if let Some(output) = self.output {
             output.end();
         }
@@ -123,6 +124,7 @@ impl Multiplexed {
             unread: Vec::new(),
             stalled: None,
             over: false,
+            // Replaced with the first poll of the task; until then the spawn itself wakes it.
             driver: Waker::noop().clone(),
         };
         let shared = Arc::new(Multiplexed {
@@ -152,6 +154,7 @@ impl Multiplexed {
         if state.over {
             return None;
         }
+        // A number is reused only after the server has released it: responses carry no other identification.
         let is_free = |id: &u16| !state.slots.contains_key(id) && !state.unread.contains(id);
         let id = (1..=u16::MAX).find(is_free)?;
         let (input, taken) = stream(INPUT_LEN_MAX);
@@ -165,6 +168,7 @@ impl Multiplexed {
             ended: ended.clone(),
             complaints,
         };
+        // The task sends the begin records with its next turn.
         state.slots.insert(id, slot);
         state.driver.wake_by_ref();
         Some(Ticket {
@@ -189,6 +193,7 @@ impl Carrier for Multiplexed {
 
     fn has_room(&self) -> bool {
         let state = self.lock();
+        // A stalled connection takes no more requests: they would wait behind the slow client.
         !state.over && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
     }
 
@@ -256,6 +261,7 @@ impl Record {
     }
 
     fn written(&mut self, len: usize) {
+        // One write may end in the header or in the content.
         let of_header = len.min(self.header_left);
         self.header_left -= of_header;
         self.content.advance(len - of_header);
@@ -275,6 +281,7 @@ impl Pump {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let shared = self.shared.clone();
         let mut state = shared.lock();
+        // A worker may poll the task with another waker each time.
         state.driver = context.waker().clone();
         // Bounded, so that the worker's other tasks run in between.
         for _ in 0..64 {
@@ -316,6 +323,7 @@ impl Pump {
 
     /// Returns whether any byte was read.
     fn read(&mut self, state: &mut Requests, context: &mut Context<'_>) -> Result<bool, Over> {
+        // Head-of-line blocking: while one request's buffer is full, the whole connection waits.
         if state.is_stalled(context) {
             return Ok(false);
         }
@@ -339,11 +347,13 @@ impl Pump {
         context: &mut Context<'_>,
     ) -> Result<bool, Over> {
         let wanted = match state.stalled {
+            // A slow client alone on the connection disturbs no other request, and may take as long as it likes.
             Some(id) if state.slots.len() > 1 => Some(TimerFor::Stall(id)),
             // Cancelled requests count as idle: a server that never ends them must not hold the connection forever.
             None if state.is_idle() => Some(TimerFor::Idle),
             _ => None,
         };
+        // Reset only on a change of purpose, or the timer would never expire.
         if wanted != self.timer_for {
             self.timer_for = wanted;
             let time = match wanted {
@@ -359,6 +369,7 @@ impl Pump {
             Some(TimerFor::Stall(id)) => {
                 state.stalled = None;
                 if let Some(slot) = state.slots.get_mut(&id) {
+                    // Its output is discarded from now on; the record boundaries must still be read.
                     slot.output = None;
                     slot.complaints
                         .take(b"given up: its client took too little while others waited\n");
@@ -376,6 +387,7 @@ impl Requests {
     fn lose(&mut self) {
         self.over = true;
         for slot in std::mem::take(&mut self.slots).into_values() {
+            // The end of output completes a response even without END_REQUEST (FastCGI 1.0 §5.1).
             if slot.output_ended {
                 slot.end(Ended::Complete);
             }
@@ -394,10 +406,12 @@ impl Requests {
                 return Some(abort);
             }
         }
+        // The server may wait for the end of the body before it frees the number.
         if let Some(id) = self.unread.pop() {
             return Some(Record::new(record::stdin(id, 0), Bytes::new()));
         }
         let mut id = *turn;
+        // Round robin: one record per request, so that a large upload does not starve the others.
         for _ in 0..self.slots.len() {
             id = self.after(id)?;
             let slot = self.slots.get_mut(&id)?;
@@ -408,6 +422,7 @@ impl Requests {
                 Poll::Pending => {}
                 Poll::Ready(Next::Bytes(bytes)) => {
                     *turn = id;
+                    // The first piece contains complete records with their own headers.
                     return Some(match std::mem::replace(&mut slot.begun, true) {
                         true => Record::new(record::stdin(id, bytes.len()), bytes),
                         false => Record::begin(bytes),
@@ -434,10 +449,12 @@ impl Requests {
     /// Aborts a request that is still in progress. Its number is free once the server has ended it.
     fn abort(&mut self, id: u16) -> Option<Record> {
         let slot = self.slots.get_mut(&id)?;
+        // The server does not know it, so there is nothing to abort.
         if !slot.begun {
             self.slots.remove(&id);
             return None;
         }
+        // The slot stays until END_REQUEST: the number is in use at the server until then.
         (slot.input, slot.output) = (None, None);
         Some(Record::new(record::abort(id), Bytes::new()))
     }
@@ -457,6 +474,7 @@ impl Requests {
     fn deliver(&mut self, event: Event, bytes: &[u8]) -> Result<(), Over> {
         match event {
             Event::Output(id, range) => {
+                // A record for an unknown request: the stream cannot be trusted any more.
                 let slot = self.slots.get_mut(&id).ok_or(Over)?;
                 slot.output_ended = false;
                 let Some(output) = &slot.output else {
@@ -464,6 +482,7 @@ impl Requests {
                 };
                 match output.push(Bytes::copy_from_slice(&bytes[range])) {
                     Ok(true) => {}
+                    // The buffer's limit is reached: no more reads until the owner has taken some.
                     Ok(false) => self.stalled = Some(id),
                     Err(_) => slot.output = None,
                 }
@@ -479,11 +498,13 @@ impl Requests {
                 let slot = self.slots.remove(&id).ok_or(Over)?;
                 // The abort was not sent yet: it would hit the next request with the same number.
                 self.given_up.retain(|given_up| *given_up != id);
+                // The body's end was not sent; see `unread`.
                 if slot.begun && slot.input.is_some() {
                     self.unread.push(id);
                 }
                 slot.end(ended);
             }
+            // Only a reply to FCGI_GET_VALUES, which is never sent on this connection.
             Event::Multiplexes(_) => return Err(Over),
         }
         Ok(())

@@ -85,6 +85,7 @@ impl<'o> Params<'o> {
     /// Sets the lengths, and splits long parameters into several records.
     pub fn finish(self) {
         let len = self.out.len() - self.start;
+        // The usual case: one record, whose length is filled in.
         if len <= CONTENT_LEN_MAX {
             let header = self.start - HEADER_LEN..self.start;
             set_len(&mut self.out[header], len);
@@ -96,6 +97,7 @@ impl<'o> Params<'o> {
                 self.out.extend_from_slice(part);
             }
         }
+        // The empty record ends the parameters; without any, the first record is it.
         if len > 0 {
             put_header(self.out, PARAMS, self.id, 0);
         }
@@ -119,6 +121,7 @@ fn set_len(header: &mut [u8], len: usize) {
 }
 
 fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    // Lengths up to 127 in one byte, longer ones in four with the top bit set (§3.4).
     for text in [name, value] {
         match u8::try_from(text.len()) {
             Ok(len @ ..=127) => out.push(len),
@@ -195,6 +198,7 @@ impl Decoder {
                 };
                 return Ok((event, at + len));
             }
+            // Padding follows the content and is skipped, wherever the input was cut.
             let padding = self.padding_left.min(rest.len());
             self.padding_left -= padding;
             at += padding;
@@ -216,6 +220,7 @@ impl Decoder {
             if version != 1 {
                 return Err(not_fastcgi(header));
             }
+            // Output is streamed; the other types are short and wait for their whole content.
             if matches!(kind, STDOUT | STDERR) {
                 (self.kind, self.id, self.content_left) = (kind, id, len);
                 self.padding_left = usize::from(padding);
@@ -227,6 +232,7 @@ impl Decoder {
             }
             let start = at + HEADER_LEN;
             check(kind, len, header)?;
+            // Incomplete: the same bytes are decoded again with more behind them.
             let Some(content) = bytes.get(start..start + len) else {
                 return Ok((None, at));
             };
@@ -253,6 +259,7 @@ fn small(kind: u8, id: u16, content: &[u8], header: &[u8]) -> Result<Event, BadR
                 Some(0) => Ended::Complete,
                 Some(1) => Ended::CannotMultiplex,
                 Some(2) => Ended::Overloaded,
+                // FastCGI 1.0 §5.5: the protocol status is the fifth byte; other values are undefined.
                 Some(3) => Ended::UnknownRole,
                 _ => return Err(not_fastcgi(header)),
             };

@@ -47,11 +47,13 @@ impl Servers {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let server = known.get(&address).and_then(Weak::upgrade);
         let server = server.unwrap_or_else(|| {
+            // Servers of old configurations leave no entries behind.
             known.retain(|_, server| server.strong_count() > 0);
             let new = Arc::new(Server::new(address.clone(), self.workers.clone()));
             known.insert(address, Arc::downgrade(&new));
             new
         });
+        // Routes of different configurations share the pool, so the largest bound applies.
         server.pool.raise(connections_max);
         server
     }
@@ -108,6 +110,7 @@ impl Connection for Link {
 impl Server {
     fn new(address: Address, workers: Arc<[Local]>) -> Server {
         let limits = Limits {
+            // Raised by `get` for each route.
             connections_max: 0,
             // Routes already bound the number of requests.
             waiting_max: usize::MAX,
@@ -144,6 +147,7 @@ impl Server {
         fresh: bool,
         patience: Patience,
     ) -> Result<Lease, Unreached> {
+        // Without an await first: an idle connection is the common case.
         let now = (!fresh).then(|| self.pool.lease_now(worker));
         if let Some(lease) = now.flatten() {
             return Ok(lease);
@@ -196,6 +200,7 @@ impl Server {
                 (Status::BAD_GATEWAY, detail)
             }
         };
+        // A full pool means that the server is there and busy.
         let is_absent = matches!(why, Unavailable::ConnectTimeout | Unavailable::Failed(_));
         Unreached {
             failure: Failure::new(status, detail),
@@ -206,6 +211,7 @@ impl Server {
     /// Asks the server once whether it multiplexes, in a task. Called after a first response, so that an unreachable
     /// server is not asked.
     pub fn ask_once(self: &Arc<Self>, worker: usize) {
+        // The load avoids the write of the swap once it is set: this runs after every request.
         if self.asked.load(Relaxed) || self.asked.swap(true, Relaxed) {
             return;
         }
@@ -214,6 +220,7 @@ impl Server {
         let asking = async move {
             let asked = local.timers.timeout(ASK_MAX, server.ask(worker)).await;
             if let Ok(Some(true)) = asked {
+                // Exclusive idle connections are not needed any more, and each occupies a process of the server.
                 server.multiplexes.store(true, Relaxed);
                 server.pool.keep_none();
             }
@@ -247,6 +254,7 @@ async fn ask(link: &mut Link) -> Option<bool> {
                     return Poll::Ready(Some(does));
                 }
                 Ok(None) => {}
+                // Any other record, before the reply, is a protocol violation.
                 _ => return Poll::Ready(None),
             }
             if ready!(link.poll_read(context)).is_err() {

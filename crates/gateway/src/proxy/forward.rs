@@ -211,6 +211,7 @@ fn counts_forwards(method: Method) -> bool {
 fn is_not_forwarded(name: &[u8], is_of_trusted: bool) -> bool {
     let len = name.len();
     // The first byte is a cheap test that excludes most names.
+    // X-Forwarded-… of a trusted proxy is forwarded, except the fields that this server generates itself.
     if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
         return !is_of_trusted || !forwarding::is_other_report(name);
     }

@@ -129,6 +129,7 @@ pub async fn answer<P: Program>(
     match talk.hear_head(&mut reply, silence).await {
         Ok(Heard::All) => {
             talk.finish();
+            // The output was complete, so a failure is the script's: no other server would do better.
             reply.finish().map_err(|failure| Stopped {
                 failure,
                 again: None,
@@ -202,6 +203,7 @@ impl<P: Program> Talk<P> {
             let turn = poll_fn(|context| self.poll_turn(context, reply.output()));
             let turn = executor.timeout(silence, turn).await;
             match turn.map_err(|_| silent(reply.who(), silence))?? {
+                // The timeout restarts with each sign of progress.
                 Turn::Fed | Turn::Part(Part::Other) => {}
                 Turn::Part(Part::End) => {
                     self.look(reply)?;
@@ -211,6 +213,7 @@ impl<P: Program> Talk<P> {
                 Turn::Part(Part::Output) => {}
             }
         }
+        // A storable response is collected: only a complete one can be stored with a known length.
         match reply.may_be_kept() {
             true => self.hear_rest_soon(reply, silence).await,
             false => self.hear_rest_at_once(reply).await,
@@ -240,6 +243,7 @@ impl<P: Program> Talk<P> {
             }
             Ok(Heard::Head)
         };
+        // A slow rest is streamed after all: storing it must not delay the client.
         let heard = executor.timeout(KEPT_WAIT.min(silence), hearing).await;
         heard.unwrap_or(Ok(Heard::Head))
     }
@@ -249,6 +253,8 @@ impl<P: Program> Talk<P> {
     async fn hear_rest_at_once(&mut self, reply: &mut Reply) -> Result<Heard, Failure> {
         while reply.body_len() < AT_ONCE_LEN_MAX {
             let turn = poll_fn(|context| match self.poll_turn(context, reply.output()) {
+                // Only the exit status is missing, which arrives soon: worth waiting for, to know whether all is
+                // complete.
                 Poll::Pending if self.program.is_over() => Poll::Pending,
                 turn => Poll::Ready(turn),
             });
@@ -269,6 +275,7 @@ impl<P: Program> Talk<P> {
             Ok(true) => {
                 self.finish();
                 let who = rest.who().clone();
+                // Fewer bytes than announced: the client's response is truncated, and the operator is informed.
                 if let Err(missing) = rest.end() {
                     notice(&format!(
                         "{} ended {missing} bytes too early",
@@ -299,6 +306,7 @@ impl<P: Program> Talk<P> {
             if !room {
                 // The program is still fed meanwhile: it may have to read before it writes, so waiting alone could
                 // deadlock.
+                // Once spooled, the client's pace is the spool's business.
                 let stall = spools.map_or(Duration::MAX, |_| STALL);
                 match executor.timeout(stall, self.feed_until_room(rest)).await {
                     Ok(Ok(())) => {}
@@ -318,6 +326,7 @@ impl<P: Program> Talk<P> {
                 if quiet >= silence {
                     return Err(silent(rest.who(), silence));
                 }
+                // Nothing to add: this only notices a client that has left.
                 match rest.put(Bytes::new()) {
                     Ok(_) => continue,
                     Err(_) => return Ok(false),
@@ -339,6 +348,7 @@ impl<P: Program> Talk<P> {
     async fn feed_until_room(&mut self, rest: &Rest) -> Result<(), ()> {
         let mut room = std::pin::pin!(rest.room());
         poll_fn(|context| {
+            // The client first: when it has room, feeding continues in the normal loop.
             if let Poll::Ready(room) = room.as_mut().poll(context) {
                 return Poll::Ready(room.map_err(|_| ()));
             }
@@ -355,6 +365,7 @@ impl<P: Program> Talk<P> {
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
     ) -> Poll<Result<Turn, Failure>> {
+        // Fed before reading: a program may need the body before it responds.
         let fed = match self.poll_feed(context) {
             Ok(fed) => fed,
             Err(failure) => return Poll::Ready(Err(failure)),
@@ -371,6 +382,7 @@ impl<P: Program> Talk<P> {
         let mut fed = false;
         // Bounded: a fast client with a fast program must not starve the worker's other tasks.
         for _ in 0..16 {
+            // A placeholder, so that the state can be moved; replaced by `feed_once`.
             let feed = std::mem::replace(&mut self.feed, Feed::Refused);
             let (feed, step) = self.feed_once(feed, context)?;
             self.feed = feed;
@@ -380,6 +392,7 @@ impl<P: Program> Talk<P> {
                 Step::Fed => fed = true,
             }
         }
+        // The bound was reached, not the program's: ask to be polled again.
         context.waker().wake_by_ref();
         Ok(fed)
     }
@@ -391,6 +404,7 @@ impl<P: Program> Talk<P> {
     ) -> Result<(Feed, Step), Failure> {
         Ok(match feed {
             Feed::Untouched(mut body) => match body.poll_next(context) {
+                // Still untouched: a body of which no byte was read can be sent to another program.
                 Poll::Pending => (Feed::Untouched(body), Step::Wait),
                 Poll::Ready(next) => (taken(body, next)?, Step::On),
             },

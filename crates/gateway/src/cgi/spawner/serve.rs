@@ -43,6 +43,7 @@ pub fn serve(channel: Channel) -> io::Result<()> {
     let mut buffer = Vec::new();
     let mut events = Vec::with_capacity(64);
     loop {
+        // A timeout only while a start is pending; otherwise the process sleeps.
         let pause = (!spawning.late.is_empty()).then_some(Timespec {
             tv_sec: 0,
             tv_nsec: BUSY_PAUSE.as_nanos() as i64,
@@ -64,6 +65,7 @@ pub fn serve(channel: Channel) -> io::Result<()> {
             }
         }
         if is_asked {
+            // The server has closed the socket, or died: dropping `spawning` kills the rest.
             let Ok(ends) = spawning.channel.receive(&mut buffer) else {
                 return Ok(());
             };
@@ -143,6 +145,7 @@ impl Spawning {
                 is_released: false,
             }),
             Err(error) => {
+                // Unwatched, its end would never be noticed.
                 leader.signal_group(Signal::KILL);
                 let _ = leader.reap();
                 Err(error.into())
@@ -164,7 +167,9 @@ impl Spawning {
             return Ok(());
         };
         program.has_ended = true;
+        // A pidfd of an ended process stays readable, so it would wake the loop forever.
         epoll::delete(&self.poll, &program.leader)?;
+        // Peeked, not reaped: the zombie keeps the process number in use.
         let status = program.leader.peek_status()?;
         let signal = status.as_ref().and_then(|it| it.terminating_signal());
         let outcome = match signal {
@@ -184,6 +189,7 @@ impl Spawning {
     }
 
     fn release(&mut self, id: u64, kill: bool) -> io::Result<()> {
+        // It was cancelled before it could be started.
         if let Some(at) = self.late.iter().position(|late| late.1.id == id) {
             self.late.swap_remove(at);
             return self.tell(id, not_started(Errno::CANCELED));
