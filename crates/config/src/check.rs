@@ -15,8 +15,10 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks
     for (index, (site, marks)) in sites.iter().enumerate() {
         each_address_once(source, site, marks);
         let addresses = site.addresses().enumerate();
+        // An address that the same site repeats is reported once, by `each_address_once`.
         for (_, address) in addresses.filter(|(place, _)| !is_repeated(site, *place)) {
             for (name, at) in site.names.iter().zip(&marks.names) {
+                // A second site with the name at the address would never be selected.
                 let Some(other) = taken.insert((*address, name), index) else {
                     continue;
                 };
@@ -46,10 +48,12 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks
 pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &Server) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let at = marks.proxy_protocol.as_ref();
+        // The position of the key, or of an address if only the other site has the key.
         let at = at.or(marks.listen.first()).or(marks.tls.first());
         let Some(at) = at else { continue };
         let before = sites.iter().take(index).enumerate();
         let differs = |other: &Site| {
+            // The PROXY header precedes TLS and Host, so the site is not known yet when it is read.
             let shared = |address: &SocketAddr| other.addresses().any(|it| it == address);
             other.proxy_protocol != site.proxy_protocol && site.addresses().any(shared)
         };
@@ -60,6 +64,7 @@ pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: 
                 "the same for all sites of an address",
             );
         }
+        // The packet program answers requests before user space sees the connection.
         if !site.proxy_protocol.is_empty() && server.softirq != Softirq::Off {
             source.report(at, NO_SOFTIRQ, "either of both");
         }
@@ -88,10 +93,12 @@ pub(crate) fn paths(
             Root::PerHost { prefix, .. } => prefix,
             Root::None => continue,
         };
+        // Without the folder a problem for each of its files would repeat the same fact.
         if let Err(reason) = folder_problem(folder) {
             source.report(at, format!("{} {reason}", folder.display()), "a folder");
             continue;
         }
+        // Each host has a folder of its own, so its files cannot be checked here.
         if matches!(site.root, Root::PerHost { .. }) {
             continue;
         }
@@ -110,6 +117,7 @@ pub(crate) fn paths(
 
 fn module_files(source: &Source<'_>, modules: &[(Module, module::Marks)]) {
     for (module, marks) in modules {
+        // Linked modules have no file.
         let (ModuleCode::Library(path) | ModuleCode::Wasm(path), Some(at)) =
             (&module.code, &marks.file)
         else {
@@ -126,6 +134,7 @@ fn program_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
         let RouteTo::Cgi(cgi) = &route.to else {
             continue;
         };
+        // A single program instead of a folder.
         let Some(path) = cgi.path.as_ref().filter(|path| !path.is_file()) else {
             continue;
         };

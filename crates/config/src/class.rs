@@ -16,6 +16,7 @@ pub(crate) fn class(section: Section<'_>) -> Option<(Class, At)> {
     let name = name_item.as_ref().and_then(named::name);
     let default = Class::new(name.unwrap_or_default());
     let weight = section.count("weight", u64::from(default.weight), 1..=1000);
+    // 0 is outside of the range and stands for "not set".
     let concurrency = count(&section, "concurrency", 0, 1..=65_536);
     let class = Class {
         weight: u32::try_from(weight).unwrap_or(default.weight),
@@ -38,6 +39,7 @@ pub(crate) fn class(section: Section<'_>) -> Option<(Class, At)> {
 /// Reports classes that no request can reach, and a class with the reserved name `others`.
 pub(crate) fn check(source: &Source<'_>, classes: &[(Class, At)]) {
     let mut rest = classes.iter();
+    // Classes are tried in order: those after a class of all requests are unreachable.
     for (class, at) in rest.by_ref() {
         if class.members.is_everything() {
             break;
@@ -87,6 +89,7 @@ fn field_line(text: &str) -> Result<FieldLine, Refused> {
         allowed: "\"NAME: VALUE\", or \"NAME\" for any value; no * in the name",
     };
     let (name, value) = match text.split_once(':') {
+        // Surrounding whitespace is not part of a field value (RFC 9110 §5.5).
         Some((name, value)) => (name, Some(value.trim_matches([' ', '\t']))),
         None => (text, None),
     };
@@ -113,6 +116,7 @@ fn rate(section: &Section<'_>) -> Option<Rate> {
 pub(crate) fn rate_of(section: &Section<'_>, item: &Item<'_>) -> Option<Rate> {
     let rate = item.read(per_time);
     let (requests, period_ms) = rate.unwrap_or((1, 1000));
+    // The default burst is one second's share, at least one request.
     let a_second = (requests * 1000 / period_ms).clamp(1, BURST_MAX);
     let burst = section.count("burst", a_second, 1..=BURST_MAX);
     rate.is_some().then_some(Rate {
@@ -136,6 +140,7 @@ fn per_time(text: &str) -> Result<(u64, u64), Refused> {
         Some((digits, "h")) => (digits, HOUR_MS),
         Some(_) => return Err(REFUSED),
     };
+    // 0 would block all requests.
     match value::count(digits) {
         Ok(requests @ 1..=1_000_000) => Ok((requests, period_ms)),
         _ => Err(REFUSED),

@@ -38,6 +38,7 @@ pub(crate) fn method(text: &str) -> Result<String, Refused> {
         .iter()
         .position(|known| known.eq_ignore_ascii_case(text))
     {
+        // A standard method in lower case is a typing error: methods are case-sensitive.
         Some(at) => at < FOR_PROGRAMS && KNOWN.contains(&text),
         None => is_token(text) && text.len() <= METHOD_LEN_MAX,
     };
@@ -62,6 +63,7 @@ fn cookie(text: &str) -> Result<(String, Option<String>), Refused> {
 }
 
 fn is_cookie_name(name: &str) -> bool {
+    // `*` alone stands for any cookie.
     let prefix = name.strip_suffix('*').unwrap_or(name);
     prefix.is_empty() && name == "*" || is_literal_name(prefix)
 }

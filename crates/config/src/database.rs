@@ -43,6 +43,7 @@ fn url(item: &Item<'_>) -> Option<String> {
         );
         return None;
     };
+    // Problems name no part of the URL, which may contain a password.
     if !has_sound_variables(text) {
         item.report(
             "the URL has a ${ that names no variable",
@@ -50,6 +51,7 @@ fn url(item: &Item<'_>) -> Option<String> {
         );
         return None;
     }
+    // The whole URL comes from the environment, so its kind is known only on connecting.
     if text.starts_with("${") {
         return Some(text.to_string());
     }
@@ -77,6 +79,7 @@ fn url(item: &Item<'_>) -> Option<String> {
 }
 
 fn sqlite(item: &Item<'_>, file: &str) -> Option<String> {
+    // Forms of other libraries (in memory, URI parameters, `sqlite://`) are refused, not misread.
     if file.is_empty() || file.starts_with("//") || file.starts_with([':', '?']) {
         item.report(
             "the URL names no SQLite file",
@@ -84,6 +87,7 @@ fn sqlite(item: &Item<'_>, file: &str) -> Option<String> {
         );
         return None;
     }
+    // The variable may contain an absolute path.
     if file.starts_with("${") {
         return Some(format!("sqlite:{file}"));
     }

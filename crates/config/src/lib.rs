@@ -98,6 +98,7 @@ pub fn load_with(
             format!("cannot be read: {error}"),
         )]
     })?;
+    // TOML is UTF-8; decoding here gives the line of the first bad byte.
     let text = str::from_utf8(&bytes).map_err(|error| {
         let place = position(&bytes, error.valid_up_to());
         vec![file_problem(
@@ -115,6 +116,7 @@ fn read(
     lacking: &[Feature],
     more_checks: impl FnOnce(&Source<'_>, &[(Site, SiteMarks)], &[(Module, module::Marks)]),
 ) -> Result<Config, Vec<Problem>> {
+    // After a syntax error the rest of the text has no reliable structure, so it is the only problem reported.
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         vec![file_problem(
@@ -181,6 +183,7 @@ fn config(
         .collect();
     let mut sites: Vec<(Site, SiteMarks)> =
         top.sections("site").into_iter().map(site::site).collect();
+    // The position is that of the file: without a section there is no better one.
     if top.is_without("site") {
         let file = At {
             key: String::new(),
@@ -188,6 +191,7 @@ fn config(
         };
         source.report(&file, "there is no site", "at least one [[site]]");
     }
+    // After the last look-up: every key that was not looked up is unknown.
     top.finish();
     // Checks across tables come after all tables are read, so that the order of the tables in the file is free.
     let (origins, origin_marks): (Vec<Origin>, Vec<At>) = origins.into_iter().unzip();
@@ -199,6 +203,7 @@ fn config(
     check::proxies(source, &sites, &server);
     tls::check(source, &sites, &server);
     acme::check(source, &sites, acme.as_ref());
+    // The checks on disk, for `load` only.
     more_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, lacking);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
@@ -210,6 +215,7 @@ fn config(
     let class_names = classes.iter().map(|(it, at)| (&*it.name, at));
     named::each_once(source, "class", class_names);
     class::check(source, &classes);
+    // The positions are needed for problems only, and end here.
     let modules: Vec<Module> = modules.into_iter().map(|(module, _)| module).collect();
     let databases: Vec<Database> = databases.into_iter().map(|(base, _)| base).collect();
     route::check_names(source, &sites, &modules, &databases);

@@ -26,6 +26,7 @@ pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
     let code = code(&section);
+    // Without valid code any key may be right, so none is reported.
     let is = |kind: fn(&ModuleCode) -> bool| code.as_ref().is_none_or(|(code, _)| kind(code));
     let is_library = is(|code| matches!(code, ModuleCode::Library(_)));
     let is_wasm = is(|code| matches!(code, ModuleCode::Wasm(_)));
@@ -57,6 +58,7 @@ pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
         keep: section.flag("keep", default.keep),
         ..default
     };
+    // The module is dropped if its name is missing or invalid, which is reported.
     section.finish();
     let name = name_item?.at;
     Some((module, Marks { name, file }))

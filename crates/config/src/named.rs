@@ -17,6 +17,7 @@ pub(crate) fn name(item: &Item<'_>) -> Option<String> {
     let text = item.value_text().filter(|text| {
         (1..=NAME_LEN_MAX).contains(&text.len())
             && text.bytes().all(plain)
+            // A leading `-` would look like an option on the command line.
             && !text.starts_with(['-', '.'])
     });
     if text.is_none() {
@@ -31,6 +32,7 @@ pub(crate) fn name(item: &Item<'_>) -> Option<String> {
 /// A module's settings: any keys, with strings, numbers and booleans.
 pub(crate) fn settings(section: Section<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, at, item)| {
+        // Modules receive settings as text lines.
         if key.is_empty() || key.chars().any(char::is_control) {
             section.report_at(
                 &at,
@@ -49,6 +51,7 @@ pub(crate) fn environment(section: Section<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, at, item)| {
         let problem = match key {
             _ if !is_variable(key) => "is not the name of a variable",
+            // A program must be able to rely on these: a fixed value would describe every request.
             _ if is_from_request(key) => "says something about the request",
             _ => return Some((key.to_string(), plain_value(&item)?)),
         };
@@ -71,6 +74,7 @@ pub(crate) fn each_once<'n>(
     let mut seen: Vec<&str> = Vec::new();
     for (name, at) in names {
         let before = seen.iter().position(|other| *other == name);
+        // Invalid names are reported by the reader.
         if let Some(other) = before.filter(|_| !name.is_empty()) {
             source.report(
                 at,
@@ -84,6 +88,7 @@ pub(crate) fn each_once<'n>(
 
 /// Reports a reference to an undefined name.
 pub(crate) fn check_known(source: &Source<'_>, array: &str, name: &str, at: &At, known: &[&str]) {
+    // An empty name was reported as invalid.
     if name.is_empty() || known.contains(&name) {
         return;
     }
@@ -128,6 +133,7 @@ fn is_from_request(name: &str) -> bool {
 
 /// A string without NUL, or the text of a number or a boolean.
 fn plain_value(item: &Item<'_>) -> Option<String> {
+    // NUL ends strings in the environment and in C modules.
     let value = item.plain_text().filter(|text| !text.contains('\0'));
     if value.is_none() {
         item.refuse(
@@ -141,6 +147,7 @@ fn plain_value(item: &Item<'_>) -> Option<String> {
 /// An absolute path under the root in normal form: decoded, without empty and dot segments.
 pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
+    // Compared with normalized paths, so any other form would never match.
     let clean = |segment: &str| !matches!(segment, "" | "." | "..");
     if !text
         .strip_prefix('/')

@@ -25,8 +25,10 @@ const REFUSED: Refused = Refused {
 
 /// The origin of a route: by URL, or by name, and then without servers until [`resolve`].
 pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin> {
+    // Names have no colon, URLs always do.
     let is_url = item.value_text().is_none_or(|text| text.contains(':'));
     if !is_url {
+        // These belong to the origin, which several routes may share.
         for key in ["connections", "connect_timeout", "retry_body_max"] {
             section.only_with(key, "a URL as origin; [[origin]] has one of its own");
         }
@@ -56,6 +58,7 @@ pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, SiteMarks)], know
         let RouteTo::Origin(origin) = &mut route.to else {
             continue;
         };
+        // An origin by URL is complete already.
         if !origin.servers.is_empty() {
             continue;
         }
@@ -83,6 +86,7 @@ pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
     let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());
     let tls = match is_encrypted {
         true => section.section("tls").map(tls),
+        // Accepted and ignored, it would look like encryption.
         false => {
             section.only_with("tls", "a server whose URL is https:");
             None
@@ -94,6 +98,7 @@ pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
         servers,
         balance: balance(&section),
         check: section.section("check").map(check),
+        // Without the key the route's timeout applies.
         timeout_ms: section
             .item("timeout")
             .map(|_| section.duration_ms("timeout", 30_000, 1..=DAY_MS)),
@@ -196,6 +201,7 @@ fn path(text: &str) -> Result<String, Refused> {
 /// Reads status codes and ranges: `200-299,404`.
 fn statuses(text: &str) -> Result<Vec<(u16, u16)>, Refused> {
     let status = |text: &str| {
+        // "+20" and "0200" would parse as numbers, too.
         let three = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
         let status: Option<u16> = three.then(|| text.parse().ok()).flatten();
         status.filter(|status| (100..=599).contains(status))
@@ -216,6 +222,7 @@ fn host(item: &Item<'_>) -> Option<OriginHost> {
     item.read(|text| match text {
         "client" => Ok(OriginHost::Client),
         "origin" => Ok(OriginHost::Origin),
+        // Parsed as the authority of a URL, which has the same syntax.
         name => match url(&format!("http://{name}")) {
             Ok(_) if !name.ends_with('/') => Ok(OriginHost::Name(name.into())),
             _ => Err(Refused {
@@ -227,6 +234,7 @@ fn host(item: &Item<'_>) -> Option<OriginHost> {
 }
 
 fn tls(section: Section<'_>) -> OriginTls {
+    // A certificate without its key, or the reverse, is an incomplete identity.
     let file = |key| section.item(key).and_then(|item| item.path());
     let (certificate, key) = (file("certificate"), file("key"));
     if certificate.is_some() != key.is_some() {

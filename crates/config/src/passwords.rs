@@ -32,10 +32,12 @@ pub fn users(text: &str) -> Result<Users, String> {
                 "not a hash of bcrypt (htpasswd -B, cost 4 to 16) or argon2 (up to 256 MiB and 16 passes)",
             ));
         }
+        // Two entries could differ; which one is valid must not depend on the order.
         if users.insert(name.into(), hash.into()).is_some() {
             return Err(wrong("this user is there twice"));
         }
     }
+    // An empty file would lock all users out.
     match users.is_empty() {
         true => Err("there is no user in it".into()),
         false => Ok(users),
@@ -45,6 +47,7 @@ pub fn users(text: &str) -> Result<Users, String> {
 fn is_hash(hash: &str) -> bool {
     let parts: Vec<&str> = hash.split('$').collect();
     match &parts[..] {
+        // 22 characters of salt and 31 of digest.
         ["", "2a" | "2b" | "2y", cost, digest] => {
             let cost: Option<u32> = cost.parse().ok();
             digest.len() == 53 && cost.is_some_and(|cost| BCRYPT_COSTS.contains(&cost))
@@ -64,6 +67,7 @@ fn is_hash(hash: &str) -> bool {
 /// Whether argon2 parameters are within the limits: `m=65536,t=3,p=4`
 fn is_bounded(settings: &str) -> bool {
     let mut all = settings.split(',').map(|pair| pair.split_once('='));
+    // Unknown parameters might cost unbounded memory or time.
     all.all(|pair| {
         let Some((key, Ok(value))) = pair.map(|(key, value)| (key, value.parse::<u32>())) else {
             return false;

@@ -51,6 +51,7 @@ impl Paths {
     pub(crate) fn capture(&self, path: &[u8]) -> Option<Captures> {
         let mut captures = Captures::default();
         match self {
+            // The capture is at the end of the path.
             Paths::Pattern(pattern) => {
                 let captured_len = pattern.capture(path)?.len();
                 captures[0] = path.len() - captured_len..path.len();
@@ -58,6 +59,7 @@ impl Paths {
             Paths::Regex(regex) => {
                 let found = regex.compiled.captures(path)?;
                 for (range, group) in captures.iter_mut().zip(found.iter().skip(1)) {
+                    // A group that did not take part is empty.
                     *range = group.map_or(0..0, |group| group.range());
                 }
             }

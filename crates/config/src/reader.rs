@@ -51,6 +51,7 @@ impl<'d> Source<'d> {
     }
 
     pub(crate) fn report(&self, at: &At, what: impl Into<String>, allowed: impl Into<String>) {
+        // Positions are computed for problems only: the usual file has none.
         let (line, column) = position(self.text.as_bytes(), at.offset);
         let problem = Problem {
             file: self.file.to_path_buf(),
@@ -66,6 +67,7 @@ impl<'d> Source<'d> {
     /// Returns all problems in the order of the text.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
+        // By position, not by the order of the checks.
         problems.sort_by_key(|problem| (problem.line, problem.column));
         problems
     }
@@ -88,6 +90,7 @@ impl<'d> Section<'d> {
 
     /// The value of a key, if present. Records the key as known.
     pub(crate) fn item(&self, key: &'static str) -> Option<Item<'d>> {
+        // Recorded even if the key is absent: the list is also the list of allowed keys.
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(self.at_key(key, value.span().start, value.get_ref()))
@@ -111,6 +114,7 @@ impl<'d> Section<'d> {
                 name,
                 At {
                     key: item.at.key.clone(),
+                    // Free keys are reported at the key, values at the value.
                     offset: key.span().start,
                 },
                 item,
@@ -125,6 +129,7 @@ impl<'d> Section<'d> {
 
     /// An array of tables below this one (`[[key]]`).
     pub(crate) fn sections(&self, key: &'static str) -> Vec<Section<'d>> {
+        // `[key]` instead of `[[key]]` is a frequent mistake.
         let items = self.item(key).and_then(|item| match item.value {
             DeValue::Array(_) => item.items(),
             _ => {
@@ -161,6 +166,7 @@ impl<'d> Section<'d> {
     /// Whether a key is absent or an empty array; does not record it as known.
     pub(crate) fn is_without(&self, key: &str) -> bool {
         let value = self.table.get(key).map(toml::Spanned::get_ref);
+        // TOML has no null, so an empty array is the same as no array of tables.
         value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
     }
 
@@ -171,6 +177,7 @@ impl<'d> Section<'d> {
             if asked.contains(&key) {
                 continue;
             }
+            // The wrong keys of other tables are not candidates: only those of this one.
             let what = match nearest(key, &asked) {
                 Some(near) => format!("unknown key; did you mean {near}?"),
                 None => "unknown key".to_string(),
@@ -180,6 +187,7 @@ impl<'d> Section<'d> {
     }
 
     fn at_key(&self, key: &str, offset: usize, value: &'d DeValue<'d>) -> Item<'d> {
+        // The outermost table has no name.
         let dot = if self.at.key.is_empty() { "" } else { "." };
         let at = At {
             key: format!("{}{dot}{key}", self.at.key),
@@ -223,6 +231,7 @@ impl Section<'_> {
         let Some(len) = item.read(value::size) else {
             return default;
         };
+        // 0 is outside of the range, but means off.
         if len != 0 && !range.contains(&len) {
             let (low, high) = (size_text(*range.start()), size_text(*range.end()));
             item.report(
@@ -271,6 +280,7 @@ impl Section<'_> {
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
         let item = self.item(key)?;
+        // A value of the wrong type was reported by the reader already.
         let number = item.read(read)?;
         if !range.contains(&number) {
             let allowed = format!("{} to {}", show(*range.start()), show(*range.end()));

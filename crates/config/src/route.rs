@@ -64,11 +64,13 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let to = target
         .as_ref()
         .and_then(|(kind, item)| to(&section, kind, item));
+    // All keys are read even if an earlier one is invalid, so that all problems are reported at once.
     let missing = section.flag("missing", false);
     let internal = section.flag("internal", false);
     let timeout_ms = section.duration_ms("timeout", Route::TIMEOUT_MS, 1..=DAY_MS);
     let concurrency_max = count(&section, "concurrency", Route::CONCURRENCY_MAX, 1..=65_536);
     let conditions = conditions(&section);
+    // Read only with a handler that has the key; `keys_of_other_targets` reports it otherwise.
     let of = |key, default, most| match target.as_ref() {
         Some((kind, _)) if means(key, kind) => count(&section, key, default, 1..=most),
         _ => default,
@@ -85,6 +87,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     };
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
+    // Pages need their whole request and make their whole response in any case.
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let buffers = |key| !may_stream || section.flag(key, true);
     let (request_buffering, response_buffering) =
@@ -96,6 +99,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     ];
     let keep = section.choice("keep", &words, Keep::default());
     let compress = section.item("compress").as_ref().and_then(on_the_fly);
+    // After the keys that this handler has: a key that was looked up is not unknown.
     keys_of_other_targets(&section, kind);
     let caching = match kind {
         Some("origin") => section.section("cache").map(caching::caching),
@@ -121,6 +125,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         caching: caching.unwrap_or_default(),
         ..Route::new(pattern?, to?)
     };
+    // The part of the path after the front names the program.
     if matches!(&route.to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
         check_folder_pattern(&route.pattern, &pattern_item?);
     }
@@ -138,6 +143,7 @@ fn means(key: &str, target: &str) -> bool {
 fn keys_of_other_targets(section: &Section<'_>, target: Option<&str>) {
     for (key, targets) in KEYS_OF_TARGETS {
         match target {
+            // Looked up, so that it does not count as unknown.
             None => drop(section.item(key)),
             Some(target) if targets.contains(&target) => {}
             Some(_) => section.only_with(key, &targets.join(" or ")),
@@ -197,6 +203,7 @@ fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
 }
 
 fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
+    // `cgi = true`: programs among the site's files.
     let path = match item.value_bool() {
         Some(true) => None,
         _ => Some(item.path()),
@@ -208,11 +215,13 @@ fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
         env: environment(section),
         // Below the minimum no program can start, but 0 is allowed: no limit.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
+        // RLIMIT_CPU counts whole seconds.
         cpu_s_max: cpu_ms_max.div_ceil(1000),
         processes_max: section.count("processes", default.processes_max, 0..=65_536),
         user: account(section, "user"),
         ..default
     };
+    // A path that is present but invalid.
     (path != Some(None)).then_some(cgi)
 }
 
@@ -252,6 +261,7 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
 /// A script, or an empty text if the server is one program.
 fn script(item: &Item<'_>) -> Option<String> {
     match item.value_text() {
+        // Not a path, but the mark of a server without scripts.
         Some("") => Some(String::new()),
         _ => absolute_path(item),
     }
@@ -291,6 +301,7 @@ fn upstream(item: &Item<'_>) -> Option<Upstream> {
     }
     item.read(|text| {
         let address = value::address(text).ok();
+        // A listener's address may be a wildcard or port 0, a server's cannot.
         let known = address.filter(|at| at.port() != 0 && !at.ip().is_unspecified());
         let known = known.map(Upstream::Tcp).or_else(|| named_upstream(text));
         known.ok_or(value::Refused {

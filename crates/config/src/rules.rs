@@ -52,6 +52,7 @@ pub(crate) fn redirect(section: Section<'_>) -> Option<Redirect> {
     let status = section
         .item("status")
         .map_or(Some(301), |item| redirect_status(&item));
+    // Before the checks of captures and loops, which need the complete rule.
     section.finish();
     let redirect = Redirect {
         from: from?,
@@ -110,6 +111,7 @@ pub(crate) fn header(section: Section<'_>) -> Option<HeaderRule> {
     let lines = |key: &'static str| section.section(key).map_or_else(Vec::new, field_lines);
     let (set, append, default) = (lines("set"), lines("append"), lines("default"));
     let remove = section.item("remove").map_or_else(Vec::new, remove);
+    // An empty array counts as absent.
     if ["set", "append", "default", "remove"]
         .iter()
         .all(|key| section.is_without(key))
@@ -117,6 +119,7 @@ pub(crate) fn header(section: Section<'_>) -> Option<HeaderRule> {
         section.report("the rule does nothing", "set, append, default or remove");
     }
     let named = |lines: &[(String, String)]| -> BTreeSet<String> {
+        // Field names are case-insensitive.
         let names = lines.iter().map(|(name, _)| name.to_ascii_lowercase());
         names.collect()
     };
@@ -124,6 +127,7 @@ pub(crate) fn header(section: Section<'_>) -> Option<HeaderRule> {
     let keys = [named(&set), named(&append), named(&default), removed];
     let mut names: Vec<String> = keys.into_iter().flatten().collect();
     names.sort_unstable();
+    // Sorted, so that duplicates are adjacent.
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         let what = format!("the rule names {} twice", twice[0]);
         section.report(
@@ -178,6 +182,7 @@ fn may_change(name: &str, report: impl Fn(String, &str)) -> bool {
             "letters, digits and !#$%&'*+-.^_`|~",
         );
     } else if lower == "content-type" {
+        // It also decides about compression and sniffing, so it is configured by type.
         report(
             "Content-Type follows from the file".to_string(),
             "site.types, by file name extension",
@@ -199,6 +204,7 @@ fn field_lines(section: Section<'_>) -> Vec<(String, String)> {
         if !may_change(name, |what, allowed| section.report_at(&at, what, allowed)) {
             continue;
         }
+        // TOML keys are case-sensitive, field names are not.
         if fields
             .iter()
             .any(|(other, _)| other.eq_ignore_ascii_case(name))
@@ -245,9 +251,11 @@ fn destination(item: &Item<'_>) -> Option<String> {
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
     let safe = |text: &&str| match text.split_once("://") {
         Some(("http" | "https", rest)) => {
+            // `@` hides the host behind user information, and browsers treat `\` as `/`.
             let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
             !authority.is_empty() && !authority.contains(['$', '@', '\\'])
         }
+        // "//host" and "/\host" are references to another host (RFC 3986 §4.2).
         _ => text.starts_with('/') && !text.starts_with("//") && !text.starts_with("/\\"),
     };
     let destination = text.filter(safe);
@@ -262,6 +270,7 @@ fn destination(item: &Item<'_>) -> Option<String> {
 /// The `to` of a rewrite: a path, optionally with a query.
 fn inner_target(item: &Item<'_>) -> Option<String> {
     let is_target = |text: &&str| {
+        // Rewrites are resolved like paths of requests, so only their path must be in normal form.
         let path = text.split('?').next().unwrap_or_default();
         let dots = |segment: &str| matches!(segment, "." | "..");
         text.bytes().all(|byte| byte.is_ascii_graphic())
@@ -284,8 +293,10 @@ fn inner_target(item: &Item<'_>) -> Option<String> {
 fn has_good_escapes(path: &str) -> bool {
     path.split('%').skip(1).all(|rest| {
         let digits = rest.get(..2).unwrap_or_default();
+        // `from_str_radix` would accept a sign.
         let byte = u8::from_str_radix(digits, 16).ok();
         let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        // NUL, slash and backslash would change the meaning of the decoded path.
         is_hex && byte.is_some_and(|byte| !matches!(byte, 0 | b'/' | b'\\'))
     })
 }
@@ -319,12 +330,14 @@ fn check_captures(from: &Paths, to: &str, item: &Item<'_>) {
 
 /// Reports a redirect whose destination matches the same redirect again: a loop.
 fn check_loop(redirect: &Redirect, to: &Item<'_>) {
+    // Captures become a sample text: any path that the destination could be.
     let sample = pieces(&redirect.to).into_iter().map(|piece| match piece {
         Piece::Text(text) => text,
         Piece::Capture(_) | Piece::Query => "x",
     });
     let sample: String = sample.collect();
     let path = sample.split(['?', '#']).next().unwrap_or_default();
+    // Destinations at other hosts may lead back, but that cannot be known here.
     if path.starts_with('/') && redirect.from.capture(path.as_bytes()).is_some() {
         to.report(
             format!("{} is redirected by the same rule, without end", to.shown()),

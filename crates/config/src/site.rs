@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
     let default = site_for_folder(PathBuf::new());
+    // All keys are read before the first check, so that all problems are reported at once.
     let (names, name_marks) = names(&section);
     let (tls, tls_marks) = section.section("tls").map(tls::tls).unzip();
     let (listen, listen_marks) = listen(&section, &default, tls.is_some());
@@ -37,6 +38,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
         .filter_map(rules::redirect)
         .collect();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
+    // Error pages are files; without a root they cannot be found.
     if let (Root::None, true, Some(at)) = (&root, section.is_without("root"), page_marks.first()) {
         section.report_at(
             at,
@@ -56,6 +58,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
         .into_iter()
         .filter_map(rules::header)
         .collect();
+    // Last: an explicit rule for the same field is applied before.
     headers.extend(tls.as_ref().and_then(tls::hsts_rule));
     let site = Site {
         names,
@@ -90,6 +93,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
         trusted_proxies: site_rule::trusted_proxies(&section),
         tls,
         purge_from: prefixes(&section, "purge_from").0,
+        // Not in files, see the schema.
         pass_through: None,
     };
     section.finish();
@@ -114,6 +118,7 @@ fn root_of(
     routes: &[Route],
     redirects: &[Redirect],
 ) -> (Root, Option<At>) {
+    // A route with `missing` needs the root to see whether the file exists.
     let is_all = |route: &Route| !route.missing && route.pattern == Pattern::everything();
     let redirects_only = !redirects.is_empty() && routes.is_empty();
     if item.is_none() && !redirects_only && !routes.iter().any(is_all) {
@@ -131,6 +136,7 @@ fn names(section: &Section<'_>) -> (Vec<Name>, Vec<At>) {
         .item("names")
         .map(Item::one_or_many)
         .unwrap_or_default();
+    // An invalid list of names must not turn the site into the default site.
     let named = !items.is_empty();
     let names = items
         .into_iter()
@@ -149,6 +155,7 @@ fn listen(
     has_tls: bool,
 ) -> (Vec<std::net::SocketAddr>, Vec<At>) {
     let Some(item) = section.item("listen") else {
+        // With TLS the default address would be a plain one that was not asked for.
         if has_tls {
             return Default::default();
         }
@@ -187,6 +194,7 @@ fn root(item: &Item<'_>) -> Option<Root> {
         return Some(Root::Folder(item.resolve(text)));
     }
     let components: Vec<&str> = text.split('/').collect();
+    // A whole component: a host name must not be combined with other text to a path.
     let place = components.iter().position(|component| *component == HOST);
     let Some(place) = place.filter(|_| text.matches(HOST).count() == 1) else {
         let allowed = "{host} once, as a whole component: /srv/{host}/htdocs";
@@ -200,6 +208,7 @@ fn root(item: &Item<'_>) -> Option<Root> {
     if suffix
         .iter()
         .any(|component| matches!(*component, "." | ".."))
+    // `..` after the host would lead to other hosts' folders.
     {
         item.report(
             format!("{} leaves the folder of the host", item.shown()),
@@ -213,6 +222,7 @@ fn root(item: &Item<'_>) -> Option<Root> {
         .filter(|component| !component.is_empty())
         .collect();
     let prefix = match prefix {
+        // The host's folder is directly below the file system's root.
         [""] => "/".to_string(),
         prefix => prefix.join("/"),
     };
@@ -237,6 +247,7 @@ fn index_with(mut names: Vec<String>, routes: &[Route]) -> Vec<String> {
         let is_run = route
             .pattern
             .matches(format!("/{}", fastcgi.index).as_bytes());
+        // With a front controller the index file is not selected by path.
         if is_run && fastcgi.script.is_none() && !names.contains(&fastcgi.index) {
             names.push(fastcgi.index.clone());
         }

@@ -24,6 +24,7 @@ pub(crate) fn rule(section: Section<'_>) -> Option<Marked> {
         Some(item) => item.pattern(),
         None => Some(Pattern::everything()),
     };
+    // The remaining keys are read even if the pattern is invalid: all problems are reported at once.
     let methods = list(&section, "methods", |item| item.read(conditions::method));
     let addresses = list(&section, "addresses", |item| item.read(Prefix::parse));
     let except = list(&section, "except", |item| item.read(Prefix::parse));
@@ -48,6 +49,7 @@ pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
         };
         let read = std::fs::read_to_string(&auth.file);
         let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
+        // The check may run as another user than the server.
         if read.as_ref().is_err_and(is_denied) {
             continue;
         }
@@ -74,8 +76,10 @@ fn action(section: &Section<'_>) -> Option<Action> {
             None
         }
     };
+    // The keys of the actions with arguments.
     for (key, owner) in [("burst", "rate"), ("realm", "auth")] {
         match kind {
+            // Without an action any of them may be meant; the missing action was reported.
             None => drop(section.item(key)),
             Some(kind) if kind == owner => {}
             Some(_) => section.only_with(key, owner),
@@ -84,6 +88,7 @@ fn action(section: &Section<'_>) -> Option<Action> {
     let item = first?.1;
     match kind? {
         "deny" => deny(&item).map(Action::Deny),
+        // `allow = false` would look like a rule that denies.
         "allow" => (item.value_bool() == Some(true))
             .then_some(Action::Allow)
             .or_else(|| {
@@ -100,6 +105,7 @@ fn auth(section: &Section<'_>, item: &Item<'_>) -> Option<Auth> {
     let realm = match section.item("realm") {
         None => Some("restricted".to_string()),
         Some(item) => item.read(|text| {
+            // RFC 9110 §5.6.4: quotes and backslashes would need escapes in WWW-Authenticate.
             let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte);
             let is_realm = !text.is_empty() && text.bytes().all(is_plain);
             is_realm.then(|| text.to_string()).ok_or(Refused {

@@ -24,6 +24,7 @@ impl<'d> Item<'d> {
         // Other types become "-", which every reader refuses with its own description of the allowed values.
         let text = match self.value {
             DeValue::String(text) => Cow::Borrowed(&**text),
+            // A negative or too large integer is no number of the readers either.
             DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
                 .map_or(Cow::Borrowed("-"), |number| Cow::Owned(number.to_string())),
             _ => Cow::Borrowed("-"),
@@ -40,6 +41,7 @@ impl<'d> Item<'d> {
     /// A string that is not empty and has no control characters.
     pub(crate) fn text(&self) -> Option<&'d str> {
         let text = self.value.as_str();
+        // Control characters in paths and names would break log lines.
         if text.is_none_or(|text| text.is_empty() || text.chars().any(char::is_control)) {
             self.refuse("a text", "a string, not empty, without control characters");
             return None;
@@ -81,12 +83,14 @@ impl<'d> Item<'d> {
 
     /// Resolves a path against the folder of the configuration file.
     pub(crate) fn resolve(&self, path: &str) -> PathBuf {
+        // `join` keeps absolute paths.
         let folder = self.source.file.parent().unwrap_or(Path::new(""));
         folder.join(path)
     }
 
     pub(crate) fn pattern(&self) -> Option<Pattern> {
         let text = self.text()?;
+        // Before the parser, which would accept these as literal text without any match.
         if let Some(notation) = Notation::find(text) {
             self.refuse("a pattern", notation.advice());
             return None;
@@ -174,6 +178,7 @@ impl<'d> Item<'d> {
     pub(crate) fn shown(&self) -> String {
         const SHOWN_MAX: usize = 60;
         match self.value {
+            // Long texts are cut: a problem is one line.
             DeValue::String(text) if text.chars().count() > SHOWN_MAX => {
                 let start: String = text.chars().take(SHOWN_MAX).collect();
                 format!("{start:?}…")

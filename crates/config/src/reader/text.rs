@@ -8,6 +8,7 @@ pub(crate) fn position(text: &[u8], offset: usize) -> (usize, usize) {
         .iter()
         .rposition(|&byte| byte == b'\n')
         .map_or(0, |newline| newline + 1);
+    // Lossy: the column is also computed for text that is not UTF-8.
     let column = String::from_utf8_lossy(before.get(start..).unwrap_or_default())
         .chars()
         .count()
@@ -54,6 +55,7 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|candidate| (edit_distance(word, candidate), *candidate));
     by_distance
         .filter(|(distance, _)| *distance <= distance_max)
+        // Ties go to the first in alphabetical order, so that the suggestion is stable.
         .min()
         .map(|(_, candidate)| candidate)
 }
@@ -67,6 +69,7 @@ fn edit_distance(from: &str, to: &str) -> usize {
         let mut diagonal = row[0];
         row[0] = index + 1;
         for (column, other) in to.iter().enumerate() {
+            // The distance of the previous row, before it is overwritten.
             let replaced = diagonal + usize::from(letter != *other);
             diagonal = row[column + 1];
             row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
