@@ -43,6 +43,7 @@ impl Interims {
             return false;
         };
         if self.count >= COUNT_MAX || !Interim::is_one(status) {
+            // Counted per request: a broken handler must not flood the client.
             return false;
         }
         self.count += 1;

@@ -53,6 +53,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, len: usize) -> *mut u8 {
         add(len);
+        // The old size is subtracted although the block may move: only the difference counts.
         sub(layout.size());
         // SAFETY: the caller has the same obligations.
         unsafe { self.0.realloc(at, layout, len) }

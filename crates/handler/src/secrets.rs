@@ -12,6 +12,7 @@ static TAKEN: OnceLock<HashMap<String, String>> = OnceLock::new();
 /// Moves the variables that a configuration names out of the environment. Once, and while the process has a single
 /// thread: variables that only a later configuration names stay in the environment.
 pub fn take(config: &Config) {
+    // `get_or_init` runs once: a reload must not remove variables while other threads read the environment.
     TAKEN.get_or_init(|| {
         let urls = config.databases.iter().map(|database| &*database.url);
         let named = urls.flat_map(names);

@@ -87,13 +87,16 @@ where
         while let Some(place) = place_of(&upstream, member) {
             let asking = check.check(&place, &on);
             let found = on.timers.timeout(checking.timeout, asking).await;
+            // Dropping the future at the timeout closes its connection.
             let found = found.unwrap_or_else(|_| Err("no answer in time".into()));
             // Between checks the task must not keep the member's target alive.
             drop(place);
+            // The group may have ended during the check.
             let Some(upstream) = upstream.upgrade() else {
                 return;
             };
             let now_ms = on.timers.now_ms();
+            // Only changes are reported, or each check would log a line.
             if upstream.with(|group| group.checked(member, found.is_ok(), now_ms)) {
                 changed(member, found.map_or_else(Changed::Down, |()| Changed::Up));
             }
@@ -111,6 +114,7 @@ fn place_of<P: Clone>(upstream: &Weak<Upstream<P>>, member: MemberId) -> Option<
 impl Checking {
     /// The interval with random variation.
     fn pause(&self, random: u64) -> Duration {
+        // More than 100 % would make the pause negative.
         let percent = self.jitter_percent.min(100);
         let less = self.interval / 100 * (100 - percent);
         // Between 0 and twice the jitter, in 1024 steps.

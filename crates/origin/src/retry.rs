@@ -109,6 +109,7 @@ pub fn may_retry(
     budget: &mut Budget,
     now_ms: u64,
 ) -> Result<(), NotAgain> {
+    // In the order of the most useful explanation for the operator.
     if failed.tries >= retry.tries_max {
         return Err(NotAgain::Tries);
     }
@@ -153,6 +154,7 @@ impl Budget {
     pub fn requested(&mut self, retry: &Retry) {
         let percent = u64::from(retry.budget_percent);
         let max = SAVED_REQUESTS_MAX * percent;
+        // Bounded, or a long healthy time would allow a burst of retries.
         self.by_requests = (self.by_requests + percent).min(max);
     }
 
@@ -166,6 +168,7 @@ impl Budget {
         // The bucket starts with the retries of one second.
         let first = || BucketState::with_tokens(per_s, rate, now_ms);
         let by_time = self.by_time.get_or_insert_with(first);
+        // Requests' shares are spent first: the time-based part remains for low traffic.
         if self.by_requests >= RETRY {
             self.by_requests -= RETRY;
             return true;

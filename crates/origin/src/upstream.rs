@@ -81,6 +81,7 @@ impl<P: Clone> Upstream<P> {
     /// # Errors
     /// [`NotAgain`]
     pub fn may_retry(&self, failed: &Failed, now_ms: u64) -> Result<(), NotAgain> {
+        // One lock for the group and the budget: both are short operations.
         let budget = &mut self.lock().budget;
         retry::may_retry(&self.retry, failed, budget, now_ms)
     }
@@ -113,6 +114,7 @@ impl<P> Attempt<P> {
     }
 
     fn end(&mut self, outcome: Outcome, now_ms: u64) {
+        // Taken, so that the drop after an explicit report does nothing.
         if let Some(picked) = self.picked.take() {
             self.upstream.lock().group.report(picked, outcome, now_ms);
         }

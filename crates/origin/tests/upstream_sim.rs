@@ -91,6 +91,7 @@ impl Case {
     fn run_for(&mut self, time_ms: u64) {
         let end_ms = self.world.now_ms() + time_ms;
         self.world.alarm(end_ms);
+        // Bounded, so that a case without progress fails instead of hanging.
         for _ in 0..1_000_000 {
             if self.world.now_ms() >= end_ms {
                 return;
@@ -218,6 +219,7 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
         case.run_for(10_000);
         assert_eq!(changes.lock().expect("a lock").len(), 0);
         let asked = check.asked.load(Relaxed);
+        // 10 s at an interval of 1 s, with up to 20 % jitter.
         assert!((8..=12).contains(&asked), "{asked}");
         // Three bad checks, each within an interval, its jitter and the time limit.
         let (mood, why) = match seed % 2 {
@@ -225,6 +227,7 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
             _ => (Mood::Silent, "no answer in time"),
         };
         *check.mood.lock().expect("a lock") = mood;
+        // The longest interval with jitter, the time limit of a check, and the precision of both timers.
         case.run_for(3 * (1_200 + 300 + 2 * LATE_MS));
         let down = [Changed::Down(why.into())];
         assert_eq!(*changes.lock().expect("a lock"), down);
@@ -272,6 +275,7 @@ fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
             ..Elsewhere::default()
         };
         case.world.set_elsewhere(refused(1000));
+        // Enough for `fall` checks at the default interval.
         case.run_for(30_000);
         assert_eq!(standings(&upstream, case.world.now_ms()), [Standing::Down]);
         case.world.set_elsewhere(refused(0));

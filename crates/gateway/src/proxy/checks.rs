@@ -73,12 +73,14 @@ impl Checks {
         let Some(place) = upstream.with(|group| group.place(member).cloned()) else {
             return;
         };
+        // Round robin over the workers.
         let worker = self.count.fetch_add(1, Relaxed) as usize % self.workers.len();
         let checking = Checking {
             interval: Duration::from_millis(self.settings.interval_ms),
             timeout: Duration::from_millis(self.settings.timeout_ms),
             ..Checking::default()
         };
+        // Each member has its own sequence, so that the checks of several members spread.
         let drawn = AtomicU64::new(self.count.load(Relaxed) << 32);
         let random = move || mixed(drawn.fetch_add(1, Relaxed));
         let question = Arc::new(self.question(worker, &place));
@@ -90,6 +92,7 @@ impl Checks {
                 place.failed(&why);
             }
         };
+        // The handle is kept in `tasks`: dropping it ends the checks.
         let task = checks::begin(
             &upstream,
             member,
@@ -127,6 +130,7 @@ impl Checks {
         let lines = [
             b"Host: ",
             host,
+            // Each check uses a new connection, so the origin need not keep it.
             b"\r\nUser-Agent: lowroad (check)\r\nConnection: close\r\n",
         ];
         Question {
@@ -141,6 +145,7 @@ impl Checks {
 
 impl Check<Arc<Place>> for Question {
     async fn check(&self, place: &Arc<Place>, _: &Local) -> Result<(), String> {
+        // Not from the pool: a reused connection says nothing about whether new ones are accepted.
         let link = place.pool.connect(self.worker, self.patience).await;
         let mut link = link.map_err(|why| unavailable_text(&why, self.patience, ""))?;
         let mut out = self.head.clone();
@@ -150,6 +155,7 @@ impl Check<Arc<Place>> for Question {
             .request(Method::Get, path, lines, BodyLen::None, &mut out);
         asked.map_err(|_| "the connection was not ready")?;
         let mut at = 0;
+        // The request is short, so the response need not be read meanwhile.
         while at < out.len() {
             let piece = [IoSlice::new(&out[at..])];
             let len = poll_fn(|context| link.poll_write(context, &piece)).await;
@@ -157,6 +163,7 @@ impl Check<Arc<Place>> for Question {
         }
         loop {
             let said = poll_fn(|context| link.poll_said(context)).await;
+            // Interim responses are skipped.
             let Said::Head(status, ..) = said.map_err(|broken| broken.to_string())? else {
                 continue;
             };

@@ -62,6 +62,7 @@ impl Bounds {
             };
             bound.try_acquire(client).map_err(refused)
         };
+        // An upgrade request needs both shares; without either it is refused.
         let tunnel = asks_for_tunnel.then(|| enter(&self.tunnels, "tunnels", "tunnels"));
         Ok(Leave {
             tunnel: tunnel.transpose()?,

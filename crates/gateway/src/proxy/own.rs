@@ -17,10 +17,12 @@ pub fn name_no_server(fields: &mut Fields, place: &Place) {
 /// A reference without its authority, if it is this one; `None` for other authorities.
 fn local(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
     let (own, rest) = reference.split_at_checked(scheme.len())?;
+    // Only absolute references name an authority.
     let rest = rest.strip_prefix(b"://")?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
     let (named, rest) = rest.split_at(end.unwrap_or(rest.len()));
     let is_own = own.eq_ignore_ascii_case(scheme.as_bytes())
+        // Scheme and host are case-insensitive (RFC 3986 §6.2.2.1), and the default port may be omitted (§6.2.3).
         && without_port(named, scheme).eq_ignore_ascii_case(without_port(authority, scheme));
     let starts_like_authority = |rest: &[u8]| {
         let second = rest.get(1).copied().unwrap_or(b'a');
@@ -30,6 +32,7 @@ fn local(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
         // "//" at the start would be read as a host (RFC 3986 §4.2). Browsers also skip tabs and treat `\` as `/`.
         Some(b'/') if starts_like_authority(rest) => b"/.",
         Some(b'/') => b"",
+        // An empty path is the root (RFC 3986 §6.2.3).
         _ => b"/",
     };
     is_own.then(|| [front, rest].concat())

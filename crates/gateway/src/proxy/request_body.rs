@@ -42,6 +42,7 @@ impl RequestBody {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         if let Some(piece) = self.kept.get(self.given) {
             self.given += 1;
+            // `Bytes` is reference-counted: keeping a piece copies nothing.
             return Poll::Ready(Next::Bytes(piece.clone()));
         }
         if self.is_over {
@@ -71,9 +72,11 @@ impl RequestBody {
 
     fn keep(&mut self, piece: &Bytes) {
         self.kept_len = self.kept_len.saturating_add(piece.len());
+        // Once too long, the start is lost: the body cannot be replayed even if later pieces are small.
         self.is_kept &= self.kept_len as u64 <= self.kept_len_max;
         if self.is_kept {
             self.kept.push(piece.clone());
+            // The piece goes to the server right now.
             self.given += 1;
         } else {
             (self.kept, self.given) = (Vec::new(), 0);

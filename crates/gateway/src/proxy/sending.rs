@@ -31,6 +31,7 @@ impl Sending {
 
     /// Whether the server may have received any byte.
     pub fn has_begun(&self) -> bool {
+        // Bytes in a driver's hands may be sent at any time.
         self.len > 0 || self.was_lent
     }
 
@@ -44,6 +45,7 @@ impl Sending {
 
     /// Records that the driver may hold the buffer.
     pub fn lent(&mut self) {
+        // An empty buffer with bytes left: the driver holds it.
         self.was_lent |= self.buffer.is_empty() && self.left > 0;
     }
 
@@ -57,6 +59,7 @@ impl Sending {
     /// The buffer for new framing, after all is sent; its memory is reused.
     pub fn fresh(&mut self) -> &mut Vec<u8> {
         self.out.clear();
+        // The framing buffer of the last piece is reused.
         if let Buffer::Framed(framed) = &mut self.buffer {
             self.out = framed.take_before();
         }

@@ -67,6 +67,7 @@ impl Account {
 
     /// The threads for file access.
     pub(super) fn threads(&self) -> io::Result<Helpers> {
+        // Under the lock, so that concurrent spools start the threads once.
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(threads) = &*threads {
             return Ok(threads.clone());
@@ -77,6 +78,7 @@ impl Account {
 
     /// Reserves bytes, if they fit into the limit.
     pub(super) fn take_bytes(&self, len: u64, len_max: u64) -> bool {
+        // An atomic update: two spools must not pass the check with the same remaining bytes.
         let within = |used: u64| used.checked_add(len).filter(|sum| *sum <= len_max);
         self.bytes.fetch_update(Relaxed, Relaxed, within).is_ok()
     }

@@ -25,6 +25,7 @@ impl Trouble {
         let status = match self {
             Trouble::Bytes | Trouble::Files => Status::SERVICE_UNAVAILABLE,
             Trouble::Failed(error) => match Errno::from_io_error(error) {
+                // Full disk, quota or file size limit: the client's body does not fit.
                 Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Status::INSUFFICIENT_STORAGE,
                 Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Status::SERVICE_UNAVAILABLE,
                 _ => Status::INTERNAL_ERROR,

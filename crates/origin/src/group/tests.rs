@@ -105,6 +105,7 @@ fn the_fewest_requests_for_a_weight_are_preferred() {
 fn of_two_that_are_drawn_the_less_loaded_is_taken() {
     let (mut group, ids) = group(settings(Policy::RandomOfTwo), &THREE);
     let busy = group.pick(&after(&ids[1..]), 0, 0).expect("a member");
+    // The busy member may be drawn, but loses to an idle one.
     assert_eq!(shares(&mut group, 1000, 0).get("a"), None);
     group.report(busy, Outcome::Cancelled, 0);
     let shares = shares(&mut group, 3000, 0);
@@ -128,9 +129,11 @@ fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
         (0..4000).map(who).collect()
     };
     let before = who(&group);
+    // Half of all weights.
     let of_b = before.iter().filter(|id| **id == ids[1]).count();
     assert!((1850..2150).contains(&of_b), "{of_b} of 4000");
     assert_eq!(group.remove(ids[2]), Some("c"));
+    // Only keys of the removed member move.
     for (before, after) in before.iter().zip(who(&group)) {
         assert!(*before == after || *before == ids[2]);
     }
@@ -150,6 +153,7 @@ fn a_key_that_everybody_asks_for_overloads_nobody() {
         .iter()
         .map(|id| held.iter().filter(|picked| picked.member == *id).count())
         .collect();
+    // 125 % of the even share of 25, rounded up.
     assert!(loads.iter().all(|load| *load <= 32), "{loads:?}");
     assert!(
         held.iter()
@@ -161,6 +165,7 @@ fn a_key_that_everybody_asks_for_overloads_nobody() {
 fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
+    // `failures_min` and `absences_max` are 5, `open_ms` is 5,000.
     (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
     assert_eq!(
         standing(&group, a, 1000),
@@ -174,6 +179,7 @@ fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back
     assert_eq!(standing(&group, a, 6000), Standing::Tried);
     assert!(!shares(&mut group, 30, 6000).contains_key("a"));
     group.report(trial, Outcome::TimedOut, 6500);
+    // A failed trial doubles the ejection to 10 s.
     assert_eq!(
         standing(&group, a, 6500),
         Standing::Ejected { until_ms: 16_500 }
@@ -188,6 +194,7 @@ fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back
         standing(&group, a, 16_500),
         Standing::SlowStart { percent: 10 }
     );
+    // Slow start: from 10 % to the full weight in 10 s.
     assert_eq!(
         standing(&group, a, 21_500),
         Standing::SlowStart { percent: 50 }
@@ -204,10 +211,12 @@ fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
         let picked = group.pick(&after(&others), now_ms, 0);
         picked.expect("a member")
     };
+    // In progress since before the ejection.
     let before: Vec<_> = (0..20).map(|_| pick(&mut group, 1000)).collect();
     (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
     let trial = pick(&mut group, 6000);
     group.report(trial, Outcome::Answered, 6000);
+    // Late results from the earlier state must not eject the recovered member.
     for picked in before {
         group.report(picked, Outcome::Lost, 6000);
     }
@@ -218,6 +227,7 @@ fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
 #[test]
 fn only_checks_in_a_row_change_a_members_state() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    // A success in between starts the count anew; `fall` is 3.
     for passed in [false, false, true, false, false, true] {
         assert!(!group.checked(ids[0], passed, 0));
     }
@@ -225,6 +235,7 @@ fn only_checks_in_a_row_change_a_members_state() {
         assert!(!group.checked(ids[0], passed, 0));
     }
     assert!(group.checked(ids[0], false, 0));
+    // `rise` is 2.
     for passed in [true, false, true] {
         assert!(!group.checked(ids[0], passed, 0));
     }
@@ -242,6 +253,7 @@ fn weight_grows_after_a_member_came_back() {
     assert!(!group.checked(ids[0], true, 0));
     assert!(group.checked(ids[0], true, 0));
     let share = |group: &mut Members, now_ms| shares(group, 330, now_ms)["a"];
+    // 10 %, 50 % and 100 % of the weight, relative to a full member.
     assert!((28..=32).contains(&share(&mut group, 0)));
     assert!((105..=115).contains(&share(&mut group, 5_000)));
     assert!((163..=167).contains(&share(&mut group, 10_000)));
@@ -252,6 +264,7 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     for round in 0..50 {
+        // More than `failures_min` in total, but never within one window.
         fail(&mut group, a, &others, round * 5_000);
     }
     // Many failures, but a small share.

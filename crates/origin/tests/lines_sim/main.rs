@@ -109,7 +109,9 @@ fn a_server_that_answers_answers_all() {
         let right = |end: &Option<(Outcome, u64)>| matches!(end, Some((Outcome::Right, _)));
         assert!(ends.iter().all(right), "{ends:?}");
         let counts = case.pool.counts();
+        // Both sides count the same connections.
         assert_eq!(counts.opened as usize, case.server.came);
+        // Without faults each request uses exactly one connection, new or reused.
         assert_eq!(counts.opened + counts.reused, 30, "{counts:?}");
     });
 }
@@ -137,6 +139,7 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
         let mut case = Case::new(seed, &setting);
         for number in 0..50 {
             let mut plan = drawn_plan(number, &setting, &dice);
+            // A fifth of the clients leave, most before their response.
             if dice(5) == 0 {
                 plan.leave_ms = Some(plan.start_ms + dice(2_000));
             }
@@ -161,6 +164,7 @@ fn who_leaves_in_a_crowd_takes_nothing_along() {
         for number in 0..50 {
             let mut plan = plan(number);
             (plan.worker, plan.start_ms) = (number % 2, dice(20));
+            // More than half of the clients leave, within 50 ms of their start.
             plan.leave_ms = (dice(10) < 6).then(|| plan.start_ms + dice(50));
             case.add(plan);
         }
@@ -204,6 +208,7 @@ fn each_way_not_to_get_a_connection_has_its_time_and_name() {
         setting.elsewhere.refused = 1000;
         let (outcome, after_ms) = single(seed, &setting);
         assert_eq!(outcome, Outcome::Refused);
+        // A refusal is reported immediately, not after the connect timeout.
         assert!(after_ms < 100, "{after_ms} ms");
         setting.elsewhere.refused = 0;
         let in_time = |(outcome, after_ms): (Outcome, u64)| {
