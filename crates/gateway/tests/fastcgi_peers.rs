@@ -80,8 +80,7 @@ fn a_connection_is_kept() {
     });
 }
 
-/// A script may continue after its response (`fastcgi_finish_request()`), and a process may end after any
-/// (`pm.max_requests`): no request is sent on the connection of another.
+/// With `script_root`, scripts are found by name only.
 #[test]
 fn scripts_of_another_machine_need_not_be_here() {
     runtime().block_on(async {
@@ -96,11 +95,14 @@ fn scripts_of_another_machine_need_not_be_here() {
             let answer = fetch(&handler, get(Path::new(ROOT), path)).await;
             assert_eq!(answer.status, 200, "{path}");
         }
+        // Not a script by its name.
         let failure = fail(&handler, get(Path::new(ROOT), "/style.css")).await;
         assert_eq!(failure.status, Status::NOT_FOUND);
     });
 }
 
+/// A script may continue after its response (`fastcgi_finish_request()`), and a process may end after any
+/// (`pm.max_requests`): no request is sent on the connection of another.
 #[test]
 fn by_default_each_request_has_its_own_connection() {
     runtime().block_on(async {
@@ -109,6 +111,7 @@ fn by_default_each_request_has_its_own_connection() {
                 if let Some((id, _)) = peer.request().await {
                     let number = peer.number.to_string();
                     peer.respond(id, &number).await;
+                    // The script continues: the server does not close the connection.
                     if works_on {
                         std::future::pending::<()>().await;
                     }
@@ -119,6 +122,7 @@ fn by_default_each_request_has_its_own_connection() {
             let handler = handler_with(&responder, &Notices::default(), change);
             let mut numbers = Vec::new();
             for turn in 0..20 {
+                // Requests that are not idempotent, too: none may be lost.
                 let request = match turn % 2 {
                     0 => request(),
                     _ => post(Path::new(ROOT), "/x", b"body"),
@@ -127,6 +131,7 @@ fn by_default_each_request_has_its_own_connection() {
                 assert_eq!(got.status, 200, "{works_on} {turn}");
                 numbers.push(got.body);
             }
+            // Distinct numbers: each request had its own connection.
             numbers.sort();
             numbers.dedup();
             assert_eq!(numbers.len(), 20, "{works_on}");
@@ -138,6 +143,7 @@ fn by_default_each_request_has_its_own_connection() {
 fn a_kept_connection_serves_all_workers_in_turn() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
+        // Two workers; both must get the same connection.
         let servers = Servers::new(&[local(), start_local()]);
         let handler = handler_of(&servers, &responder, &Notices::default(), |_, _| {});
         for turn in 0..50 {
@@ -154,6 +160,7 @@ fn all_workers_get_their_turn_on_few_connections() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
         let servers = Servers::new(&[local(), start_local(), start_local()]);
+        // Fewer connections than workers: they have to move between workers.
         let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.connections_max = 2;
         let handler = handler_of(&servers, &responder, &Notices::default(), change);
         let tasks: Vec<_> = (0..60)
@@ -201,6 +208,7 @@ fn a_kept_connection_found_dead_is_replaced() {
                 }
             }
         }
+        // Some of the POST requests met a closed connection.
         assert!(failures > 0);
     });
 }
@@ -225,6 +233,7 @@ fn a_server_that_closes_after_each_answer_is_never_an_error() {
 fn nonsense_and_silence() {
     let start = record(STDOUT, 1, b"Content-Type: text/plain\r\n\r\nhalf");
     let whole_head = b"Content-Type: text/plain\r\n\r\n";
+    // The server's bytes, the client's status code, and a part of the operator's message.
     for (bytes, status, words) in [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
@@ -259,6 +268,7 @@ fn nonsense_and_silence() {
     runtime().block_on(async {
         let responder =
             Responder::start(async |mut peer: Peer| while peer.record().await.is_some() {}).await;
+        // Shorter than the default, since the test waits for it.
         let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 200;
         let handler = handler_with(&responder, &Notices::default(), change);
         let failure = fail(&handler, request()).await;
@@ -279,6 +289,7 @@ fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
         })
         .await;
         let notices = Notices::default();
+        // The server keeps the connection open, so only the timeout ends the response.
         let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 300;
         let handler = handler_with(&responder, &notices, change);
         let answer = fetch(&handler, request()).await;
@@ -291,8 +302,10 @@ fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
 #[test]
 fn a_response_is_complete_with_the_end_of_its_output() {
     let head = b"Content-Type: text/plain\r\n\r\n";
+    // Longer than one read of the link.
     let long = "x".repeat(60_000);
     for (parts, is_whole) in [
+        // Parts are the contents of FCGI_STDOUT records; an empty one ends the output. END_REQUEST is never sent.
         (&["all", ""][..], true),
         (&["a", "ll", ""], true),
         (&["", "all", ""], true),
@@ -352,6 +365,7 @@ fn requests_beyond_the_limits_wait_or_are_refused() {
         })
         .await;
         let change = |route: &mut Route, fastcgi: &mut FastCgi| {
+            // Two requests may run, but only one has a connection; the third exceeds the bound.
             route.concurrency_max = 2;
             route.timeout_ms = 1_000;
             fastcgi.connections_max = 1;
@@ -394,6 +408,7 @@ fn a_client_that_goes_away_is_noticed() {
         let handler = handler(&responder);
         let task = tokio::spawn(async move { ask(&handler, request()).await.map(drop) });
         assert_eq!(told.recv().await, Some("asked"));
+        // Cancels the request, as a worker does for a client that leaves.
         task.abort();
         assert_eq!(told.recv().await, Some("closed"));
     });

@@ -159,6 +159,7 @@ impl Peer {
     fn step(&mut self, world: &World) -> bool {
         let read = world.take_read(self.socket);
         let mut bytes = read.as_slice();
+        // All input at once: rustls reads at most a part of it in each call.
         while !bytes.is_empty() {
             self.tls.read_tls(&mut bytes).expect("from memory");
             let _ = self.tls.process_new_packets();
@@ -168,6 +169,7 @@ impl Peer {
             self.tls.writer().write_all(&plain).expect("into memory");
             self.flush(world);
         }
+        // The whole request was echoed: the server ends the connection.
         if self.echoed == REQUEST_LEN && !std::mem::replace(&mut self.over, true) {
             if self.ending == Ending::Said {
                 self.tls.send_close_notify();
@@ -210,6 +212,7 @@ struct Case {
 impl Case {
     fn new(seed: u64, config: Arc<ServerConfig>) -> Case {
         let faults = Faults {
+            // From single bytes to whole flights.
             piece_len_max: [1, 50, 5_000, 100_000][seed as usize % 4],
             delay_ms_max: 3,
             window_len: 30_000,
@@ -241,6 +244,7 @@ impl Case {
             *to.lock().expect("a lock") = Some(said);
         };
         self.local.tasks.spawn(talking).detach();
+        // Bounded, so that a case without progress fails instead of hanging.
         for _ in 0..1_000_000 {
             let mut events = Vec::new();
             self.driver.wait(Some(1), &mut events);
@@ -283,6 +287,7 @@ async fn talk(tls: &Tls, socket: Outgoing) -> io::Result<Said> {
     let protocol = encrypted.protocol().map(<[u8]>::to_vec);
     let resumed = encrypted.is_resumed();
     let mut stream = Stream::Tls(encrypted);
+    // A new connection has no unexpected input.
     assert!(stream.is_quiet());
     let request: Vec<u8> = (0..REQUEST_LEN).map(|at| (at % 251) as u8).collect();
     let (mut sent, mut echo, mut piece) = (0, Vec::<u8>::new(), [0; 5_000]);
@@ -334,6 +339,7 @@ fn what_is_said_arrives_in_whatever_pieces_and_sessions_go_on() {
             .talk(&tls)
             .expect("it is said");
         assert!(said.right);
+        // All but the first resume the session, since they share its cache.
         assert_eq!(said.resumed, std::mem::replace(&mut before, true));
         assert_eq!(said.protocol.as_deref(), Some(b"http/1.1".as_slice()));
     }
@@ -367,6 +373,7 @@ fn who_is_not_the_origin_is_refused_with_a_reason() {
     assert_eq!(fault, Fault::Expired, "{message}");
     assert!(message.contains("has expired"), "{message}");
     let nobodys = server(self_signed("origin.example"), None);
+    // A self-signed certificate has no trusted issuer.
     let (fault, message) = refused(&settings, nobodys.clone());
     assert_eq!(fault, Fault::Issuer, "{message}");
     assert!(message.contains("self-signed"), "{message}");
@@ -421,6 +428,7 @@ fn settings_that_cannot_be_are_refused() {
     let (own, _) = authority.signs("lowroad.example", 2090);
     let (_, others) = authority.signs("other.example", 2090);
     settings.identity = Some(Identity {
+        // The key of another certificate.
         certificates: authority.folder.file("own.pem", &own),
         key: authority.folder.file("others.key", &others),
     });

@@ -293,7 +293,9 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
         let (a, others) = (ids[0], [ids[1], ids[2]]);
         let mut report = |outcome| {
             let picked = group.pick(&after(&others), 1000, 0).expect("a member");
+            // Good responses do not protect a member that has become unreachable.
             group.report(picked, outcome, 1000);
+            // One less than `absences_max`.
             standing(&group, a, 1000)
         };
         (0..1000).for_each(|_| _ = report(Outcome::Answered));
@@ -421,6 +423,7 @@ fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
             let picked = group.pick(&request, now_ms, 0).expect("a member");
             group.report(picked, Outcome::ServerError, now_ms);
             if let Standing::Ejected { until_ms } = standing(&group, ids[0], now_ms) {
+                // The ejection time does not double for a single client.
                 assert_eq!(until_ms - now_ms, 5_000);
                 now_ms = until_ms;
                 break;
@@ -432,6 +435,7 @@ fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
 #[test]
 fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    // Far more failures than needed to eject all three.
     for now_ms in 0..100 {
         ask(&mut group, Outcome::ConnectFailed, now_ms, 0);
     }
@@ -444,11 +448,13 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     for id in &ids {
         (0..3).for_each(|_| _ = group.checked(*id, false, 100));
     }
+    // Active checks may take down the last member, unlike failed requests.
     assert_eq!(up(&group), 0);
     let (_, why) = group
         .look(&PickRequest::default(), 100, 0)
         .expect("a member");
     assert_eq!((why.tier, why.candidates), (Tier::Panic, 3));
+    // With panic routing off, unhealthy members get no requests.
     let (mut strict, ids) = self::group(
         Settings {
             panic_percent: 0,
@@ -474,10 +480,13 @@ fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
     let first = pick(&mut group, &[]).expect("a member");
     let second = pick(&mut group, &[]).expect("a member");
     assert_eq!((first.member, second.member), (ids[0], ids[0]));
+    // A busy member is not replaced by a backup.
     assert_eq!(pick(&mut group, &[]).unwrap_err(), NoMember::AllFull);
+    // A tried member is.
     let instead = pick(&mut group, &ids[..1]).expect("a member");
     assert_eq!((instead.member, instead.why.tier), (ids[1], Tier::Backup));
     assert_eq!(pick(&mut group, &ids).unwrap_err(), NoMember::AllTried);
+    // An unhealthy member is.
     (0..3).for_each(|_| _ = group.checked(ids[0], false, 0));
     let (member, why) = group.look(&PickRequest::default(), 0, 0).expect("a member");
     assert_eq!((member, why.tier), (ids[1], Tier::Backup));
@@ -492,10 +501,12 @@ fn who_waits_for_connections_is_bounded_apart() {
     of.circuit.pending_max = 1;
     let (mut group, _) = group(of, &[("a", 1)]);
     let mut first = group.pick(&PickRequest::default(), 0, 0).expect("a member");
+    // One request waits for its connection, so the member is full.
     assert_eq!(
         group.pick(&PickRequest::default(), 0, 0).unwrap_err(),
         NoMember::AllFull
     );
+    // No longer pending: the next one may wait.
     group.connected(&mut first);
     let second = group.pick(&PickRequest::default(), 0, 0).expect("a member");
     let status = &group.status(0)[0];
@@ -522,7 +533,9 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
         backup: false,
     };
     let id = group.add(new, "new", 0);
+    // The slot is reused with a new generation.
     assert_eq!(id.slot, ids[0].slot);
+    // Reported by the old identifier, so the new member must not see it.
     group.report(held, Outcome::Lost, 0);
     let status = group.status(0);
     let new = status.iter().find(|status| status.member == id);
@@ -573,6 +586,7 @@ fn histories_by_seed() {
                         tried: &exclude,
                     };
                     let random = dice(u64::MAX);
+                    // `look` must predict `pick` exactly.
                     let seen = group.look(&request, now_ms, random);
                     match group.pick(&request, now_ms, random) {
                         Ok(picked) => {

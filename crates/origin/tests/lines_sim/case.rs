@@ -128,6 +128,7 @@ impl Case {
 
     /// Lets time pass until all connections should be closed, and checks it.
     pub fn run_until_quiet(&mut self) {
+        // The alarm makes the virtual clock advance even if no event is pending.
         let end_ms = self.world.now_ms() + QUIET_MS;
         self.world.alarm(end_ms);
         self.turn_until(|case| case.world.now_ms() >= end_ms);
@@ -148,6 +149,7 @@ impl Case {
         let came = self.workers.turn();
         self.begin_and_leave();
         let connections_max = self.pool.counts().connections_max;
+        // The bound holds at every step, not only in the end.
         assert!(self.leased.load(Relaxed) <= connections_max);
         if !self.setting.again {
             // A request that needs a new connection must not use an idle one.
@@ -169,10 +171,12 @@ impl Case {
                     let outcome = ask(plan, &setting, &pool, &leased).await;
                     let mut to = to.lock().expect("a lock");
                     let before = to.replace((outcome, timers.now_ms()));
+                    // An outcome must be reported once only.
                     assert!(before.is_none(), "two ends");
                 }));
             }
             if plan.leave_ms.is_some_and(|leave_ms| now_ms >= leave_ms) && !client.is_over() {
+                // Dropping the task cancels the request wherever it waits.
                 (client.left, client.task) = (true, None);
             }
         }
@@ -207,6 +211,7 @@ async fn ask(
         };
         leased.fetch_add(1, Relaxed);
         let _leased = Leased(leased);
+        // The second attempt must not use a connection that may be stale, too.
         assert!(!(fresh && lease.kept), "it was to be new");
         let (kept, mut heard) = (lease.kept, false);
         let timers = &pool.local(plan.worker).timers;
@@ -234,6 +239,7 @@ async fn talk(
     lease.heard();
     *heard = true;
     let line = lease.connection.read().await.ok()?;
+    // A wrong line would be the response to another request.
     assert!(line == answer(plan.number, plan.len), "another's: {plan:?}");
     pool.give_back(lease);
     Some(())
