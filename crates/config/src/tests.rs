@@ -55,6 +55,7 @@ fn the_least_file_is_a_site_of_a_folder_with_all_defaults() {
     };
     assert_eq!(config, expected);
     assert_eq!(
+        // Empty tables are the same as missing ones.
         good(
             "server = {}\nlimits = {}\nbuffering = {}\nlog = {}\nsite = [{ root = \"/srv/www\" }]"
         ),
@@ -191,6 +192,7 @@ fn every_key_of_the_process_is_read() {
         user: Some("www-data".into()),
         group: Some("www".into()),
         cache_len_max: 64 << 20,
+        // Set by the presence of the key, also with the default value.
         is_cache_chosen: true,
         cache_object_len_max: 4096,
         cache_variants_max: 100,
@@ -284,10 +286,12 @@ fn every_key_of_a_site_is_read() {
     );
     let pattern = |text| Pattern::parse(text).expect("a pattern");
     let expected = Site {
+        // Lower case, without the trailing dot.
         names: vec![
             Name::Exact("example.com".into()),
             Name::Wildcard("example.com".into()),
         ],
+        // `*` is the IPv6 wildcard, which covers IPv4.
         listen: addresses(&["192.0.2.1:80", "[::]:8080"]),
         index: vec!["index.html".into(), "index.htm".into()],
         listing: true,
@@ -302,6 +306,7 @@ fn every_key_of_a_site_is_read() {
             len_min: 1024,
             encodings: vec![Encoding::Gzip, Encoding::Br],
             precompressed: false,
+            // The default of the key is none; this site sets `true`, the fast codings.
             programs: vec![Encoding::Zstd, Encoding::Gzip],
         },
         types: vec![
@@ -328,11 +333,13 @@ fn every_key_of_a_site_is_read() {
         headers: vec![HeaderRule {
             pattern: Pattern::everything(),
             set: vec![
+                // An empty value is valid (RFC 9110 §5.5).
                 ("Server".into(), String::new()),
                 ("X-Frame-Options".into(), "DENY".into()),
             ],
             append: vec![("Link".into(), "</a>".into())],
             default: vec![("X-Robots-Tag".into(), "none".into())],
+            // Names to remove are compared in lower case.
             remove: vec!["x-powered-by".into()],
         }],
         ..site_for_folder("/srv/www".into())
@@ -356,6 +363,7 @@ fn one_value_stands_for_an_array_of_one_and_numbers_for_their_text() {
     );
     assert_eq!(site.index, ["i"]);
     assert_eq!(
+        // An empty list of names is the default site, an empty list of index files is allowed.
         good(&in_site("names = []\nindex = []")).sites[0].names,
         [Name::Default]
     );
@@ -368,6 +376,7 @@ fn defaults_follow_smaller_bounds() {
         (
             config.server.cache_object_len_max,
             config.limits.target_len_max
+        // A quarter of the cache, and the whole head.
         ),
         (256 << 10, 512)
     );
@@ -433,6 +442,7 @@ fn roots_for_each_host() {
 
 #[test]
 fn syntax_errors_have_their_place_and_stand_alone() {
+    // The text cannot be interpreted after the mistake, so later ones are not reported.
     let problems = parse("[[site]]\nroot = \"r\nlisten = 80x\n", Path::new("f"))
         .expect_err("no closing quote");
     assert_eq!(
@@ -495,6 +505,7 @@ fn missing_keys() {
 fn a_site_of_redirects_needs_no_root() {
     let redirect = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.redirect]]\nfrom = \"/old\"\nto = \"https://a.example/\"\n";
     let config = good(redirect);
+    // Error pages are files of the root.
     assert_eq!(config.sites[0].root, Root::None);
     let with_pages = format!("{redirect}[site.error_pages]\n502 = \"/e.html\"\n");
     assert_eq!(
@@ -502,6 +513,7 @@ fn a_site_of_redirects_needs_no_root() {
         "7:7: site[0].error_pages.502: the site has no root that the page is under (allowed: only with root; \
          pages of programs and origins are their own)"
     );
+    // FastCGI scripts are files of the root, too.
     let with_scripts = format!("{redirect}[[site.route]]\npattern = \"*.php\"\nfastcgi = 9000\n");
     assert!(shown(&with_scripts).contains("root is missing"));
 }
@@ -524,6 +536,7 @@ fn logs_go_to_files_and_standard_streams_only() {
             );
         }
     }
+    // Names that only resemble the notation of other servers.
     for place in [
         "access.log",
         "/var/log/a:b.log",
@@ -651,6 +664,7 @@ fn wrong_values_in_a_site() {
     let page = "/PATH of a file, without empty segments, . and ..";
     let media = "type/subtype, with parameters or without: text/css; charset=utf-8";
     for (line, expected) in [
+        // Line 3 is the first line within the site.
         ("listen = [\"80x\"]", format!("3:11: site[0].listen[0]: \"80x\" is not ADDR:PORT (allowed: {listen})")),
         ("listen = \"a:80\"", format!("3:10: site[0].listen: \"a:80\" is not ADDR:PORT (allowed: {listen})")),
         ("listen = []", "3:10: site[0].listen: there is no address (allowed: at least one ADDR:PORT; or leave the key out)".into()),
@@ -709,6 +723,7 @@ fn wrong_roots() {
 fn wrong_redirects() {
     let to =
         "/PATH, http://HOST/PATH or https://HOST/PATH in visible ASCII; $1 only after the host";
+    // Destinations that could lead to another host, or are no URL.
     for value in [
         "",
         "x",
@@ -743,6 +758,7 @@ fn wrong_redirects() {
             "3:33: site[0].redirect[0].to: \"/y/$1\" has $1, but /x does not end in a wildcard (allowed: a pattern that ends in * or **, or a destination without $1)",
         ),
         (
+            // `/**` matches every destination.
             "from = \"/**\", to = \"/y?$1\"",
             "3:34: site[0].redirect[0].to: \"/y?$1\" is redirected by the same rule, without end (allowed: a destination that /** does not match)",
         ),
@@ -815,6 +831,7 @@ fn names_and_addresses_of_several_sites() {
         format!("6:9: site[1].names: \"*.a\" at 127.0.0.1:8080 is site[0] already {once}")
     );
     assert_eq!(
+        // A site without names is the default site.
         two("", "names = [\"a\", \"_\"]"),
         "6:15: site[1].names[1]: the default site at 127.0.0.1:8080 is site[0] already \
          (allowed: one site without names (or with \"_\") at each address)"
@@ -831,6 +848,7 @@ fn names_and_addresses_of_several_sites() {
         shown(&in_site("names = [\"a\", \"a\"]")),
         format!("3:15: site[0].names[1]: \"a\" at 127.0.0.1:8080 is site[0] already {once}")
     );
+    // The same names at other addresses are no conflict, nor are a host and a wildcard with its suffix.
     good(&format!(
         "{}{}",
         in_site("listen = 1"),
@@ -845,6 +863,7 @@ fn names_and_addresses_of_several_sites() {
 
 #[test]
 fn all_problems_are_reported_in_the_order_of_the_text() {
+    // Problems of different checks, in other order than their lines.
     let text = "[server]\nx = 1\ncache = \"z\"\n[[site]]\nroot = 1\n[limits]\nfields_max = 0\n[log]\nlevel = 0\n";
     let problems = parse(text, Path::new("f")).expect_err("five problems");
     let places: Vec<_> = problems
@@ -869,6 +888,7 @@ fn long_values_are_cut_and_strange_ones_escaped() {
         found.contains(&format!("\"{}\"… is none", "x".repeat(60))),
         "{found}"
     );
+    // Escaped, so that a problem stays on one line and cannot send terminal escapes.
     let found = shown(&in_site("symlinks = \"a\\u001B[31m\\nb\""));
     assert_eq!(found.lines().count(), 1);
     assert!(found.contains(r#""a\u{1b}[31m\nb" is none"#), "{found}");

@@ -75,10 +75,13 @@ fn every_key_of_a_route_is_read() {
     let config = config.unwrap_or_else(|problems| panic!("{}", lines(&problems)));
     let cgi = Cgi {
         memory_len_max: 64 << 20,
+        // 1500 ms, rounded up: the limit counts whole seconds.
         cpu_s_max: 2,
         user: Some("worker".into()),
+        // Tables of free keys are sorted.
         env: pairs(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
         processes_max: 100,
+        // Relative paths are relative to the folder of the configuration file.
         ..Cgi::new(Some("/etc/lowroad/programs".into()))
     };
     let fastcgi = FastCgi {
@@ -115,6 +118,7 @@ fn every_key_of_a_route_is_read() {
         Route::new(pattern("/plain/*"), pages(None, 64 << 20)),
     ];
     assert_eq!(config.sites[0].routes, expected);
+    // SQLite files, too.
     assert_eq!(config.databases[0].url, "sqlite:/etc/lowroad/d.db");
 }
 
@@ -156,6 +160,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
     };
     assert_eq!(cgi.to, RouteTo::Cgi(expected));
     let expected = FastCgi {
+        // A bare port is on the loopback.
         servers: vec![Upstream::Tcp(([127, 0, 0, 1], 9000).into())],
         balance: Balance::RoundRobin,
         script: None,
@@ -218,6 +223,7 @@ fn every_key_of_a_module_and_a_database_is_read() {
         memory_len_max: 1 << 20,
         compute_ms_max: 20,
         keep: true,
+        // Host names are converted to lower case.
         fetch: ["api.example.com:80", "*.example.org:8080"]
             .map(|text| Destination::parse(text).expect("a destination"))
             .into(),
@@ -236,6 +242,7 @@ fn every_key_of_a_module_and_a_database_is_read() {
         ..Module::new("l-2".into(), ModuleCode::Library("l.so".into()))
     };
     assert_eq!(config.modules, [wasm, library]);
+    // Not resolved: only SQLite files are relative.
     let url = "mariadb://u:${P_1}@localhost/n?socket=/run/m.sock";
     let maria = Database {
         connections_max: 2,
@@ -263,6 +270,7 @@ fn a_route_has_one_target() {
     assert_eq!(
         shown(&in_route("pattern = \"/a\"")),
         format!("3:1: site[0].route[0]: nothing answers (allowed: {one})")
+    // With two handlers the keys of both are accepted: only the conflict is reported.
     );
     assert_eq!(
         shown(&in_route(

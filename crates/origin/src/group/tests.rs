@@ -293,12 +293,12 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
         let (a, others) = (ids[0], [ids[1], ids[2]]);
         let mut report = |outcome| {
             let picked = group.pick(&after(&others), 1000, 0).expect("a member");
-            // Good responses do not protect a member that has become unreachable.
             group.report(picked, outcome, 1000);
-            // One less than `absences_max`.
             standing(&group, a, 1000)
         };
+        // Good responses do not protect a member that has become unreachable.
         (0..1000).for_each(|_| _ = report(Outcome::Answered));
+        // One less than `absences_max`.
         (0..4).for_each(|_| _ = report(outcome));
         // The member is reachable.
         assert_eq!(report(Outcome::Answered), Standing::Up);
