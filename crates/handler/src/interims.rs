@@ -35,9 +35,9 @@ impl Interims {
     }
 
     /// Sends an interim response before the final one. Returns whether it was passed on: its status must be 102 to 199
-    /// but not 101, which is a final response, and there are at most 15 others. Clients of HTTP/1.0 get none; nor does
-    /// a client whose handler responds immediately ([`Begun::Answered`](crate::Begun)), or which waits as a follower
-    /// for the response to an equal request.
+    /// but not 101, which is a final response, and there are at most 15 others. Clients of HTTP/1.0 get none; nor does a
+    /// client of a handler that responds immediately ([`Begun::Answered`](crate::Begun)), or which waits as a
+    /// follower for the response to an equal request.
     pub fn send(&mut self, status: Status, fields: Fields) -> bool {
         let Some((post, id)) = &self.to else {
             return false;

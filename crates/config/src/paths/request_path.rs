@@ -109,13 +109,16 @@ impl<'p> PathForm<'p> {
                 None => ([*byte], 1),
             };
             let text: &[u8] = match (escaped, encoded_slash) {
+                // Kept as an escape: a pattern with `*` matches it within the segment.
                 (Some(b'/'), EncodedSlash::Kept) => b"%2F",
                 _ => &single,
             };
+            // Merged like the server merges slashes of files' paths; a kept `%2F` is no slash.
             let follows_slash = text == b"/" && form.bytes.last() == Some(&b'/');
             if follows_slash && !restored.iter().any(|range| range.contains(&at)) {
                 form.is_merged = true;
             } else {
+                // Each byte of the form points to the start of its (perhaps escaped) source.
                 form.raw_starts.extend(text.iter().map(|_| at));
                 form.bytes.extend_from_slice(text);
             }
@@ -129,6 +132,7 @@ impl<'p> PathForm<'p> {
         let ranges = paths.capture(&self.bytes)?;
         let raw = self.raw;
         let mut spans = self.spans(&ranges);
+        // Without merged slashes the captures are exact already.
         if self.is_merged {
             spans = self.widen(paths, ranges, spans);
         }
@@ -142,6 +146,7 @@ impl<'p> PathForm<'p> {
         let (mut longest, mut restored) = (None, Vec::new());
         for border in 0..2 * CAPTURES_MAX {
             let range = &ranges[border / 2];
+            // An empty range at 0 is also an unused group.
             if *range == (0..0) {
                 continue; // no such group, or not part of the match
             }
@@ -155,11 +160,13 @@ impl<'p> PathForm<'p> {
                 continue;
             };
             restored.push(run);
+            // Restored one run at a time, so that at most two trials per group are needed.
             let longer = PathForm::restoring(form.raw, form.encoded_slash, &restored);
             let found = paths.capture(&longer.bytes);
             let found = found.map(|found| (longer.spans(&found), found));
             match found.filter(|(wider, _)| gain_slashes(form.raw, &spans, wider)) {
                 Some(found) => ((spans, ranges), longest) = (found, Some(longer)),
+                // The pattern does not match with this run, or the captures differ by more than slashes.
                 None => drop(restored.pop()),
             }
         }

@@ -38,6 +38,7 @@ impl Notation {
             || text.ends_with('$')
             || text.contains(".+")
             || text.contains(".*)");
+        // The first that applies gives the advice, so the more specific notations come first.
         match () {
             () if is_expression => Some(Notation::Expression),
             () if has(&['{', '}']) => Some(Notation::Braces),
@@ -50,6 +51,7 @@ impl Notation {
                 Some(Notation::DotSegment)
             }
             () => {
+                // A lone `%` is an ordinary character of a decoded path.
                 let mut escapes = text.match_indices('%');
                 escapes
                     .any(|(at, _)| is_escape(at))
@@ -92,6 +94,7 @@ impl Notation {
 fn is_list(text: &str) -> bool {
     text.match_indices([',', ';', ' ']).any(|(at, _)| {
         let after = text.get(at + 1..).unwrap_or_default().trim_start();
+        // A space or comma within a name is allowed.
         after.starts_with('/') || after.starts_with("*.")
     })
 }

@@ -44,6 +44,7 @@ impl LiteralAutomaton {
         // Breadth first, so that a failure link always points to a node with all its edges.
         let mut queue = VecDeque::from([(ROOT, 0..literals.len(), 0)]);
         while let Some((node, mut range, depth)) = queue.pop_front() {
+            // Sorted literals: one that ends at this node is the first of its group.
             if range.start < range.end && literals[range.start].len() == depth {
                 automaton.nodes[node as usize].literal = number(range.start);
                 range.start += 1;
@@ -52,18 +53,21 @@ impl LiteralAutomaton {
             while range.start < range.end {
                 let byte = literals[range.start][depth];
                 let group = &literals[range.clone()];
+                // Sorted, so the literals with the same next byte are contiguous.
                 let len = group.partition_point(|literal| literal[depth] == byte);
                 let child = automaton.add_child(node, byte);
                 queue.push_back((child, range.start..range.start + len, depth + 1));
                 range.start += len;
             }
             automaton.nodes[node as usize].edges = first_edge..number(automaton.labels.len());
+            // After the edges: the failure node is nearer to the root, so it is complete.
             automaton.link_shorter(node);
         }
         automaton
     }
 
     fn add_child(&mut self, parent: u32, byte: u8) -> u32 {
+        // The root's children fail to the root; they would fail to themselves otherwise.
         let failure = match parent {
             ROOT => ROOT,
             _ => self.next(self.nodes[parent as usize].failure, byte),
@@ -97,12 +101,14 @@ impl LiteralAutomaton {
             let node = &self.nodes[state as usize];
             let edges = node.edges.start as usize..node.edges.end as usize;
             let labels = &self.labels[edges.clone()];
+            // Most nodes have few edges, where a linear search is faster than a binary one.
             let found = match labels.len() {
                 ..=LINEAR_MAX => labels.iter().position(|label| *label == byte),
                 _ => labels.binary_search(&byte).ok(),
             };
             match found {
                 Some(at) => return self.targets[edges.start + at],
+                // The longest proper suffix may continue with this byte.
                 None => state = node.failure,
             }
         }
@@ -112,6 +118,7 @@ impl LiteralAutomaton {
     /// Whether any literal ends in a state.
     #[inline]
     pub(super) fn is_ending(&self, state: u32) -> bool {
+        // No literal is empty, so none ends at the root.
         state != ROOT && self.nodes[state as usize].ending != NONE
     }
 

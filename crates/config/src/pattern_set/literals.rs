@@ -32,6 +32,7 @@ pub(super) fn of_parts(parts: &[Part]) -> Vec<RequiredLiteral> {
             Part::Within | Part::Across => None,
         });
     literals
+        // The pattern `/` has no other literal.
         .filter(|literal| is_selective(&literal.text) || parts.len() == 1)
         .collect()
 }
@@ -51,12 +52,15 @@ fn of_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
     match hir.kind() {
         HirKind::Literal(literal) => is_selective(&literal.0).then(|| vec![literal.0.to_vec()]),
         HirKind::Capture(capture) => of_hir(&capture.sub),
+        // Zero repetitions require no literal.
         HirKind::Repetition(repetition) if repetition.min > 0 => of_hir(&repetition.sub),
         HirKind::Concat(all) => {
             let known = all.iter().filter_map(of_hir);
+            // One part is enough: the one with the longest shortest literal is the most selective.
             known.max_by_key(|any| any.iter().map(Vec::len).min())
         }
         HirKind::Alternation(any) if any.len() <= ALTERNATIVES_MAX => {
+            // Each alternative must have a literal, or a match without any of them would be missed.
             let each: Option<Vec<_>> = any.iter().map(of_hir).collect();
             let all: Vec<Vec<u8>> = each?.into_iter().flatten().collect();
             (all.len() <= ALTERNATIVES_MAX).then_some(all)
@@ -66,6 +70,7 @@ fn of_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
 }
 
 fn is_selective(text: &[u8]) -> bool {
+    // Every path contains these.
     !matches!(text, b"" | b"/")
 }
 

@@ -68,15 +68,18 @@ impl ScopedPattern {
     /// Whether the pattern applies to a decoded path.
     pub(super) fn is_for(&self, path: &[u8], indexes: &[Vec<u8>]) -> bool {
         let Some(pattern) = &self.pattern else {
+            // The caller verifies the match.
             return true;
         };
         pattern.matches(path)
             || match self.scope {
                 MatchScope::Path | MatchScope::Unverified => false,
+                // An absolute pattern already states where PATH_INFO may follow.
                 MatchScope::Script => !pattern.is_absolute() && self.has_script(path),
                 MatchScope::Access => {
                     self.has_above(path)
                         || path.ends_with(b"/")
+                            // The folder's path also stands for its index files.
                             && indexes
                                 .iter()
                                 .any(|name| pattern.matches(&[path, name].concat()))
@@ -97,8 +100,10 @@ impl ScopedPattern {
             true => path.to_vec(),
             false => [path, b"/"].concat(),
         };
+        // One pass over the longest form answers for all prefixes.
         let ends = match_ends(&self.parts, &folder);
         let mut originals = SIBLINGS.iter().filter_map(|it| path.strip_suffix(*it));
+        // With and without the slash: `/a` and `/a/` are the same folder.
         slashes(&folder).any(|at| ends[at] || ends[at + 1])
             || originals.any(|original| ends[original.len()])
     }

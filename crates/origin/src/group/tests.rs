@@ -355,8 +355,8 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
     }
 }
 
-/// A single client whose requests all fail ejects a member. Requests of other clients still get it, in any order; the
-/// first success restores its old state, and if the first one fails too, it is ejected for all clients.
+/// A single client with only failing requests ejects a member. Requests of other clients still get it, in any order;
+/// the first success restores its old state, and if the first one fails too, it is ejected for all clients.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
     const FAILURES: [Outcome; 4] = [
