@@ -376,8 +376,8 @@ fn defaults_follow_smaller_bounds() {
         (
             config.server.cache_object_len_max,
             config.limits.target_len_max
-        // A quarter of the cache, and the whole head.
         ),
+        // A quarter of the cache, and the whole head.
         (256 << 10, 512)
     );
     let off = good("server.cache = 0\nserver.cache_object = \"1M\"\n[[site]]\nroot = \"r\"");

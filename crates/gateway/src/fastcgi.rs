@@ -216,9 +216,9 @@ impl FastCgiHandler {
         // With script_root the files may be on another machine, so only the name is checked. Aliases are local.
         if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
             return Ok(find_by_name((request.path(), plain_len), &self.rules));
-        // An encoded slash changes the look-up's result, but not the decoded path, so such paths bypass the cache.
         }
         let (folder, way_len) = request.files();
+        // An encoded slash changes the look-up's result, but not the decoded path, so such paths bypass the cache.
         if is_plain && let Some(meaning) = self.lately.known(folder, request.path(), now_ms) {
             return Ok(meaning);
         }

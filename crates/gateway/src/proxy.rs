@@ -111,6 +111,7 @@ impl ProxyHandler {
         spools: Option<Arc<Spools>>,
     ) -> Result<ProxyHandler, String> {
         let silence = Duration::from_millis(route.timeout_ms);
+        // One timeout covers the wait for a connection and the wait for the head.
         let first_byte = origin.timeout_ms.map_or(silence, Duration::from_millis);
         Ok(ProxyHandler {
             servers: origins.get(origin, &notice)?,

@@ -270,8 +270,8 @@ fn a_route_has_one_target() {
     assert_eq!(
         shown(&in_route("pattern = \"/a\"")),
         format!("3:1: site[0].route[0]: nothing answers (allowed: {one})")
-    // With two handlers the keys of both are accepted: only the conflict is reported.
     );
+    // With two handlers the keys of both are accepted: only the conflict is reported.
     assert_eq!(
         shown(&in_route(
             "pattern = \"/a/**\"\ncgi = \"c\"\nfastcgi = 1\nenv = 1"

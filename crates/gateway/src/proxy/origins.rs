@@ -224,6 +224,7 @@ impl Way {
                 format!("{}://{address}", self.scheme)
             }
         };
+        // The address is added if the origin has a configured name, or several servers.
         let name = match is_only || self.name == at {
             true => format!("origin {}", self.name),
             false => format!("origin {} at {at}", self.name),
