@@ -3,7 +3,7 @@
 //!
 //! `BufferingHandler` collects a request's body before its program starts; [`Spools::behind`] buffers a response for a
 //! slow client. This module has the shared parts: the limits, and the account of resources in use. All file access
-//! happens on separate threads, in [`file`].
+//! happens on separate threads, in [`mod@file`].
 
 mod account;
 mod file;
