@@ -1,8 +1,8 @@
-//! The access log: records of requests with responses in progress, and their lines.
+//! The access log: records of requests in progress, and their lines.
 //!
-//! A worker gathers lines and passes them to the log once per turn of its event loop; the log's thread writes them, at
-//! most [`WRITE_DELAY`] later. If that thread can't keep up, lines are lost and counted, never waited for. Records are
-//! reused, so a line allocates nothing.
+//! A worker collects lines and passes them to the log once per turn of its event loop; the log's thread writes them at
+//! most [`WRITE_DELAY`] later. If that thread is too slow, lines are dropped and counted; a worker never waits for it.
+//! Records are reused, so that a line allocates nothing.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -17,29 +17,29 @@ use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
 use lowroad_response_cache::storing::Way;
 use lowroad_store::clock;
 
-/// How an answer came about.
+/// The source of a response, for the log and the cache counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// From memory.
+    /// The store, from memory.
     Hit,
-    /// It had to be loaded or looked at first.
+    /// A file that had to be loaded or checked first.
     Miss,
-    /// Made for this request: redirects by rule, refusals.
+    /// Generated for this request: redirects by rule, refusals.
     Made,
-    /// By a program.
+    /// A program.
     Program,
-    /// From memory, though stale: it may still be used, or its origin failed.
+    /// The store, although stale: stale use was allowed, or the origin failed.
     Stale,
-    /// From the store, after a request to the origin or an equal request.
+    /// The store, after a request to the origin or an equal, concurrent request.
     Stored(Way),
-    /// The same where a program answers.
+    /// The store, after a call of a program.
     ProgramStored(Way),
-    /// By an origin, and not stored.
+    /// An origin; the response was not stored.
     Passed,
 }
 
 impl Outcome {
-    /// That of a request whose response was put into the store, or found there after all.
+    /// The outcome of a request whose response was stored, or was found in the store after all.
     pub fn of(way: Way, is_origin: bool) -> Outcome {
         match is_origin {
             true => Outcome::Stored(way),
@@ -59,7 +59,7 @@ impl Outcome {
         }
     }
 
-    /// The level that answered.
+    /// The level that produced the response.
     fn level(self) -> &'static str {
         match self {
             Outcome::Program | Outcome::ProgramStored(_) => "module",
@@ -74,7 +74,7 @@ pub const WRITE_DELAY: Duration = Duration::from_millis(200);
 
 /// The line of a refused request, and its fields, are truncated to this length.
 const LINE_LEN_MAX: usize = 1024;
-/// Lines are passed on at this length.
+/// Collected lines are passed to the log at this length.
 const BATCH_LEN: usize = 32 * 1024;
 /// Maximum number of unused records kept for later requests.
 const SPARE_COUNT_MAX: usize = 64;
@@ -159,7 +159,7 @@ impl Record {
         }
     }
 
-    /// Sets the line of bytes that are no request.
+    /// Sets the line of input that is not a request.
     fn set_malformed(&mut self, input: &[u8]) {
         let line = first_line(input);
         let len = line.len().min(LINE_LEN_MAX);
@@ -205,12 +205,12 @@ impl Record {
     }
 }
 
-/// One worker's end of the access log.
+/// A worker's access log.
 pub struct AccessLog {
     sink: Sink,
     formatter: LineFormatter,
-    /// Whether lines have durations and parts of a second. Then it reads the clocks itself: the event loop's are read once a
-    /// turn, and step by several ms.
+    /// The lines have durations and fractions of a second. The log then reads the clocks itself: the event loop reads
+    /// them once a turn, and they advance by several ms.
     is_precise: bool,
     lines: Vec<u8>,
     spare: SpareRecords,
@@ -232,7 +232,7 @@ impl AccessLog {
         }
     }
 
-    /// A request has come.
+    /// Marks the arrival of a request.
     pub fn mark_start(&self, exchange: &mut Exchange) {
         if self.is_precise {
             exchange.started_us = clock::monotonic_us();
@@ -315,7 +315,7 @@ impl AccessLog {
     /// Passes the gathered lines to the log.
     pub fn flush(&mut self) {
         if !self.lines.is_empty() {
-            // Lost lines are counted by the log.
+            // The log counts the lines that it drops.
             let _ = self.sink.push(&self.lines);
             self.lines.clear();
         }
@@ -341,7 +341,7 @@ impl SpareRecords {
     fn put(&mut self, mut record: Box<Record>) {
         let memory: usize = record.texts().iter().map(|text| text.capacity()).sum();
         if memory <= SPARE_LEN_MAX && self.records.len() < SPARE_COUNT_MAX {
-            // The texts of one request must not show in the line of another.
+            // Cleared: the texts of one request must not appear in the line of another.
             record.texts().into_iter().for_each(Vec::clear);
             self.records.push(record);
         }

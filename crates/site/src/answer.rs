@@ -1,8 +1,8 @@
 //! The decision: from a request to its answer, top to bottom.
 //!
-//! Which site; which method; a redirect; then `lookup`: what is stored for the path, and whether it may still be
-//! trusted; which encoding; then `respond` writes it. What is not in memory is fetched by a helper
-//! and the request goes on when it is there.
+//! The steps: site, client and class, access rules, method, redirects; then `lookup`: the stored object for the path,
+//! its validity and its content coding; then `responder` writes the response. A file that is not in memory is loaded
+//! by a helper thread, and the request resumes when the load ends.
 
 mod admitted;
 mod ask;
@@ -54,7 +54,7 @@ pub use asked::Decision;
 pub use offer::Offer;
 pub use world::{Fetched, Recalling, Step, World};
 
-/// Serves the sites: the service of one worker.
+/// Serves the sites on one worker.
 pub struct Web {
     sites: Arc<Sites>,
     calls: Calls,
@@ -64,38 +64,37 @@ pub struct Web {
     scratch: Scratch,
 }
 
-/// Where keys are put together and paths decoded.
+/// Reusable buffers for keys and decoded paths.
 #[derive(Default)]
 pub struct Scratch {
     key: Vec<u8>,
     path: Vec<u8>,
 }
 
-/// What decides, and with what.
+/// Decides about one request.
 pub struct Decider<'d, W> {
-    /// All sites.
     pub sites: &'d Sites,
-    /// What is stored, and what can be done.
+    /// The effects that are open to the decision: stored responses, loads, handler calls.
     pub world: &'d W,
-    /// For what goes wrong.
+    /// Receives the faults.
     pub logger: &'d Logger,
-    /// Room for its work.
+    /// Reusable buffers.
     pub scratch: &'d mut Scratch,
 }
 
-/// Never sent anything by: it goes away when its command has been carried out.
+/// Sends nothing: the receiver learns from its drop that the command has been carried out.
 pub type Unheard = Sender<Infallible>;
 
-/// An operator's change, or what is asked without a connection.
+/// A change by an operator, or a request without a connection.
 pub enum Command {
-    /// Serve these from now on. Who waits for that has the other end.
+    /// Serve these sites from now on. The sender of the command waits for the signal's drop.
     Sites(Arc<Sites>, Unheard),
-    /// Answer this, for the level below.
+    /// Answer this request for the level below.
     Offer(Box<Offer>),
 }
 
 impl Web {
-    /// A service for `sites`; `calls` leads to programs and to what is stored.
+    /// Creates a service for `sites`; `calls` gives access to handlers and to the store.
     pub fn new(sites: Arc<Sites>, calls: Calls, logger: Logger, log: Option<AccessLog>) -> Web {
         Web {
             sites,
@@ -107,7 +106,7 @@ impl Web {
         }
     }
 
-    /// How the cache served this worker's requests.
+    /// How the cache answered this worker's requests.
     pub fn cache_counters(&self) -> Arc<CacheCounters> {
         self.cache_counters.clone()
     }
@@ -121,7 +120,7 @@ impl Web {
         }
     }
 
-    /// Takes the request up again.
+    /// Resumes a request that waited.
     fn answer_pending(
         &mut self,
         pending: Box<Pending>,
@@ -140,7 +139,7 @@ impl Web {
         let decision = self.decider().go_on(waiting, outcome, &mut to);
         match method.filter(|method| *method != request.method) {
             None => self.answered(decision, &request, exchange),
-            // The log has what the client sent.
+            // A rewritten request may run with another method; the log records the method that the client sent.
             Some(method) => {
                 let mut asked = request.clone();
                 asked.method = method;
@@ -173,7 +172,6 @@ impl Web {
 }
 
 impl<W: World> Decider<'_, W> {
-    /// Decides about a request.
     #[inline]
     pub fn decide(self, request: &Request<'_>, to: &mut Responder<'_, '_>) -> Decision {
         let mut name = [0; 256];
@@ -191,6 +189,7 @@ impl<W: World> Decider<'_, W> {
         {
             return made(status);
         }
+        // RFC 9110 §15.5.20: the connection was made for a name with other certificates.
         if let Some(secured) = &to.exchange.secured
             && self
                 .sites
@@ -204,7 +203,7 @@ impl<W: World> Decider<'_, W> {
         let mut client_request;
         let request = match reported {
             None => request,
-            // The site is found by the authority that the proxy asks for; the rest goes by the client's.
+            // The proxy's authority has selected the site; the rest of the decision uses the client's authority.
             Some(authority) => {
                 client_request = request.clone();
                 client_request.authority = Some(authority);
@@ -225,7 +224,7 @@ impl<W: World> Decider<'_, W> {
             }
             _ => return made(to.other_method(At { site, path: b"/" })),
         };
-        // What a file's path can't have, a program's may.
+        // A path that no file can have (such as one with an encoded slash) may still be a handler's.
         let mut is_for_files = true;
         let raw_path = path;
         let path = if plain {
@@ -243,6 +242,7 @@ impl<W: World> Decider<'_, W> {
                 }
             }
         };
+        // Before the redirect to https: certificate authorities ask for challenges in plain text (RFC 8555 §8.3).
         if let Some(token) = path.strip_prefix(CHALLENGES)
             && let Some(answer) = self.sites.challenge(token)
         {
@@ -297,7 +297,7 @@ impl<W: World> Decider<'_, W> {
         admitted(lookup, &asked, to)
     }
 
-    /// Goes on where the request had to wait.
+    /// Resumes the decision where the request had to wait.
     fn go_on(
         self,
         mut pending: Waiting,
@@ -331,7 +331,7 @@ impl<W: World> Decider<'_, W> {
             key: &mut self.scratch.key,
         };
         let Some(end) = pending.waits_for.end(outcome) else {
-            // Whatever came is no leave to go on, least of all for a request that waits for its password.
+            // Refused, not resumed: a wrong event must not let a request pass that waits for its password check.
             let what = "a request was woken by what it did not wait for";
             self.logger
                 .error(format_args!("{what}: a fault of the server"));
@@ -383,10 +383,10 @@ const CLIENT_GONE: Status = Status::new(499).expect("within the range");
 /// Timeout for connecting to the server of a connection that is passed through.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
-/// Below it an authority looks whether a name is ours (RFC 8555 §8.3).
+/// The path prefix at which a certificate authority validates that this server owns a name (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// Finds the class of a request, and whether there may be one more of it; else it is answered.
+/// Finds the class of a request and takes one request of the class's rate; answers the request if the rate is exceeded.
 #[inline(never)]
 fn in_class(
     classes: &Arc<Classes>,
@@ -400,15 +400,15 @@ fn in_class(
     taken.map_err(|retry_after_s| to.refuse_often(at, retry_after_s))
 }
 
-/// Where a request in plain text is sent to, if its site wants to be asked over TLS.
+/// The https location for a request in plain text, if its site redirects to TLS.
 fn to_tls(sites: &Sites, site: &Site, to: &Responder<'_, '_>) -> Option<Vec<u8>> {
     site.rules.config.tls.as_ref().filter(|tls| tls.redirect)?;
     let request = to.request;
     let mut name = [0; 256];
-    // Who names no host can't be told where to go.
+    // Without an authority there is no host name to redirect to.
     let host = host::normalize(request.authority?, &mut name)?;
     let mut location = match &to.exchange.forwarded {
-        // Clients connect to the proxy, which has the default port.
+        // The client connects to the proxy, which listens on the default port.
         Some(forwarded) if forwarded.is_https.is_some() => [b"https://", host].concat(),
         _ => sites.over_tls(site, host)?,
     };
@@ -423,7 +423,7 @@ fn to_tls(sites: &Sites, site: &Site, to: &Responder<'_, '_>) -> Option<Vec<u8>>
     Some(location)
 }
 
-/// The site of a request that is refused, and its path, if it can be decoded.
+/// The site of a refused request, and its path ("/" if it can't be decoded).
 fn site_of<'s>(
     sites: &'s Sites,
     listener: ListenerId,
@@ -567,7 +567,7 @@ impl Service for Web {
     }
 
     fn abandoned(&mut self, pending: Box<Pending>, exchange: &mut Exchange) {
-        // It may be waiting for anything, and nothing from the store has served it.
+        // The request may have waited for any event; the store has not answered it, so it counts as passed.
         self.cache_counters.count(crate::access::Outcome::Passed);
         let Some(log) = &mut self.log else {
             return;
@@ -584,7 +584,7 @@ impl Service for Web {
 
     fn misintroduced(&mut self, proxy: IpAddr, why: &'static str) {
         let proxy = proxy.to_canonical();
-        // The log counts what is said again and again.
+        // The logger counts repeated messages, so that a proxy can't flood the log.
         self.logger
             .warn(format_args!("connection from {proxy} closed: {why}"));
     }
@@ -598,6 +598,7 @@ impl Service for Web {
     fn command(&mut self, command: Command) {
         match command {
             Command::Sites(sites, unheard) => {
+                // Calls that run for the old sites must not be joined by requests for the new ones.
                 self.calls.forget();
                 self.sites = sites;
                 drop(unheard);

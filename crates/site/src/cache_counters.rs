@@ -1,12 +1,12 @@
-//! Counts how the cache served requests: each answered request once, however often the store was looked up for it.
+//! Counts the cache's outcome for each answered request, once per request.
 
 use lowroad_engine::counters::Counter;
 use lowroad_response_cache::storing::Way;
 
 use crate::access::Outcome;
 
-/// Cache counters of one worker, which alone writes them. `hits`, `misses` and `passes` add up to its requests, except
-/// for those that are still under way.
+/// Cache counters of one worker, their only writer. `hits`, `misses` and `passes` add up to the worker's requests,
+/// except for those in progress.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
     /// Requests answered from the store without a load and without the origin.
@@ -19,7 +19,7 @@ pub struct CacheCounters {
     pub coalesced: Counter,
     /// Misses after which the origin validated the stored response.
     pub revalidated: Counter,
-    /// Requests that the cache took no part in: redirects, refusals, and responses that were not stored.
+    /// Requests without the cache: redirects, refusals, and responses that were not stored.
     pub passes: Counter,
 }
 
@@ -27,7 +27,7 @@ impl CacheCounters {
     /// Counts one answered request.
     #[inline]
     pub fn count(&self, outcome: Outcome) {
-        // Nearly all requests are hits: this branch is their whole cost.
+        // Almost all requests are hits: only this branch is inlined.
         match outcome {
             Outcome::Hit => self.hits.bump(),
             other => self.count_other(other),

@@ -1,5 +1,5 @@
-//! Why a path of a site's folder is not served, in words for its operator. Only `lowroad explain` asks; it looks by
-//! itself, step by step, so that serving needs not remember. Knows nothing of routes. Blocks on the disk.
+//! Explains why a path of a site's folder is not served. Only `lowroad explain` uses it: it examines the path again,
+//! component by component, so that serving need not record the cause. Ignores routes. Blocks on the disk.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use crate::sites::Site;
 
-/// The cause for a decoded path below the folder of a site (of `host`, where each has its own); `None` if none is
-/// found: it may be gone by now.
+/// The cause for a decoded path below the folder of a site (of `host`, if each host has a folder); `None` if there is
+/// no cause any more.
 pub fn of(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     let below = site.rules.below(host, path);
     if below.is_hidden(&site.rules) {
@@ -40,7 +40,7 @@ pub fn of(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     }
 }
 
-/// Why nothing is served for a folder.
+/// The reason why a folder has no index.
 fn index((site, base): (&Site, &Path), folder: &Path) -> Option<String> {
     for name in &site.rules.config.index {
         let file = folder.join(name);
@@ -61,7 +61,7 @@ fn index((site, base): (&Site, &Path), folder: &Path) -> Option<String> {
     ))
 }
 
-/// Why the way ends at a place within a folder of the site.
+/// The reason why the walk ends at one component of the path.
 fn step((site, base): (&Site, &Path), at: &Path, is_file: bool) -> Option<String> {
     let is_link = statat(CWD, at, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
@@ -83,14 +83,14 @@ fn step((site, base): (&Site, &Path), at: &Path, is_file: bool) -> Option<String
     unusable(at, is_file)
 }
 
-/// Whether a link leads out of a folder, or says where it leads by an absolute path: those are not followed either.
+/// Whether a link leads out of a folder or has an absolute target: neither is followed.
 fn leaves(base: &Path, link: &Path) -> bool {
     let leads_to = std::fs::read_link(link).unwrap_or_default();
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
     leads_to.is_absolute() || !real(link).starts_with(real(base))
 }
 
-/// Why something can't be read, or a folder not be entered, by this process.
+/// The reason why this process can't read a file or enter a folder.
 fn unusable(at: &Path, is_file: bool) -> Option<String> {
     let stat = match statat(CWD, at, AtFlags::empty()) {
         Ok(stat) => stat,
@@ -118,7 +118,7 @@ fn in_words(error: Errno) -> String {
     }
 }
 
-/// The user as whom the server runs.
+/// The user account of the server.
 fn me() -> String {
     let uid = nix::unistd::Uid::effective();
     match nix::unistd::User::from_uid(uid) {

@@ -1,7 +1,7 @@
-//! `lowroad explain`: what the server would answer, and by which steps.
+//! `lowroad explain`: the answer to a request and the steps of the decision.
 //!
-//! It is a decision as for a client, made in a world that does nothing: nothing is counted, stored,
-//! renewed or watched from then on, and no program is called. May block on the disk.
+//! The decision is the same as for a client, with effects that change nothing: no counter, stored object, lease or
+//! watch is touched, and no handler is called. May block on the disk.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -43,11 +43,11 @@ use crate::cause;
 use crate::respond::Responder;
 use crate::sites::Sites;
 
-/// What an explanation needs of the running server.
+/// The parts of the running server that an explanation reads.
 pub struct View {
     /// The sites in force.
     pub sites: Arc<Sites>,
-    /// Where the server listens.
+    /// The addresses of the listeners.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
     /// Stored responses.
     pub store: Arc<SharedStore>,
@@ -55,14 +55,13 @@ pub struct View {
     pub fetcher: Arc<Fetcher<Waiter>>,
     /// Limits of requests.
     pub limits: Limits,
-    /// Longer files are not kept in memory.
+    /// Longer files are sent from their file, not from memory.
     pub object_len_max: u64,
     /// The error log.
     pub logger: Logger,
 }
 
-/// Explains how a GET for `url` with these fields would be answered. `None` if nobody here listens
-/// at its port.
+/// Explains how a GET for `url` with these fields would be answered. `None` if no listener has its port.
 pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     let (authority, target) = split(url);
     let is_https = is_https(url);
@@ -96,7 +95,7 @@ pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
     Some(out)
 }
 
-/// Whether a URL is one of TLS.
+/// Whether the scheme of a URL is https.
 pub fn is_https(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.eq_ignore_ascii_case("https")
@@ -108,7 +107,7 @@ fn refused(status: Status, why: &str, out: &mut String) {
     line(out, "why", why);
 }
 
-/// Decides as for a client, and tells by which steps.
+/// Decides as for a client and writes the steps to `out`.
 fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
     let mut unsent = Unsent::default();
     let Some(request) = unsent.request(head.as_bytes(), &view.limits) else {
@@ -138,7 +137,7 @@ fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
     trace.seen.into_inner().tell(&decision, out);
 }
 
-/// What a client that asks for the request's host would have agreed on, where TLS is spoken.
+/// The TLS parameters that a client of the request's host would have negotiated, at a listener with TLS.
 fn agreed(view: &View, listener: ListenerId, request: &Request<'_>) -> Option<Arc<Secured>> {
     view.sites.offer(listener)?;
     let mut name = [0; 256];
@@ -150,16 +149,16 @@ fn agreed(view: &View, listener: ListenerId, request: &Request<'_>) -> Option<Ar
     }))
 }
 
-/// The world of an explanation: loads by itself what is not in memory, calls no program, and keeps what it hears.
+/// The effects of an explanation: loads files on its own thread, calls no handler, and records the steps.
 struct Trace<'v> {
     view: &'v View,
     seen: RefCell<Seen>,
 }
 
-/// How what is on the disk is sent.
+/// The text for a body that is sent from the disk cache.
 const ON_DISK: &str = "from the disk cache, by sendfile";
 
-/// What a decision came by, in words.
+/// The recorded steps, as text.
 #[derive(Default)]
 struct Seen {
     site: Option<String>,
@@ -170,23 +169,23 @@ struct Seen {
     /// The level that answers if nothing else does.
     maker: &'static str,
     class: Option<String>,
-    /// Whom a proxy names.
+    /// The client that a trusted proxy reports.
     client: Option<String>,
-    /// Where the files of the path are, if not below the root.
+    /// The folder of the path's files, if an alias applies.
     alias: Option<String>,
-    /// Those that are for the request.
+    /// Rules that match the request.
     rules: Vec<String>,
-    /// Those that led to another target.
+    /// Rewrites that led to another target.
     rewrites: Vec<String>,
-    /// By the last of them.
+    /// The last rule refuses the request.
     is_refused: bool,
-    /// What the last load was for was not in memory.
+    /// The object had to be loaded.
     is_loaded: bool,
-    /// Of what was found for the path.
+    /// The other content codings of the object.
     choices: String,
     trust: &'static str,
     more: Vec<(&'static str, String)>,
-    /// It is stored, but not in memory.
+    /// The response is in the disk cache, but not in memory.
     is_on_disk: bool,
 }
 
@@ -389,7 +388,7 @@ impl Seen {
         ];
     }
 
-    /// What is stored for a request, or why nothing is.
+    /// Records the stored response that can't be used, or the reason for its absence.
     fn unused(&mut self, key: Option<&Key>, found: Option<&Object>, why: Option<NotStorable>) {
         let Some(key) = key else {
             let stored = "no: such a request is always passed on (keep = \"never\", a body, conditions on a change, credentials, Connection; by `attach --worker` also Cookie, Cache-Control and excluded paths)";
@@ -421,7 +420,7 @@ impl Seen {
         found.into_iter().for_each(|object| self.variant(object));
     }
 
-    /// Which requests a stored response is for, beside its key.
+    /// Records the request fields that select a stored response beside its key (RFC 9111 §4.1).
     fn variant(&mut self, object: &Object) {
         let selecting = object.selecting();
         for (name, value) in selecting.into_iter().flat_map(Selecting::iter) {
@@ -456,7 +455,7 @@ impl Seen {
         self.variant(object);
     }
 
-    /// It would be recalled: a body of so many bytes.
+    /// Records that a body of `len` bytes would be loaded from disk.
     fn on_disk(&mut self, len: u64) {
         self.is_on_disk = true;
         let stored = format!("yes: on the disk, {len} bytes; its head is not in memory now");
@@ -504,13 +503,13 @@ impl Seen {
     }
 }
 
-/// Where the files of a decoded path are, if not below the root.
+/// The alias of a decoded path and its folder.
 fn alias(rules: &SiteRules, path: &[u8]) -> Option<String> {
     let (alias, folder, _) = rules.alias(path)?;
     Some(format!("{} is {}", alias.path, folder.display()))
 }
 
-/// Path and query as they were sent.
+/// Path and query as the client sent them.
 fn target(request: &Request<'_>) -> Vec<u8> {
     let Target::Origin { path, query, .. } = request.target else {
         return Vec::new();
@@ -523,7 +522,7 @@ fn target(request: &Request<'_>) -> Vec<u8> {
     target
 }
 
-/// What gave a lifetime, for people.
+/// The source of a freshness lifetime, as text.
 fn source(source: Source) -> &'static str {
     match source {
         Source::SMaxage => "s-maxage",
@@ -536,12 +535,12 @@ fn source(source: Source) -> &'static str {
     }
 }
 
-/// Writes a line of an account.
+/// Writes one line of an explanation.
 pub fn line(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "  {name:<22} {value}"); // into memory: does not fail
 }
 
-/// Authority and target of a URL.
+/// Splits a URL into authority and target.
 pub fn split(url: &str) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split('#').next().unwrap_or(rest);

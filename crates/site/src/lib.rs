@@ -1,5 +1,5 @@
-//! Sites: which one a request is for, and the decision about it (`answer`), from top to bottom; the response (`respond`),
-//! its line in the log (`access`), and the same decision as a trace for operators (`explain`, `cause`).
+//! Sites: choosing the site of a request and deciding its answer (`decision`), writing the response (`responder`),
+//! logging it (`access`), and the same decision as a trace for operators (`explain`, `explain_files`).
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ pub mod sites;
 #[cfg(feature = "softirq")]
 use lowroad_softirq::fetch::recognition::is_from_daemon;
 
-/// No soft-interrupt level is built in.
+/// Without the soft-interrupt level, no request comes from its daemon.
 #[cfg(not(feature = "softirq"))]
 fn is_from_daemon(_: Option<&[u8]>, _: std::net::IpAddr) -> bool {
     false

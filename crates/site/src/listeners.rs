@@ -1,4 +1,4 @@
-//! Which addresses the process listens at, and the sockets for each worker.
+//! The addresses at which the process listens, and the sockets for each worker.
 
 mod adopted;
 mod places;
@@ -17,21 +17,20 @@ use rustix::io::Errno;
 use adopted::AdoptedSocket;
 pub use places::Places;
 
-/// How long workers may take to close a listener that is given up; a reload that wants its address again waits so long.
+/// Timeout for workers to close a listener; a reload that needs its address again waits at most this long.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause before such an address is tried again.
+/// The pause between two probes of such an address.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
-/// The addresses in use.
 #[derive(Clone, Default)]
 pub struct Listeners {
-    /// What the configuration calls them, and their numbers.
+    /// The configured addresses and their numbers.
     pub ids: HashMap<SocketAddr, ListenerId>,
-    /// Sockets that the supervisor handed over; they take the place of all addresses.
+    /// Sockets from the supervisor; they replace all configured addresses.
     adopted: Vec<AdoptedSocket>,
-    /// Where they really are: a port 0 has become another.
+    /// The real addresses: the kernel has replaced port 0.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
-    /// Addresses given up lately, and until when workers may still take the last connections there.
+    /// Addresses closed recently, and the time until which workers may still accept their last connections.
     closing: Vec<(SocketAddr, Instant)>,
     next: u16,
 }
@@ -40,7 +39,7 @@ pub struct Listeners {
 pub type Opened = Vec<Vec<(ListenerId, Listener)>>;
 
 impl Listeners {
-    /// One listener at an address whose socket is elsewhere, as in a simulation.
+    /// One listener at an address whose socket is outside this process, as in a simulation.
     pub fn with_address(address: SocketAddr) -> Listeners {
         Listeners {
             ids: HashMap::from([(address, ListenerId(0))]),
@@ -50,12 +49,12 @@ impl Listeners {
         }
     }
 
-    /// Numbers given out so far: all are below.
+    /// The count of numbers given out; all numbers are below it.
     pub fn count(&self) -> usize {
         usize::from(self.next)
     }
 
-    /// Where a connection to an address comes in: there, or where all addresses of its kind are meant, or all.
+    /// The listener that accepts connections to an address: its own, else the wildcard of its family, else `[::]`.
     pub fn at(&self, local: SocketAddr) -> Option<ListenerId> {
         let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port()));
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, local.port()));
@@ -73,7 +72,7 @@ impl Listeners {
         candidates.into_iter().find_map(id)
     }
 
-    /// Connections to `asked` come in there from now on.
+    /// Records that connections to `asked` arrive at listener `id` from now on.
     pub fn stand_for(&mut self, id: ListenerId, asked: SocketAddr) {
         for (known, address) in &mut self.addresses {
             if *known == id {
@@ -82,11 +81,10 @@ impl Listeners {
         }
     }
 
-    /// Opens sockets for every address of the configuration that is not open yet, `workers` each;
-    /// or takes those that the supervisor handed over.
+    /// Opens `workers` sockets for every configured address that is not open yet, or takes those of the supervisor.
     ///
     /// # Errors
-    /// A text that says which address can't be had and why. Nothing is changed then.
+    /// The text names the address that can't be opened and the reason. Nothing is changed then.
     pub fn open(&mut self, config: &Config, workers: usize) -> Result<Opened, String> {
         let mut opened: Opened = (0..workers).map(|_| Vec::new()).collect();
         self.adopt(&mut opened)?;
@@ -104,7 +102,7 @@ impl Listeners {
         let mut ids = Vec::new();
         for (at, address) in added.iter().enumerate() {
             let id = ListenerId(self.next + at as u16);
-            // A port of ours is ours at other addresses too; what else is wrong, bind tells.
+            // The probe would find this process's own sockets at a port in use; there, only bind reports conflicts.
             let others = || self.ids.keys().chain(&added[..at]);
             let free = address.port() != 0 && !others().any(|own| own.port() == address.port());
             let mut open = |address: SocketAddr| {
@@ -114,7 +112,7 @@ impl Listeners {
                 open_all(address, id, &mut opened)
             };
             let real = match open(*address) {
-                // Without IPv6 all addresses are those of IPv4.
+                // Without IPv6, the IPv6 wildcard falls back to the IPv4 wildcard.
                 Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
                     open(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
                 }
@@ -132,8 +130,8 @@ impl Listeners {
         Ok(opened)
     }
 
-    /// Whether an address is free. One that this server gave up a moment ago stays in use until its workers have taken
-    /// the last connections and closed it, which is waited for.
+    /// Checks that an address is free. After this server closes an address, its workers accept the last connections
+    /// there first: waits for them.
     fn probe(&self, address: SocketAddr) -> io::Result<()> {
         let same_port = self
             .closing
@@ -152,7 +150,7 @@ impl Listeners {
         }
     }
 
-    /// Forgets the addresses that a configuration does not name any more, and returns them.
+    /// Removes the addresses that a configuration no longer names, and returns their numbers.
     pub fn close_unused(&mut self, config: &Config) -> Vec<ListenerId> {
         let used = |address: &SocketAddr| {
             config
@@ -177,8 +175,9 @@ impl Listeners {
         unused.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Takes the supervisor's sockets, the first time that it is asked to.
+    /// Takes the supervisor's sockets on the first call.
     fn adopt(&mut self, opened: &mut Opened) -> Result<(), String> {
+        // A process that has opened listeners has already taken them, or was started without them.
         if self.next > 0 {
             return Ok(());
         }
@@ -201,7 +200,7 @@ impl Listeners {
     }
 }
 
-/// The kernel has no IPv6, or the supervisor forbids it.
+/// Whether the kernel has no IPv6 or the supervisor forbids it.
 fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -209,10 +208,11 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     )
 }
 
-/// Opens a socket for each worker; returns where they are.
+/// Opens a socket for each worker; returns the real address.
 fn open_all(address: SocketAddr, id: ListenerId, opened: &mut Opened) -> io::Result<SocketAddr> {
     let mut real = address;
     for sockets in opened {
+        // The first socket resolves port 0; the others share its port by SO_REUSEPORT.
         let listener = Listener::open(real)?;
         real = listener.address().unwrap_or(real);
         sockets.push((id, listener));

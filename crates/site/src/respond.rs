@@ -1,5 +1,5 @@
-//! Writes responses: the representation whole, parts of it, the news that it is unchanged, redirects
-//! and refusals. Knows no protocol's bytes: those are the engine's.
+//! Writes responses: a representation, ranges of it, 304, redirects and refusals. Independent of the HTTP version,
+//! which the engine handles.
 
 mod aside;
 
@@ -24,25 +24,24 @@ use crate::sites::At;
 use aside::OfProgram;
 pub use aside::{Aside, Lines};
 
-/// Methods that a site answers, as the value of Allow.
+/// The methods of a site's files, as the value of Allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// Seconds that an overloaded server asks for.
+/// Retry-After in seconds of an overloaded server.
 const RETRY_AFTER_S: &[u8] = b"1";
-/// Seconds after which to ask again.
+/// The field name Retry-After (RFC 9110 §10.2.3).
 pub const RETRY_AFTER: &str = "Retry-After";
 
-/// Answers one request.
+/// Writes the response to one request.
 pub struct Responder<'r, 'o> {
-    /// The request.
     pub request: &'r Request<'r>,
-    /// What is known besides it.
+    /// The connection's facts about the request.
     pub exchange: &'r mut Exchange,
-    /// Where the response goes.
+    /// The response being written.
     pub response: &'r mut Response<'o>,
 }
 
 impl Responder<'_, '_> {
-    /// Sends a representation, as far and in the form that the request asks for.
+    /// Sends a representation, subject to the request's conditions and ranges.
     #[inline]
     pub fn send(&mut self, at: At<'_>, representation: &Representation) -> Status {
         if conditional::may_differ(self.request) {
@@ -52,8 +51,7 @@ impl Responder<'_, '_> {
         Status::OK
     }
 
-    /// Sends a representation that was made for another, with what is to be said about that. Conditions and ranges
-    /// count only for what is 200 (RFC 9110 §13.2.1).
+    /// Sends a stored response again, with extra headers. Conditions and ranges apply only to a 200 (RFC 9110 §13.2.1).
     pub fn send_again(
         &mut self,
         at: At<'_>,
@@ -68,8 +66,8 @@ impl Responder<'_, '_> {
         status
     }
 
-    /// Sends a file that a program named, with fields of the program's response. `at` is the file's path, and that which was
-    /// asked for.
+    /// Sends a file that a program named, with fields of the program's response. `at` is the file's path; `asked` is
+    /// the path that the client requested.
     pub fn send_for_program(
         &mut self,
         (at, asked): (At<'_>, At<'_>),
@@ -99,7 +97,7 @@ impl Responder<'_, '_> {
         }
     }
 
-    /// Begins a head with fields of a stored one.
+    /// Begins a head with the fields of a stored one.
     pub fn begin(
         &mut self,
         status: Status,
@@ -118,13 +116,13 @@ impl Responder<'_, '_> {
         head
     }
 
-    /// The common case: head and body as they are stored.
+    /// Sends head and body as they are stored: the common case.
     #[inline]
     fn send_whole(&mut self, representation: &Representation) {
         self.send_built(representation, b"");
     }
 
-    /// The same with a few lines between, for what says how long it is.
+    /// Sends a stored response of known length with a few header lines between head and body.
     #[inline(always)]
     pub fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
         let built = Built {
@@ -145,7 +143,7 @@ impl Responder<'_, '_> {
         }
     }
 
-    /// RFC 9110 §13.2.2: preconditions first, then the range if If-Range lets it.
+    /// Evaluates preconditions first, then the range if If-Range allows (RFC 9110 §13.2.2).
     fn send_on_condition(
         &mut self,
         at: At<'_>,
@@ -201,7 +199,7 @@ impl Responder<'_, '_> {
         Status::PARTIAL_CONTENT
     }
 
-    /// multipart/byteranges, RFC 9110 §14.6.
+    /// Sends multipart/byteranges (RFC 9110 §14.6).
     fn send_ranges(
         &mut self,
         representation: &Representation,
@@ -250,7 +248,7 @@ impl Responder<'_, '_> {
         Status::RANGE_NOT_SATISFIABLE
     }
 
-    /// OPTIONS is answered, other methods are not.
+    /// Answers OPTIONS; refuses other methods with 405.
     pub fn other_method(&mut self, at: At<'_>) -> Status {
         if self.request.method != Method::Options {
             return self.refuse(Some(at), Status::METHOD_NOT_ALLOWED);
@@ -265,7 +263,7 @@ impl Responder<'_, '_> {
         Status::NO_CONTENT
     }
 
-    /// Sends the client elsewhere.
+    /// Redirects the client.
     pub fn redirect(&mut self, at: At<'_>, status: Status, location: &[u8]) -> Status {
         self.page(
             Some(at),
@@ -276,19 +274,19 @@ impl Responder<'_, '_> {
         status
     }
 
-    /// Sends the client to where the same is said over TLS: as it came, by what all clients know.
+    /// Redirects to https: 301 for GET and HEAD, 308 otherwise.
     pub fn redirect_to_tls(&mut self, location: &[u8]) -> Status {
         let status = match self.request.method {
             Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
             _ => Status::PERMANENT_REDIRECT,
         };
-        // The site's own fields may be meant for TLS alone.
+        // Without the site's header fields: they may be meant for TLS only (such as Strict-Transport-Security).
         let explanation = Some("It is to be found elsewhere.");
         self.page(None, status, explanation, &[("Location", location)]);
         status
     }
 
-    /// Answers with a short text for a program.
+    /// Sends a short, uncacheable text for a program (an ACME challenge).
     pub fn text(&mut self, text: &str) -> Status {
         let mut head = self.response.head(Status::OK);
         head.field("Content-Type", b"application/octet-stream")
@@ -299,25 +297,25 @@ impl Responder<'_, '_> {
         Status::OK
     }
 
-    /// Says no.
+    /// Sends an error page.
     pub fn refuse(&mut self, at: Option<At<'_>>, status: Status) -> Status {
         self.page(at, status, None, &[]);
         status
     }
 
-    /// Refuses a body that is longer than the limit, before any of it is read.
+    /// Refuses a body that exceeds the limit, before any of it is read.
     pub fn refuse_body(&mut self, at: At<'_>) -> Status {
         self.refuse_target(at, Refusal::BodyTooLarge)
     }
 
-    /// Says that a folder has nothing to show.
+    /// Refuses a folder without an index file or a listing.
     pub fn refuse_folder(&mut self, at: At<'_>) -> Status {
         let status = Status::FORBIDDEN;
         self.page(Some(at), status, Some(error_page::NO_INDEX), &[]);
         status
     }
 
-    /// Says no to what comes too often: it may come after so many seconds.
+    /// Refuses a request that exceeds a rate, with Retry-After.
     pub fn refuse_often(&mut self, at: At<'_>, retry_after_s: u64) -> Status {
         let status = Status::SERVICE_UNAVAILABLE;
         let seconds = retry_after_s.to_string();
@@ -329,7 +327,7 @@ impl Responder<'_, '_> {
         status
     }
 
-    /// Says no by a rule that may say otherwise to another client.
+    /// Refuses by an access rule. Uncacheable, because the rule may admit another client.
     pub fn refuse_by_rule(
         &mut self,
         at: At<'_>,
@@ -342,7 +340,7 @@ impl Responder<'_, '_> {
         status
     }
 
-    /// Says no for a program: it may say otherwise a moment later.
+    /// Sends an error page for a handler. Uncacheable, because the handler may answer a moment later.
     pub fn refuse_program(&mut self, at: At<'_>, status: Status, explanation: Option<&str>) {
         self.page(
             Some(at),
@@ -352,9 +350,9 @@ impl Responder<'_, '_> {
         );
     }
 
-    /// Says no to a target that is not a path of ours.
+    /// Refuses a target that is not a valid path.
     pub fn refuse_target(&mut self, at: At<'_>, refusal: Refusal) -> Status {
-        // What could be read in two ways is not answered on a connection that others may share.
+        // Closed: a target with two readings may be an attempt at request smuggling on a connection that clients share.
         self.response.close();
         self.exchange.is_refused = true;
         self.page(Some(at), refusal.status(), Some(refusal.as_str()), &[]);
@@ -378,7 +376,7 @@ impl Responder<'_, '_> {
     }
 }
 
-/// Answers what is not a request. Returns the status for the log.
+/// Answers input that is not a complete request. Returns the status for the log.
 pub fn refused(why: Refused, at: Option<At<'_>>, response: &mut Response<'_>) -> Status {
     let (status, explanation) = match why {
         Refused::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
@@ -399,7 +397,7 @@ pub fn refused(why: Refused, at: Option<At<'_>>, response: &mut Response<'_>) ->
     status
 }
 
-/// A page that says why there is no other answer.
+/// An error page to be written.
 struct Page<'p> {
     at: Option<At<'p>>,
     status: Status,
@@ -448,9 +446,9 @@ fn write_page(page: &Page<'_>, response: &mut Response<'_>) {
     }
 }
 
-/// Writes a range of a body: copied if it is short, referred to if it is long.
+/// Appends a range of a body: short bodies are copied, long ones are referenced.
 pub fn append(representation: &Representation, range: ByteRange, response: &mut Response<'_>) {
-    // Ranges are cut to the representation's length; in memory that is a usize.
+    // The casts are exact: ranges are cut to the representation's length, which is a usize for bodies in memory.
     let within = range.start as usize..range.end as usize;
     match representation.content() {
         Content::File(file) => response.part(Part::File {
@@ -475,7 +473,7 @@ pub fn append(representation: &Representation, range: ByteRange, response: &mut 
                 }
             }
         }
-        // Only listings live there, with `--cache 0`; those are never asked for by range.
+        // Only listings are on the heap, with `--cache 0`; they are never requested by range.
         Content::Heap(data) if within == (0..data.len()) => {
             response.part(Part::Bytes((**data).clone()))
         }
@@ -496,7 +494,7 @@ fn part_head(boundary: &str, (content_type, len): (&[u8], u64), range: &ByteRang
     out
 }
 
-/// A text that is in no body by accident: it depends on when and to whom it is said.
+/// A boundary that no body contains by accident: it depends on a random seed, the time and the exchange.
 fn boundary(exchange: &Exchange, representation: &Representation) -> String {
     use std::hash::BuildHasher;
     let seed = foldhash::fast::RandomState::default();

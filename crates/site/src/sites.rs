@@ -1,8 +1,7 @@
-//! The sites being served, ready for use: which one a request is for, and what its rules are.
+//! The table of the served sites: finds the site of a request and holds its compiled rules.
 //!
-//! Made anew from the configuration at each load; nothing in it changes afterwards but the pages
-//! for errors, which follow their files. A site that is what it was before keeps its number, and with
-//! it what is stored for it.
+//! It is built from the configuration at each load and immutable afterwards, except for the error pages, which follow
+//! their files. An unchanged site keeps its number across reloads, and with the number its stored responses.
 
 mod earlier;
 mod identity;
@@ -31,42 +30,40 @@ use identity::Identity;
 
 /// All sites, by listener and host name.
 pub struct Sites {
-    /// By [`ListenerId`]; an empty table for listeners that are not in use any more.
+    /// Indexed by `ListenerId`; the table of a closed listener is empty.
     listeners: Vec<Names>,
-    /// Every site once.
+    /// Each site once.
     pub all: Vec<Arc<Site>>,
-    /// Classes of requests, if there are any.
+    /// Traffic classes, if any are configured.
     pub classes: Option<Arc<Classes>>,
-    /// Where listeners really are.
     addresses: Vec<(ListenerId, SocketAddr)>,
-    /// By [`ListenerId`], where TLS is spoken.
+    /// The TLS endpoint of each listener, indexed by `ListenerId`.
     offers: Vec<Option<Arc<Offer>>>,
-    /// What the configuration calls addresses with TLS.
+    /// The configured TLS addresses and their listeners.
     tls_ids: Vec<(SocketAddr, ListenerId)>,
-    /// Of the listeners; `None` where there are none.
+    /// Certificates and challenges; `None` without listeners.
     tls: Option<Tls>,
-    /// No site has had this number yet.
+    /// The next unused site number.
     id_next: u32,
 }
 
 /// One site.
 pub struct Site {
-    /// Its rules. Its number is another one for whatever differs in [`Identity`].
+    /// Its compiled rules. The site's number changes whenever its `SiteFingerprint` changes.
     pub rules: Arc<SiteRules>,
-    /// Pages for errors.
     pub pages: ErrorPages,
-    /// Paths that belong to programs.
+    /// The routes to handlers.
     pub routes: Arc<Routes>,
-    /// What stands before it, if anything does.
+    /// The access policy, if the site has access rules or trusted proxies.
     pub guard: Option<Arc<Guard>>,
-    /// Addresses that may purge.
+    /// Addresses that may send PURGE.
     pub purge_from: PrefixSet,
-    /// Paths may lead to others inside the server, or be for those only.
+    /// The site has rewrites or internal aliases.
     pub leads_within: bool,
     identity: Identity,
 }
 
-/// Sites of one listener by name.
+/// The sites of one listener by name.
 #[derive(Default)]
 struct Names {
     exact: HashMap<Box<[u8]>, Arc<Site>>,
@@ -76,28 +73,27 @@ struct Names {
     pass_through: Option<config::PassThrough>,
 }
 
-/// The site for a request, and the name that the client called it by.
+/// The site of a request and the name that the client used.
 pub struct Found<'s> {
     /// The site.
     pub site: &'s Arc<Site>,
-    /// Length of the normalised host name in the caller's buffer; 0 if it was not needed.
+    /// Length of the normalised host name in the caller's buffer; 0 if the name was not needed.
     pub host_len: usize,
 }
 
-/// Which of a site's rules count for an answer.
+/// A site and a path of it, whose rules apply to a response.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
-    /// The site.
     pub site: &'a Site,
     /// The decoded path; `/` where the request has none.
     pub path: &'a [u8],
 }
 
 impl Sites {
-    /// Makes the sites of a configuration ready, after those that are served until now.
+    /// Builds the sites of a configuration; `before` holds the sites that are served until now.
     ///
     /// # Errors
-    /// When a root can't be opened; the text says which and why.
+    /// A root can't be opened; the text names it and the reason.
     pub fn new(
         config: &config::Config,
         (listeners, tls): (&Listeners, &Tls),
@@ -135,8 +131,8 @@ impl Sites {
         })
     }
 
-    /// The same sites, with a new one for each of `changed` (numbers in order) whose folder has been replaced; `None` if
-    /// none was. A folder that can't be served leaves its site unchanged. Blocks on the disk.
+    /// The same sites, with a new one for each of `changed` (sorted indices) whose folder has been replaced; `None` if
+    /// no folder was. A folder that can't be opened leaves its site unchanged. Blocks on the disk.
     pub fn renewed(
         &self,
         changed: &[usize],
@@ -169,7 +165,7 @@ impl Sites {
         })
     }
 
-    /// Settings in force although their files can't be read now, for the log.
+    /// Settings that stay in force although their files can't be read now, as texts for the log.
     pub fn faults(&self) -> impl Iterator<Item = String> {
         let guards = self.all.iter().filter_map(|site| site.guard.as_ref());
         let passwords = guards.flat_map(|guard| guard.passwords());
@@ -181,7 +177,7 @@ impl Sites {
         })
     }
 
-    /// Whether any request is under way at an origin of theirs.
+    /// Whether a request of these sites is in progress at an origin.
     pub fn have_requests_under_way(&self) -> bool {
         let mut routes = self.all.iter().flat_map(|site| site.routes.iter());
         routes.any(|route| route.handler.requests_under_way() > 0)
@@ -214,7 +210,7 @@ impl Sites {
         }
     }
 
-    /// Tells whether a key in the store is one of these sites'.
+    /// A filter for store keys that belong to these sites.
     pub fn key_filter(&self) -> impl Fn(&[u8]) -> bool {
         let ids: HashSet<u32> = self.all.iter().map(|site| site.rules.id).collect();
         move |key| {
@@ -223,7 +219,7 @@ impl Sites {
         }
     }
 
-    /// Where a listener really is; the unspecified address for a Unix socket.
+    /// The real address of a listener; the unspecified address for a Unix socket.
     pub fn address(&self, listener: ListenerId) -> SocketAddr {
         let found = self.addresses.iter().find(|(id, _)| *id == listener);
         found.map_or_else(
@@ -232,21 +228,21 @@ impl Sites {
         )
     }
 
-    /// The destination of connections of a listener that are passed through, if any are.
+    /// The destination of a listener's passed-through connections, if it has one.
     #[inline]
     pub fn pass_through(&self, listener: ListenerId) -> Option<&config::PassThrough> {
         let names = self.listeners.get(usize::from(listener.0))?;
         names.pass_through.as_ref()
     }
 
-    /// What TLS is offered at a listener, if it is.
+    /// The TLS endpoint of a listener, if it has one.
     #[inline]
     pub fn offer(&self, listener: ListenerId) -> Option<&Arc<Offer>> {
         self.offers.get(usize::from(listener.0))?.as_ref()
     }
 
-    /// Whether a request for `authority` came over a connection that was made for another name, whose certificates are
-    /// others: somebody else may have been meant to hear it.
+    /// Whether the TLS connection of a request for `authority` was made for another name with other certificates, so
+    /// that the request may be meant for another server (RFC 9110 §15.5.20).
     #[inline]
     pub fn is_misdirected(
         &self,
@@ -257,6 +253,7 @@ impl Sites {
         let authority = authority.unwrap_or_default();
         let server_name = secured.server_name.as_deref();
         let is_same = |name: &str| authority.eq_ignore_ascii_case(name.as_bytes());
+        // The common case, decided without normalising the name.
         if authority.is_empty() || server_name.is_some_and(is_same) {
             return false;
         }
@@ -270,12 +267,12 @@ impl Sites {
         }
     }
 
-    /// What is answered to an authority that looks whether a name is ours.
+    /// The response to an ACME challenge with this token (RFC 8555 §8.3).
     pub fn challenge(&self, token: &[u8]) -> Option<Arc<str>> {
         self.tls.as_ref()?.challenge(token)
     }
 
-    /// Where requests in plain text for a site are sent to over TLS, without their path.
+    /// The https URL of a host of a site, without a path.
     pub fn over_tls(&self, site: &Site, host: &[u8]) -> Option<Vec<u8>> {
         let named = site.rules.config.tls_addresses().first()?;
         let known = self.tls_ids.iter().find(|(address, _)| address == named);
@@ -287,8 +284,8 @@ impl Sites {
         Some(url)
     }
 
-    /// The site for a request that came in at `listener` for `authority` (a valid one, RFC 9110
-    /// §7.2). `name` receives the normalised host name if it is needed. `None`: no site of ours.
+    /// The site for a request at `listener` for `authority` (a valid one, RFC 9110 §7.2). `name` receives the
+    /// normalised host name if it is needed. `None`: no site has the name.
     #[inline]
     pub fn find(
         &self,
@@ -299,7 +296,7 @@ impl Sites {
         let names = self.listeners.get(usize::from(listener.0))?;
         let authority = authority.unwrap_or(b"");
         let nameless = names.exact.is_empty() && names.wildcard.is_empty();
-        // A client that names no host (RFC 9112 §3.2) gets the default site.
+        // A request without a host (HTTP/1.0, RFC 9112 §3.2) gets the default site.
         if nameless || authority.is_empty() {
             let site = names.default.as_ref()?;
             if !site.rules.per_host() {
@@ -329,7 +326,7 @@ impl Names {
         }
     }
 
-    /// Exact names go before wildcards, longer wildcards before shorter ones.
+    /// Exact names precede wildcards, and longer wildcards precede shorter ones.
     fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
         if let Some(site) = self.exact.get(host) {
             return Some(site);
@@ -365,15 +362,15 @@ impl Site {
         }
     }
 
-    /// The configured folders, if one is another by now and all can be served: it was replaced, or a
-    /// symbolic link on the way to it leads elsewhere. Blocks on the disk.
+    /// The configured folders, if one of them now is another folder and all can be opened: the folder was replaced, or
+    /// a symbolic link in its path changed. Blocks on the disk.
     fn moved(&self) -> Option<Bases> {
         let found = Bases::of(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)
     }
 }
 
-/// A number that no site has had.
+/// Takes the next unused site number.
 fn take_id(next: &mut u32) -> u32 {
     let id = *next;
     *next = next.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! The decision about a request that the rules of its site let through: internal paths, redirects, rewrites, routes, files.
+//! Handles a request that the site's access rules admit: internal paths, redirects, rewrites, routes, files.
 
 use lowroad_http::method::Method;
 use lowroad_http::refusal::Refusal;
@@ -13,7 +13,7 @@ use super::world::{Step, World};
 use crate::respond::Responder;
 use crate::sites::At;
 
-/// Decides about a request that the rules of its site let through.
+/// Decides about a request that the site's access rules admit.
 #[inline]
 pub fn admitted<W: World>(
     mut lookup: Lookup<'_, W>,
@@ -22,7 +22,7 @@ pub fn admitted<W: World>(
 ) -> Decision {
     let (site, path) = (asked.site, asked.path);
     let reads = matches!(to.request.method, Method::Get | Method::Head);
-    // Without programs, another method is not allowed whatever its body.
+    // Without routes, other methods get 405 below, regardless of their body.
     if to.exchange.is_body_too_long() && (reads || !site.routes.is_empty()) {
         return made(to.refuse_body(asked.at()));
     }
@@ -73,7 +73,7 @@ pub fn admitted<W: World>(
             Err(NoRoute) => return made(to.refuse(Some(asked.at()), Status::NOT_FOUND)),
         }
     }
-    // A path without a file may still belong to a program. Otherwise the body is not used.
+    // A path without a file may still lead to a handler. Otherwise the body is discarded.
     if to.exchange.body.is_some() && !lookup.may_be_for_program(asked, to) {
         match reads {
             true if to.exchange.is_body_coming => return asked.wait(to, WaitsFor::Body),
@@ -87,7 +87,7 @@ pub fn admitted<W: World>(
     lookup.serve(asked, to)
 }
 
-/// The redirect that a site's rules demand for a path.
+/// The redirect of the site's rules for a path.
 fn redirect(asked: &Asked<'_>) -> Option<(Status, Vec<u8>)> {
     let redirects = &asked.site.rules.config.redirects;
     asked.matches.redirects().find_map(|number| {

@@ -1,4 +1,4 @@
-//! What a program or an origin is asked, unless what is stored of it is the answer. Knows no files.
+//! Answers with a stored response of a handler, or calls the handler or origin.
 
 use std::sync::Arc;
 
@@ -25,12 +25,11 @@ use crate::access::Outcome as Logged;
 use crate::respond::Responder;
 use crate::sites::At;
 
-/// What is stored for a request, and how it may be used.
+/// A stored response and how it may be used.
 type Found = (ObjectArc, Use);
 
 impl<W: World> Lookup<'_, W> {
-    /// Answers with what a program answered before, or puts the request to it; `path` may be that of a folder's index
-    /// file.
+    /// Answers with a stored response of the route, or calls its handler; `path` may be that of a folder's index file.
     pub fn ask(
         &mut self,
         asked: &Asked<'_>,
@@ -46,7 +45,7 @@ impl<W: World> Lookup<'_, W> {
         self.ask_in_turn(asked, path, route, Turn::First, to)
     }
 
-    /// The same, where the disk may have been asked.
+    /// Continues after `ask`, or after the disk look-up that `turn` describes.
     pub fn ask_in_turn(
         &mut self,
         asked: &Asked<'_>,
@@ -55,7 +54,7 @@ impl<W: World> Lookup<'_, W> {
         turn: Turn,
         to: &mut Responder<'_, '_>,
     ) -> Decision {
-        // The key is copied only for who needs more than to look it up.
+        // Hits need only the hash; the key is copied into an allocation only by later steps.
         let facts = self.facts_of(asked, route, to);
         let entry = self.entry_of(facts, route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
@@ -74,7 +73,7 @@ impl<W: World> Lookup<'_, W> {
         self.ask_further(asked, (path, route), (facts, entry.as_ref(), found), to)
     }
 
-    /// The same where what is stored is not simply the answer.
+    /// Handles all cases but a fresh, whole, stored response. Not inlined, to keep the hit path small.
     #[inline(never)]
     fn ask_further(
         &mut self,
@@ -102,6 +101,7 @@ impl<W: World> Lookup<'_, W> {
                 return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
             }
         }
+        // only-if-cached must not reach the origin (RFC 9111 §5.2.1.7).
         if found.is_none() && facts.is_some() && route.asked(to.request).only_if_cached {
             return made(to.refuse(Some(asked.at()), Status::GATEWAY_TIMEOUT));
         }
@@ -115,7 +115,8 @@ impl<W: World> Lookup<'_, W> {
         self.call(asked, path, route, (key, stale), to)
     }
 
-    /// Has a fresh response made of what was just used stale: by a GET for all of it, whatever this request is.
+    /// Revalidates a response that was just used stale: by a GET for the whole of it, even if this request is a HEAD
+    /// or a range.
     fn refresh(
         &self,
         asked: &Asked<'_>,
@@ -134,7 +135,7 @@ impl<W: World> Lookup<'_, W> {
         self.world.refresh(&call, to.exchange);
     }
 
-    /// Has what the disk may have for a request brought into memory; its key's bytes were put together just now.
+    /// Starts a disk look-up for a request; its key's bytes must be in the key buffer.
     fn recall(
         &self,
         asked: &Asked<'_>,
@@ -189,8 +190,8 @@ impl<W: World> Lookup<'_, W> {
         }
     }
 
-    /// Puts a request to the program of a route; with a key, others may share what comes of it. What is stored but stale
-    /// may turn out to hold still.
+    /// Calls the handler of a route. With a key, other requests may share the response. A stale stored response may be
+    /// revalidated.
     pub fn call(
         &mut self,
         asked: &Asked<'_>,
@@ -208,7 +209,7 @@ impl<W: World> Lookup<'_, W> {
         }
     }
 
-    /// Puts a request to the program that has waited for another's response. What comes of it may be stored, too.
+    /// Calls the handler for a request that waited for another request's response. The response may be stored, too.
     pub fn call_alone(
         &mut self,
         asked: &Asked<'_>,
@@ -223,25 +224,25 @@ impl<W: World> Lookup<'_, W> {
         });
         let entry = self.entry_of(facts, route);
         let found = entry.as_ref().and_then(|entry| found(entry, route, to));
-        // What is stored may stand in if the origin fails.
+        // A stored response may replace an error of the origin (RFC 5861 §4).
         let stale = found.map(|(object, _)| object.clone());
         let stale = stale.filter(|object| object.representation().is_some());
         self.call(asked, path, route, (key, stale), to)
     }
 
-    /// What is stored for a program's key whose bytes were put together just now.
+    /// The stored responses under the key whose bytes are in the key buffer.
     fn entry_of(&self, facts: Option<Facts>, route: &Route) -> Option<Entry> {
         let facts = facts.filter(|_| route.is_storing())?;
         self.world.find_kept(facts.hash, self.key)
     }
 
-    /// Under what the response of a program would be stored.
+    /// The key under which the response of a handler would be stored.
     fn key_of(&mut self, asked: &Asked<'_>, route: &Route, to: &Responder<'_, '_>) -> Option<Key> {
         let facts = self.facts_of(asked, route, to)?;
         Some(facts.key(self.key))
     }
 
-    /// The same without the key's bytes, which lie where keys are put together.
+    /// The facts of the key, without its bytes, which are left in the key buffer.
     fn facts_of(
         &mut self,
         asked: &Asked<'_>,
@@ -252,14 +253,15 @@ impl<W: World> Lookup<'_, W> {
         let has_body = to.exchange.body_len != Some(0);
         let request = (to.request, has_body);
         let hash = |key: &[u8]| world.hash(key);
-        // What a program leads to depends on what it says each time.
+        // The target of a program's internal redirect can differ with each response.
         let is_of_program = asked.inner.is_some_and(|inner| inner.is_of_program());
         if route.keeps_nothing || is_of_program || route.bypasses(to.request) {
             return None;
         }
         let secured = to.exchange.secured.as_ref();
         if !route.is_origin && secured.is_some_and(|it| it.client.is_some()) {
-            // A program is told who the client is, and need not say that its response depends on it.
+            // A program receives the client's certificate and need not send Vary for it, so its response can't be
+            // shared.
             return None;
         }
         let is_https = to.exchange.is_https();
@@ -276,7 +278,7 @@ impl<W: World> Lookup<'_, W> {
         Facts::of(request, route.is_origin, site, self.key, hash)
     }
 
-    /// Answers with what a program's response has become in the store.
+    /// Answers with the stored form of a handler's response.
     pub fn stored(
         &mut self,
         asked: &Asked<'_>,
@@ -290,20 +292,19 @@ impl<W: World> Lookup<'_, W> {
         if stored.way.is_own() || selecting.is_none_or(takes) {
             let logged = Logged::of(stored.way, route.is_origin);
             let reused = self.reuse(asked, (path, route), stored, logged, to);
-            // It was too long before this one came to it.
+            // Too much time has passed: the stored response can no longer be sent.
             return reused.unwrap_or_else(|| self.call_alone(asked, path, route, to));
         }
         if is_variant {
             return self.call_alone(asked, path, route, to);
         }
-        // It is for others; now it is known what variants there are.
+        // The leader's response varies and doesn't match; its Vary field now gives the key of this request's variant.
         let key = self.key_of(asked, route, to);
         let key = key.map(|key| key.of_variant(selecting, to.request));
         self.call(asked, path, route, (key, None), to)
     }
 
-    /// Answers with a program's response from the store, or waits until that can begin; `None` if it is not to be had any
-    /// more.
+    /// Answers with a stored response, or waits until its body begins; `None` if its body is gone.
     fn reuse(
         &self,
         asked: &Asked<'_>,
@@ -325,7 +326,7 @@ impl<W: World> Lookup<'_, W> {
         }
     }
 
-    /// Answers with what a program has answered.
+    /// Answers with the response of a handler, which is not stored.
     pub fn replied(
         &mut self,
         asked: &Asked<'_>,
@@ -342,7 +343,7 @@ impl<W: World> Lookup<'_, W> {
         let first = asked.inner.and_then(|inner| inner.kept());
         let at = match first {
             None => asked.at(),
-            // The rules for fields are those of the path that the client asked for.
+            // Header rules apply to the path that the client requested.
             Some((path, _)) => At { path, ..asked.at() },
         };
         let status = match reply {
@@ -362,7 +363,7 @@ impl<W: World> Lookup<'_, W> {
     }
 }
 
-/// What is stored for a request, and how it may be used.
+/// The stored response for a request, and how it may be used.
 #[inline]
 fn found<'e>(
     entry: &'e Entry,
@@ -377,20 +378,20 @@ fn found<'e>(
     };
     is_ready.then(|| {
         let (validity, now_ms) = (&object.validity, to.exchange.now_ms);
-        // Most requests say nothing to caches, and what is stored for them is fresh.
+        // Fast path: most requests carry no cache directives, and their stored response is fresh.
         let now = match !to.request.concerns_caches() && validity.holds(now_ms) {
             true => Use::Fresh,
             false => validity.use_for(&route.asked(to.request), now_ms),
         };
         match &object.kind {
-            // Of the whole nobody knows whether it is wanted.
+            // A background refresh would fetch the whole, which no request may want.
             Kind::Parts(_) if now == Use::StaleWhileRevalidate => (object, Use::Validate),
             _ => (object, now),
         }
     })
 }
 
-/// What is stored in parts of what a request wants whole, if one more completes it.
+/// A partially stored response, if one more range completes it for a request that wants the whole.
 fn to_complete(
     entry: &Entry,
     (facts, route): (Option<Facts>, &Route),
@@ -406,12 +407,12 @@ fn to_complete(
     (is_fresh && partial.gap().is_some()).then(|| object.clone())
 }
 
-/// Whether a stored response is the answer.
+/// Whether a stored response can be sent without asking the origin.
 fn is_usable(now: Use) -> bool {
     matches!(now, Use::Fresh | Use::Stale | Use::StaleWhileRevalidate)
 }
 
-/// How a response from the store is called in the log.
+/// The outcome under which a stored response is logged.
 fn logged_of(now: Use) -> Logged {
     match now {
         Use::Fresh => Logged::Hit,

@@ -1,4 +1,4 @@
-//! A request whose site is known, what was decided about it, and what it waits for. Looks nothing up.
+//! The context of a request whose site is known, the decision about it, and the state of a request that waits.
 
 use std::sync::Arc;
 
@@ -15,82 +15,80 @@ use crate::access::Outcome as Logged;
 use crate::respond::Responder;
 use crate::sites::{At, Site};
 
-/// What the decision came to.
+/// The result of a decision.
 pub enum Decision {
-    /// The answer was written.
+    /// The response was written.
     Answered(Status, Logged),
-    /// It will be possible later.
+    /// The request waits and resumes later.
     Deferred(Box<Pending>),
 }
 
 /// A request that waits.
 pub struct Pending {
-    /// Its head: fields decide what exactly is sent.
+    /// Its head: the fields select the response when the request resumes.
     pub request: OwnedRequest,
-    /// All that was decided about it.
+    /// The decisions made so far.
     pub waiting: Waiting,
 }
 
-/// What was decided about a request that waits.
+/// The decisions made so far about a request that waits.
 pub struct Waiting {
-    /// The site.
     pub site: Arc<Site>,
-    /// See [`Asked`].
+    /// As in `RequestContext`.
     pub host: Box<[u8]>,
-    /// Decoded.
+    /// The decoded path.
     pub path: Box<[u8]>,
-    /// See [`Asked`].
+    /// As in `RequestContext`.
     pub is_for_files: bool,
-    /// The same.
+    /// As in `RequestContext`.
     pub is_fallback: bool,
-    /// The same.
+    /// As in `RequestContext`.
     pub inner: Option<Arc<Inner>>,
-    /// What for.
+    /// The event that resumes the request.
     pub waits_for: WaitsFor,
 }
 
-/// What a request is for, once its site is known.
+/// A request whose site is known.
 pub struct Asked<'a> {
-    /// The site.
     pub site: &'a Arc<Site>,
-    /// The normalised host name, where each has a folder of its own; else empty.
+    /// The normalised host name, if each host of the site has its own folder; else empty.
     pub host: &'a [u8],
-    /// Decoded.
+    /// The decoded path.
     pub path: &'a [u8],
-    /// The same, percent-encoded.
+    /// The percent-encoded path.
     pub raw_path: &'a [u8],
     /// The patterns of the site that the path matches.
     pub matches: PathMatches<'a>,
-    /// As it came.
+    /// The query as the client sent it.
     pub query: Option<&'a [u8]>,
-    /// It is a path that a file may have: no slash in it was encoded.
+    /// A file may have this path: the target had no encoded slash.
     pub is_for_files: bool,
-    /// There is no file for what was asked for, and this path stands in.
+    /// The requested file is missing and this path replaces it.
     pub is_fallback: bool,
-    /// How it was come to, if it is not the target that the client sent.
+    /// The rewrite or internal redirect that led to this target; `None` for the target that the client sent.
     pub inner: Option<&'a Arc<Inner>>,
 }
 
-/// What the rules of a site decide about.
+/// The input of a site's access rules.
 #[derive(Clone, Copy)]
 pub struct Passing<'a> {
     /// The site and the path.
     pub at: At<'a>,
     /// The patterns that the path matches.
     pub matches: &'a PathMatches<'a>,
-    /// The decoded path that led to this one inside the server, and passed.
+    /// The decoded path before an internal redirect or rewrite; the rules have already admitted it.
     pub before: Option<&'a [u8]>,
 }
 
 impl<'a> Asked<'a> {
-    /// The path, as rules lead on from it.
+    /// Both forms of the path, for rules that lead to another path.
     pub fn request_path(&self) -> RequestPath<'a> {
         RequestPath::new(self.raw_path, self.path)
     }
 }
 
 impl Asked<'_> {
-    /// Which site's rules count, and for what.
+    /// The site and path whose rules apply.
     pub fn at(&self) -> At<'_> {
         At {
             site: self.site,
@@ -98,7 +96,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The same for the rules of the site.
+    /// The input of the access rules.
     pub fn passing(&self) -> Passing<'_> {
         Passing {
             at: self.at(),
@@ -107,7 +105,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What stands in where there is no file, by a rule of the site.
+    /// The site's rule for missing files and the path that replaces the requested one.
     pub fn fallback(&self, to: &Responder<'_, '_>) -> Option<(&Rule, &str)> {
         let guard = self.site.guard.as_ref().filter(|_| !self.is_fallback)?;
         let input = RuleInput {
@@ -117,7 +115,7 @@ impl Asked<'_> {
         guard.fallback(&self.matches, input)
     }
 
-    /// Keeps what was decided until it can be gone on with.
+    /// Keeps the decisions made so far until the event arrives.
     pub fn wait(&self, to: &Responder<'_, '_>, waits_for: WaitsFor) -> Decision {
         let waiting = Waiting {
             site: self.site.clone(),
@@ -134,14 +132,14 @@ impl Asked<'_> {
         }))
     }
 
-    /// The same until somebody has verified the password that a rule wants, which has this number.
+    /// Waits until a helper has verified the password for the rule with this number.
     pub fn wait_for_password(&self, to: &mut Responder<'_, '_>, rule: usize) -> Decision {
         let body = to.exchange.body.take();
         to.exchange.is_body_undecided = true;
         self.wait(to, WaitsFor::Password { body, rule })
     }
 
-    /// The same for what comes of a program's work.
+    /// Waits for the response of a handler.
     pub fn wait_for_program(
         &self,
         to: &Responder<'_, '_>,
@@ -159,7 +157,7 @@ impl Asked<'_> {
     }
 }
 
-/// An answer that was made for this request.
+/// A decision whose response was generated for this request.
 pub fn made(status: Status) -> Decision {
     Decision::Answered(status, Logged::Made)
 }

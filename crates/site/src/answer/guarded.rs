@@ -1,5 +1,5 @@
-//! A request on its way past what stands before its site: who the client is, and what the rules say, one after the other.
-//! The level below can't know the rules, so it is given nothing for which there are any.
+//! Applies a site's access rules to a request: identifies the client, then checks the rules in order. The level below
+//! does not know the rules, so paths with rules are withheld from it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::is_from_daemon;
 use crate::respond::{RETRY_AFTER, Responder};
 use crate::sites::{At, Site};
 
-/// Takes the client, and its request, from the reports of a trusted proxy.
+/// Takes the client's address, and the original request's facts, from the reports of a trusted proxy.
 ///
 /// # Errors
 /// The request was refused.
@@ -50,19 +50,19 @@ pub fn identify_client(
     Ok(())
 }
 
-/// Why a request does not pass.
+/// The reason why a request is not admitted.
 pub enum Stopped {
     /// It was refused.
     Answered(Status),
-    /// The password that it shows is verified by somebody else, for the rule of this number.
+    /// A helper must verify its password first, for the rule with this number.
     Waits(usize),
 }
 
-/// Goes by the rules of a site, from that number on. For each form of the path the first rule that allows or refuses it
-/// decides; the request is refused if one of the forms is.
+/// Applies the rules of a site, starting at number `from`. For each form of the path, the first rule that allows or
+/// refuses it decides; the request is refused if any of its forms is.
 ///
 /// # Errors
-/// It does not pass, or not yet.
+/// The request is refused, or must wait.
 #[inline(never)]
 pub fn pass(
     guard: &Guard,
@@ -100,14 +100,14 @@ pub fn pass(
             continue;
         }
         if number < from {
-            // It has been applied, but its allowance stays in force.
+            // The rule was applied before the wait; the forms that it allowed stay allowed.
             if matches!(rule.action(), Action::Allow) {
                 allowed = allowed.with(forms);
             }
             continue;
         }
         match rule.action() {
-            // It counts once there is no file.
+            // Applied later, if the file is missing.
             Action::Fallback(_) => continue,
             _ => world.note(Step::Rule(rule)),
         }
@@ -121,7 +121,7 @@ pub fn pass(
                 let status = Status::new(*status).unwrap_or(Status::FORBIDDEN);
                 return Err(refuse(rule, status, &[], world, at, to));
             }
-            // One that counted it under the path that led here has done so.
+            // The limit already counted this request under the path that led here.
             Action::Limit(_) if has_counted(number) => {}
             Action::Limit(_) => within(rule, input, world, at, to)?,
             Action::Auth(_) => match shown(rule, world, to) {
@@ -136,10 +136,10 @@ pub fn pass(
     Ok(())
 }
 
-/// Goes on behind a rule that wanted a password.
+/// Continues with the rules after one that required a password.
 ///
 /// # Errors
-/// It does not pass, or not yet.
+/// The request is refused, or must wait.
 pub fn go_on(
     guard: &Guard,
     (number, checked): (usize, Checked),
@@ -148,7 +148,7 @@ pub fn go_on(
     to: &mut Responder<'_, '_>,
 ) -> Result<(), Stopped> {
     let at = passing.at;
-    // Rules do not change under a request: it has the site that it came with.
+    // The rule exists: a waiting request keeps the site that it started with across reloads.
     let Some(rule) = guard.rule(number) else {
         let status = to.refuse(Some(at), Status::INTERNAL_ERROR);
         return Err(Stopped::Answered(status));
@@ -174,7 +174,7 @@ fn within(
     }
 }
 
-/// What a request shows to a rule that wants a password; `None` if that has to be verified first.
+/// The outcome for the password of a request; `None` if a helper must verify it first.
 fn shown(rule: &Rule, world: &impl World, to: &Responder<'_, '_>) -> Option<Checked> {
     let credentials = Credentials::of(to.request);
     let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {

@@ -1,8 +1,8 @@
-//! Requests that are answered as if another target had been asked for, because a rewrite or a program's response says so.
+//! Rewrites and internal redirects: a request is answered as if the client had requested another target.
 //!
-//! The new path has to pass all that stands before a site as if a client had asked for it, and then is found as any other.
-//! Of rewrites one may count before anything is looked for, and one more where there is nothing; then only a program leads
-//! further, and not without end.
+//! The new path passes the access rules like a client's, and is then looked up like any other. One rewrite may apply
+//! before the look-up and one more if nothing is found; after that only a program can redirect the request, a limited
+//! number of times.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ use super::world::{Step, World};
 use crate::is_from_daemon;
 use crate::respond::Responder;
 
-/// A longer target is nobody's.
+/// The longest rewritten target that is accepted.
 const TARGET_LEN_MAX: usize = 64 << 10;
-/// How often programs may lead a request further.
+/// The maximum number of internal redirects by programs for one request.
 const PROGRAMS_MAX: u8 = 10;
 
-/// The target to which an answered request is led.
+/// Builds the target of a rewrite or an internal redirect.
 fn inner_of(target: Vec<u8>, asked: &Asked<'_>, method: Method, stage: Stage) -> Inner {
     let query = target.iter().position(|byte| *byte == b'?');
     let first = asked.inner.map(|inner| inner.asked.clone());
@@ -51,7 +51,7 @@ fn inner_of(target: Vec<u8>, asked: &Asked<'_>, method: Method, stage: Stage) ->
 }
 
 impl<'a> Asked<'a> {
-    /// The rewrite for a path, and where it leads: of those that count before anything is looked for, or where there is nothing.
+    /// The rewrite for a path and its target; `missing` selects the rewrites for paths without a file or route.
     pub fn rewrite(&self, missing: bool, method: Method) -> Option<(&'a Rewrite, Inner)> {
         let may_be = self.inner.is_none_or(|inner| match inner.stage {
             Stage::AsAsked | Stage::Named => true,
@@ -76,26 +76,26 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Whether a rewrite, or a program, names its path.
+    /// Whether a rewrite or a program has set the path.
     fn is_named(&self) -> bool {
         let inner = self.inner;
         inner.is_some_and(|inner| inner.stage != Stage::AsAsked)
     }
 
-    /// Whether internal routes are for it: its path is named, or stands in where there is no file.
+    /// Whether internal routes may answer: the path was set by the server or replaces a missing file.
     pub fn is_led(&self) -> bool {
         self.is_fallback || self.is_named()
     }
 
-    /// Whether its path is below an alias that is not for clients.
+    /// Whether the path is below an internal alias.
     pub fn is_internal(&self) -> bool {
         let alias = self.site.rules.matched_alias(&self.matches, self.path);
         alias.is_some_and(|(alias, ..)| alias.internal)
     }
 }
 
-/// Answers for a path below an internal alias: with its file, which is no program's whatever its name is, if the path was
-/// named within the server.
+/// Answers for a path below an internal alias. If the server has set the path, its file is sent, even where a route
+/// matches the file's name.
 #[inline(never)]
 pub fn internal<W: World>(
     lookup: &mut Lookup<'_, W>,
@@ -117,7 +117,7 @@ pub fn internal<W: World>(
     Some(lookup.again().serve(asked, to))
 }
 
-/// The rewrite for a path that no file can have, and that is no program's whatever files there are.
+/// The rewrite for a path that neither a file nor a route has.
 pub fn of_program_s_path<'a>(
     asked: &Asked<'a>,
     to: &Responder<'_, '_>,
@@ -127,7 +127,7 @@ pub fn of_program_s_path<'a>(
     (!asked.is_for_files && is_free()).then(|| asked.rewrite(true, to.request.method))?
 }
 
-/// Goes on where a rewrite leads.
+/// Continues with the target of a rewrite.
 #[inline(never)]
 pub fn rewritten<W: World>(
     lookup: &mut Lookup<'_, W>,
@@ -139,7 +139,7 @@ pub fn rewritten<W: World>(
     lead(lookup, asked, inner, to)
 }
 
-/// Goes on where the response of a route's program leads, with a GET, and without a body, which the program has had.
+/// Follows an internal redirect of a handler, as a GET without a body: the handler has consumed the body.
 #[inline(never)]
 pub fn follow<W: World>(
     lookup: &mut Lookup<'_, W>,
@@ -195,7 +195,8 @@ pub fn follow<W: World>(
     lead(lookup, asked, inner, &mut to)
 }
 
-/// Goes on with another target. Who keeps the answer for the one that was asked for would not be told of a change.
+/// Continues with another target. The level below is refused: it would keep the response under the requested target,
+/// whose changes it would miss.
 fn lead<W: World>(
     lookup: &mut Lookup<'_, W>,
     asked: &Asked<'_>,

@@ -1,4 +1,4 @@
-//! A target inside the server, to which a rewrite or a program's response leads a request.
+//! A target inside the server, set by a rewrite or by a program's internal redirect.
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ pub struct Inner {
     /// Path and query, percent-encoded.
     pub(super) target: Vec<u8>,
     pub(super) path_len: usize,
-    /// The decoded path before.
+    /// The decoded path that it replaces.
     pub(super) before: Box<[u8]>,
     pub(super) stage: Stage,
-    /// How many programs have led here.
+    /// The number of internal redirects by programs so far.
     pub(super) programs: u8,
-    /// What the client asked for, and how.
+    /// The method and path of the client.
     pub(super) asked: Arc<First>,
-    /// Fields of the program's response that named this target.
+    /// Fields of the program's response that set this target.
     pub(super) kept: Option<Fields>,
 }
 
-/// What the client asked for.
+/// The method and path of the client.
 pub(super) struct First {
     pub(super) method: Method,
-    /// Decoded.
+    /// The decoded path.
     pub(super) path: Box<[u8]>,
 }
 
 /// The rules that may still apply to a target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// What counts for a client's; internal aliases are not for it.
+    /// All rules, as for a client's target; internal aliases are refused.
     AsAsked,
-    /// The same, but that internal aliases are for it.
+    /// All rules; internal aliases are allowed.
     Named,
-    /// Rewrites where there is nothing.
+    /// Only rewrites for missing files.
     Rewritten,
-    /// No rewrite.
+    /// No rewrites.
     Last,
 }
 
 impl Inner {
-    /// The target that its program gets.
+    /// The target for its handler.
     pub fn target(&self) -> InternalTarget<'_> {
         InternalTarget {
             path: self.path(),
@@ -56,7 +56,7 @@ impl Inner {
         &self.target[..self.path_len]
     }
 
-    /// What follows the `?`.
+    /// The query, without the `?`.
     pub fn query(&self) -> Option<&[u8]> {
         self.target.get(self.path_len + 1..)
     }
@@ -66,22 +66,22 @@ impl Inner {
         &self.before
     }
 
-    /// What the client asked for: the method and the decoded path.
+    /// The client's method and decoded path.
     pub fn asked(&self) -> (Method, &[u8]) {
         (self.asked.method, &self.asked.path)
     }
 
-    /// Whether all rules count that are for what clients ask for.
+    /// Whether redirects and rewrites for client targets apply.
     pub fn is_fresh(&self) -> bool {
         matches!(self.stage, Stage::AsAsked | Stage::Named)
     }
 
-    /// Whether a program led here.
+    /// Whether a program set this target.
     pub fn is_of_program(&self) -> bool {
         self.programs > 0
     }
 
-    /// If a program named this target: the path that the client asked for, and the fields of the program.
+    /// The path that the client requested and the program's fields, if a program set this target.
     pub fn kept(&self) -> Option<(&[u8], &Fields)> {
         Some((&self.asked.path, self.kept.as_ref()?))
     }

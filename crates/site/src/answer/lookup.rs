@@ -1,5 +1,5 @@
-//! What is stored for a path, whether it holds, and which variant of it is sent; else a helper is asked, or a program (`ask`).
-//! Knows the site already.
+//! Finds the stored object for a path, checks its validity and selects the variant to send; otherwise it has a file
+//! loaded or calls a handler (`handler_request`). The site is already known.
 
 use std::sync::Arc;
 
@@ -24,20 +24,19 @@ use crate::is_from_daemon;
 use crate::respond::Responder;
 use crate::sites::{At, Sites};
 
-/// Finds what is stored, or has it fetched, or has a program asked.
+/// Answers a request from the store, from a file or by a handler.
 pub struct Lookup<'w, W> {
-    /// All sites.
     pub sites: &'w Sites,
-    /// The way to programs and to what is stored.
+    /// Access to handlers and to the store.
     pub world: &'w W,
-    /// For what goes wrong.
+    /// Receives the faults.
     pub logger: &'w Logger,
-    /// Where keys are put together.
+    /// A reusable buffer for keys.
     pub key: &'w mut Vec<u8>,
 }
 
 impl<W: World> Lookup<'_, W> {
-    /// The same, for who has to give one away.
+    /// A reborrow, for callees that consume the look-up.
     pub fn again(&mut self) -> Lookup<'_, W> {
         Lookup {
             sites: self.sites,
@@ -47,7 +46,7 @@ impl<W: World> Lookup<'_, W> {
         }
     }
 
-    /// Whether a path that is no program's may turn out to be one's.
+    /// Whether a path that no route matches may still lead to a handler: by an index, a fallback or a rewrite.
     pub fn may_be_for_program(&self, asked: &Asked<'_>, to: &Responder<'_, '_>) -> bool {
         let routes = &asked.site.routes;
         let leads_to_one = || {
@@ -62,7 +61,7 @@ impl<W: World> Lookup<'_, W> {
                 || is_rewritten())
     }
 
-    /// Answers with what is stored, or has it loaded.
+    /// Answers with the stored object if it is valid; otherwise loads the file.
     #[inline]
     pub fn serve(self, asked: &Asked<'_>, to: &mut Responder<'_, '_>) -> Decision {
         key::write_of_file(self.key, asked.site.rules.id, asked.host, asked.path);
@@ -78,19 +77,19 @@ impl<W: World> Lookup<'_, W> {
         }
     }
 
-    /// Goes on with what was loaded.
+    /// Resumes with the outcome of a load.
     pub fn loaded(self, asked: &Asked<'_>, loaded: Loaded, to: &mut Responder<'_, '_>) -> Decision {
         match loaded.encoded {
             None => self.send(asked, &Entry::new(loaded.base), Logged::Miss, to),
             Some(object) if object.representation().is_some() => {
                 self.chosen(asked, &object, Logged::Miss, to)
             }
-            // What can't be had in that encoding is sent as it is.
+            // The file can't be had in that coding: identity is always acceptable to send (RFC 9110 §12.5.3).
             Some(_) => self.chosen(asked, &loaded.base, Logged::Miss, to),
         }
     }
 
-    /// Sends the variant that the request asks for.
+    /// Sends the variant in the coding that the request prefers.
     #[inline]
     fn send(
         mut self,
@@ -108,6 +107,7 @@ impl<W: World> Lookup<'_, W> {
         if !matches!(to.request.method, Method::Get | Method::Head) {
             return made(to.other_method(asked.at()));
         }
+        // Loaded objects hold the identity coding; other codings are made on first use.
         let wanted = encoding::choose(&to.request.accept_encoding(), identity.encodings());
         if wanted == Encoding::Identity {
             return self.chosen(asked, base, logged, to);
@@ -143,7 +143,7 @@ impl<W: World> Lookup<'_, W> {
         }
     }
 
-    /// A path that is no file: a folder, or nothing, unless a program answers for it.
+    /// Answers for a path without a file: a folder or nothing, unless a handler answers for it.
     fn no_file(
         &mut self,
         asked: &Asked<'_>,
@@ -202,13 +202,14 @@ impl<W: World> Lookup<'_, W> {
             }
             (Kind::NoIndex(_), _) => to.refuse_folder(asked.at()),
             (Kind::Refused(status, _), _) => to.refuse(Some(asked.at()), *status),
-            // The route that the index file belonged to is gone: the next look finds the file.
+            // A reload removed the index file's route; the next look-up will find the file itself.
             _ => to.refuse(Some(asked.at()), Status::NOT_FOUND),
         };
         Decision::Answered(status, logged)
     }
 
-    /// Answers with what stands in where there is no file. Of a change of that, who keeps it for this path is not told.
+    /// Answers with the replacement for a missing file. Caches that store it under this path are not notified when it
+    /// changes.
     fn fall_back(
         &mut self,
         asked: &Asked<'_>,
@@ -217,6 +218,7 @@ impl<W: World> Lookup<'_, W> {
     ) -> Decision {
         self.world.note(Step::Rule(rule));
         self.world.note(Step::Ruled);
+        // The soft-interrupt level would keep the copy under the requested path, where no change invalidates it.
         if is_from_daemon(to.request.user_agent(), to.exchange.peer) {
             return made(to.refuse_by_rule(asked.at(), Status::FORBIDDEN, &[]));
         }

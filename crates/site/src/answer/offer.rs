@@ -1,5 +1,5 @@
-//! Answers for the level below without a connection: what is in memory, by the same decisions as for a
-//! client. What would have to be loaded first, or belongs to a program, has to be asked for as others do.
+//! Level offers: answers requests of the level below from memory, without a connection, by the decision that clients
+//! get. Requests that need a load or a handler are declined; the level forwards them as ordinary requests.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -20,28 +20,28 @@ use super::{CHALLENGES, Decider, Decision, Fetched, Recalling, Step, Web, World}
 use crate::access::Outcome as Logged;
 use crate::respond::Responder;
 
-/// Longer answers are not offered.
+/// Longer responses are not offered.
 pub const OFFER_LEN_MAX: usize = 24 * 1024;
 
-/// Who gets the answer, if there is one.
+/// Receives the response, or `None`.
 pub type Reply = Box<dyn FnOnce(Option<&[u8]>) + Send>;
 
-/// What the level asks.
+/// A request of the level below.
 pub struct Offer {
-    /// The request, as it would come over a connection.
+    /// The request's bytes, as on a connection.
     pub head: Vec<u8>,
-    /// Those of requests now.
+    /// The request limits in force.
     pub limits: Limits,
-    /// Where the connection would come in.
+    /// The listener at which the client connects.
     pub listener: ListenerId,
-    /// From where.
+    /// The client's address.
     pub peer: IpAddr,
-    /// Gets the answer.
+    /// Receives the response.
     pub reply: Reply,
 }
 
 impl Web {
-    /// Answers, or says that it does not.
+    /// Answers or declines an offer.
     pub(super) fn offer(&mut self, offer: Offer) {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let unix_s = since.map_or(0, |since| since.as_secs());
@@ -88,7 +88,7 @@ impl Web {
         let decision = decider.decide(request, &mut to);
         let is_lasting = match decision {
             Decision::Answered(_, Logged::Hit) => true,
-            // As long as the rules are the same, and all copies end with those.
+            // A redirect is valid as long as the rules are, and a reload discards all copies in the level.
             Decision::Answered(_, Logged::Made) => {
                 world.is_redirect.get() && !may_become_challenge(request)
             }
@@ -98,7 +98,7 @@ impl Web {
     }
 }
 
-/// Whether an authority may ask there for the answer to a challenge, which goes before all redirects.
+/// Whether a path may be that of an ACME challenge, which precedes all redirects (RFC 8555 §8.3).
 fn may_become_challenge(request: &Request<'_>) -> bool {
     match request.target {
         Target::Origin { path, plain, .. } => !plain || path.starts_with(CHALLENGES),
@@ -106,13 +106,13 @@ fn may_become_challenge(request: &Request<'_>) -> bool {
     }
 }
 
-/// What is in memory, and nothing else.
+/// The effects of an offer: answers from memory only.
 struct InMemory<'c> {
     calls: &'c Calls,
-    /// No program answers, or has answered, and no rule of the site may be for the request: else it has to be asked for as
-    /// others do.
+    /// The level may keep the response: no handler produces it, and no access rule applies. Otherwise each request
+    /// must be forwarded.
     is_for_level: Cell<bool>,
-    /// A rule sends the client elsewhere.
+    /// A rule redirects the client.
     is_redirect: Cell<bool>,
 }
 

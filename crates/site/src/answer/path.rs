@@ -1,4 +1,4 @@
-//! The path of a request: decoded, and whether its client may have it.
+//! Decodes a request's path, and checks whether its client may request it.
 
 use lowroad_engine::Exchange;
 use lowroad_http::refusal::Refusal;
@@ -7,7 +7,7 @@ use lowroad_site_rules::PathMatches;
 
 use crate::sites::Site;
 
-/// A decoded path, and whether a file may have it: what a file's can't have, a program's may.
+/// Decodes a path; the flag tells whether a file may have it. A path with an encoded slash is for handlers only.
 #[inline]
 pub fn decoded<'p>(
     site: &Site,
@@ -24,7 +24,7 @@ pub fn decoded<'p>(
     }
 }
 
-/// Whether a client may have the path at all: some are for those with a certificate.
+/// Whether a client may request the path: some paths require a client certificate.
 #[inline]
 pub fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
     let secured = exchange.secured.as_ref();

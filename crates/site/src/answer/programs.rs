@@ -1,4 +1,5 @@
-//! Writes what programs answered, now or before: the head with our framing, and the body as it is or as it comes.
+//! Writes the responses of handlers, new or stored: the head with this connection's framing, and the body whole or as
+//! a stream.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,7 +27,7 @@ use crate::is_from_daemon;
 use crate::respond::{Aside, Lines, Responder, append};
 use crate::sites::At;
 
-/// A head to be written.
+/// A response head to be written.
 struct Head<'a> {
     status: Status,
     fields: &'a Fields,
@@ -36,12 +37,13 @@ struct Head<'a> {
 }
 
 impl Responder<'_, '_> {
-    /// Writes what a program answered.
+    /// Writes a handler's response.
     pub fn reply(&mut self, at: At<'_>, route: &Route, reply: Reply) -> Status {
         let status = reply.response.status;
         if let Content::Upgrade(upgrade) = reply.response.content {
             return self.upgrade(at, &reply.response.fields, *upgrade);
         }
+        // An interim status as the final one is invalid (RFC 9110 §15.2).
         if status.code() < 200 {
             return self.refuse(Some(at), Status::BAD_GATEWAY);
         }
@@ -60,7 +62,7 @@ impl Responder<'_, '_> {
         status
     }
 
-    /// Changes the protocol, if the client has asked for that.
+    /// Upgrades the connection, if the client requested that (RFC 9110 §7.8).
     fn upgrade(&mut self, at: At<'_>, fields: &Fields, upgrade: Upgrade) -> Status {
         let asks = upgrade_asked(self.request.fields()).is_some();
         let is_get = self.request.method == Method::Get;
@@ -73,7 +75,7 @@ impl Responder<'_, '_> {
         }
     }
 
-    /// Sends a program's response that lies whole in the store, and answers a request as it is.
+    /// Sends a handler's stored response that is fresh and whole.
     #[inline]
     pub fn hit(
         &mut self,
@@ -102,7 +104,7 @@ impl Responder<'_, '_> {
         self.send_again(at, whole, &aside)
     }
 
-    /// Sends a program's response from the store. `None`, and nothing is written, if it is not to be had any more.
+    /// Sends a handler's stored response. `None` (and nothing is written) if it is no longer available.
     pub fn reuse(&mut self, at: At<'_>, stored: Stored, route: &Route) -> Option<Status> {
         let object = &*stored.object;
         let now_ms = self.exchange.now_ms;
@@ -137,7 +139,8 @@ impl Responder<'_, '_> {
         }
     }
 
-    /// Sends a response whose body still comes: all of it, whatever range was asked for.
+    /// Sends a response whose body is still arriving: whole, even if a range was requested (RFC 9110 §14.2 allows
+    /// that).
     fn send_filling(&mut self, filling: &Filling, body: Reader, aside: &Aside<'_>) -> Status {
         let (bytes, forms) = (&*filling.bytes, &filling.head);
         let validators = Validators {
@@ -158,7 +161,7 @@ impl Responder<'_, '_> {
         forms.status()
     }
 
-    /// Writes the head; whether a body is wanted.
+    /// Writes the head; returns whether a body must follow.
     fn head(&mut self, at: At<'_>, route: &Route, head: &Head<'_>) -> bool {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
@@ -177,8 +180,8 @@ impl Responder<'_, '_> {
                 stream.omit_trailers(rules.omitted_trailers());
             }
         }
-        // The level below keeps for a while what says nothing, since it is told when files change. Of
-        // what programs make nobody tells it.
+        // The level below keeps a response without freshness information for a while, because it is notified of
+        // changes to files. It gets no notification about handlers' responses.
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
         let may_keep =
             head.fields.give_lifetime() && !route.keeps_nothing && !route.policy.shared_only;
@@ -207,7 +210,7 @@ impl Responder<'_, '_> {
         }
     }
 
-    /// Says that a program did not answer: to the client a number, to the log what is behind it.
+    /// Reports a handler's failure: the client gets a number, the log the detail under that number.
     pub fn failed(
         &mut self,
         at: At<'_>,
@@ -220,7 +223,7 @@ impl Responder<'_, '_> {
             return failure.status;
         }
         let (code, detail) = (failure.status.code(), &failure.detail);
-        // All requests of what is down fail alike.
+        // If a handler is down, all its requests fail alike: repeated failures share one line.
         let fault = route
             .faults
             .count((code, detail), clock::now_ms(), next_number);
@@ -246,7 +249,7 @@ fn all_of(representation: &Representation) -> ByteRange {
     }
 }
 
-/// A number for a fault, other than those of earlier runs.
+/// A fault number that differs from those of earlier runs: it starts at the time in ms.
 fn next_number() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let start = lowroad_store::clock::unix_ns() as u64 / 1_000_000;

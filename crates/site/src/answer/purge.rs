@@ -1,5 +1,6 @@
-//! The method PURGE: from addresses that the site allows, it purges the URL that it names, in all variants, those that begin
-//! so if it ends with `*`, or what bears the tags in its Cache-Tag and Surrogate-Key. There is no standard for it; this is what applications say to other caches.
+//! The method PURGE, from addresses that the site allows. It purges the URL of the request in all variants; all URLs
+//! with that prefix if it ends with `*`; or all responses with the tags of its Cache-Tag and Surrogate-Key fields.
+//! PURGE has no standard; applications send these forms to other caches.
 
 use lowroad_cache::pattern::Pattern;
 use lowroad_http::h1::BodyLen;
@@ -13,9 +14,9 @@ use super::world::World;
 use crate::respond::Responder;
 use crate::sites::At;
 
-/// What says how it is to be purged.
+/// The field that selects a soft or hard purge.
 const HOW: &[u8] = b"x-purge-method";
-/// The same, as one provider has it.
+/// Fastly's field for a soft purge.
 const SOFT: &[u8] = b"fastly-soft-purge";
 
 /// Answers a PURGE.
@@ -38,7 +39,7 @@ pub fn answer<W: World>(world: &W, asked: &Asked<'_>, to: &mut Responder<'_, '_>
     }
 }
 
-/// Says that it was purged; where what is stored outlives the process, only once that is sure of the purge as well.
+/// Answers a PURGE. If a disk cache outlives the process, this is called once the purge is durable there.
 pub fn told(at: At<'_>, are_kept: bool, to: &mut Responder<'_, '_>) -> Decision {
     if !are_kept {
         return made(to.refuse(Some(at), Status::INTERNAL_ERROR));
@@ -53,7 +54,8 @@ pub fn told(at: At<'_>, are_kept: bool, to: &mut Responder<'_, '_>) -> Decision 
     made(Status::OK)
 }
 
-/// Whether it only makes stale; `None` if it asks for what is not known: to do less than that would leave what was meant.
+/// Whether a purge only makes responses stale; `None` for an unknown kind: a weaker purge would leave responses that
+/// the client meant to remove.
 fn is_soft(to: &Responder<'_, '_>) -> Option<bool> {
     let mut is_soft = false;
     for (name, value) in to.request.fields() {
@@ -72,7 +74,7 @@ fn is_soft(to: &Responder<'_, '_>) -> Option<bool> {
     Some(is_soft)
 }
 
-/// What is meant; `None` if that can't be understood.
+/// The targets of a purge; `None` if they are invalid.
 fn meant(to: &Responder<'_, '_>) -> Option<Vec<Meant>> {
     let mut tags = Vec::new();
     for (name, value) in to.request.fields() {

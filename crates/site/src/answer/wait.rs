@@ -12,59 +12,59 @@ use lowroad_response_cache::storing::Stored;
 use lowroad_routes::routes::Route;
 use lowroad_store::disk_cache::Recalled;
 
-/// What a request waits for.
+/// The event that a deferred request waits for.
 pub enum WaitsFor {
-    /// A helper that loads a file. Without a file the body may be for a program.
+    /// A helper that loads a file. If there is no file, a handler may get the body.
     File {
-        /// The request's.
+        /// The request's body.
         body: Option<Receiver>,
     },
-    /// A program.
+    /// A handler's response.
     Program {
-        /// Its drop ends the call, if no other request waits for it.
+        /// Its drop cancels the call, unless other requests wait for it.
         _work: Box<dyn Send>,
-        /// It is known which variant it asks for.
+        /// The variant of the request is known.
         is_variant: bool,
         /// Its route.
         route: Arc<Route>,
         /// The decoded path of the call: the requested one, or its folder's index file.
         path: Box<[u8]>,
     },
-    /// The verification of its password.
+    /// The verification of the request's password.
     Password {
-        /// The request's; for a program, perhaps.
+        /// The request's body, for a handler if the request passes.
         body: Option<Receiver>,
-        /// The number of the rule that wants it.
+        /// The number of the rule that requires the password.
         rule: usize,
     },
-    /// Word that a purge outlives the process.
+    /// The report that a purge is durable.
     Purge,
-    /// A helper that looks into the disk cache.
+    /// A helper that searches the disk cache.
     Disk {
-        /// The route to call if the disk has nothing.
+        /// The route to call if the disk has no response.
         route: Arc<Route>,
-        /// As for a program.
+        /// The decoded path of the call.
         path: Box<[u8]>,
-        /// Which look it is.
+        /// The progress of the disk look-ups.
         turn: Turn,
     },
-    /// The end of a body that is not used.
+    /// The end of a body that is discarded.
     Body,
 }
 
-/// The number of looks into the disk cache so far.
+/// The progress of a request's disk look-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Never: equal requests wait for one look together.
+    /// None yet: equal requests share one look-up by the key alone.
     First,
-    /// Once, and the response varies: the one that came may be for other request fields.
+    /// One; its response varies and may be for other request fields, so one more look-up uses the fields.
     ForFields,
-    /// Often enough.
+    /// No more look-ups.
     Over,
 }
 
 impl Turn {
-    /// The next, after this one gave that.
+    /// The progress after a look-up with this outcome.
     pub fn next(self, recalled: Recalled) -> Turn {
         match self {
             Turn::First if recalled.varies => Turn::ForFields,
@@ -75,45 +75,45 @@ impl Turn {
 
 /// The end of a wait, with its outcome.
 pub enum WaitEnd<'w> {
-    /// A helper has loaded what there is.
+    /// A helper has loaded the file or found none.
     File {
         /// The request's body.
         body: Option<Receiver>,
         /// The file, or its absence.
         loaded: Loaded,
     },
-    /// A program has answered, or has failed.
+    /// A handler has responded or failed.
     Reply {
         /// Its route.
         route: &'w Arc<Route>,
         /// Its response.
         reply: Result<Box<Reply>, Failure>,
     },
-    /// A program's response is stored.
+    /// A handler's response is in the store.
     Stored {
         /// Its route.
         route: &'w Arc<Route>,
         /// The path of the call.
         path: &'w [u8],
-        /// Whether it is known which variant the request asks for.
+        /// Whether the variant of the request is known.
         is_variant: bool,
         /// The response.
         stored: Stored,
     },
-    /// The response to an equal request is of no use to this one, which needs its own.
+    /// The response to an equal request can't be shared; this request needs its own.
     Unshared {
         /// Its route.
         route: &'w Arc<Route>,
         /// The path of the call.
         path: &'w [u8],
     },
-    /// A helper has looked on the disk.
+    /// A helper has searched the disk.
     Disk {
-        /// The route to call if the disk has nothing.
+        /// The route to call if the disk has no response.
         route: &'w Arc<Route>,
         /// The path of the call.
         path: &'w [u8],
-        /// The look that comes after it.
+        /// The next state of the look-ups.
         next: Turn,
     },
     /// The password of a rule was verified.
@@ -125,9 +125,9 @@ pub enum WaitEnd<'w> {
         /// The result.
         checked: Checked,
     },
-    /// A purge was written to the disk.
+    /// A purge was written to disk.
     Purge {
-        /// Whether it outlives the process.
+        /// Whether the purge is durable.
         are_kept: bool,
     },
     /// The body was read and dropped.
@@ -135,7 +135,7 @@ pub enum WaitEnd<'w> {
 }
 
 impl WaitsFor {
-    /// The end of this wait by an outcome; without one, a body has ended. `None`: the outcome is of another kind.
+    /// Ends this wait with an outcome; without one, a body has ended. `None`: the outcome is for another kind of wait.
     pub fn end(&mut self, outcome: Option<Outcome>) -> Option<WaitEnd<'_>> {
         Some(match (self, outcome) {
             (WaitsFor::File { body }, Some(Outcome::Loaded(loaded))) => WaitEnd::File {

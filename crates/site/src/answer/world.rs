@@ -1,6 +1,6 @@
-//! What a decision asks of the world around it, and has done there. There are three: a worker's, where what is not in
-//! memory is loaded and programs are called; that of an offer, where nothing is; and that of an explanation, which loads
-//! by itself and leaves no trace. The decision is the same.
+//! The effects that are open to a decision. There are three implementations: a worker's loads files and calls
+//! handlers; a level offer's answers from memory only; an explanation's loads on its own thread and changes nothing.
+//! The decision itself is the same.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,51 +30,50 @@ use lowroad_store::{Entry, Object, ObjectArc};
 use super::asked::Asked;
 use crate::sites::Site;
 
-/// Around a decision.
+/// Loads, calls, purges and checks that a decision can start.
 pub trait World {
     /// The hash under which a key is looked up.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// What is stored under a key.
+    /// The stored objects under a key.
     fn find(&self, hash: u64, key: &[u8]) -> Option<Entry>;
 
-    /// What is stored under a key and was not purged.
+    /// The stored objects under a key, unless they were purged.
     fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry>;
 
-    /// Has something loaded.
+    /// Starts to load a file.
     fn fetch(&self, want: Want, id: ExchangeId) -> Fetched;
 
-    /// Has what the disk may have for a request brought into memory. False: it has nothing, or nobody has time.
+    /// Starts to load a response from disk into memory. False: the disk has none, or the helpers are busy.
     fn recall(&self, recall: &Recalling<'_>, id: ExchangeId) -> bool;
 
-    /// Puts a request to a program.
+    /// Puts a request to a handler.
     fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called;
 
-    /// Puts a request to a program whose stored response was just used, to have a fresh one. Nobody waits for it.
+    /// Revalidates a stored response that was just used stale, in the background (RFC 5861).
     fn refresh(&self, call: &Call<'_>, exchange: &mut Exchange);
 
-    /// Purges.
     fn purge(&self, _: &Meant, _: Kind) {}
 
-    /// Whether it will be told that all purges so far outlive the process. False: there is nothing that does.
+    /// Whether an outcome will be posted once all purges so far are durable. False: no storage outlives the process.
     fn keep_purges(&self, _: ExchangeId) -> bool {
         false
     }
 
-    /// Gives a stored response back if it may begin; else what comes of it is told later.
+    /// Returns a stored response whose body can begin; otherwise registers the request and posts the outcome later.
     fn wait(&self, stored: Stored, _: ExchangeId) -> Option<Stored> {
         Some(stored)
     }
 
-    /// Takes a request of a class within its rate; else, after how many seconds one may come.
+    /// Takes one request of a class's rate; the error is the number of seconds until the next may come.
     fn take(&self, class: &Class, now_ms: u64) -> Result<(), u64>;
 
-    /// Takes a request of a client within the limit of a rule; else, after how many seconds one may come.
+    /// Takes one request of a client's rate under a rule; the error is the number of seconds until the next may come.
     fn take_within(&self, _: &ClientRates, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
         Ok(())
     }
 
-    /// Whether a request shows the right password; `None` if that will be told later.
+    /// Checks a request's password; `None` if the outcome is posted later.
     fn check(
         &self,
         _: &Arc<Passwords>,
@@ -85,75 +84,73 @@ pub trait World {
         None
     }
 
-    /// Hears what was found or chosen, in its order.
+    /// Records a step of the decision, in order.
     fn note(&self, step: Step<'_>);
 }
 
-/// What may be on the disk.
+/// A look-up in the disk cache.
 pub struct Recalling<'r> {
-    /// The site.
     pub site: &'r Site,
-    /// Under what it would be in memory.
+    /// The key in memory.
     pub key: &'r [u8],
-    /// The hash of that.
+    /// The hash of the key.
     pub hash: u64,
-    /// The request.
     pub request: &'r Request<'r>,
-    /// It is known to vary.
+    /// The response is known to vary by request fields (RFC 9111 §4.1).
     pub is_for_lines: bool,
 }
 
-/// How far a load has come.
+/// The progress of a load.
 pub enum Fetched {
-    /// It is there.
+    /// The file is loaded.
     Loaded(Loaded),
-    /// It will come.
+    /// The outcome is posted later.
     Later,
-    /// Too much is being loaded.
+    /// Too many loads are queued.
     Refused,
 }
 
-/// What a decision comes by.
+/// A step of a decision.
 pub enum Step<'s> {
-    /// No site is meant.
+    /// No site serves the authority.
     NoSite,
-    /// This one is.
+    /// This site serves the request.
     Site(&'s Site),
-    /// The connection was made for a name with other certificates.
+    /// The TLS connection was made for a name with other certificates.
     OtherCertificate,
-    /// The path is for clients with a certificate, and this one has shown none.
+    /// The path requires a client certificate, and the client sent none.
     NoClientCertificate,
-    /// The request is in this class.
+    /// The request is in this traffic class.
     Class(&'s Chosen),
-    /// This rule of the site is for the request.
+    /// This access rule of the site matches.
     Rule(&'s Rule),
-    /// That rule is for these forms of the path, and earlier ones allow others only.
+    /// This rule matches these forms of the path; earlier rules admit only other forms.
     NotAllowedForms(&'s PathMatches<'s>, FormSet),
-    /// It refuses the request.
+    /// This rule refuses the request.
     Refused(&'s Rule),
-    /// There are rules for the path, whoever asks: nobody else may answer.
+    /// Access rules apply to the path for any client, so no lower level may answer it.
     Ruled,
-    /// A proxy says that this is the client.
+    /// A trusted proxy reports this client.
     Client(IpAddr),
-    /// The target is no path that can be served; why.
+    /// The target is not a path that can be served; the reason.
     BadTarget(&'s str),
-    /// The path is below this alias, which is not for clients.
+    /// The path is below this internal alias, which clients can't request.
     Internal(&'s Alias),
-    /// The path is this route's, which is not for clients.
+    /// The path belongs to this internal route, which clients can't request.
     InternalRoute(&'s Route),
     /// This rewrite of the site leads to this target.
     Rewrite(&'s Rewrite, &'s [u8]),
-    /// A rule of the site sends the client there.
+    /// A rule of the site redirects the client to this location.
     Redirect(&'s [u8]),
-    /// What is stored for the path, or was loaded.
+    /// The object that is stored for the path or was just loaded.
     Found(&'s Asked<'s>, &'s Object),
-    /// This is sent of it, if the request's conditions allow.
+    /// The variant that is sent, if the request's conditions allow.
     Chosen(&'s Object),
-    /// A program answers.
+    /// This route's handler answers.
     Route(&'s Route),
-    /// What is stored under its key, if that is anything for this request, can't be used now.
+    /// The stored response under this key (if there is one for this request) can't be used now.
     Unused(Option<&'s Key>, Option<&'s (ObjectArc, Use)>),
-    /// What the program answered before may be used again.
+    /// A stored response of this route's handler is reused.
     Reused(&'s Route, &'s Object),
 }
 

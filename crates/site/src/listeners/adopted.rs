@@ -1,4 +1,4 @@
-//! Sockets that a supervisor hands over: sd_listen_fds(3). A socket's name gives its protocol.
+//! Socket activation: takes the sockets of a supervisor (sd_listen_fds(3)). A socket's name gives its protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,17 +8,17 @@ use listenfd::ListenFd;
 use lowroad_engine::ListenerId;
 use lowroad_engine::listener::Listener;
 
-/// The names of the sockets, separated by colons.
+/// The names of the sockets, separated by colons (sd_listen_fds_with_names(3)).
 const NAMES_VARIABLE: &str = "LISTEN_FDNAMES";
 
-/// A socket of the supervisor's.
+/// A socket from the supervisor.
 #[derive(Clone, Copy)]
 pub struct AdoptedSocket {
-    /// Its number.
+    /// Its listener number.
     pub id: ListenerId,
-    /// Where it is; `None` for a Unix socket.
+    /// Its address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
-    /// What its name says.
+    /// The protocol that its name gives.
     pub scheme: Option<Scheme>,
 }
 
@@ -31,7 +31,7 @@ pub enum Scheme {
     Https,
 }
 
-/// Takes the sockets that were handed over to this process.
+/// Takes the sockets that the supervisor passed to this process.
 ///
 /// # Errors
 /// One of them does not listen.
@@ -50,7 +50,7 @@ pub fn take() -> io::Result<Vec<(Option<Scheme>, Listener)>> {
 }
 
 fn take_socket(handed_over: &mut ListenFd, at: usize) -> io::Result<Option<OwnedFd>> {
-    // Its kind is not known before; the first try leaves a Unix socket in its place.
+    // The kind of the socket is unknown: a failed take as TCP leaves a Unix socket in place.
     match handed_over.take_tcp_listener(at) {
         Ok(socket) => Ok(socket.map(OwnedFd::from)),
         Err(error) => match handed_over.take_unix_listener(at) {
@@ -60,7 +60,7 @@ fn take_socket(handed_over: &mut ListenFd, at: usize) -> io::Result<Option<Owned
     }
 }
 
-/// By default the name is that of the socket's unit, which says nothing.
+/// The protocol of a socket's name. The default name is that of the systemd unit, which gives none.
 fn scheme_named(name: &str) -> Option<Scheme> {
     match name {
         "http" => Some(Scheme::Http),

@@ -1,4 +1,4 @@
-//! Where the sites of a configuration are served: at their addresses, and at the supervisor's sockets in place of them.
+//! The listeners of each site: its configured addresses, or the supervisor's sockets in place of them.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use super::adopted::{AdoptedSocket, Scheme};
 pub struct Places<'l> {
     listeners: &'l Listeners,
     adopted: Vec<(ListenerId, Role)>,
-    /// All addresses where TLS is spoken.
+    /// All configured TLS addresses.
     tls: HashSet<SocketAddr>,
 }
 
-/// What a supervisor's socket is used for.
+/// The use of a supervisor's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// The sites with this address, without TLS.
@@ -26,12 +26,12 @@ enum Role {
     AllPlain,
     /// The sites with this address, over TLS.
     Tls(SocketAddr),
-    /// Nothing: TLS is wanted, and no site has it.
+    /// None: its name is https, but no site has TLS.
     None,
 }
 
 impl Listeners {
-    /// Where these sites are served.
+    /// The listeners of these sites.
     pub fn places(&self, sites: &[config::Site]) -> Places<'_> {
         let tls_list = || sites.iter().flat_map(config::Site::tls_addresses).copied();
         let plain: Vec<SocketAddr> = match self.adopted.is_empty() {
@@ -51,7 +51,7 @@ impl Listeners {
 }
 
 impl Places<'_> {
-    /// The listeners at which a site is served.
+    /// The listeners of one site.
     pub fn of_site(&self, site: &config::Site) -> Vec<ListenerId> {
         let ids = &self.listeners.ids;
         let own = site.addresses().filter_map(|address| ids.get(address));
@@ -66,7 +66,7 @@ impl Places<'_> {
         own.chain(adopted.map(|(id, _)| id)).copied().collect()
     }
 
-    /// What the configuration calls the address where TLS is spoken at a listener, if it is.
+    /// The configured TLS address of a listener, if it has TLS.
     pub fn tls_address(&self, id: ListenerId) -> Option<SocketAddr> {
         let adopted = self.adopted.iter().find(|(known, _)| *known == id);
         if let Some((_, role)) = adopted {
@@ -80,7 +80,7 @@ impl Places<'_> {
         self.tls.get(address).copied()
     }
 
-    /// The listeners where TLS is spoken, by what the configuration calls their address.
+    /// The TLS listeners, with their configured addresses.
     pub fn tls_ids(&self) -> Vec<(SocketAddr, ListenerId)> {
         let ids = &self.listeners.ids;
         let own = self.tls.iter();
@@ -92,15 +92,15 @@ impl Places<'_> {
         own.chain(adopted).collect()
     }
 
-    /// The faults of the supervisor's sockets, for the log.
+    /// Faults of the supervisor's sockets, as texts for the log.
     pub fn faults(&self) -> impl Iterator<Item = &'static str> {
         let unused = self.adopted.iter().filter(|(_, role)| *role == Role::None);
         unused.map(|_| "the supervisor handed over a socket named https, but no site has TLS: nothing is served there")
     }
 }
 
-/// A socket stands for the configured address that equals its own, as far as its name allows; else for one of the same port.
-/// Only then its name alone decides, and without a name what the configuration has.
+/// Chooses the role of a socket: the configured address that equals its own, if its name's protocol matches; else an
+/// address with the same port; else its name alone; else the configuration.
 fn role<T: Iterator<Item = SocketAddr>>(
     socket: &AdoptedSocket,
     plain: &[SocketAddr],
@@ -134,7 +134,7 @@ fn role<T: Iterator<Item = SocketAddr>>(
     }
 }
 
-/// Whether a socket of the supervisor's is what the configuration calls so: there are two ways to write all addresses.
+/// Whether a supervisor's socket matches a configured address: the IPv4 and the IPv6 wildcard are equal here.
 fn stands_for(adopted: SocketAddr, named: SocketAddr) -> bool {
     let both_any = adopted.ip().is_unspecified() && named.ip().is_unspecified();
     adopted == named || both_any && adopted.port() == named.port()
@@ -161,7 +161,7 @@ mod tests {
         for (address, scheme, want) in [
             (Some("0.0.0.0:80"), None, Role::Plain(plain[0])),
             (Some("0.0.0.0:443"), None, Role::Tls(tls[0])),
-            // Another address of a port for TLS.
+            // Another address with the port of a TLS address.
             (Some("192.0.2.7:443"), None, Role::Tls(tls[0])),
             (Some("127.0.0.1:8443"), None, Role::Tls(tls[1])),
             (Some("127.0.0.1:8080"), None, Role::AllPlain),

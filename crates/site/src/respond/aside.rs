@@ -1,6 +1,6 @@
-//! What is said about a response from the store beside what it says itself: its age, and what the cache did. For a hit, which
-//! says the same but for two numbers, the lines are put together from their end in a piece of fixed length, and copied
-//! behind the stored head at once. Knows neither the response nor its store.
+//! Extra header fields of a stored response: its age and its Cache-Status. For a hit, only two numbers vary: the lines
+//! are written from their end into a buffer of fixed length and copied behind the stored head in one piece.
+//! Independent of the response and the store.
 
 use lowroad_cache::cache_status::CacheStatus;
 use lowroad_engine::Head;
@@ -13,39 +13,39 @@ use lowroad_site_rules::SiteFields;
 
 use crate::sites::At;
 
-/// What is said.
+/// Fields in addition to those of the stored head.
 #[derive(Clone, Copy, Default)]
 pub struct Aside<'a> {
-    /// When it was made, if not by us.
+    /// The Date of the response, if the origin sent one.
     pub date: Option<&'a [u8; 29]>,
-    /// Its age in seconds, where that is said.
+    /// Its age in seconds, if Age is sent (RFC 9111 §5.1).
     pub age_s: Option<u64>,
-    /// What the cache did, for Cache-Status.
+    /// The value of Cache-Status (RFC 9211).
     pub cache_status: Option<CacheStatus<'a>>,
-    /// What is for this client only.
+    /// Fields for this client only.
     pub own: Option<&'a Fields>,
-    /// A program named the file: what its response says counts.
+    /// The fields of a program's response that named this file; they take precedence.
     pub program: Option<OfProgram<'a>>,
 }
 
-/// What the response of a program says of a file that it named.
+/// The fields of a program's response that named a file.
 #[derive(Clone, Copy)]
 pub struct OfProgram<'a> {
     /// Its fields.
     pub fields: &'a Fields,
-    /// The path that was asked for.
+    /// The path that the client requested.
     pub at: At<'a>,
-    /// Those about the bytes are said, too.
+    /// Fields about the content are included.
     pub is_about_bytes: bool,
 }
 
 impl OfProgram<'_> {
-    /// Its Content-Type.
+    /// The program's Content-Type.
     pub fn content_type(&self) -> Option<&[u8]> {
         self.fields.known(Known::ContentType).next()
     }
 
-    /// Puts what the file says about its bytes, and all else that the program says.
+    /// Writes the file's fields about its bytes, then the program's other fields.
     pub fn put(&self, status: Status, of_file: Section<'_>, head: &mut Head<'_>) {
         let has_type = self.content_type().is_some();
         let rules = SiteFields::new(&self.at.site.rules, self.at.path, status);
@@ -72,7 +72,7 @@ impl OfProgram<'_> {
 }
 
 impl Aside<'_> {
-    /// The same for a response that says nothing about the bytes.
+    /// A copy for a response without the file's content, such as 304.
     pub fn without_content(&self) -> Self {
         let mut aside = *self;
         if let Some(program) = &mut aside.program {
@@ -95,15 +95,15 @@ impl Aside<'_> {
     }
 }
 
-/// u64::MAX has so many digits.
+/// The number of digits of `u64::MAX`.
 const DIGITS_MAX: usize = 20;
 const LEN_MAX: usize =
     b"Age: \r\nCache-Status: lowroad; hit; ttl=-; detail=memory\r\n".len() + 2 * DIGITS_MAX;
 
-/// Field lines, put together from their end.
+/// Field lines, written from their end.
 pub struct Lines {
     bytes: [u8; LEN_MAX],
-    /// Where they begin; `<= LEN_MAX`.
+    /// The start of the lines; `<= LEN_MAX`.
     at: usize,
 }
 
@@ -118,7 +118,7 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// The lines of a hit in memory, of so many seconds where that is said.
+    /// The lines of a hit in memory; an absent number omits its line.
     #[inline]
     pub fn of_hit(age_s: Option<u64>, ttl_secs: Option<i64>) -> Lines {
         let mut lines = Lines::default();
@@ -138,7 +138,7 @@ impl Lines {
         lines
     }
 
-    /// They.
+    /// The lines as bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[self.at..]
@@ -174,7 +174,7 @@ mod tests {
 
     const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-    /// As [`Aside::put`] writes them.
+    /// The lines as `ExtraHeaders::put` writes them.
     fn put(aside: &Aside<'_>) -> String {
         let mut unsent = Unsent::default();
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -1,4 +1,4 @@
-//! The sites of the configuration before, by what a new site keeps of them.
+//! The sites of the previous configuration, indexed for the parts that new sites take over.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use super::{Site, Sites};
 /// The sites that were served until now.
 #[derive(Default)]
 pub struct EarlierSites<'b> {
-    /// Those that no new site continues yet, by the key of their identity.
+    /// The sites that no new site continues yet, by the key of their fingerprint.
     left: HashMap<u64, Vec<&'b Arc<Site>>>,
     by_names: HashMap<(&'b [Name], &'b [SocketAddr]), &'b Arc<Site>>,
-    /// The users in force, by their file.
+    /// The password files in force, by path.
     users: HashMap<&'b Path, &'b Arc<Passwords>>,
 }
 
 impl<'b> EarlierSites<'b> {
-    /// The sites of the configuration before.
+    /// Indexes the sites of the previous configuration.
     pub fn new(before: &'b Sites) -> EarlierSites<'b> {
         let mut earlier = EarlierSites::default();
         for site in &before.all {
@@ -40,7 +40,7 @@ impl<'b> EarlierSites<'b> {
         earlier
     }
 
-    /// Takes a site whose stored responses may be used for a new one. At most one new site continues each.
+    /// Takes a site whose stored responses a new one may use. At most one new site continues each.
     pub fn take_continued(&mut self, identity: &Identity) -> Option<&'b Arc<Site>> {
         let same_key = self.left.get_mut(&identity.key())?;
         let continued = |old: &&Arc<Site>| identity.continues(&old.identity);
@@ -54,7 +54,7 @@ impl<'b> EarlierSites<'b> {
         self.by_names.get(&names).copied()
     }
 
-    /// The users of a file that are in force.
+    /// The password file in force at this path.
     pub fn users(&self, file: &Path) -> Option<Arc<Passwords>> {
         self.users.get(file).map(|users| (*users).clone())
     }

@@ -1,5 +1,5 @@
-//! What a site is, as far as stored responses are concerned: what was made for one site may be used for
-//! another, of a later configuration, if both are the same in this. Knows nothing of the store.
+//! The fingerprint of a site: stored responses of a site may be used by a site of a later configuration if both
+//! fingerprints match. Independent of the store.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -8,31 +8,31 @@ use lowroad_config::{Name, OriginUrl, RouteTo};
 use lowroad_site_rules::Bases;
 use lowroad_store::disk_cache::{SiteIdentity, site_identity};
 
-/// What makes the stored responses of a site what they are.
+/// The settings that determine a site's stored responses.
 #[derive(Clone)]
 pub struct Identity {
     what: What,
-    /// The servers of each route to an origin. They stand for one another: one that stays knows of what is stored.
+    /// The servers of each route to an origin. They are interchangeable: if one of them stays, the stored responses
+    /// stay valid.
     servers: Vec<Vec<OriginUrl>>,
     stable: SiteIdentity,
-    /// A hash of `what`.
     key: u64,
 }
 
-/// What has to be equal.
+/// The settings that must be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct What {
     bases: Bases,
-    /// The rules without those that no stored response depends on. What is added to them counts until it
-    /// is taken out by name.
+    /// The rules, without those that no stored response depends on. A new setting is included until it is removed here
+    /// by name.
     rules: config::Site,
-    /// What the routes name.
+    /// The modules that the routes name.
     modules: Vec<config::Module>,
     databases: Vec<config::Database>,
 }
 
 impl Identity {
-    /// That of a site of this configuration in these folders.
+    /// The fingerprint of a site of this configuration in these folders.
     pub fn new(site: &config::Site, config: &config::Config, bases: Bases) -> Identity {
         let mut rules = config::Site {
             access: Vec::new(),
@@ -45,7 +45,7 @@ impl Identity {
             routes: site.routes.iter().map(without_limits).collect(),
             ..site.clone()
         };
-        // Programs are told where a request came in.
+        // Handlers receive the host and the address, so their responses may depend on them.
         if site.routes.is_empty() {
             rules.names = vec![Name::Default];
             rules.listen = Vec::new();
@@ -65,7 +65,7 @@ impl Identity {
             bases,
             rules,
             modules: config.modules.iter().filter(named).cloned().collect(),
-            // Pages may name any of them.
+            // Templates may name any database.
             databases: match has_pages {
                 true => config.databases.clone(),
                 false => Vec::new(),
@@ -86,13 +86,13 @@ impl Identity {
         }
     }
 
-    /// Equal for two sites of which one [continues](Self::continues) the other.
+    /// Equal for two sites if one [continues](Self::continues) the other.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// Whether what was stored for the site before may be used for this one: all is equal, and of each origin's servers
-    /// at least one stays.
+    /// Whether this site may use the responses that were stored for `before`: all settings are equal, and each origin
+    /// keeps at least one of its servers.
     pub fn continues(&self, before: &Identity) -> bool {
         let shares = |(now, then): (&Vec<OriginUrl>, &Vec<OriginUrl>)| {
             now.iter().any(|url| then.contains(url))
@@ -100,7 +100,7 @@ impl Identity {
         self.what == before.what && self.servers.iter().zip(&before.servers).all(shares)
     }
 
-    /// The same, under the short form of the site that it continues.
+    /// This fingerprint with the short form of the site that it continues.
     pub fn continuing(self, before: &Identity) -> Identity {
         Identity {
             stable: before.stable,
@@ -108,7 +108,7 @@ impl Identity {
         }
     }
 
-    /// The same site in other folders.
+    /// The fingerprint of the same site in other folders.
     pub fn moved_to(&self, bases: Bases) -> Identity {
         let what = What {
             bases,
@@ -117,19 +117,20 @@ impl Identity {
         Identity::of(what, self.servers.clone())
     }
 
-    /// All of it in short, the same in each run of a version of the server; of a site that continues another, that one's.
+    /// A short form that is the same in each run of one server version; a site that continues another has that site's
+    /// short form.
     pub fn stable(&self) -> SiteIdentity {
         self.stable
     }
 
-    /// Where its files are.
+    /// The folders of the site's files.
     pub fn bases(&self) -> &Bases {
         &self.what.bases
     }
 }
 
-/// A route without what bounds its requests, and who of several gets one: no stored response depends on that. What is added to
-/// routes and origins counts until it is taken out by name.
+/// A route without its limits and its load balancing, which no stored response depends on. A new setting of routes or
+/// origins is included until it is removed here by name.
 fn without_limits(route: &config::Route) -> config::Route {
     let mut to = route.to.clone();
     if let RouteTo::Origin(origin) = &mut to {
@@ -150,7 +151,7 @@ fn without_limits(route: &config::Route) -> config::Route {
 fn origin_without_limits(origin: &config::Origin) -> config::Origin {
     let default = config::Origin::named(origin.name.clone());
     config::Origin {
-        // They are compared by themselves.
+        // Compared separately, by `continues`.
         servers: Vec::new(),
         balance: default.balance,
         check: None,
@@ -184,7 +185,7 @@ mod tests {
 
     use lowroad_config::{Config, parse};
 
-    /// The identity of the one site of this configuration.
+    /// The fingerprint of the only site of this configuration.
     fn of(settings: &str) -> Identity {
         let text = format!(
             "[[module]]\nname = \"a\"\nlinked = \"hello\"\n[[database]]\nname = \"d\"\n\
