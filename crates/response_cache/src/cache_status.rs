@@ -1,4 +1,4 @@
-//! What Cache-Status says of a response (RFC 9211). Knows what was done, and not why.
+//! The Cache-Status field of a response (RFC 9211).
 
 use lowroad_cache::cache_status::{Answered, CacheStatus};
 use lowroad_engine::Head;
@@ -10,23 +10,22 @@ use lowroad_store::validity::Lifetime;
 
 use crate::storing::{Stored, Way};
 
-/// What this cache is called.
+/// The name of this cache.
 const NAME: &str = "lowroad";
 
-/// For how many seconds a response in the store is fresh, negative if it is stale; `None` where that is not said.
+/// The remaining freshness of a stored response in seconds, negative if stale; `None` if the route omits Cache-Status.
 #[inline]
 pub fn ttl_secs(route: &Route, lifetime: Option<&Lifetime>, now_ms: u64) -> Option<i64> {
     let lifetime = lifetime.filter(|_| route.says_cache_status)?;
     let until_ms = lifetime.until_ms();
-    // Rounded down, also what is negative.
+    // Rounded towards negative infinity in both cases.
     Some(match until_ms.checked_sub(now_ms) {
         Some(left_ms) => (left_ms / 1000).cast_signed(),
         None => (until_ms as i64 - now_ms as i64).div_euclid(1000),
     })
 }
 
-/// The member for a response that was in the store and is the answer; [`crate::respond::Lines::of_hit`] says the
-/// same of memory.
+/// The member for a hit; `HeaderLines::for_hit` of `site` writes the same for a hit in memory.
 pub fn hit(ttl_secs: i64, content: Option<&Content>) -> CacheStatus<'static> {
     CacheStatus {
         ttl_secs: Some(ttl_secs),
@@ -35,7 +34,7 @@ pub fn hit(ttl_secs: i64, content: Option<&Content>) -> CacheStatus<'static> {
     }
 }
 
-/// The member for a response from the store; `None` where it is not said.
+/// The member for a response from the store; `None` if the route omits Cache-Status.
 pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheStatus<'static>> {
     let object = &stored.object;
     let content = object.representation().map(Representation::content);
@@ -68,7 +67,7 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheSta
     })
 }
 
-/// Which tier has its body.
+/// The tier that holds the body.
 #[inline]
 fn tier_of(content: Option<&Content>) -> &'static str {
     match content {
@@ -90,7 +89,7 @@ pub fn of_passed(route: &Route, method: Method) -> Option<CacheStatus<'static>> 
     route.says_cache_status.then_some(status)
 }
 
-/// Adds the field with this member.
+/// Writes the field.
 pub fn write(status: &CacheStatus<'_>, head: &mut Head<'_>) {
     head.field_by("Cache-Status", |value| status.write(NAME, value));
 }

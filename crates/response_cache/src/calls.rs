@@ -1,13 +1,14 @@
-//! Puts requests to programs: at once on the worker where they answer at once, as one of its tasks where they only wait for
-//! sockets, else on the runtime beside it. What comes later comes by the worker's mailbox.
+//! Calls handlers: inline if the handler answers at once, as a task of the worker if it only waits for sockets, else
+//! on the runtime beside the worker. Later outcomes arrive through the worker's mailbox.
 //!
-//! Equal requests whose responses may turn out to be storable are put to the program once: the others wait for the head of
-//! the first response, and read it with the first if it is stored. If it is not, they are put to the program at once, and
-//! the next ones do not wait. Where responses are known to vary, only requests for the same variant are equal.
+//! Request coalescing: of equal requests whose response may be storable, the first (the leader) calls the handler. The
+//! others (followers) wait for the head of its response and read the body together with it if the response is stored.
+//! If it is not stored, the followers call the handler at once, and later requests do not wait. If responses are known
+//! to vary, only requests for the same variant are equal.
 //!
-//! Requests for single ranges of one object count as equal, whichever range each asks for: an origin may ignore Range. If
-//! it answers the first with the whole (200), that answers the others. If it answers with a part (206), the others are put
-//! to it at once; that is remembered for the key, and later requests for ranges do not wait.
+//! Requests for single ranges of one object are equal, regardless of the range, because an origin may ignore Range. If
+//! it answers the leader with the whole (200), that response answers the followers. If it answers with a part (206),
+//! the followers call the origin at once; the key is remembered, and later range requests do not wait.
 
 mod request;
 mod task;
@@ -49,84 +50,82 @@ use crate::validating::{self, Stale};
 use request::{Conditions, request_of};
 use task::{DueOutcome, Running, Shared, Task, forget_changed, store};
 
-/// One worker's way to the programs.
+/// The access of one worker to the handlers.
 pub struct Calls {
-    /// The number of the worker.
+    /// The worker's number.
     pub worker: usize,
-    /// Where what takes time is done.
+    /// Runs blocking and long work.
     pub runtime: Handle,
-    /// The worker itself, where what only waits is done.
+    /// The worker itself, for tasks that only wait for sockets.
     pub local: Local,
-    /// How what came of it gets back.
+    /// Posts outcomes to the worker.
     pub post: Post,
-    /// How what comes before it gets there.
+    /// Posts interim responses to the worker.
     pub post_interim: PostInterim,
-    /// What sites have stored.
+    /// The stored objects of all sites.
     pub store: Arc<SharedStore>,
-    /// Who loads it.
+    /// Loads objects into the store.
     pub fetcher: Arc<Fetcher<Waiter>>,
-    /// Who keeps copies hears of purges here.
+    /// Notifies the levels that keep copies of purges.
     pub changes: Arc<Changes>,
-    /// What the site of the last call has.
+    /// The objects of the last call's site, for reuse.
     pub last: RefCell<Option<Arc<SiteObjects>>>,
 }
 
-/// What is put to a program.
+/// A call of a handler.
 pub struct Call<'a> {
     /// The rules of its site.
     pub rules: &'a Arc<SiteRules>,
     /// The routes of its site.
     pub routes: &'a Routes,
-    /// The normalised host name, where each has a folder of its own; else empty.
+    /// The normalised host name, if each host of the site has its own folder; else empty.
     pub host: &'a [u8],
     /// The decoded path.
     pub path: &'a [u8],
-    /// The target in place of the one that the client sent, if another is answered.
+    /// The target in place of the client's, after a rewrite or an internal redirect.
     pub target: Option<InternalTarget<'a>>,
-    /// The address at which it came in.
+    /// The local address of the connection.
     pub local: SocketAddr,
-    /// The request itself.
     pub request: &'a Request<'a>,
-    /// Where it goes.
     pub route: &'a Arc<Route>,
-    /// Under what its response may be stored and shared.
+    /// The key under which the response may be stored and shared.
     pub key: Option<Key>,
-    /// What the request says to caches.
+    /// The request's cache directives.
     pub asked: Asked,
-    /// A rule of the site has found the password right that it shows.
+    /// An access rule has verified the request's password.
     pub is_user: bool,
-    /// What is stored for it, and does not hold any more unless its maker says so.
+    /// A stored response that must be validated before use.
     pub stale: Option<ObjectArc>,
-    /// Its class, where there are any.
+    /// The traffic class, if classes are configured.
     pub class: Option<Chosen>,
 }
 
-/// A target to which the server itself led a request.
+/// A target that the server set in place of the client's.
 #[derive(Clone, Copy)]
 pub struct InternalTarget<'a> {
     /// The path, percent-encoded.
     pub path: &'a [u8],
-    /// What follows the `?`.
+    /// The query, without the `?`.
     pub query: Option<&'a [u8]>,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 pub enum Called {
-    /// It is over.
+    /// It is complete.
     Over(Result<Reply, Failure>),
-    /// It is over, and its response is stored; maybe its body still comes.
+    /// It is complete and its response is stored; the body may still be arriving.
     Stored(Stored),
-    /// It goes on; dropping this gives it up, unless others wait for it, too.
+    /// It is running; dropping this cancels it, unless other requests wait for it.
     Runs(Box<dyn Send>),
 }
 
 impl Calls {
-    /// A request of this worker that waits for an outcome.
+    /// A waiter for a request of this worker.
     pub fn waiter(&self, id: ExchangeId) -> Waiter {
         Waiter::new(self.post.clone(), id)
     }
 
-    /// Puts a request to its route's program, or has it wait for the response to an equal one.
+    /// Calls the route's handler, or lets the request wait for the response to an equal one.
     pub fn start(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
         let route = call.route;
         let purges = self.purges(call);
@@ -141,7 +140,7 @@ impl Calls {
                 let shared = self.shared(call, ticket);
                 if let Some(stored) = self.stored_meanwhile(call, exchange.now_ms) {
                     shared.over(Some(&stored));
-                    // In its own time: this request's is from before it was stored.
+                    // Posted, not returned: this request's time is earlier than the time of storing.
                     self.waiter(exchange.id).wake(Outcome::Stored(stored));
                     return Called::Runs(Box::new(()));
                 }
@@ -164,9 +163,10 @@ impl Calls {
         }
     }
 
-    /// Puts a request to its route's program of which nobody waits for the response, unless an equal one is on its way.
+    /// Calls the route's handler in the background (RFC 5861), unless an equal call is running.
     ///
-    /// What earlier ones came to does not count, or one failure would be the last try; but a moment has to be between them.
+    /// Earlier results don't prevent it, since otherwise one failure would end all attempts; but two attempts are at
+    /// least a moment apart.
     pub fn start_refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
         let purges = self.purges(call);
         let stale = self.stale(call, purges);
@@ -187,7 +187,7 @@ impl Calls {
         };
         let executor = task.executor.clone();
         let refreshing = async move {
-            // What is stored while its body comes goes on as long as somebody reads it.
+            // A body streams into the store only while it has a reader, so the task reads it to its end.
             if let Outcome::Stored(Stored {
                 body: Some(mut body),
                 ..
@@ -203,8 +203,8 @@ impl Calls {
         }
     }
 
-    /// What is fresh in the store by now for a request that found nothing there: another's making may have ended between its
-    /// look and its turn.
+    /// A fresh stored response for a request that found none: another request's call may have ended between this one's
+    /// look-up and its turn.
     fn stored_meanwhile(&self, call: &Call<'_>, now_ms: u64) -> Option<Stored> {
         let key = call.key.as_ref().filter(|_| call.stale.is_none())?;
         let entry = self.store.find(key.hash, &key.bytes)?;
@@ -214,13 +214,13 @@ impl Calls {
         is_usable.then(|| Stored::of_store(object, Way::Hit))
     }
 
-    /// The purges before the program sees anything: what is purged from now on, it may have seen.
+    /// The purge epoch before the handler starts: its response may contain data that is purged later.
     fn purges(&self, call: &Call<'_>) -> Since {
         self.store
             .purges(call.key.as_ref().map_or(0, |key| key.hash))
     }
 
-    /// What is stored for it, unless that was purged since it was found: then it is nothing for those who join from now on.
+    /// The stored response, unless it was purged after the look-up: it must not reach requests that join from now on.
     fn stale(&self, call: &Call<'_>, purges: Since) -> Option<ObjectArc> {
         let (stale, key) = (call.stale.as_ref()?, call.key.as_ref()?);
         let is_kept = self.store.is_kept(key.hash, &key.bytes, stale, purges);
@@ -235,10 +235,10 @@ impl Calls {
         }
     }
 
-    /// Puts a request to its program.
+    /// Calls the handler.
     ///
     /// # Errors
-    /// It has answered at once: what came of it.
+    /// The handler answered at once: the outcome.
     #[expect(
         clippy::result_large_err,
         reason = "it goes on at once, and a box is an allocation a call"
@@ -300,7 +300,7 @@ impl Calls {
             Some(_) => bytes.into(),
             None => Box::default(),
         };
-        // In a box, since it is moved from hand to hand until it is polled.
+        // Boxed, because it is moved several times before it is polled.
         Ok(Box::new(Task {
             answering,
             objects,
@@ -320,7 +320,7 @@ impl Calls {
         }))
     }
 
-    /// How interim responses to a call reach its client, with the site's rules for fields applied.
+    /// Posts interim responses of a call to its client, with the site's header rules applied.
     fn post_interim(&self, call: &Call<'_>) -> PostInterim {
         let post = self.post_interim.clone();
         if call.rules.config.headers.is_empty() {
@@ -334,11 +334,12 @@ impl Calls {
         })
     }
 
-    /// Which conditions the program gets. Where it is an origin and its response may be stored, ours: a stored response
-    /// is validated, and one that is to be stored has to come whole. The client's are judged then by what is stored.
+    /// Selects the conditions that the handler gets. An origin whose response may be stored gets the cache's own: a
+    /// stored response is validated, and a response to be stored must be whole. The client's conditions are then
+    /// evaluated against the stored response.
     ///
-    /// The response to a request with credentials is seldom for others, and none is stored for one with `no-store`. While
-    /// nothing is stored, their conditions go to the origin, so that their clients get 304 instead of all bytes each time.
+    /// Responses to requests with credentials are rarely shareable, and those to `no-store` are never stored. While
+    /// none is stored, the client's conditions are forwarded, so that it gets 304 instead of the whole body each time.
     fn conditions(&self, call: &Call<'_>, stale: Option<&ObjectArc>) -> Conditions {
         let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
             return Conditions::AsSent;
@@ -347,7 +348,8 @@ impl Calls {
             return Conditions::AsSent;
         }
         match stale {
-            // Who has waited was told nothing of use about it: it may stand in, and no more.
+            // A former follower got no usable response, so validation may fail again: the stored one only serves on
+            // errors.
             Some(_) if key.has_waited => Conditions::Instead(Vec::new()),
             Some(stale) => Conditions::Instead(validating::conditions(stale)),
             None if key.is_authorized || call.asked.no_store => Conditions::AsSent,
@@ -356,18 +358,17 @@ impl Calls {
         }
     }
 
-    /// Whether an equal request is being answered, or this is the one that others may wait for; `None` if nobody is to
-    /// wait.
+    /// Joins an equal request's call, or registers this one as leader; `None` if the call must not be shared.
     fn share(&self, key: &Key, call: &Call<'_>, id: ExchangeId, purges: Since) -> Option<Role> {
         if !self.is_for_many(key, call) {
             return None;
         }
         let makings = self.fetcher.makings();
-        // What began before a purge is not for who came after it.
+        // The key includes the purge epoch: requests after a purge do not join calls that began before it.
         Some(makings.join(&key.job(purges), self.waiter(id)))
     }
 
-    /// Whether others may wait for what comes of a request.
+    /// Whether other requests may wait for the response to this one.
     fn is_for_many(&self, key: &Key, call: &Call<'_>) -> bool {
         let (route, makings) = (call.route, self.fetcher.makings());
         let is_shareable = key.is_shareable(route.is_origin);
@@ -376,8 +377,8 @@ impl Calls {
         may_be_stored && (key.is_whole() || self.may_be_answered_whole(key, call))
     }
 
-    /// Whether an origin may answer a request for a range with the whole, which answers other ranges, too. If it answered the
-    /// last one with a part, requests for ranges do not wait for each other.
+    /// Whether an origin may answer a range request with the whole, which answers other ranges, too. If its last
+    /// answer was a part, range requests do not wait for each other.
     fn may_be_answered_whole(&self, key: &Key, call: &Call<'_>) -> bool {
         let answers_parts = self.fetcher.makings().is_unshared(key.part_mark());
         !answers_parts && is_plain_range(call.request.lines())
@@ -389,7 +390,7 @@ impl Calls {
         (purges, stale): (Since, Option<&ObjectArc>),
         executor: Executor,
     ) -> Option<Storing> {
-        // What the response to HEAD says may be about what is stored.
+        // A HEAD response can only update a stored response.
         let is_of_use = |key: &Key| key.wants != Wants::Head || stale.is_some();
         let key = call.key.clone().filter(is_of_use)?;
         let begun_ms = clock::now_ms();
@@ -398,7 +399,7 @@ impl Calls {
             key,
             purges,
             begun_ms,
-            // What HEAD freshens was a GET's, and nothing else of it is stored.
+            // HEAD updates the stored response of a GET (RFC 9111 §4.3.5), so it is judged as one.
             asked: Asked {
                 is_get: true,
                 ..call.asked
@@ -413,7 +414,7 @@ impl Calls {
         })
     }
 
-    /// What the site has; mostly it is that of the last call.
+    /// The objects of the call's site; usually those of the last call.
     fn objects(&self, call: &Call<'_>) -> Arc<SiteObjects> {
         let mut last = self.last.borrow_mut();
         if let Some(objects) = &*last
@@ -431,12 +432,12 @@ impl Calls {
         last.insert(objects).clone()
     }
 
-    /// Holds on to no site.
+    /// Releases the last site's objects.
     pub fn forget(&self) {
         self.last.take();
     }
 
-    /// Lets an answer be made beside the worker, or by it, which gets it by its mailbox.
+    /// Runs a call on the worker or on the runtime; the outcome arrives through the worker's mailbox.
     fn run(&self, task: Box<Task>, id: ExchangeId) -> Box<dyn Send> {
         let here = matches!(task.executor, Executor::Worker(_));
         let due = DueOutcome::new(self.waiter(id));
@@ -445,9 +446,9 @@ impl Calls {
             due.send(outcome);
         };
         if here {
-            // Others may wait for it when this one's connection is gone.
+            // Followers may still wait after this request's connection has closed.
             let hold = self.local.tasks.hold();
-            // Polled at once: what it asks of others is on its way before this worker waits.
+            // Polled at once, so that its requests are sent before this worker waits for events.
             return Box::new((self.local.tasks.start(work), hold));
         }
         let task = self.runtime.spawn(work);
@@ -455,23 +456,23 @@ impl Calls {
     }
 }
 
-/// Why the program is asked for what is stored under this key.
+/// The reason for the call, for Cache-Status.
 fn why(call: &Call<'_>, key: &Key, now_ms: u64) -> Answered {
     let is_fresh = |stored: &ObjectArc| {
         let lifetime = stored.validity.lifetime();
         lifetime.is_some_and(|lifetime| lifetime.until_ms() > now_ms)
     };
     match &call.stale {
-        // It can't be read, or the request does not want it.
+        // The stored body is unreadable, or the request forbids its use.
         Some(stored) if is_fresh(stored) => Answered::Miss,
         Some(_) => Answered::Stale,
-        // It is known to vary, since something of it is stored.
+        // A variant is known, so a response of this key is stored.
         None if !key.variant.is_empty() => Answered::VaryMiss,
         None => Answered::UriMiss,
     }
 }
 
-/// Whether what is stored for a call has parts of what it wants whole.
+/// Whether the stored object has parts of the whole that a call requests.
 fn completes(call: &Call<'_>, stale: &Object) -> bool {
     let is_whole = call.key.as_ref().is_some_and(Key::is_whole);
     is_whole && matches!(stale.kind, Kind::Parts(_))

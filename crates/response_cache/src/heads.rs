@@ -1,5 +1,5 @@
-//! Builds the head of a stored response of a program once, so that an answer is a copy and a date. The order of its fields
-//! is that of a file's head: what every answer has comes first, then what describes the content, which 304 leaves out.
+//! Builds the head of a stored response once, so that a hit costs a copy and a date. The order is that of a file's
+//! head: first the fields of every response, then those about the content, which a 304 omits.
 
 use lowroad_handler::Fields;
 use lowroad_handler::fields::TAG_FIELD;
@@ -8,8 +8,8 @@ use lowroad_http::fields::FieldNames;
 use lowroad_http::status::Status;
 use lowroad_site_rules::SiteFields;
 
-/// Builds the head of a program's response, with a date to be overwritten, without Content-Length; `left_out` are
-/// fields that are not stored.
+/// Builds the head of a handler's response without Content-Length, with a date to be overwritten; `left_out` names
+/// the fields that are not stored.
 pub fn of_program(
     status: Status,
     fields: &Fields,
@@ -20,7 +20,7 @@ pub fn of_program(
     if let Some(date) = fields.date() {
         head.set_date(date);
     }
-    // Its age counts on from what the program said. Trailers are not stored, so none are announced.
+    // Age is recomputed from the stored value at each use. Trailers are not stored, so Trailer is dropped.
     let kept = |name: &str| {
         let is_dropped = [TAG_FIELD, "Age", "Trailer"].iter().any(|it| is(name, it));
         !is_dropped && !left_out.has(name.as_bytes())
@@ -43,7 +43,7 @@ pub fn of_program(
     head.finish_open()
 }
 
-/// Whether a field says something about the bytes, which 304 leaves out (RFC 9110 §15.4.5).
+/// Whether a field describes the content; a 304 omits these (RFC 9110 §15.4.5).
 fn is_about_bytes(name: &str) -> bool {
     const ABOUT: [&str; 4] = [
         "Content-Encoding",

@@ -1,6 +1,5 @@
-//! What a request that may change something makes invalid once it has succeeded: what is stored for its target, for what its
-//! response names by Location and Content-Location (RFC 9111 §4.4), and for groups (RFC 9875 §3). Knows nothing of what
-//! the program did.
+//! Invalidation: a successful unsafe request deletes the stored responses for its target, for the URLs of Location and
+//! Content-Location in its response (RFC 9111 §4.4), and for groups (RFC 9875 §3).
 
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ use lowroad_store::disk_cache::{self, SiteIdentity};
 use lowroad_store::purging::{Kind, Purge};
 use lowroad_store::{SharedStore, key};
 
-/// What a request may change.
+/// The stored responses that a request invalidates.
 pub struct Changed {
     site_id: u32,
-    /// The same on the disk.
+    /// The site's number on disk.
     stable: SiteIdentity,
     is_https: bool,
     authority: Box<[u8]>,
@@ -30,7 +29,8 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// What this request may change, if anything may be stored that it could; who keeps copies is told by `changes`.
+    /// The responses that this request invalidates, if the site may have any; `changes` notifies the levels that keep
+    /// copies.
     pub fn of(
         request: &Request<'_>,
         exchange: &Exchange,
@@ -39,7 +39,7 @@ impl Changed {
         changes: &Arc<Changes>,
     ) -> Option<Changed> {
         let changes_nothing = !invalidation::is_unsafe(request.method.as_str().as_bytes());
-        // Nothing may be stored yet of what an origin is just answering.
+        // An origin's response may be in flight and stored after this check, so its routes always count.
         let may_store = |route: &Route| route.is_origin || route.is_storing();
         if changes_nothing || !routes.iter().any(may_store) {
             return None;
@@ -57,7 +57,7 @@ impl Changed {
         })
     }
 
-    /// The request was answered: what it has changed is forgotten.
+    /// Deletes the invalidated responses, depending on the status of the response.
     pub fn forget(&self, status: Status, fields: &Fields, store: &SharedStore) {
         let base = Base {
             scheme: if self.is_https { b"https" } else { b"http" },
@@ -74,7 +74,7 @@ impl Changed {
         }
         for group in groups::names(fields.values("Cache-Group-Invalidation")) {
             store.purge(&Purge::Group(&self.authority, &group), Kind::Hard);
-            // Nobody below knows groups.
+            // The levels below have no groups, so they discard all copies.
             self.changes.tell();
         }
     }
@@ -86,7 +86,7 @@ impl Changed {
             Some(at) => (&target[..at], Some(&target[at + 1..])),
             None => (target, None),
         };
-        // What was changed over the one is another over the other, too.
+        // The resource is the same over http and https, whichever the request used.
         for over_tls in [false, true] {
             let site = (self.site_id, over_tls);
             key::write_of_program(&mut key, site, &self.authority, (path, query));
@@ -103,7 +103,7 @@ impl Changed {
     }
 }
 
-/// Path and query of a request, as they came.
+/// Path and query of a request, as the client sent them.
 pub fn target_of(request: &Request<'_>) -> Option<Vec<u8>> {
     let Target::Origin { path, query, .. } = request.target else {
         return None;

@@ -1,7 +1,7 @@
-//! The cache of responses around handlers (RFC 9111): `calls` puts a request to its handler, once for equal requests;
-//! `reuse` says which stored responses answer which requests; `storing` stores responses, with `heads` and `validating`;
-//! `purge` and `invalidating` choose the responses to forget; `objects` gives handlers the stored objects of their site. A
-//! deferred request continues with an [`outcome::Outcome`]. Knows nothing of how a request came to its route.
+//! The HTTP cache around handlers (RFC 9111): `calls` calls the handler, once for equal requests; `reuse` decides
+//! which stored responses answer which requests; `storage` stores responses, with `stored_heads` and `validation`;
+//! `purge` and `invalidation` select the responses to delete; `objects` gives handlers access to their site's stored
+//! objects. A deferred request resumes with a `HandlerOutcome`. Independent of routing.
 
 #![forbid(unsafe_code)]
 

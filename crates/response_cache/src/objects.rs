@@ -1,4 +1,4 @@
-//! What a site has stored, for programs that use it. Finds and loads as `answer` does.
+//! A site's stored objects, for handlers that use them. Finds and loads files like the `decision` module of `site`.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ pub struct SiteObjects {
     pub rules: Arc<SiteRules>,
     pub store: Arc<SharedStore>,
     pub fetcher: Arc<Fetcher<Waiter>>,
-    /// The normalised host name, where each has a folder of its own; else empty.
+    /// The normalised host name, if each host of the site has its own folder; else empty.
     pub host: Box<[u8]>,
 }
 
 impl SiteObjects {
-    /// What is stored for a path, if it can be trusted; else how it is fetched.
+    /// The valid stored object of a path, or the load that fetches it.
     fn find(&self, path: &[u8]) -> Result<ObjectArc, Want> {
         let mut key = Vec::new();
         key::write_of_file(&mut key, self.rules.id, &self.host, path);
@@ -47,12 +47,12 @@ impl SiteObjects {
         })
     }
 
-    /// Whether a path belongs to a program: the file there, if there is one, is its source.
+    /// Whether a path belongs to a route: a file there is the program's source, which must not be disclosed.
     fn is_routed(&self, path: &[u8]) -> bool {
         self.rules.has_route(path)
     }
 
-    /// What is stored for a path that is no program's, if it can be trusted.
+    /// The valid stored object of a path without a route.
     fn in_memory(&self, path: &[u8]) -> Option<ObjectArc> {
         match self.is_routed(path) {
             true => None,
@@ -73,7 +73,7 @@ impl SiteObjects {
         let reply = move |_, outcome| {
             let mut sender = sender.lock().unwrap_or_else(|held| held.into_inner());
             if let (Some(sender), Outcome::Loaded(loaded)) = (sender.take(), outcome) {
-                // Whoever asked may have gone.
+                // The receiver may have been dropped.
                 let _ = sender.send(loaded.base);
             }
         };
@@ -83,7 +83,7 @@ impl SiteObjects {
         loaded.await.ok()
     }
 
-    /// Adds to a response what it refers to, if that is in memory.
+    /// Adds the referenced object to a response, if it is in memory.
     pub fn complete_now(&self, response: Response) -> Result<Reply, Box<Response>> {
         let Content::Stored(around) = &response.content else {
             return Ok(Reply::new(response, None));
@@ -96,12 +96,12 @@ impl SiteObjects {
         }
     }
 
-    /// Adds to a response what it refers to.
+    /// Adds the referenced object to a response.
     pub async fn complete(&self, response: Response) -> Result<Reply, Failure> {
         let Content::Stored(around) = &response.content else {
             return Ok(Reply::new(response, None));
         };
-        // Apart, since few responses refer to anything: the others need no room for it.
+        // Boxed: few responses refer to an object, and the futures of the others stay small.
         let stored = Box::pin(self.stored(&around.path)).await;
         match stored.filter(|stored| stored.representation().is_some()) {
             Some(stored) => Ok(Reply::new(response, Some(stored))),
@@ -121,7 +121,7 @@ impl Objects for SiteObjects {
     }
 }
 
-/// The bytes of a stored answer, where they are.
+/// The bytes of a stored object, without a copy.
 fn bytes_of(stored: ObjectArc) -> Option<Bytes> {
     let representation = stored.representation()?;
     let len = usize::try_from(representation.len()).ok()?;
@@ -129,7 +129,7 @@ fn bytes_of(stored: ObjectArc) -> Option<Bytes> {
     Some(Bytes::from_owner(Held(stored, len)))
 }
 
-/// Bytes that stay where they are stored.
+/// Bytes that keep their stored object alive.
 struct Held(ObjectArc, usize);
 
 impl AsRef<[u8]> for Held {

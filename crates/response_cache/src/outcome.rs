@@ -1,4 +1,4 @@
-//! What a deferred request waited for, as it comes back to its worker. Knows neither who makes it nor what becomes of it.
+//! The outcome that resumes a deferred request on its worker.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use lowroad_store::disk_cache::Recalled;
 use crate::reply::Reply;
 use crate::storing::Stored;
 
-/// What came.
+/// The event for which a deferred request waited.
 pub enum Outcome {
-    /// What is stored for it now.
+    /// A file was loaded.
     Loaded(Loaded),
-    /// What a program answered.
+    /// A handler responded, and the response is not stored.
     Reply(Result<Box<Reply>, Failure>),
-    /// What a program answered, in the store.
+    /// A handler responded, and the response is in the store.
     Stored(Stored),
-    /// What the disk had for it is in memory now, if it had something.
+    /// The disk look-up ended; a found response is in memory now.
     Recalled(Recalled),
-    /// Whether what was purged is not there again after a restart.
+    /// The report about a purge's durability.
     Purged {
-        /// It is not.
+        /// The purge is durable.
         are_kept: bool,
     },
-    /// What came of the password that it shows.
+    /// The result of a password check.
     Checked(Checked),
-    /// What was waited for was of no use to others: the program is to be asked.
+    /// The leader's response can't be shared: the request must call the handler itself.
     Alone,
 }
 
-/// How an outcome gets back to the worker that waits.
+/// Posts an outcome to the waiting worker.
 pub type Post = Arc<dyn Fn(ExchangeId, Outcome) + Send + Sync>;
 
 /// A request of a worker that waits for an outcome.
@@ -43,7 +43,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// The request of this number; `post` gets outcomes to its worker.
+    /// Creates the waiter of the exchange `id`; `post` delivers outcomes to its worker.
     pub fn new(post: Post, id: ExchangeId) -> Waiter {
         Waiter { post, id }
     }

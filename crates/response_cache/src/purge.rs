@@ -1,8 +1,7 @@
-//! Which kept responses a purge means: all, those of one URL or of URLs that begin alike, those of a host, a tag or a
-//! group. Knows nothing of who asks.
+//! The target of a purge: all responses, one URL or a URL prefix, a host, a tag or a group.
 //!
-//! In doubt more is meant than less, as below the socket (`lowroad_cache::pattern`): a response
-//! that is made again for nothing costs a run, one that is forgotten is a stale answer.
+//! An ambiguous pattern matches more rather than less, as in `lowroad_cache::pattern`: an unnecessary deletion costs
+//! one call, a missed deletion leaves a stale response.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,29 +11,29 @@ use lowroad_store::SharedStore;
 use lowroad_store::clock;
 use lowroad_store::purging::{Kind, Purge};
 
-/// What begins the name of a tag.
+/// The prefix of a tag.
 const TAG: &str = "tag:";
-/// What begins the name of a group.
+/// The prefix of a group.
 const GROUP: &str = "group:";
-/// What begins the name of a host.
+/// The prefix of a host.
 const HOST: &str = "host:";
 
-/// What is to go.
+/// The responses to purge.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Meant {
     /// By URL.
     Urls(Pattern),
-    /// What its program named so, in Cache-Tag or Surrogate-Key.
+    /// Those with this tag in Cache-Tag or Surrogate-Key.
     Tag(String),
-    /// What its program put into this group, at whatever host (RFC 9875).
+    /// Those of this group, at any host (RFC 9875).
     Group(String),
 }
 
 impl FromStr for Meant {
     type Err = String;
 
-    /// `all`, `host:NAME`, `tag:NAME`, `group:NAME`, or a URL, with `*` at its end for all that begin so; a URL may be written
-    /// without its scheme.
+    /// Parses `all`, `host:NAME`, `tag:NAME`, `group:NAME` or a URL, with `*` at its end for a prefix; the scheme may
+    /// be omitted.
     fn from_str(text: &str) -> Result<Meant, String> {
         if let Some(name) = text.strip_prefix(TAG) {
             let name = name.trim();
@@ -49,7 +48,7 @@ impl FromStr for Meant {
                 false => Ok(Meant::Group(name.to_string())),
             };
         }
-        // A word is more likely a slip than the URL of a host's front page.
+        // A single word is more likely a typing error than a host whose front page is meant.
         if is_word(text) {
             return Err(format!(
                 "{text}: this is neither a URL nor all, host:NAME, tag:NAME or group:NAME; if it is a host, host:{text} purges all of it, \
@@ -81,7 +80,7 @@ fn is_word(text: &str) -> bool {
 }
 
 impl Meant {
-    /// Purges a store of what is meant, and of what is being made now.
+    /// Purges the store of the target, and of matching responses in flight.
     pub fn purge(&self, store: &SharedStore, kind: Kind) {
         let purge = match self {
             Meant::Urls(pattern) => Purge::Urls(pattern),
@@ -92,7 +91,7 @@ impl Meant {
     }
 }
 
-/// Takes away, or makes stale from now on.
+/// The kind of purge: deletion, or staleness from now on.
 pub fn kind(is_soft: bool) -> Kind {
     match is_soft {
         true => Kind::Soft {
@@ -102,22 +101,22 @@ pub fn kind(is_soft: bool) -> Kind {
     }
 }
 
-/// What a server says that has purged: on the way between it and the command, a line.
+/// A server's report about a purge: one line of text to the command.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Where it listens.
+    /// The ports at which it listens.
     pub ports: Vec<u16>,
-    /// What was purged is not there again after a restart.
+    /// The purge outlives a restart.
     pub is_kept: bool,
-    /// Nothing that it has stored was meant.
+    /// No stored response matched.
     pub is_unmatched: bool,
 }
 
-/// What ends its line if nothing was meant.
+/// The last word of the report if no response matched.
 const UNMATCHED: &str = "unmatched";
-/// What begins its line.
+/// The first word of the report.
 const PURGED: &str = "purged";
-/// The same, where a restart may undo it.
+/// The first word if a restart may undo the purge.
 const PURGED_FOR_NOW: &str = "purged-for-now";
 
 impl fmt::Display for Purged {

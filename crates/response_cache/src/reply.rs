@@ -1,4 +1,4 @@
-//! What a program answered, and what it refers to.
+//! A handler's response and the stored object that it refers to.
 
 use lowroad_handler::{Content, Response};
 use lowroad_http::h1::BodyLen;
@@ -6,26 +6,24 @@ use lowroad_http::status::Status;
 use lowroad_store::ObjectArc;
 use lowroad_store::object::Representation;
 
-/// A response, and what it refers to.
+/// A response and the stored object that it refers to.
 pub struct Reply {
-    /// The response.
     pub response: Response,
-    /// What it refers to by [`Content::Stored`], a representation.
+    /// The object of [`Content::Stored`], a representation.
     pub stored: Option<ObjectArc>,
 }
 
 impl Reply {
-    /// A response; `stored` is what it refers to by [`Content::Stored`], a representation.
+    /// Creates a reply; `stored` is the object of [`Content::Stored`], a representation.
     pub fn new(response: Response, stored: Option<ObjectArc>) -> Reply {
         Reply { response, stored }
     }
 
-    /// The status.
     pub fn status(&self) -> Status {
         self.response.status
     }
 
-    /// What is known of the body's length.
+    /// The body's length, as far as it is known.
     pub fn len(&self) -> BodyLen {
         match &self.response.content {
             Content::Bytes(bytes) => BodyLen::Known(bytes.len() as u64),

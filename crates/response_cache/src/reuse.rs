@@ -1,8 +1,8 @@
-//! Which requests may be answered with what a program answered to another, and which responses may be used again: the key,
-//! and the lifetime. Knows neither the store nor how a response is put there.
+//! Decides which requests a stored response may answer, and which responses may be reused: key and freshness lifetime.
+//! Independent of the store.
 //!
-//! Whether a response may be stored is decided as a shared cache does (RFC 9111): of programs, only with a lifetime that they
-//! gave; of origins, all that the RFC allows.
+//! Storage follows the rules of a shared cache (RFC 9111): responses of programs only with an explicit lifetime,
+//! responses of origins whenever the RFC allows it.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ use lowroad_store::makings::Job;
 use lowroad_store::seen::Since;
 use lowroad_store::validity::Lifetime;
 
-/// Fields with which a program may answer otherwise, beside those that it must name in Vary: conditions that only it can
-/// judge, and other methods than the request's. Each has to be among those that `Request::concerns_caches` notes.
+/// Fields that may change a program's response although Vary does not name them: conditions that only the program can
+/// evaluate, and method overrides. `Request::concerns_caches` must detect each of them.
 const SPECIAL: [&[u8]; 5] = [
     b"if-match",
     b"if-unmodified-since",
@@ -35,50 +35,49 @@ const SPECIAL: [&[u8]; 5] = [
     b"x-method-override",
 ];
 
-/// Separates what is remembered of requests for a range from what is remembered of those for the whole. Its upper half
-/// selects another place of the table in [`Makings`](lowroad_store::makings::Makings).
+/// Separates the marks of range requests from those of whole requests. Its upper half selects another slot of
+/// `InFlightTable`.
 const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 
-/// Under what a request's response is stored.
+/// The key under which a response is stored.
 #[derive(Clone)]
 pub struct Key {
     /// See [`key::write_of_program`].
     pub bytes: Arc<[u8]>,
-    /// See [`Facts`].
+    /// As in `KeyFacts`.
     pub hash: u64,
-    /// See [`Facts`].
+    /// As in `KeyFacts`.
     pub wants: Wants,
-    /// See [`Facts`].
+    /// As in `KeyFacts`.
     pub is_conditional: bool,
-    /// See [`Facts`].
+    /// As in `KeyFacts`.
     pub is_authorized: bool,
-    /// It has waited for another's response already.
+    /// The request has already waited for another request's response.
     pub has_waited: bool,
-    /// The fields that responses are known to depend on, with the request's values: others' may be another variant's.
+    /// The fields named by Vary, with the request's values; they distinguish the variants.
     pub variant: Box<[u8]>,
 }
 
-/// What of a representation a request wants.
+/// The part of a representation that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// All of it.
+    /// The whole.
     Whole,
-    /// What Range says.
+    /// Ranges.
     Part,
-    /// Its fields: it is HEAD.
+    /// The fields only: HEAD.
     Head,
 }
 
-/// What is known of a key as soon as its bytes are put together: enough to look for what is stored.
+/// The properties of a key that a look-up needs.
 #[derive(Clone, Copy)]
 pub struct Facts {
     /// The hash of the bytes.
     pub hash: u64,
-    /// What the request wants.
     pub wants: Wants,
-    /// The response may say that nothing has changed, which is of no use to others.
+    /// The response may be a 304, which other requests can't use.
     pub is_conditional: bool,
-    /// The request has credentials: few responses are for others, too.
+    /// The request has credentials, so its response is rarely shareable.
     pub is_authorized: bool,
 }
 
@@ -93,9 +92,10 @@ impl Wants {
 }
 
 impl Facts {
-    /// Writes to `scratch` the bytes of the key for a request whose response can depend on nothing but target, Host and the
-    /// fields that Vary names: GET and HEAD without a body, and credentials but for an origin. Conditions and ranges are for
-    /// the stored response to judge. The site is given as its number, and whether it is asked over TLS.
+    /// Writes the key bytes to `scratch`, for a request whose response can depend only on the target, Host and the
+    /// fields that Vary names: GET and HEAD without a body, and without credentials unless the route is an origin.
+    /// Conditions and ranges are evaluated against the stored response. `site` is the site's number and whether the
+    /// request used TLS.
     pub fn of(
         (request, has_body): (&Request<'_>, bool),
         is_origin: bool,
@@ -158,7 +158,7 @@ impl Facts {
     }
 }
 
-/// Whether a request has credentials; `None` if something in it can make a program answer as no key says.
+/// Whether a request has credentials; `None` if a field may change the response in a way that no key covers.
 fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
     let is_special = |name: &[u8]| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f));
     let mut is_authorized = false;
@@ -172,7 +172,7 @@ fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
 }
 
 impl Key {
-    /// The same for one of the variants that are told apart by these fields.
+    /// The key of the variant that this request selects.
     pub fn of_variant(mut self, selecting: Option<&Selecting>, request: &Request<'_>) -> Key {
         if let Some(selecting) = selecting {
             let mut variant = Vec::new();
@@ -183,8 +183,8 @@ impl Key {
         self
     }
 
-    /// Names the making of the response after so many purges, other than any for another key or variant. Requests for a
-    /// range have another than those for the whole, which a 206 does not answer.
+    /// Identifies a call in flight: key, variant and purge epoch. Range requests differ from whole requests, which a
+    /// 206 does not answer.
     pub fn job(&self, purges: Since) -> Job {
         let key_len = self.bytes.len() as u64;
         let job = [
@@ -197,8 +197,8 @@ impl Key {
         job.concat().into()
     }
 
-    /// Whether others may wait for what comes of the request. An origin does not get to see the client's conditions, except
-    /// for those of a request for a range. Only of origins the whole is stored that answers a range.
+    /// Whether other requests may wait for the response. Origins get no client conditions except in range requests. A
+    /// range can be answered from the whole only if an origin sent it.
     pub fn is_shareable(&self, is_origin: bool) -> bool {
         let is_for_others = match self.wants {
             Wants::Whole => is_origin || !self.is_conditional,
@@ -208,7 +208,7 @@ impl Key {
         is_for_others && !self.is_authorized && !self.has_waited
     }
 
-    /// The hash under which is remembered that the response to such a request was of no use to others.
+    /// The hash under which an unshareable response is recorded.
     pub fn sharing_mark(&self) -> u64 {
         match self.wants {
             Wants::Part => self.part_mark(),
@@ -216,17 +216,17 @@ impl Key {
         }
     }
 
-    /// The same for requests for a range, mostly since the origin answers them with 206.
+    /// The same for range requests, usually because the origin answers them with 206.
     pub fn part_mark(&self) -> u64 {
         self.hash ^ PART_MARK
     }
 
-    /// Whether what comes of the request has its body, and all of it.
+    /// Whether the request asks for the whole body.
     pub fn is_whole(&self) -> bool {
         self.wants == Wants::Whole
     }
 
-    /// The same for a request for all of it.
+    /// The key of a request for the whole.
     pub fn of_whole(self) -> Key {
         Key {
             wants: Wants::Whole,
@@ -235,9 +235,9 @@ impl Key {
     }
 }
 
-/// Whether a request with these field lines asks for one range, without If-Range. An origin that answers it with the whole
-/// ignores Range. To other requests it may send the whole because their ranges are too many or malformed, or because the
-/// version in If-Range is gone.
+/// Whether the field lines ask for a single range without If-Range. An origin that answers such a request with the
+/// whole ignores Range. Other range requests may get the whole because of too many or malformed ranges, or a failed
+/// If-Range.
 pub fn is_plain_range(lines: &[u8]) -> bool {
     let (mut found, mut is_plain) = (0, true);
     for (name, value) in Lines::of(lines) {
@@ -250,8 +250,8 @@ pub fn is_plain_range(lines: &[u8]) -> bool {
     is_plain && found == 1
 }
 
-/// Whether programs may not get to see all fields of the request: what Connection names is for the next hop (RFC 9110
-/// §7.6.1). What they answer then is not what they would answer to who sends the same otherwise.
+/// Whether a handler does not see all fields: those that Connection names are for the next hop only (RFC 9110 §7.6.1).
+/// The response may then differ from that to a request without Connection options.
 fn hides_fields(name: &[u8], value: &[u8]) -> bool {
     let known = |option: &[u8]| {
         let option = option.trim_ascii();
@@ -261,31 +261,31 @@ fn hides_fields(name: &[u8], value: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection") && !value.split(|b| *b == b',').all(known)
 }
 
-/// What it takes to judge a response.
+/// The input for judging a response.
 pub struct Judge<'j> {
-    /// What may be stored of it.
+    /// The storage policy of the route.
     pub policy: &'j Policy,
-    /// What its request said.
+    /// The request's cache directives.
     pub asked: &'j Asked,
-    /// When its request went out, and what is now, monotonic ms.
+    /// The time at which the request was sent, monotonic ms.
     pub begun_ms: u64,
-    /// See there.
+    /// The current time, monotonic ms.
     pub now_ms: u64,
-    /// The purges before that.
+    /// The purge epoch before that.
     pub purges: Since,
 }
 
-/// How a response is stored.
+/// The terms on which a response is stored.
 pub struct Judged {
-    /// Until when.
+    /// Its expiry.
     pub lifetime: Lifetime,
     /// Fields to omit.
     pub left_out: FieldNames,
 }
 
 impl Judge<'_> {
-    /// For whom a response may be used again; `lines` are the field lines of its request. `None` if it may not be, for
-    /// it names more than can be compared.
+    /// The request fields that select the response; `lines` are the field lines of its request. `None` if Vary
+    /// prevents a comparison, such as `*`.
     pub fn selecting(&self, fields: &Fields, lines: &[u8]) -> Option<Selecting> {
         let encoding = self
             .policy
@@ -294,12 +294,12 @@ impl Judge<'_> {
         Selecting::of(fields.values("Vary").chain(encoding), Lines::of(lines))
     }
 
-    /// Until when a response may be used again.
+    /// The expiry of a response.
     ///
     /// # Errors
-    /// It may not be, and why.
+    /// The reason why it must not be reused.
     pub fn lifetime(&self, status: Status, fields: &Fields) -> Result<Judged, NotStorable> {
-        // 304 answers a condition, and nobody who made none.
+        // 304 answers a conditional request only; it is not a representation.
         if status == Status::NOT_MODIFIED {
             return Err(NotStorable::Status(status.code()));
         }
@@ -335,7 +335,7 @@ impl Judge<'_> {
     }
 }
 
-/// What it is named by: tags with commas between, and behind each line end a group.
+/// The names for purges: tags separated by commas, then a group after each line feed.
 fn names(fields: &Fields) -> Vec<u8> {
     let mut tags: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
     let keys = fields.values("Surrogate-Key");

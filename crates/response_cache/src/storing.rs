@@ -1,4 +1,4 @@
-//! Puts what a program answered into the store: at once, or as it comes. Which responses may be there is `reuse`'s to say.
+//! Stores handlers' responses: at once, or while the body arrives. `reuse` decides which responses are storable.
 
 use std::sync::Arc;
 
@@ -36,46 +36,46 @@ mod parts;
 
 use fill::Fill;
 
-/// A response in the store, for one of those who wait for it.
+/// A stored response for one of the requests that wait for it.
 pub struct Stored {
-    /// It may still be filling.
+    /// The object; its body may still be arriving.
     pub object: ObjectArc,
-    /// Its body, if it is filling.
+    /// The reader of an arriving body.
     pub body: Option<Reader>,
-    /// How the request came by it.
+    /// The kind of hit.
     pub way: Way,
-    /// Why its maker was asked, if it was.
+    /// The reason for the handler's call, if there was one.
     pub why: Answered,
     /// Fields of the response that are for this client only (RFC 9111 §5.2.2.4, §5.2.2.7).
     pub own: Option<Box<Fields>>,
-    /// Whether the store took it: for what is too large, or was purged meanwhile, it has no place.
+    /// The store accepted it: it is not too large and was not purged in the meantime.
     pub is_kept: bool,
 }
 
-/// How a request came by a response in the store.
+/// The source of a stored response for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It was there.
+    /// It was in the store.
     Hit,
-    /// It was made for this request.
+    /// The handler was called for this request.
     Made,
-    /// It was made for an equal request.
+    /// The handler was called for an equal request.
     Shared,
-    /// It was there, and whoever made it said that it holds still.
+    /// It was in the store, and the origin validated it.
     Validated,
-    /// It was there, and no better response was to be had.
+    /// It was in the store and stale, and the origin failed.
     OnError,
 }
 
 impl Way {
-    /// Whether the response is for this very request, so that it need not be compared.
+    /// Whether the response is for this request, so that its selecting fields need no comparison.
     pub fn is_own(self) -> bool {
         self != Way::Shared
     }
 }
 
 impl Stored {
-    /// What lies there.
+    /// Creates it from an object in the store.
     pub fn of_store(object: &ObjectArc, way: Way) -> Stored {
         let body = match &object.kind {
             Kind::Filling(filling, _) => filling.read(),
@@ -91,13 +91,13 @@ impl Stored {
         }
     }
 
-    /// Whether others who wait may have it: it can be used without being validated for each, or is all that is to be had.
+    /// Whether followers may use it: no validation per request is required, or the origin failed.
     pub fn is_for_others(&self) -> bool {
         let lifetime = self.object.validity.lifetime();
         self.way == Way::OnError || lifetime.is_none_or(|lifetime| lifetime.was_useful())
     }
 
-    /// The same for another who waits for it.
+    /// The same response for a follower.
     pub fn for_other(&self) -> Stored {
         Stored {
             is_kept: self.is_kept,
@@ -106,8 +106,8 @@ impl Stored {
         }
     }
 
-    /// The same, if its response may begin: its body is there, or comes. Else who waits is told once it does, or that it
-    /// had better ask for itself. Who began it has nobody else to ask.
+    /// Returns the response if its body has begun or is whole. Otherwise the waiter gets it once the body begins, or
+    /// is told to call the handler itself. The leader always gets it back.
     pub fn unless_quiet(mut self, waiter: impl FnOnce() -> Waiter) -> Option<Stored> {
         let object = self.object.clone();
         let Kind::Filling(filling, _) = &object.kind else {
@@ -128,7 +128,7 @@ impl Stored {
         Some(self)
     }
 
-    /// The same for when its body comes, without what is for one client only.
+    /// The response for when its body begins, without the fields for one client.
     fn without_body(&self) -> Stored {
         Stored {
             object: self.object.clone(),
@@ -139,41 +139,38 @@ impl Stored {
     }
 }
 
-/// What it takes to store the response to one request.
+/// Stores the response to one request.
 pub struct Storing {
-    /// Under what.
     pub key: Key,
-    /// The purges before its program was asked.
+    /// The purge epoch before the handler was called.
     pub purges: Since,
-    /// When that was, monotonic ms.
+    /// The time of the call, monotonic ms.
     pub begun_ms: u64,
-    /// What the request said to caches.
+    /// The request's cache directives.
     pub asked: Asked,
-    /// In what.
     pub store: Arc<SharedStore>,
-    /// What is being made.
+    /// The table of calls in flight.
     pub makings: Arc<Makings<Waiter>>,
-    /// Whose it is.
     pub route: Arc<Route>,
-    /// The site, whose rules add to its head.
+    /// The site, whose header rules apply.
     pub rules: Arc<SiteRules>,
-    /// Where its body is passed on while it comes.
+    /// Runs the transfer of the body into the store.
     pub executor: Executor,
-    /// Why its maker is asked.
+    /// The reason for the call, for Cache-Status.
     pub why: Answered,
-    /// The origin has answered a request for one range with the whole.
+    /// The origin has answered a single-range request with the whole.
     pub ignores_range: bool,
-    /// The parts to which the one is asked for that is missing.
+    /// The stored parts, if the request asks for the one missing range.
     pub completes: Option<ObjectArc>,
 }
 
-/// What is known of a response before its body is there.
+/// The head of a response whose body is not stored yet.
 struct Head {
     built: (Vec<u8>, Encoded),
     about: About,
 }
 
-/// What its head does not say in so many words.
+/// Properties that are not in the encoded head.
 struct About {
     modified_s: Option<u64>,
     lifetime: Lifetime,
@@ -181,11 +178,11 @@ struct About {
 }
 
 impl Storing {
-    /// Stores a response, if it says that it may be. `path` is the decoded path and `lines` the field lines of its request.
-    /// What is filling comes once this task waits: until then, others can have all of it.
+    /// Stores a response if it is storable. `path` is the decoded path and `lines` the field lines of its request. A
+    /// streaming body starts to arrive only when this task yields, so followers can join with all of it.
     ///
     /// # Errors
-    /// It may not be stored, or there is no room: the response.
+    /// It must not be stored, or there is no room: the response.
     #[expect(
         clippy::result_large_err,
         reason = "it goes on at once, and a box is an allocation a call"
@@ -257,8 +254,8 @@ impl Storing {
         }
     }
 
-    /// Stores a response anew that its origin says holds still, with the fields that it has now. `None`: it may not be
-    /// stored any more.
+    /// Stores a response again that its origin has validated, with the updated fields. `None`: it must not be stored
+    /// any more.
     pub fn renew(
         &self,
         representation: &Representation,
@@ -266,7 +263,7 @@ impl Storing {
         (path, lines): (&[u8], &[u8]),
     ) -> Option<ObjectArc> {
         let status = representation.head.status();
-        // Vary may name others than before, with the values of this request.
+        // Vary may name other fields than before; the values are those of this request.
         let judge = self.judge();
         let selecting = judge.selecting(fields, lines)?;
         let Judged { lifetime, left_out } = judge.lifetime(status, fields).ok()?;
@@ -291,7 +288,7 @@ impl Storing {
         Some(object)
     }
 
-    /// Under what its response lies.
+    /// Hash and bytes of the key.
     fn under(&self) -> (u64, &[u8]) {
         (self.key.hash, &self.key.bytes)
     }
@@ -313,7 +310,7 @@ impl Storing {
         (judged, selecting): (Judged, Selecting),
     ) -> Head {
         let rules = SiteFields::new(&self.rules, path, status);
-        // Where there is no Last-Modified, conditions compare with the time at which it was made (RFC 9111 §4.3.2).
+        // Without Last-Modified, conditions compare with Date (RFC 9111 §4.3.2).
         let date = fields.date().map(|date| &date[..]);
         let modified = fields.values("Last-Modified").next().or(date);
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
@@ -327,7 +324,7 @@ impl Storing {
         }
     }
 
-    /// Forgets a response that may not be stored any more, if that is for the response to say and not for this request.
+    /// Deletes a response that must not be stored any more, unless only this request's directives forbid it.
     pub fn forget(&self, stale: &ObjectArc) {
         let Key { hash, bytes, .. } = &self.key;
         if !self.asked.no_store && !self.asked.is_authorized {
@@ -336,8 +333,8 @@ impl Storing {
         }
     }
 
-    /// Puts it among what is stored, unless there was a purge meanwhile or it is too large. Says whether it did; it answers
-    /// who waits for it in any case.
+    /// Inserts an object, unless it was purged in the meantime or is too large; returns whether it was stored.
+    /// Followers get it in any case.
     fn insert(&self, object: ObjectArc) -> bool {
         let Key { hash, bytes, .. } = &self.key;
         let is_kept = self.store.insert_selected(*hash, bytes, object);
@@ -351,7 +348,7 @@ impl Storing {
         is_kept
     }
 
-    /// Stores a response whose body comes, and lets it come.
+    /// Stores a response whose body is arriving, and starts the transfer.
     fn fill(self, head: Head, len: Option<u64>, from: Receiver) -> Stored {
         let for_disk = self.for_disk(&head);
         let Head { built, about } = head;
@@ -364,7 +361,7 @@ impl Storing {
             clock::now_ms(),
         );
         let object = ObjectArc::new(Object {
-            // Its body has memory of its own until it is whole.
+            // Outside the arena until the body is whole.
             kind: Kind::Filling(Box::new(filling), self.key.bytes[..].into()),
             validity: Validity::Lifetime(about.lifetime),
         });
@@ -391,7 +388,7 @@ impl Storing {
     }
 }
 
-/// A complete object, if there is room for it.
+/// Builds a complete object, if there is room.
 fn whole(store: &SharedStore, under: (u64, &[u8]), head: Head, parts: &[Bytes]) -> Option<Object> {
     let len: usize = parts.iter().map(Bytes::len).sum();
     let copy = |mut into: &mut [u8]| {
@@ -408,7 +405,7 @@ fn whole(store: &SharedStore, under: (u64, &[u8]), head: Head, parts: &[Bytes]) 
     Some(complete_object(placed, len as u64, head.about))
 }
 
-/// A complete object with another head, and the body of one that is stored.
+/// Builds a complete object with a new head and the body of a stored one.
 fn with_body_of(
     store: &SharedStore,
     under: (u64, &[u8]),
@@ -427,9 +424,9 @@ fn with_body_of(
     Some(complete_object(placed, len, head.about))
 }
 
-/// A program's response as it lies in the store.
+/// Builds the object of a handler's response.
 fn complete_object(placed: Placed, len: u64, about: About) -> Object {
-    // Programs encode by themselves.
+    // Handlers choose the content coding themselves, so the coding here is identity.
     let representation = Representation::new(placed, len, about.modified_s, about.selecting);
     Object {
         kind: Kind::Representation(representation),
@@ -437,7 +434,7 @@ fn complete_object(placed: Placed, len: u64, about: About) -> Object {
     }
 }
 
-/// The fields that are left out of what is stored.
+/// The fields that are not stored.
 fn own_fields(fields: &Fields, left_out: &FieldNames) -> Option<Box<Fields>> {
     let own: Fields = fields
         .iter()
@@ -446,7 +443,7 @@ fn own_fields(fields: &Fields, left_out: &FieldNames) -> Option<Box<Fields>> {
     (!own.is_empty()).then(|| Box::new(own))
 }
 
-/// Whether a body may be short enough.
+/// Whether a body may be within the limit.
 fn is_short(content: &Made, len_max: u64) -> bool {
     match content {
         Made::Bytes(body) => body.len() as u64 <= len_max,

@@ -1,5 +1,4 @@
-//! What becomes of a stored response that had to be validated (RFC 9111 §4.3): it holds still, another takes its place, or
-//! it is used since no better is to be had. Knows neither who asks nor how a request gets to its origin.
+//! Validation of a stored response (RFC 9111 §4.3): it is renewed, replaced, or used stale because the origin failed.
 
 use lowroad_cache::request::Asked;
 use lowroad_cache::validation::{self, HeadSays, Validators};
@@ -17,8 +16,8 @@ use crate::reply::Reply;
 use crate::reuse::Wants;
 use crate::storing::{Stored, Storing, Way};
 
-/// The field lines by which an origin is asked whether a stored response holds, or for the part of it that is missing; empty
-/// if it has no validators.
+/// The conditional field lines that validate a stored response, or that request its missing part; empty without
+/// validators.
 pub fn conditions(stale: &Object) -> Vec<u8> {
     let mut lines = Vec::new();
     if let Kind::Parts(partial) = &stale.kind {
@@ -46,8 +45,8 @@ pub(super) fn name_of(name: Name<'_>) -> &[u8] {
     }
 }
 
-/// Fields by which a response may be another than the whole representation. If-Match and If-Unmodified-Since are not
-/// among them: requests with those are passed on as they are.
+/// Fields that can change a response from the whole representation. If-Match and If-Unmodified-Since are missing:
+/// requests with those are forwarded unchanged.
 const CONDITIONS: [&[u8]; 4] = [
     b"if-none-match",
     b"if-modified-since",
@@ -55,7 +54,7 @@ const CONDITIONS: [&[u8]; 4] = [
     b"if-range",
 ];
 
-/// Field lines with these conditions in the place of their own.
+/// Field lines with these conditions in place of their own.
 pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
     let is_condition = |name: &[u8]| CONDITIONS.iter().any(|own| name.eq_ignore_ascii_case(own));
     let mut out = Vec::with_capacity(lines.len() + conditions.len());
@@ -72,19 +71,17 @@ fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// A stored response for a request that an origin is asked.
+/// A stored response whose origin is called.
 pub struct Stale {
-    /// It.
     pub object: ObjectArc,
-    /// The origin is asked whether it holds: 304 is about it, and not about what the client has.
+    /// The origin gets the cache's conditions: a 304 is about the stored response, not about the client's copy.
     pub is_validated: bool,
-    /// What the request says to caches.
+    /// The request's cache directives.
     pub asked: Asked,
 }
 
 impl Stale {
-    /// Whether an origin says that another response holds than the one it was asked about: then it has said nothing of
-    /// use (RFC 9111 §4.3.4).
+    /// Whether a 304 names another version than the stored one, which makes it unusable (RFC 9111 §4.3.4).
     pub fn is_mistaken(&self, answer: &Result<Reply, Failure>) -> bool {
         let (Ok(reply), Some(representation)) = (answer, self.object.representation()) else {
             return false;
@@ -98,14 +95,14 @@ impl Stale {
             && validation::selected(&[stored], 0, news).is_none()
     }
 
-    /// What the response to a HEAD says of it: the fields of the same representation freshen it, those of another end it
-    /// (RFC 9111 §4.3.5). `request` is decoded path and field lines.
+    /// Applies the response to a HEAD: it updates the stored response if it is for the same representation, else
+    /// invalidates it (RFC 9111 §4.3.5). `request` is the decoded path and the field lines.
     pub fn hear_head(&self, reply: &Reply, storing: &Storing, request: (&[u8], &[u8])) {
         let stored = self.object.representation();
         let (Wants::Head, Some(representation)) = (storing.key.wants, stored) else {
             return;
         };
-        // What is stored may be made of something else than the news of it.
+        // A page made from a stored object may have other content than the response to HEAD describes.
         let is_made = reply.response.made_from.is_some();
         if is_made || reply.status() != Status::OK || representation.head.status() != Status::OK {
             return;
@@ -121,7 +118,8 @@ impl Stale {
         }
     }
 
-    /// What has become of it; `request` is decoded path and field lines. `None`: what the origin answered counts.
+    /// The stored response to send; `request` is the decoded path and the field lines. `None`: the origin's response
+    /// is sent.
     pub fn outcome(
         &self,
         answer: &Result<Reply, Failure>,
@@ -151,7 +149,7 @@ impl Stale {
     }
 }
 
-/// What the response to HEAD says of what is stored.
+/// Compares the response to HEAD with the stored response.
 fn head_says(representation: &Representation, reply: &Reply) -> HeadSays {
     let stored = representation.head.all(representation.bytes()).fields();
     let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
@@ -167,7 +165,7 @@ fn head_says(representation: &Representation, reply: &Reply) -> HeadSays {
     }
 }
 
-/// A stored response as the origin says that it is now (RFC 9111 §3.2, §4.3.4).
+/// Renews a stored response with the fields of a 304 (RFC 9111 §3.2, §4.3.4).
 pub(super) fn renew(
     storing: &Storing,
     stale: &Object,
@@ -175,7 +173,7 @@ pub(super) fn renew(
     request: (&[u8], &[u8]),
 ) -> Option<ObjectArc> {
     let representation = stale.representation()?;
-    // The stored lifetime is the rules', not the origin's own.
+    // The stored lifetime comes from the site's header rules, not from the origin.
     let status = representation.head.status();
     let rules = SiteFields::new(&storing.rules, request.0, status);
     if rules.change_lifetime() && !news.give_lifetime() {
@@ -185,7 +183,7 @@ pub(super) fn renew(
     storing.renew(representation, &fields, request)
 }
 
-/// The fields of a stored response with those that came.
+/// The fields of a stored response, updated with new ones.
 pub(super) fn merged(representation: &Representation, news: &Fields) -> Fields {
     let bytes = representation.bytes();
     let stored = representation.head.all(bytes).fields();
@@ -196,10 +194,10 @@ pub(super) fn merged(representation: &Representation, news: &Fields) -> Fields {
         .collect();
     let mut fields = Fields::new();
     for (name, value) in validation::merged(&stored, &new, &FieldNames::NONE) {
-        // What was stored or received as a field is one.
+        // Both were valid fields when stored or received, so the push can't fail.
         fields.try_push(name, value);
     }
-    // Its origin need not know that it was compressed on its way here.
+    // The response was compressed by this server, so the origin's 304 may lack Vary: Accept-Encoding.
     let is_vary = |(name, _): &&(&[u8], &[u8])| name.eq_ignore_ascii_case(b"vary");
     let vary = stored.iter().filter(is_vary).map(|(_, value)| *value);
     if fields.known(Known::ContentEncoding).next().is_some() && names_coding(vary) {

@@ -598,7 +598,7 @@ impl Service for Web {
     fn command(&mut self, command: Command) {
         match command {
             Command::Sites(sites, unheard) => {
-                // Calls that run for the old sites must not be joined by requests for the new ones.
+                // The calls keep the last site's objects, which would keep an old site alive.
                 self.calls.forget();
                 self.sites = sites;
                 drop(unheard);

@@ -1,4 +1,4 @@
-//! A request as its program gets it. Asks nobody.
+//! Builds the request that a handler gets.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::Call;
 use crate::invalidating::target_of;
 use crate::validating;
 
-/// The conditions of a request as its program gets it (RFC 9110 §13.1).
+/// The conditions in the request to a handler (RFC 9110 §13.1).
 pub enum Conditions {
     /// The client's.
     AsSent,
@@ -24,7 +24,7 @@ pub enum Conditions {
     Instead(Vec<u8>),
 }
 
-/// The request as programs see it.
+/// Builds the request for a handler.
 pub fn request_of(
     call: &Call<'_>,
     exchange: &mut Exchange,
@@ -49,7 +49,7 @@ pub fn request_of(
         request.lines()
     };
     let trusted_lines;
-    // An origin's request is written anew, without them.
+    // A request to an origin is rewritten later, without these fields.
     let lines = match call.route.is_origin {
         true => lines,
         false => match with_trusted_reports(lines, host, exchange) {
@@ -88,7 +88,7 @@ pub fn request_of(
     }
 }
 
-/// What few programs ask for.
+/// The rarely used parts of a request.
 fn extra_of(call: &Call<'_>) -> Extra {
     let alias = call.rules.alias(call.path).map(|(alias, folder, _)| Alias {
         path_len: alias.path.len(),
@@ -102,14 +102,13 @@ fn extra_of(call: &Call<'_>) -> Extra {
     }
 }
 
-/// Whether the target is in absolute-form: then Host does not count (RFC 9112 §3.2.2), and may say
-/// something else.
+/// Whether the target is in absolute-form: then Host is ignored (RFC 9112 §3.2.2) and may differ.
 fn names_host_in_target(request: &Request<'_>) -> bool {
     request.raw_target().first() != Some(&b'/')
 }
 
-/// The field lines without what a client may have written in a proxy's name; if the request is from a trusted proxy, with
-/// its reports, of which the client's own entries have been taken away. `None` if the lines stay as they are.
+/// The field lines without forwarding fields that a client may have forged. Behind a trusted proxy, they contain the
+/// proxy's reports without the client's own entries. `None` if the lines are unchanged.
 fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Option<Vec<u8>> {
     let is_plain = || !Lines::of(lines).any(|(name, _)| forwarding::is_report(name));
     if exchange.forwarded.is_none() && is_plain() {
@@ -151,7 +150,7 @@ fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Optio
     Some(out)
 }
 
-/// The field lines with this Host in the place of what was sent.
+/// The field lines with this Host in place of the client's.
 fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
     let mut lines = [b"Host: ", host, b"\r\n"].concat();
     let fields = request.fields();

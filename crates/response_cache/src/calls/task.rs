@@ -1,4 +1,4 @@
-//! An answer being made, and those who wait for it: what comes of it is stored if it may be. Asks no program by itself.
+//! A running call and its followers: stores the response if possible and posts it to the followers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::reply::Reply;
 use crate::storing::{Stored, Storing};
 use crate::validating::Stale;
 
-/// How long equal requests wait for the head of the first response, before each is put to the program.
+/// Followers wait this long for the head of the leader's response; then each calls the handler.
 const SHARED_WAIT: Duration = Duration::from_secs(5);
 
-/// Stores a response if it may be, and tells those who wait for it.
+/// Stores a response if possible and posts it to the followers.
 #[expect(
     clippy::result_large_err,
     reason = "it goes on at once, and a box is an allocation a call"
@@ -35,7 +35,7 @@ pub fn store(
     lines: &[u8],
     shared: Option<Shared>,
 ) -> Result<Stored, Reply> {
-    // What is to be answered instead is not its own response.
+    // An internal redirect's response is not the response to this request.
     let storing = storing.filter(|it| it.route.elsewhere(&reply.response).is_none());
     let stored = match storing {
         Some(storing) => storing.store(reply, path, lines),
@@ -47,34 +47,33 @@ pub fn store(
     stored
 }
 
-/// An answer being made.
+/// A running call.
 pub struct Task {
-    /// The program, at it.
+    /// The handler's future.
     pub answering: Answering,
-    /// What its site has.
+    /// The objects of the site.
     pub objects: Arc<SiteObjects>,
-    /// How its response is stored, if it may be.
+    /// Stores the response, if it may be stored.
     pub storing: Option<Storing>,
-    /// Decoded path, where the response may be stored; else empty.
+    /// The decoded path, if the response may be stored; else empty.
     pub path: Box<[u8]>,
-    /// Field lines, the same.
+    /// The request's field lines, if the response may be stored; else empty.
     pub lines: Box<[u8]>,
-    /// What is stored already.
+    /// The stored response being validated.
     pub stale: Option<Stale>,
-    /// What the request may change.
+    /// The stored responses that the request invalidates.
     pub changed: Option<Changed>,
-    /// Counts those who wait.
+    /// Counts the waiting requests.
     pub waits: Waits,
-    /// Where the request goes.
     pub route: Arc<Route>,
-    /// Those who wait for the same.
+    /// The followers.
     pub shared: Option<Shared>,
-    /// Where it is made.
+    /// The executor of the task.
     pub executor: Executor,
 }
 
 impl Task {
-    /// Makes it, and gives what came of it.
+    /// Runs the call and returns its outcome.
     pub async fn run(mut self: Box<Self>) -> Outcome {
         let answer = self.answer().await;
         self.outcome(answer)
@@ -97,7 +96,7 @@ impl Task {
         }
     }
 
-    /// What comes of an answer for who waits for it.
+    /// The outcome of a response for the leader; posts it to the followers.
     fn outcome(self: Box<Self>, answer: Result<Reply, Failure>) -> Outcome {
         let Task {
             waits,
@@ -122,7 +121,8 @@ impl Task {
             return Outcome::Alone;
         }
         if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
-            // It is asked again without conditions; who waits for it asks for itself, too.
+            // The leader retries without conditions; the followers, whose waiters are dropped, call the handler
+            // themselves.
             return Outcome::Alone;
         }
         let stored = self.stale.and_then(|stale| {
@@ -145,19 +145,19 @@ impl Task {
     }
 }
 
-/// Those who wait for the response to an equal request.
+/// The followers of a call: requests that wait for its response.
 pub struct Shared {
-    /// Where they wait.
+    /// The table of calls in flight.
     pub makings: Arc<Makings<Waiter>>,
-    /// Until they were told.
+    /// The call's entry, until the followers have their outcome.
     pub ticket: Option<Ticket>,
-    /// The key under which the store remembers whether waiting helped: see [`Key::sharing_mark`](crate::reuse::Key::sharing_mark).
+    /// The key under which the store records whether waiting helped: see `CacheKey::sharing_mark`.
     pub mark: u64,
 }
 
 impl Shared {
-    /// The response is there, and stored as this, or not at all. What is stored only to be validated answers nobody else:
-    /// their own requests have to be (RFC 9111 §4).
+    /// Ends the wait: the response is stored, or not. A response that is stored only to be validated is not shared:
+    /// each follower needs its own validation (RFC 9111 §4).
     pub fn over(mut self, stored: Option<&Stored>) {
         let stored = stored.filter(|stored| stored.is_for_others());
         self.makings.mark(self.mark, stored.is_some());
@@ -167,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// It takes too long. The next ones do not wait, either.
+    /// Ends the wait because the response is late. Later requests do not wait either.
     fn release(&mut self) {
         self.makings.mark(self.mark, false);
         self.tell(|| Outcome::Alone);
@@ -182,20 +182,20 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// It failed, perhaps for something in the request that others have not; or it was given up, by a worker's end.
+    /// The call failed, perhaps because of this request's fields, or was cancelled by the end of its worker.
     fn drop(&mut self) {
         self.tell(|| Outcome::Alone);
     }
 }
 
-/// Forgets what a request has changed, unless it failed.
+/// Deletes the stored responses that a request invalidates, unless it failed.
 pub fn forget_changed(changed: Option<&Changed>, reply: &Reply, store: &SharedStore) {
     if let Some(changed) = changed {
         changed.forget(reply.status(), &reply.response.fields, store);
     }
 }
 
-/// The outcome that a request waits for, which it gets even if the work panics.
+/// The outcome of a request, which is posted even if its task panics.
 pub struct DueOutcome(Option<Waiter>);
 
 impl DueOutcome {
@@ -225,7 +225,7 @@ impl Drop for DueOutcome {
     }
 }
 
-/// A call that is given up when nobody waits for it any more.
+/// Cancels a call when the last waiter is gone.
 pub struct Running(pub AbortHandle);
 
 impl Drop for Running {

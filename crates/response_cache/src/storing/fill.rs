@@ -1,4 +1,4 @@
-//! A body on its way into the store, until its end. Knows nothing of heads.
+//! The transfer of a body into the store.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,25 +16,24 @@ use lowroad_store::{Object, ObjectArc};
 use super::on_disk::ForDisk;
 use super::{About, Head, Storing, whole};
 
-/// After so long without more of a body, who has not begun to answer with it asks for itself.
+/// After this time without new bytes, requests that have not begun their response call the handler themselves.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// A body on its way into the store.
+/// The transfer of a body into the store.
 pub struct Fill {
-    /// What storing it needs.
     pub storing: Storing,
-    /// What readers find while it comes.
+    /// The object that readers find during the transfer.
     pub object: ObjectArc,
-    /// What the disk would be told, until it was.
+    /// The disk copy, until it is begun.
     pub for_disk: Option<ForDisk>,
-    /// Has others find it until the disk has it.
+    /// Keeps the object in memory until the disk has it.
     pub held: Option<Arc<Held>>,
-    /// How it ended; cut, as long as it has not.
+    /// The end of the body; `Cut` until it ends.
     pub ended: Next,
 }
 
 impl Fill {
-    /// Lets it come until its end; what becomes of it is the drop's to do.
+    /// Transfers the body until its end; the drop stores it.
     pub async fn run(mut self, from: Receiver) {
         let executor = self.storing.executor.clone();
         loop {
@@ -82,7 +81,7 @@ impl Fill {
         };
         match ready!(filling.poll_wanted(context, behind)) {
             true => from.poll_next(context),
-            // Who makes it learns of it when `from` is dropped.
+            // No reader is left: dropping `from` cancels the handler.
             false => Poll::Ready(Next::Cut),
         }
     }
@@ -115,7 +114,7 @@ impl Fill {
 }
 
 impl Drop for Fill {
-    /// Stores the body if it is whole, and then tells those who read it, whatever ended it: nobody waits for more.
+    /// Stores the body if it is whole, and then ends its readers, even after a panic or a cancellation.
     fn drop(&mut self) {
         let Some(filling) = self.filling() else {
             return;
@@ -129,7 +128,7 @@ impl Drop for Fill {
             }
             None => false,
         };
-        // What goes to the disk leaves memory once it is there.
+        // An object whose body goes to disk leaves memory once the disk has it.
         let is_on_its_way = self.ended == Next::End && filling.is_kept();
         if !is_in_memory && !is_on_its_way && (parts.is_none() || self.held.is_none()) {
             self.remove();

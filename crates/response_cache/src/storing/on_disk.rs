@@ -1,5 +1,6 @@
-//! What of a program's response goes to the disk: what memory has no room for, as it comes, and a copy of what will be of use
-//! for a while. Whatever is newer in memory and does not go there is forgotten there. Without a disk nothing is done here.
+//! Disk copies of responses: bodies that memory has no room for, while they arrive, and copies of responses that will
+//! be useful for a while. If memory has a newer response that is not written to disk, the older disk copy is deleted.
+//! Without a disk cache, all of this does nothing.
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use lowroad_store::validity::Lifetime;
 
 use super::{Fill, Head, Storing};
 
-/// What is of use for less than that is not written for the memory's sake, ms: it would be gone before it is evicted.
+/// Responses that are usable for less time (ms) are not copied from memory: they expire before eviction would drop
+/// them.
 const USEFUL_MIN_MS: u64 = 10_000;
 
-/// What the disk is told of a response.
+/// A response to be written to disk.
 pub struct ForDisk {
     tier: Arc<Tier>,
     primary: Primary,
@@ -24,13 +26,13 @@ pub struct ForDisk {
 }
 
 impl Storing {
-    /// A longer body is not stored.
+    /// The longest body that can be stored in memory or on disk.
     pub(super) fn body_len_max(&self) -> u64 {
         let on_disk = self.tier().map_or(0, |tier| tier.body_len_max());
         self.store.body_len_max().max(on_disk)
     }
 
-    /// The disk, if it is for responses like this.
+    /// The disk cache, if it takes this route's responses: those of origins.
     fn tier(&self) -> Option<&Arc<Tier>> {
         self.store.tier().filter(|_| self.route.is_origin)
     }
@@ -39,7 +41,7 @@ impl Storing {
         disk_cache::primary(&self.rules.disk_id, &self.key.bytes)
     }
 
-    /// What the disk is told of a response with this head, if there is one.
+    /// Prepares the disk copy of a response with this head, if there is a disk cache.
     pub(super) fn for_disk(&self, head: &Head) -> Option<ForDisk> {
         let tier = self.tier()?.clone();
         let response = Response {
@@ -57,12 +59,13 @@ impl Storing {
         })
     }
 
-    /// Writes a copy of what is in memory, if it will be of use.
+    /// Writes a copy of a response in memory, if it will be useful.
     pub(super) fn copy_to_disk(&self, for_disk: Option<ForDisk>, body: &Bytes) {
         self.keep_whole(for_disk, vec![body.clone()], None);
     }
 
-    /// The same of a body in parts; if memory has no room for it, it is written in any case, and held until then.
+    /// The same for a body in parts. If memory has no room (`held` is set), the body is written in any case and held
+    /// until then.
     pub(super) fn keep_whole(
         &self,
         for_disk: Option<ForDisk>,
@@ -76,7 +79,7 @@ impl Storing {
         }
         let len = parts.iter().map(|part| part.len() as u64).sum();
         if let Some((to, _)) = self.begin_on_disk(for_disk, Some(len), held) {
-            // Whoever writes has all of it, or gave up.
+            // The writer takes all of it or has given up.
             let is_open = |part: Bytes| to.push(part).is_ok();
             if parts.into_iter().all(is_open) {
                 to.end();
@@ -84,8 +87,8 @@ impl Storing {
         }
     }
 
-    /// Writes what an origin said anew of a response. A body in memory is written once more, since nobody knows whether it
-    /// is on the disk.
+    /// Writes the updated fields of a response that its origin validated. A body in memory is written again, because a
+    /// copy on disk may be missing.
     pub(super) fn renew_on_disk(&self, for_disk: Option<ForDisk>, object: &ObjectArc) {
         let (Some(for_disk), Some(renewed)) = (for_disk, object.representation()) else {
             return;
@@ -103,15 +106,15 @@ impl Storing {
         tier.renew(&self.store, &segment.renewable, response, in_memory);
     }
 
-    /// Forgets a response that may not be stored any more.
+    /// Deletes the disk copy of a response that must not be stored any more.
     pub(super) fn forget_on_disk(&self) {
         if let (Some(tier), Some(primary)) = (self.tier(), self.primary()) {
             tier.forget_older(&primary);
         }
     }
 
-    /// Where the body of a response goes; `None`: the disk does not take it. If it is in memory, and so nothing is `held`
-    /// until it is written, the disk forgets what it had instead.
+    /// Begins to write a body; `None`: the disk cache declines. If the body is in memory (nothing is `held`), an older
+    /// disk copy is deleted then.
     fn begin_on_disk(
         &self,
         for_disk: ForDisk,
@@ -139,8 +142,8 @@ impl Storing {
 }
 
 impl Fill {
-    /// Has the body go to the disk, since memory has no room for it: what has come of it, and the rest as it comes. Whether it
-    /// goes there.
+    /// Redirects the body to disk, because memory has no room: the parts so far, and the rest as it arrives. Returns
+    /// whether the disk takes it.
     pub(super) fn go_on_disk(&mut self, parts: Vec<Bytes>) -> bool {
         let Kind::Filling(filling, _) = &self.object.kind else {
             return false;
@@ -157,7 +160,7 @@ impl Fill {
 }
 
 impl Storing {
-    /// What keeps an object that fills in memory until the disk has its body, if there is a disk.
+    /// Keeps a streaming object in memory until the disk has its body, if there is a disk cache.
     pub(super) fn hold(&self, object: &ObjectArc) -> Option<Arc<Held>> {
         self.tier().map(|_| {
             Arc::new(Held {
@@ -170,14 +173,14 @@ impl Storing {
     }
 }
 
-/// Whether it can be used without a wait for its origin for long enough.
+/// Whether the response can be used without waiting for the origin for long enough.
 fn is_useful(lifetime: &Lifetime) -> bool {
     let times = lifetime.times();
     let until_ms = times.until_ms.max(times.swr_until_ms);
     !times.no_cache && until_ms.saturating_sub(clock::now_ms()) >= USEFUL_MIN_MS
 }
 
-/// The body of an object in memory, which stays there as long as this.
+/// The body of an object in memory, which it keeps alive.
 struct BodyOf(ObjectArc);
 
 impl AsRef<[u8]> for BodyOf {

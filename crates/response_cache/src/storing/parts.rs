@@ -1,12 +1,11 @@
-//! Parts of a representation on their way into the store: each is kept as it passes, and put to those of the same version
-//! that are there already; and what is missing to a whole is put between what is there. Knows neither how parts are found
-//! nor how they are sent. Read RFC 9111 §3.3, §3.4 and RFC 9110 §15.3.7.
+//! Storage of partial content (RFC 9111 §3.3, §3.4; RFC 9110 §15.3.7): each part is stored as it passes and combined
+//! with stored parts of the same version; a response with the last missing range is completed with the stored parts.
 //!
-//! A part without a strong validator is stored alone and replaces other parts: it is reused for ranges within it, and
-//! never combined.
+//! A part without a strong validator is stored alone and replaces other parts: it answers ranges within it and is never
+//! combined.
 //!
-//! An origin may lie. What it says of a part is believed if it is what was asked for, of the length that came. Where two parts
-//! of one version have other bytes at the same place, or wholes of other lengths, only the last one stays.
+//! An origin may be wrong. A part is accepted only if it has the requested range and the announced length. If two
+//! parts of one version differ in common bytes or in the length of the whole, only the last part stays.
 
 use std::future::poll_fn;
 
@@ -30,12 +29,12 @@ use crate::reply::Reply;
 use crate::reuse::Wants;
 use crate::validating::{merged, name_of, renew};
 
-/// More pieces are joined where they touch; if that leaves more, only the last part stays.
+/// With more pieces, adjacent ones are joined; if too many remain, only the last part stays.
 const PIECES_MAX: usize = 16;
-/// How many bytes wait between who sends a part and who gets it.
+/// The maximum number of bytes between the sender of a part and its receiver.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
-/// A part that came, and all that is needed to store it.
+/// A received part, with all data to store it.
 struct Came {
     range: ByteRange,
     /// The length of the whole.
@@ -47,11 +46,11 @@ struct Came {
     path: Box<[u8]>,
     lines: Box<[u8]>,
     selecting: Selecting,
-    /// Fields may be left out that the client had (RFC 9110 §15.3.7).
+    /// The 206 may omit fields that the client already has (RFC 9110 §15.3.7).
     is_short_of_fields: bool,
 }
 
-/// Keeps the part in a 206, if it may be stored, once all of it has passed; the response goes on as it is.
+/// Stores the part in a 206, if storable, once it has passed; the response itself is unchanged.
 pub fn keep(storing: Storing, mut reply: Reply, path: &[u8], lines: &[u8]) -> Reply {
     let Some(came) = Came::of(&storing, &reply, path, lines) else {
         return reply;
@@ -80,7 +79,7 @@ async fn keep_passing(storing: Storing, came: Came, passing: Passing) {
     let ended = passing
         .run(|bytes| {
             len += bytes.len() as u64;
-            // It is counted among the bodies that are filling as long as it is one.
+            // The bytes count towards the memory of arriving bodies until the part is stored.
             let drawn = storing.store.draw(bytes.clone());
             match (&mut kept, drawn) {
                 (Some(kept), Ok(drawn)) if len <= len_max => kept.push(drawn),
@@ -91,19 +90,19 @@ async fn keep_passing(storing: Storing, came: Came, passing: Passing) {
     let (Some((from, to)), Some(kept)) = (ended, kept) else {
         return;
     };
-    // Who has got all of it finds it stored.
+    // Stored before the end is sent: a client that has all of it finds it stored.
     came.put(&storing, &kept.concat());
     to.end_with(from.take_trailers());
 }
 
-/// A body that is passed on.
+/// A body that is forwarded.
 struct Passing {
     from: Receiver,
     to: Sender,
 }
 
 impl Passing {
-    /// Passes all of it on, and shows it; both ends, if it was all and somebody still wants it.
+    /// Forwards the whole body and shows it to `see`; returns both ends if it was complete and still wanted.
     async fn run(self, mut see: impl FnMut(&Bytes)) -> Option<(Receiver, Sender)> {
         let Passing { from, to } = self;
         loop {
@@ -125,8 +124,8 @@ impl Passing {
 }
 
 impl Storing {
-    /// Whether an origin that was asked for the one missing part says nothing of use: another part, that there is none, or
-    /// the same version of another length. Then what is stored is forgotten, and it has to be asked for all of it.
+    /// Whether the answer of an origin to a request for the one missing part is unusable: another part, 416, or the
+    /// same version with another length. Then the stored parts are deleted, and the whole must be requested.
     pub fn is_misled(&self, reply: &Reply) -> bool {
         let Some(object) = &self.completes else {
             return false;
@@ -143,7 +142,8 @@ impl Storing {
         is_misled
     }
 
-    /// Makes a 200 of the 206 with the part that was missing, and of what is stored; whether that is what it was.
+    /// Turns a 206 with the missing part into a 200 with the stored parts; returns whether the part was the missing
+    /// one.
     pub(super) fn completed(&self, reply: &mut Reply) -> bool {
         let object = self.completes.as_ref();
         let Some(partial) = object.and_then(|object| gap_filled(object, reply)) else {
@@ -179,7 +179,7 @@ impl Storing {
     }
 }
 
-/// Passes on what stands before a part, the part, which has to have its length, and what stands behind it.
+/// Sends the bytes before a part, the part, which must have its length, and the bytes after it.
 async fn join(before: Vec<Bytes>, (passing, len): (Passing, u64), after: Vec<Bytes>) {
     if before
         .into_iter()
@@ -196,7 +196,7 @@ async fn join(before: Vec<Bytes>, (passing, len): (Passing, u64), after: Vec<Byt
     }
 }
 
-/// The parts that are stored, if a response has the one that is missing.
+/// The stored parts, if a response contains the missing one.
 fn gap_filled<'o>(object: &'o Object, reply: &Reply) -> Option<&'o Partial> {
     let Kind::Parts(partial) = &object.kind else {
         return None;
@@ -213,7 +213,7 @@ fn gap_filled<'o>(object: &'o Object, reply: &Reply) -> Option<&'o Partial> {
     is_it.then_some(partial)
 }
 
-/// Whether all of what is stored in parts is to have another length now, though it is the same version.
+/// Whether a response reports another length for the version that is stored in parts.
 fn is_of_other_len(object: &Object, reply: &Reply) -> bool {
     let Kind::Parts(partial) = &object.kind else {
         return false;
@@ -224,7 +224,7 @@ fn is_of_other_len(object: &Object, reply: &Reply) -> bool {
         && !has_len(reply, partial.representation.len())
 }
 
-/// Whether the body has this length, as far as that is known.
+/// Whether the body has this length, as far as it is known.
 fn has_len(reply: &Reply, len: u64) -> bool {
     match reply.len() {
         BodyLen::Known(known) => known == len,
@@ -251,7 +251,7 @@ fn without_range(fields: &Fields) -> Fields {
 }
 
 impl Came {
-    /// What came, if it is a part that may be stored.
+    /// The part of a response, if it may be stored.
     fn of(storing: &Storing, reply: &Reply, path: &[u8], lines: &[u8]) -> Option<Came> {
         let response = &reply.response;
         if storing.key.wants != Wants::Part {
@@ -281,7 +281,7 @@ impl Came {
         })
     }
 
-    /// Stores it with its bytes, as far as it goes with what is there now.
+    /// Stores the part, combined with the stored parts where possible.
     fn put(&self, storing: &Storing, body: &[u8]) {
         if body.len() as u64 != self.range.end - self.range.start {
             return;
@@ -308,7 +308,7 @@ impl Came {
         stored.len() == self.len && etag.is_some() && strong_tag(stored) == etag
     }
 
-    /// Where all of it is stored: a part of the same version says that it holds still, one of another that it does not.
+    /// If the whole is stored: a part of the same version validates it, a part of another version replaces it.
     fn compare(
         &self,
         storing: &Storing,
@@ -331,7 +331,7 @@ impl Came {
         }
     }
 
-    /// The first part of a version.
+    /// Stores the first part of a version.
     fn begin(&self, storing: &Storing, body: &[u8]) {
         if self.is_short_of_fields {
             return;
@@ -346,7 +346,7 @@ impl Came {
         self.insert(storing, object);
     }
 
-    /// Another part of the version that is there.
+    /// Adds a part to the stored version.
     fn join(&self, storing: &Storing, partial: &Partial, body: &[u8]) {
         let Some((pieces, parts)) = self.joined(storing, partial, body) else {
             return self.begin(storing, body);
@@ -356,7 +356,7 @@ impl Came {
         self.insert(storing, object);
     }
 
-    /// `None`: they contradict each other, or are too many or too long.
+    /// The combined pieces; `None`: they contradict each other, are too many or too long.
     fn joined(
         &self,
         storing: &Storing,
@@ -399,7 +399,7 @@ impl Came {
         (is_added && pieces.len() <= PIECES_MAX).then_some((pieces, parts))
     }
 
-    /// What is stored: all of the representation, if nothing is missing any more.
+    /// The object to store: a whole representation if no range is missing.
     fn object(
         &self,
         storing: &Storing,
@@ -435,14 +435,14 @@ impl Came {
 
     fn insert(&self, storing: &Storing, object: Option<Object>) {
         if let Some(object) = object {
-            // Parts are in memory only, and newer than a whole on the disk.
+            // Parts are in memory only and newer than a whole on disk.
             storing.forget_on_disk();
             storing.insert(ObjectArc::new(object));
         }
     }
 }
 
-/// The same bytes in fewer pieces: those that touch become one.
+/// The same bytes with adjacent pieces joined.
 fn compacted(storing: &Storing, pieces: &[Piece]) -> Option<Vec<Piece>> {
     let touch = |one: &Piece, two: &Piece| one.range().end == two.start;
     let groups = pieces.chunk_by(touch);
@@ -459,7 +459,7 @@ fn compacted(storing: &Storing, pieces: &[Piece]) -> Option<Vec<Piece>> {
         .collect()
 }
 
-/// The values of a field of a request.
+/// The values of a request field.
 fn values<'l>(lines: &'l [u8], name: &'l [u8]) -> impl Iterator<Item = &'l [u8]> {
     let named = move |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name);
     Lines::of(lines).filter(named).map(|(_, value)| value)

@@ -1,4 +1,4 @@
-//! What stored responses take: memory beside their bytes, so that it stays little.
+//! Bounds the memory that stored responses take besides their bytes.
 
 use lowroad_cache::freshness::Source;
 use lowroad_cache::lifetime::Lifetime as Times;
@@ -10,13 +10,13 @@ use lowroad_store::{Entry, key};
 
 use super::*;
 
-/// The server's allocator, which counts.
+/// The server's allocator, with counting.
 #[global_allocator]
 static MEMORY: Counting<Mimalloc> = Counting(Mimalloc);
 
 const BODY_LEN: usize = 1024;
 
-/// A lifetime that began at 0.
+/// A lifetime that starts at 0.
 fn lifetime_until(until_ms: u64) -> Lifetime {
     let times = Times {
         born_ms: 0,
@@ -30,7 +30,7 @@ fn lifetime_until(until_ms: u64) -> Lifetime {
     Lifetime::new(&times, Source::MaxAge)
 }
 
-/// Stores the response of an origin that says little, and returns how long its head is.
+/// Stores a response with a small head; returns the head's length.
 fn store_one(store: &SharedStore, number: u64) -> usize {
     let target = format!("/objects/{number}");
     let mut key = Vec::new();
@@ -69,14 +69,14 @@ fn a_stored_response_takes_little_beside_its_bytes() {
     let store = SharedStore::new(16 << 20).expect("memory");
     let before = memory::held();
     let head_len = (0..COUNT).map(|number| store_one(&store, number)).max();
-    // What this thread has taken and not given back: objects, keys, and the store's tables with room for a few more.
+    // The memory that this thread holds: objects, keys, and the store's tables with spare capacity.
     let each = (memory::held() - before).cast_unsigned() as u64 / COUNT;
     assert!((1..=180).contains(&each), "{each}");
     // The longest key has 34 bytes.
     let bytes = head_len.unwrap_or(0) + b"\r\n".len() + BODY_LEN + 34;
     let in_arena = store.counters().1 / COUNT;
     assert!(in_arena <= (bytes as u64).next_multiple_of(8), "{in_arena}");
-    // A counter stands before what is shared.
+    // A shared object has a reference count in front.
     assert!(size_of::<Object>() + 8 <= 96 && size_of::<Entry>() <= 16);
 }
 
