@@ -1,9 +1,9 @@
-//! A body that comes while it is read, by as many as want it: each gets all of it from its start, as fast as it takes it.
-//! What has come stays until all has come, or until that is more than may be stored; from then on it can only be read from the
-//! start where it is kept elsewhere.
+//! A body that is read while it arrives, by any number of readers: each gets all of it from its start, at its own
+//! pace. The received bytes stay in memory until the body is complete or exceeds the limit; after that, new readers
+//! need the copy that is being written to disk.
 //!
-//! Memory is drawn as the body grows: its parts are the maker's own, counted once however many read them. Knows neither
-//! what the bytes are nor who makes them, nor a thread: the one that fills it polls.
+//! Memory is reserved as the body grows: readers share its parts, which are counted once. Runs on no thread of its
+//! own: the task that receives the body polls it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -16,77 +16,77 @@ use lowroad_http::encoded::Encoded;
 
 use crate::disk_cache::Unfinished;
 
-/// Who comes when nothing has come for so long is not answered before something does, ms.
+/// If no bytes arrived for this time (ms), a new reader's response begins only when more arrive.
 const QUIET_MS: u64 = 2_000;
 
-/// A response whose head is known and whose body comes.
+/// A response whose head is complete and whose body is arriving.
 pub struct Filling {
-    /// Its head for HTTP/1, without Content-Length.
+    /// The head for HTTP/1, without Content-Length.
     pub bytes: Box<[u8]>,
-    /// See [`Encoded`]; it has the status.
+    /// See [`Encoded`]; includes the status.
     pub head: Encoded,
     /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
-    /// Length of the body in bytes, if that was said.
+    /// The announced length of the body in bytes, if known.
     pub len: Option<u64>,
-    /// Which requests it answers, of those with its key.
+    /// The fields that select the requests for this response.
     pub selecting: Selecting,
-    /// A longer body is not held for others.
+    /// A longer body is not kept for new readers.
     body_len_max: u64,
     body: Mutex<Body>,
-    /// Its bytes, and who reads them. Asked for under the lock of the body.
+    /// The bytes and their readers. Readers are added under the lock of `body`.
     growing: Growing,
 }
 
 #[derive(Default)]
 struct Body {
     len: u64,
-    /// Readers that are not answered yet.
+    /// Readers whose response has not begun.
     joiners: Vec<Joiner>,
     state: State,
-    /// When the last of it came, monotonic ms.
+    /// The time of the last bytes, monotonic ms.
     grown_ms: u64,
-    /// Nothing has come for so long that nobody is to wait for more.
+    /// No bytes for so long that new readers must not wait.
     is_stuck: bool,
-    /// Where all of it is kept, too: nothing comes for it alone.
+    /// The writer to disk, which gets all of it but does not keep the transfer running alone.
     keeper: Option<Sender>,
-    /// Where that can be read.
+    /// The copy on disk.
     kept: Option<Arc<Unfinished>>,
 }
 
-/// Hears that something of a body has come, and gets it from its start; `None`: it had better ask for itself.
+/// Called with the body from its start once bytes arrive; with `None`, the request must call the handler itself.
 pub type Tell = Box<dyn FnOnce(Option<Reader>) + Send>;
 
 struct Joiner {
-    /// What comes for it; so it counts as a reader.
+    /// The body; it counts as a reader.
     from: Reader,
     tell: Tell,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum State {
-    /// It may become whole.
+    /// The body may be stored.
     #[default]
     Growing,
-    /// It is too long to be stored: what all readers have read is gone.
+    /// Too long to be stored: bytes that all readers have read are gone.
     Passing,
     Whole,
     Cut,
 }
 
-/// What became of some bytes of the body.
+/// The effect of received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grown {
-    /// It may still become whole.
+    /// The body may still be stored.
     Held,
-    /// With these it is too long to be stored, or for what memory there is: all that has come.
+    /// The limit is exceeded with these bytes: all bytes received so far.
     TooLong(Vec<Bytes>),
-    /// It has been for a while.
+    /// The limit was exceeded before.
     Passed,
 }
 
 impl Filling {
-    /// A response with this head, and nothing of its body yet.
+    /// Creates a response with this head and an empty body.
     pub fn new(
         (bytes, head): (Box<[u8]>, Encoded),
         modified_s: Option<u64>,
@@ -110,7 +110,7 @@ impl Filling {
         }
     }
 
-    /// The body from its start; `None` if that can't be had any more, or nothing comes.
+    /// A reader from the start; `None` if the start is gone or the transfer is stuck.
     pub fn read(&self) -> Option<Reader> {
         let body = self.lock();
         match body.state {
@@ -121,8 +121,8 @@ impl Filling {
         }
     }
 
-    /// Gives a reader's body back if something of it has come, lately; else the reader waits for that. Once its response has
-    /// begun it can only wait for the rest, so who begins it while nothing comes may wait for long.
+    /// Returns the reader if bytes arrived recently; otherwise the reader waits for more. A response that has begun
+    /// can't change to another source, so it must not begin while the body is stalled.
     pub fn wait(&self, from: Reader, now_ms: u64, tell: Tell) -> Option<Reader> {
         let mut body = self.lock();
         if body.state != State::Growing || !body.is_quiet(now_ms) {
@@ -137,7 +137,7 @@ impl Filling {
         None
     }
 
-    /// Nothing has come for long: nobody waits for more whose response has not begun.
+    /// Releases the waiting readers because the body is stalled.
     pub fn release(&self) {
         let joiners = {
             let mut body = self.lock();
@@ -147,8 +147,8 @@ impl Filling {
         joiners.into_iter().for_each(Joiner::leave);
     }
 
-    /// Ready when more of the body is wanted: false if nobody reads it any more. Where several read a body that is too
-    /// long to be stored, nobody waits for the slowest: `behind` takes its stream and gives where its rest goes.
+    /// Ready when more of the body is wanted; false if no reader is left. Fast readers of a body that is too long to
+    /// be stored don't wait for the slowest: `behind` takes its stream and returns a spooled one.
     pub fn poll_wanted(
         &self,
         context: &mut Context<'_>,
@@ -172,7 +172,7 @@ impl Filling {
         }
     }
 
-    /// Adds some of the body; `has_room`: there is memory to hold it for others. What is too long is to be let go then.
+    /// Adds bytes; `has_room`: memory is reserved for them. After `TooLong`, the caller must call `let_go`.
     pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> Grown {
         let mut body = self.lock();
         (body.grown_ms, body.is_stuck) = (now_ms, false);
@@ -194,8 +194,8 @@ impl Filling {
         grown
     }
 
-    /// A body that is too long to be held is kept elsewhere: what has come, and what comes from now on. Who keeps it sets
-    /// the pace, too.
+    /// Sends a body that is too long for memory to disk: the received bytes and those to come. The disk writer also
+    /// limits the pace.
     pub fn keep(&self, (to, kept): (Sender, Arc<Unfinished>), parts: Vec<Bytes>) {
         let is_open = |part: Bytes| to.push(part).is_ok();
         if parts.into_iter().all(is_open) {
@@ -204,19 +204,19 @@ impl Filling {
         }
     }
 
-    /// Whether it is on its way elsewhere.
+    /// Whether the body is being written to disk.
     pub fn is_kept(&self) -> bool {
         self.lock().keeper.is_some()
     }
 
-    /// What is too long is here no longer once it has been read, and is kept if it is to be.
+    /// Frees bytes once they are read, and written if they are to be.
     pub fn let_go(&self) {
         let kept_len = self.lock().kept.as_ref().map(|kept| kept.kept_len());
         self.growing.let_go(kept_len);
     }
 
-    /// The body is whole, or will never be. Its parts, if they are all there and as many bytes as were announced; those
-    /// who read it hear of the end by [`Filling::tell_end`].
+    /// Ends the body. Returns its parts if all announced bytes are there; the readers are ended by
+    /// [`Filling::tell_end`].
     pub fn end(&self, how: &Next) -> Option<Vec<Bytes>> {
         let mut body = self.lock();
         let has_all = *how == Next::End && self.len.is_none_or(|len| len == body.len);
@@ -227,7 +227,7 @@ impl Filling {
         has_all.then(|| self.growing.parts())
     }
 
-    /// Tells those who read it that it is over.
+    /// Ends the readers.
     pub fn tell_end(&self, how: &Next) {
         let mut body = self.lock();
         let joiners = std::mem::take(&mut body.joiners);
@@ -251,7 +251,7 @@ impl Filling {
 }
 
 impl Body {
-    /// Whether nothing has come, or not lately.
+    /// Whether no bytes have arrived, or not recently.
     fn is_quiet(&self, now_ms: u64) -> bool {
         self.len == 0 || now_ms.saturating_sub(self.grown_ms) > QUIET_MS
     }

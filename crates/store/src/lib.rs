@@ -1,8 +1,8 @@
-//! The store of responses, in memory and on disk (`disk_cache`), and what tells it that files have changed (`watch`,
-//! `changes`).
+//! The store of responses, in memory and on disk (`disk_cache`), and the notification of changed files (`watch`,
+//! `change_feed`).
 //!
-//! The memory is one store, which all workers and helpers share: cut into shards so that they seldom wait for each other, bounded in
-//! bytes, bodies in one arena.
+//! All workers and helpers share one store in memory. It is divided into shards to avoid contention and bounded in
+//! bytes; the bodies are in one arena.
 //!
 //! ```text
 //!  key ─► Entry ─► Object ─┬─ Representation (complete) ─ bytes, validity
@@ -10,9 +10,9 @@
 //!                          ├─ Parts, of one version
 //!                          └─ the news that there is nothing
 //! ```
-//! `key` says under what objects lie, `entry` which variant answers a request, `validity` until when, `purging` what was
-//! purged, `place` puts bytes into the arena, and `makings` lets equal misses wait for one making. Where responses come from
-//! is their makers' concern.
+//! `key` builds the keys, `entry` selects the variant for a request, `validity` decides how long an object may be used,
+//! `purge_rules` records purges, `placement` puts bytes into the arena, and `in_flight` lets equal misses share one
+//! fetch. The store is independent of the sources of responses.
 
 #![forbid(unsafe_code)]
 

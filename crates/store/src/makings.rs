@@ -1,5 +1,5 @@
-//! What is being made now, and who waits for it: equal misses share one making, whoever makes it. Knows neither what is
-//! made nor how; who begins a making ends it.
+//! The table of fetches in flight: equal misses share one fetch (request coalescing). The caller that begins a fetch
+//! must end it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::lock;
 
-/// Of so many keys is remembered that their makings are not to be shared.
+/// The number of slots that remember keys whose fetches can't be shared.
 const UNSHARED: usize = 4096;
 
-/// What is made, as bytes: a key, and whatever else makes two makings differ.
+/// The identity of a fetch: a key and all other bytes that distinguish it.
 pub type Job = Arc<[u8]>;
 
-/// The makings under way; `W` is who waits for one.
+/// The fetches in flight; `W` is a waiter.
 pub struct Makings<W> {
     table: Mutex<Table<W>>,
-    /// Hashes of keys, each in the place that it says itself.
+    /// Hashes of keys, each in the slot that the hash selects.
     unshared: Box<[AtomicU64]>,
     next_id: AtomicU64,
 }
@@ -27,31 +27,31 @@ type Table<W> = HashMap<Job, Making<W>, foldhash::fast::RandomState>;
 struct Making<W> {
     id: u64,
     waiting: Vec<W>,
-    /// What goes on only as long as somebody waits.
+    /// The fetch's work, which runs only while a waiter holds it.
     work: Option<Weak<Work>>,
 }
 
-/// What works at a making: given up when the last one that waits for it has gone.
+/// The work of a fetch: cancelled when its last waiter drops it.
 #[derive(Default)]
 pub struct Work(Mutex<Option<Box<dyn Send>>>);
 
-/// Names one making until its end.
+/// Identifies one fetch until its end.
 #[derive(Clone)]
 pub struct Ticket {
     job: Job,
     id: u64,
 }
 
-/// Whose turn it is.
+/// The role of a caller: follower or leader.
 pub enum Role {
-    /// Somebody makes it already.
+    /// Follower: the fetch is running.
     Waits(Arc<Work>),
-    /// Who asked.
+    /// Leader: the caller must fetch.
     Makes(Ticket, Arc<Work>),
 }
 
 impl Work {
-    /// This is what works, from now on.
+    /// Sets the running work.
     pub fn set(&self, work: Box<dyn Send>) {
         *lock(&self.0) = Some(work);
     }
@@ -68,11 +68,11 @@ impl<W> Default for Makings<W> {
 }
 
 impl<W> Makings<W> {
-    /// Waits for a making, which is begun if there is none. `begin` is called under the lock: nobody can join what is
-    /// then refused.
+    /// Adds a waiter to a fetch, which is begun if there is none. `begin` runs under the lock, so that no caller can
+    /// join a fetch that is then refused.
     ///
     /// # Errors
-    /// As `begin` says.
+    /// The error of `begin`.
     pub fn share<E>(
         &self,
         job: Job,
@@ -95,8 +95,8 @@ impl<W> Makings<W> {
         Ok(())
     }
 
-    /// Waits for a making, if there is one that is not given up. Else who asks makes it, and is not among those who wait;
-    /// it ends when nobody holds its work any more.
+    /// Joins a running fetch that is not cancelled. Otherwise the caller becomes the leader, without being a waiter;
+    /// the fetch ends when all holders of its work are gone.
     pub fn join(&self, job: &Job, waits: W) -> Role {
         let mut table = lock(&self.table);
         if let Some(making) = table.get_mut(job)
@@ -109,7 +109,7 @@ impl<W> Makings<W> {
         Role::Makes(ticket, work)
     }
 
-    /// Begins a making that nobody waits for yet, unless there is one; see [`Makings::join`].
+    /// Begins a fetch without waiters, unless one is running; see [`Makings::join`].
     pub fn begin(&self, job: &Job) -> Option<(Ticket, Arc<Work>)> {
         let mut table = lock(&self.table);
         let is_made = |making: &Making<W>| {
@@ -133,7 +133,7 @@ impl<W> Makings<W> {
         (ticket, work)
     }
 
-    /// A making is over: those who waited for it.
+    /// Ends a fetch and returns its waiters.
     pub fn end(&self, ticket: &Ticket) -> Vec<W> {
         let mut table = lock(&self.table);
         match table.get(&ticket.job) {
@@ -144,12 +144,12 @@ impl<W> Makings<W> {
         making.map_or(Vec::new(), |making| making.waiting)
     }
 
-    /// Whether the last making for a key with this hash was of no use to others. A guess: keys may share a place.
+    /// Whether the last fetch for a key with this hash could not be shared. Approximate: keys share slots.
     pub fn is_unshared(&self, hash: u64) -> bool {
         self.mark_of(hash).load(Relaxed) == hash
     }
 
-    /// The making for a key with this hash was, or was not, of use to others.
+    /// Records whether the fetch for a key with this hash could be shared.
     pub fn mark(&self, hash: u64, is_shared: bool) {
         let mark = self.mark_of(hash);
         match (is_shared, mark.load(Relaxed) == hash) {
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&task), 2);
         drop(other);
         assert_eq!(Arc::strong_count(&task), 1, "nobody waits");
-        // Given up, it is nothing to wait for; its end is not that of the next.
+        // A cancelled fetch can't be joined, and its end must not end the next one.
         let Role::Makes(next, _work) = makings.join(&job("a"), 2) else {
             panic!("it was given up");
         };

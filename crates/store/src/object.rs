@@ -1,7 +1,7 @@
-//! A stored object: what there is under a key, or the news that there is nothing, whoever made it. It may still be
-//! filling: its head is known, and its body comes.
+//! A stored object: the representation under a key, or the fact that there is none. The body of a streaming object may
+//! still be arriving.
 //!
-//! Knows neither how objects are found nor how they are sent.
+//! Independent of look-ups and of sending.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,73 +23,73 @@ use super::filling::Filling;
 use super::parts::{Partial, Pieces};
 use super::validity::{Lifetime, Validity};
 
-/// An object, and who uses it. It has no weak references: there are millions, and those would take 8 bytes each.
+/// A shared object. Without weak references, which would take 8 more bytes for each of millions of objects.
 pub type ObjectArc = triomphe::Arc<Object>;
 
-/// What an object takes, besides its bytes and what few objects have: itself, and the count of who uses it.
+/// The size of an object without its bytes and its optional parts: the object and its reference count.
 const OVERHEAD: u64 = (size_of::<Object>() + size_of::<usize>()) as u64;
 
-/// What is known under one key, for those requests that it answers.
+/// The result stored under one key, for the requests that it answers.
 pub struct Object {
-    /// What there is.
+    /// The kind of result.
     pub kind: Kind,
-    /// Until when.
+    /// How long it may be used.
     pub validity: Validity,
 }
 
-/// What a key leads to. Nearly all are representations, and a box would be a detour on the way of every hit.
+/// The kinds of objects. Nearly all are representations, which are not boxed: a box would cost each hit an indirection.
 pub enum Kind {
-    /// Bytes, all there. The key is beside them.
+    /// A complete representation; its bytes include the key.
     Representation(Representation),
-    /// Bytes that are still coming.
+    /// A representation whose body is arriving.
     Filling(Box<Filling>, Key),
-    /// Some of the bytes.
+    /// Parts of a representation.
     Parts(Box<Partial>),
-    /// A folder named without its slash.
+    /// A folder whose path lacks the final slash.
     Folder(Key),
-    /// A folder without an index file, which is not listed either.
+    /// A folder without an index file and without a listing.
     NoIndex(Key),
-    /// Nothing, or nothing for clients: the status says which.
+    /// A refusal: no file, or none for clients, depending on the status.
     Refused(Status, Key),
-    /// A folder whose index file, at this decoded path, a program answers for.
+    /// A folder whose index file, at this decoded path, belongs to a handler.
     Index(Box<[u8]>, Key),
 }
 
-/// The key of what has no bytes.
+/// The key of an object without bytes.
 pub type Key = Box<[u8]>;
 
-/// The bytes of one encoding of a file, of a page of ours or of a program's response, and their prebuilt head. There are
-/// millions: what few have is apart.
+/// A representation in one content coding, of a file, an own page or a handler's response, with its prebuilt head.
+/// There are millions, so rarely used parts are allocated separately.
 pub struct Representation {
-    /// Its head for HTTP/1, ending before the connection's own fields, and, if the body is inline, the empty line and the
-    /// body directly behind it; then the key.
+    /// The head for HTTP/1 without the connection's own fields; if the body is inline, the empty line and the body;
+    /// then the key.
     stored: Bytes,
-    /// The forms of its head, and its status.
+    /// The positions in the head, and its status.
     pub head: Encoded,
-    /// What few have, or have only once they are asked for by HTTP/2.
+    /// Optional parts, and those needed by HTTP/2 only.
     more: OnceBox<More>,
     /// Last-Modified.
     pub modified: Seconds,
     key_len: u16,
-    /// How the body is encoded; identity for what programs make, who encode by themselves.
+    /// The content coding; identity for handlers, which choose the coding themselves.
     pub encoding: Encoding,
-    /// Other encodings to be had of it ([`EncodingSet`] as bits); of the identity only.
+    /// Other available codings ([`EncodingSet`] as bits); only for identity.
     encoding_bits: AtomicU8,
 }
 
 #[derive(Default)]
 struct More {
-    /// `None` where the body is inline, and all requests are answered.
+    /// `None` if the body is inline and the object answers all requests for its key.
     apart: Option<Apart>,
-    /// Its head for HTTP/2, once such a client has asked.
+    /// The head for HTTP/2, built at the first such request.
     block: LazyBlock,
 }
 
-/// What few representations have.
+/// Parts that few representations have.
 struct Apart {
     content: Content,
     len: u64,
-    /// What `content` takes.
+    /// The size of `content` in bytes.
     size: u64,
     selecting: Selecting,
 }
@@ -97,7 +97,7 @@ struct Apart {
 static INLINE: Content = Content::Inline;
 static ALL: Selecting = Selecting::ALL;
 
-/// Seconds since 1970, or nothing. What is later than 2106 is nothing, too.
+/// Seconds since 1970, or none; times after 2106 are stored as none.
 #[derive(Clone, Copy)]
 pub struct Seconds(u32);
 
@@ -109,28 +109,28 @@ impl From<Option<u64>> for Seconds {
 }
 
 impl Seconds {
-    /// They.
+    /// The seconds.
     pub fn get(self) -> Option<u64> {
         (self.0 != u32::MAX).then_some(self.0.into())
     }
 }
 
-/// What a representation was made from.
+/// The files from which a representation was made.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Sources {
-    /// The original's stamp; `None` for what is made of no file.
+    /// The original's stamp; `None` if there is no file.
     pub original: Option<FileStamp>,
     /// Precompressed siblings, in the order brotli, zstd, gzip.
     pub siblings: [Option<FileStamp>; 3],
-    /// The name of the index file, where the path is a folder's.
+    /// The name of the index file, if the path is a folder's.
     pub index: Option<Box<str>>,
 }
 
-/// Where bytes are kept.
+/// The location of bytes.
 pub enum Bytes {
     /// In the arena.
     Piece(arena::Piece),
-    /// On the heap, when the arena had no room for them. The inner box keeps this as small as a piece.
+    /// On the heap, if the arena had no room. The double box keeps the variant as small as a piece.
     Heap(Box<Box<[u8]>>),
 }
 
@@ -145,56 +145,55 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// Where a body is.
+/// The location of a body.
 pub enum Content {
     /// Behind the head: one copy makes the whole response.
     Inline,
-    /// In a block of its own.
+    /// In its own block.
     Block(Block),
     /// On the heap.
     Heap(Box<bytes::Bytes>),
-    /// Only some of it, in blocks, in their order; none overlap.
+    /// Parts in blocks, sorted and without overlap.
     Pieces(Box<Pieces>),
-    /// Only in its file.
+    /// In its file only.
     File(Arc<OpenFile>),
-    /// In a segment of the store on the disk, whose bytes never change.
+    /// In a segment of the disk cache, whose bytes never change.
     Segment(Arc<Segment>),
 }
 
-/// A response whose body is on the disk: where what is known anew of it goes.
+/// The place of updates to a response whose body is on disk.
 pub struct Renewable {
-    /// Its key there.
+    /// Its key on disk.
     pub key: Box<[u8]>,
-    /// Names its body.
+    /// The number of its body.
     pub id: u64,
 }
 
-/// Where a body lies on the disk.
+/// The location of a body on disk.
 pub struct Segment {
-    /// The segment.
+    /// The segment file.
     pub file: Arc<OpenFile>,
-    /// Where the body begins there.
+    /// The offset of the body.
     pub offset: u64,
-    /// Where news of it go.
+    /// The place of updates.
     pub renewable: Arc<Renewable>,
 }
 
-/// A head, a body and their key where they stay.
+/// A head, body and key in their final location.
 pub struct Placed {
     /// The head, the body if it is inline, and the key.
     pub bytes: Bytes,
     /// See [`Encoded`].
     pub head: Encoded,
-    /// Bytes of the key.
+    /// The length of the key in bytes.
     pub key_len: u16,
-    /// Where the body is.
     pub content: Content,
-    /// What the body takes if it is not inline.
+    /// The size of the body in bytes, if it is not inline.
     pub size: u64,
 }
 
 impl Content {
-    /// The same once more, where it lies apart from the head.
+    /// A second reference to a body that is separate from its head.
     pub fn elsewhere(&self) -> Option<Content> {
         match self {
             Content::Block(block) => Some(Content::Block(block.clone())),
@@ -205,7 +204,7 @@ impl Content {
 }
 
 impl Object {
-    /// The representation, if there is one and it is complete.
+    /// The complete representation, if there is one.
     #[inline]
     pub fn representation(&self) -> Option<&Representation> {
         match &self.kind {
@@ -214,7 +213,7 @@ impl Object {
         }
     }
 
-    /// Which requests it answers, of those with its key; `None`: all.
+    /// The fields that select the requests for this object; `None`: it answers all requests for its key.
     #[inline]
     pub fn selecting(&self) -> Option<&Selecting> {
         match &self.kind {
@@ -225,7 +224,7 @@ impl Object {
         }
     }
 
-    /// Its key, if it was made to be stored.
+    /// The key; empty if the object was not made for storing.
     #[inline]
     pub fn key(&self) -> &[u8] {
         match &self.kind {
@@ -239,7 +238,7 @@ impl Object {
         }
     }
 
-    /// Bytes that it takes, for the store's account.
+    /// The size in bytes, for the store's accounting.
     pub fn size(&self) -> u64 {
         let lifetime = self.validity.lifetime();
         let apart = match &self.kind {
@@ -260,7 +259,7 @@ impl Object {
     reason = "no caller treats an empty body apart"
 )]
 impl Representation {
-    /// One as it is, with a body of `len` bytes, last modified then, for requests with these fields.
+    /// Creates a representation in identity coding with a body of `len` bytes.
     pub fn new(
         placed: Placed,
         len: u64,
@@ -299,7 +298,7 @@ impl Representation {
         }
     }
 
-    /// The same in an encoding, with others to be had.
+    /// Sets the content coding, and the other codings available.
     pub fn in_encoding(self, encoding: Encoding, others: EncodingSet) -> Representation {
         Representation {
             encoding,
@@ -308,20 +307,20 @@ impl Representation {
         }
     }
 
-    /// Where its key begins.
+    /// The start of the key.
     #[inline]
     fn end(&self) -> usize {
         self.stored.len().saturating_sub(self.key_len.into())
     }
 
-    /// Its head, and what lies behind it.
+    /// The head, and the body if it is inline.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let stored: &[u8] = &self.stored;
         stored.get(..self.end()).unwrap_or_default()
     }
 
-    /// Under what it is stored.
+    /// The key.
     #[inline]
     pub fn key(&self) -> &[u8] {
         let stored: &[u8] = &self.stored;
@@ -333,12 +332,12 @@ impl Representation {
         self.more.get()?.apart.as_ref()
     }
 
-    /// Its head for HTTP/2.
+    /// The head for HTTP/2.
     pub fn block(&self) -> &LazyBlock {
         &self.more.get_or_init(Box::default).block
     }
 
-    /// Where the body is.
+    /// The location of the body.
     #[inline]
     pub fn content(&self) -> &Content {
         self.apart().map_or(&INLINE, |apart| &apart.content)
@@ -353,7 +352,7 @@ impl Representation {
         }
     }
 
-    /// Which requests it answers, of those with its key.
+    /// The fields that select the requests for this representation.
     #[inline]
     pub fn selecting(&self) -> &Selecting {
         self.apart().map_or(&ALL, |apart| &apart.selecting)
@@ -366,20 +365,20 @@ impl Representation {
         stored + self.apart().map_or(0, size)
     }
 
-    /// The encodings to choose from.
+    /// The available content codings.
     #[inline]
     pub fn encodings(&self) -> EncodingSet {
         EncodingSet::from_bits(self.encoding_bits.load(Relaxed))
     }
 
-    /// Gives up an encoding that turned out not to be worth it.
+    /// Removes a coding that does not pay off.
     pub fn without(&self, encoding: Encoding) {
         let mut left = self.encodings();
         left.remove(encoding);
         self.encoding_bits.store(left.bits(), Relaxed);
     }
 
-    /// What conditional requests compare with.
+    /// The validators for conditional requests.
     pub fn validators(&self) -> Validators<'_> {
         Validators {
             etag: self.head.etag(self.bytes()),

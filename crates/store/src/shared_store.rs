@@ -1,4 +1,4 @@
-//! The store in memory, cut into shards, in front of the one on a disk.
+//! The store in memory, divided into shards, in front of the disk cache.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -17,24 +17,24 @@ use crate::purging::{Kind, Purge, PurgeCounters, Purging};
 use crate::refusals::Refusals;
 use crate::seen::Since;
 
-/// Objects that a purge is compared with at once, so that its command can say that it meant nothing; of more it says
-/// nothing.
+/// The maximum number of objects that a purge compares at once, so that its command can report a purge without a
+/// match; with more objects, the report omits this.
 const COMPARED_MAX: u64 = 1 << 16;
 /// A shard below this length could not hold a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
 /// Variants under one key may take a shard's length divided by this; the shard itself refuses more than a quarter.
 const ENTRY_SHARE: u64 = 5;
-/// Unless the configuration bounds them.
+/// Used unless the configuration sets a limit.
 const VARIANTS_MAX: usize = 64;
-/// What an object may take besides its body: its head, and pages that are not full.
+/// The overhead of an object besides its body: its head, and partly filled pages.
 const OBJECT_OVERHEAD: u64 = 128 << 10;
-/// Bodies that are filling may take the store's length divided by this, beside it.
+/// Arriving bodies may take the store's length divided by this, in addition to it.
 const FILLING_SHARE: u64 = 4;
-/// One of them may have the store's length divided by this, but [`BODY_LEN_MIN`] at least.
+/// One arriving body may take the store's length divided by this, but at least [`BODY_LEN_MIN`].
 const BODY_SHARE: u64 = 16;
 const BODY_LEN_MIN: u64 = 1 << 20;
-/// Evictions one after the other that made no larger space, before a new object is given up.
+/// The number of consecutive evictions without a larger free block after which an allocation fails.
 const EVICTIONS_IN_VAIN_MAX: usize = 16;
 
 /// Stored objects by key.
@@ -44,31 +44,31 @@ pub struct SharedStore {
     hasher: foldhash::fast::RandomState,
     purging: Purging,
     forgotten: ForgottenKeys,
-    /// Bytes of bodies that are filling, beside the arena.
+    /// Bytes of arriving bodies, outside the arena.
     filling: AtomicU64,
     filling_max: u64,
-    /// Why responses were not stored.
+    /// The reasons why responses were not stored.
     pub refusals: Refusals,
-    /// What all variants under one key may take.
+    /// The maximum size of all variants under one key, in bytes.
     entry_len_max: u64,
-    /// How many there may be.
+    /// The maximum number of variants under one key.
     variants_max: usize,
     /// Variants evicted because there were too many under their key.
     variants_evicted: AtomicU64,
-    /// Responses not stored because they were purged, or their key forgotten, while they were fetched.
+    /// Responses that were not stored because they were purged, or their key deleted, during the fetch.
     outdated: AtomicU64,
     /// Objects for which the arena had no room.
     unplaced: AtomicU64,
-    /// What memory has no room for, if that is kept.
+    /// The disk cache, if there is one.
     tier: Option<Arc<Tier>>,
     interleaving: Option<fn()>,
 }
 
 impl SharedStore {
-    /// A store of `len_max` bytes; 0 stores nothing.
+    /// Creates a store of `len_max` bytes; 0 stores nothing.
     ///
     /// # Errors
-    /// When the machine gives no memory for it.
+    /// The memory can't be reserved.
     pub fn new(len_max: u64) -> io::Result<SharedStore> {
         let count = (len_max / SHARD_LEN_MIN).clamp(1, SHARDS_MAX);
         let shards = (0..count)
@@ -98,7 +98,7 @@ impl SharedStore {
         })
     }
 
-    /// The same, with a function that is called where other workers may come between two steps: a simulation lets them.
+    /// Sets a function that is called at points where workers may interleave; for the simulator.
     pub fn with_interleaving(self, interleaving: fn()) -> SharedStore {
         SharedStore {
             interleaving: Some(interleaving),
@@ -113,7 +113,7 @@ impl SharedStore {
         }
     }
 
-    /// The same in front of a store on a disk. What was purged there and may not have gone yet is purged here.
+    /// Adds a disk cache. Its purges that are not finished apply to this store, too.
     pub fn before(self, tier: Option<Arc<Tier>>) -> SharedStore {
         if let Some(tier) = &tier {
             tier.replay_purges(&self.purging);
@@ -121,7 +121,7 @@ impl SharedStore {
         SharedStore { tier, ..self }
     }
 
-    /// The same with at most so many variants of a response.
+    /// Sets the maximum number of variants of a response.
     pub fn with_variants_max(self, variants_max: usize) -> SharedStore {
         SharedStore {
             variants_max,
@@ -134,7 +134,7 @@ impl SharedStore {
         self.variants_evicted.load(Relaxed)
     }
 
-    /// Responses not stored because they were purged, or their key forgotten, while they were fetched.
+    /// Responses that were not stored because they were purged, or their key deleted, during the fetch.
     pub fn outdated(&self) -> u64 {
         self.outdated.load(Relaxed)
     }
@@ -144,25 +144,25 @@ impl SharedStore {
         self.unplaced.load(Relaxed)
     }
 
-    /// The store on the disk, if there is one.
+    /// The disk cache, if there is one.
     #[inline]
     pub fn tier(&self) -> Option<&Arc<Tier>> {
         self.tier.as_ref()
     }
 
-    /// The hash under which a key is looked up.
+    /// The hash of a key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key)
     }
 
-    /// What is stored under a key; counts as a use of it.
+    /// The entry of a key; counts as a use.
     #[inline]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         self.shard(hash).find(hash, key).cloned()
     }
 
-    /// What is stored under a key and was not purged; counts as a use of it.
+    /// The entry of a key without purged variants; counts as a use.
     #[inline]
     pub fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         let entry = self.find(hash, key)?;
@@ -172,7 +172,7 @@ impl SharedStore {
         }
     }
 
-    /// The same; counts as nothing, and forgets nothing.
+    /// The entry of a key without purged variants; does not count as a use and deletes nothing.
     pub fn peek_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         let entry = self.peek(hash, key)?;
         let mut gone = entry.variants().filter(|object| self.is_gone(key, object));
@@ -185,7 +185,7 @@ impl SharedStore {
         lifetime.is_none_or(|lifetime| self.purging.has_seen_all(lifetime))
     }
 
-    /// Forgets the variants that were purged.
+    /// Deletes the purged variants.
     #[cold]
     fn without_purged(&self, hash: u64, key: &[u8], entry: &Entry) -> Option<Entry> {
         let mut left = Some(entry.clone());
@@ -196,7 +196,7 @@ impl SharedStore {
         left
     }
 
-    /// Whether an object that lies under a key was purged.
+    /// Whether an object under a key was purged.
     fn is_gone(&self, key: &[u8], object: &Object) -> bool {
         let lifetime = object.validity.lifetime();
         lifetime.is_some_and(|lifetime| {
@@ -204,17 +204,17 @@ impl SharedStore {
         })
     }
 
-    /// What is stored under a key; counts as nothing.
+    /// The entry of a key; does not count as a use.
     pub fn peek(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         self.shard(hash).peek(hash, key).cloned()
     }
 
-    /// Stores an object in the place of all that is there, if it can be stored at all.
+    /// Replaces the entry of a key with one object, if there is room.
     pub fn insert(&self, hash: u64, key: &[u8], object: ObjectArc) {
         self.change(hash, key, |_| Some(Entry::new(object)));
     }
 
-    /// Stores another encoding of an object, if that is still what is there.
+    /// Adds a content coding of an object, if its base is still stored.
     pub fn insert_encoded(&self, hash: u64, key: &[u8], base: &ObjectArc, object: ObjectArc) {
         self.change(hash, key, |entry| {
             let entry = entry.filter(|entry| ObjectArc::ptr_eq(&entry.base, base))?;
@@ -222,7 +222,7 @@ impl SharedStore {
         });
     }
 
-    /// How far purges of what lies under keys with this hash have come: what is made after this was asked is made after them.
+    /// The purge epoch for keys with this hash: a response fetched from now on is newer than all purges so far.
     pub fn purges(&self, hash: u64) -> Since {
         self.interleave();
         Since {
@@ -231,13 +231,13 @@ impl SharedStore {
         }
     }
 
-    /// Whether an object that was found under a key a while ago was neither forgotten nor purged before these purges were
-    /// asked for: what is made from then on may be made of it.
+    /// Whether an object that was found under a key earlier was neither deleted nor purged before this epoch, so that
+    /// a response may be derived from it.
     pub fn is_kept(&self, hash: u64, key: &[u8], object: &ObjectArc, since: Since) -> bool {
         let Some(lifetime) = object.validity.lifetime() else {
             return true;
         };
-        // Other keys share its count.
+        // The count is shared with other keys, so an unequal count proves nothing.
         let is_counted = lifetime.forgotten == since.forgotten;
         if is_counted && self.has_seen_all(object) {
             return true;
@@ -246,18 +246,18 @@ impl SharedStore {
         entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
     }
 
-    /// Whether a key with this hash may have been forgotten since [`Since::forgotten`] was read.
+    /// Whether a key with this hash may have been deleted since [`Since::forgotten`] was read.
     pub fn may_be_forgotten(&self, hash: u64, since: u32) -> bool {
         self.forgotten.may_have(hash, since)
     }
 
-    /// Stores an object with a lifetime beside its variants, unless it was purged or its key forgotten since its making
-    /// began: it may be older. Says whether it did.
+    /// Adds an object with a lifetime to its variants, unless it was purged or its key deleted since its fetch began,
+    /// because it may be outdated. Returns whether it was stored.
     pub fn insert_selected(&self, hash: u64, key: &[u8], object: ObjectArc) -> bool {
         self.interleave();
         self.change(hash, key, |entry| {
-            // A key's forgetting counts itself before it looks into the shard, and a purge that comes later is seen by
-            // who finds the object, so none falls between.
+            // No gap: `forget` counts before it locks the shard, and a later purge is detected when the object is
+            // found.
             let lifetime = object.validity.lifetime()?;
             let is_forgotten = self.may_be_forgotten(hash, lifetime.forgotten);
             if is_forgotten || self.is_gone(key, &object) {
@@ -271,7 +271,8 @@ impl SharedStore {
         })
     }
 
-    /// Stores an object that has filled in its own place, if it still has one and was not purged. Says whether it did.
+    /// Replaces a streaming object with the complete one, if it is still stored and was not purged. Returns whether it
+    /// did.
     pub fn complete(&self, hash: u64, key: &[u8], filling: &ObjectArc, object: ObjectArc) -> bool {
         self.interleave();
         self.change(hash, key, |entry| {
@@ -281,14 +282,14 @@ impl SharedStore {
         })
     }
 
-    /// An entry without the variants for which it has no room.
+    /// The entry after eviction of the variants that exceed the limits.
     fn bounded(&self, entry: Entry) -> Entry {
         let (entry, evicted) = entry.within(self.variants_max, self.entry_len_max);
         self.variants_evicted.fetch_add(evicted as u64, Relaxed);
         entry
     }
 
-    /// Forgets one variant.
+    /// Deletes one variant.
     pub fn remove(&self, hash: u64, key: &[u8], object: &ObjectArc) {
         let has = |entry: &Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object));
         let gone = {
@@ -310,8 +311,8 @@ impl SharedStore {
         drop(gone);
     }
 
-    /// Puts in the place of what is under a key what `change` makes of it, if that is something. Says whether it was and
-    /// found room.
+    /// Replaces the entry of a key with the result of `change`, if it returns one. Returns whether the new entry was
+    /// stored.
     fn change(
         &self,
         hash: u64,
@@ -328,13 +329,13 @@ impl SharedStore {
             let size = entry.size();
             shard.insert(hash, entry, size, &mut dropped)
         };
-        // What is refused or evicted is dropped outside the lock: freeing takes time.
+        // Dropped outside the lock, because freeing takes time.
         let is_stored = refused.is_ok();
         drop((refused, dropped));
         is_stored
     }
 
-    /// Forgets what is under a key, and lets nothing be stored there that was asked for before.
+    /// Deletes the entry of a key, and prevents fetches that began before from storing there.
     pub fn forget(&self, hash: u64, key: &[u8]) {
         self.forgotten.add(hash);
         self.interleave();
@@ -342,9 +343,9 @@ impl SharedStore {
         drop(gone);
     }
 
-    /// Purges what has a lifetime and is meant, at once, however much is stored; what is being made, too. What is gone
-    /// leaves the store when it is asked for, or by eviction. Of what is on the disk it holds at once, too, and after a
-    /// restart once that is written ([`Tier::when_purges_are_kept`]).
+    /// Purges matching objects with a lifetime and matching fetches in flight, in constant time. Purged objects are
+    /// removed at their next look-up or by eviction. Objects on disk are purged at once, too; after a restart they
+    /// stay purged once the rule is written ([`Tier::when_purges_are_kept`]).
     pub fn purge(&self, purge: &Purge<'_>, kind: Kind) {
         let generation = self.purging.add(purge, kind);
         if let Some(tier) = &self.tier {
@@ -352,8 +353,8 @@ impl SharedStore {
         }
     }
 
-    /// Whether purges match any stored object, compared now instead of at the next request. `None` where that
-    /// would take long, or where a disk has more.
+    /// Whether purges match any stored object, compared now instead of at the next look-up. `None` if that would take
+    /// long or a disk cache may have more matches.
     pub fn has_purged(&self) -> Option<bool> {
         let objects = |shard: &Mutex<Store<Entry>>| lock(shard).counters().objects;
         let count: u64 = self.shards.iter().map(objects).sum();
@@ -374,21 +375,20 @@ impl SharedStore {
         Some(purged(self.purge_counters()) > before)
     }
 
-    /// The rules of purges.
+    /// The purge rules.
     pub fn purging(&self) -> &Purging {
         &self.purging
     }
 
-    /// What has come of purges so far.
+    /// The counters of purges.
     pub fn purge_counters(&self) -> PurgeCounters {
         self.purging.counters()
     }
 
-    /// Draws memory for some more of a body that is filling: the same bytes, which give it back when the last one who reads
-    /// them has dropped them.
+    /// Reserves memory for received bytes of a body; they release it when their last reader drops them.
     ///
     /// # Errors
-    /// There is no more: the bytes.
+    /// The limit is reached: the bytes.
     pub fn draw(self: &Arc<Self>, bytes: bytes::Bytes) -> Result<bytes::Bytes, bytes::Bytes> {
         let len = bytes.len() as u64;
         let more = |drawn: u64| Some(drawn + len).filter(|drawn| *drawn <= self.filling_max);
@@ -401,22 +401,22 @@ impl SharedStore {
         }
     }
 
-    /// A longer body is passed on, but not held for others.
+    /// A longer body is forwarded, but not kept for other readers.
     pub fn body_len_max(&self) -> u64 {
         (self.filling_max * FILLING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
     }
 
-    /// A longer body is held for others while it comes, but not stored.
+    /// A longer body is kept for other readers while it arrives, but not stored.
     pub fn object_len_max(&self) -> u64 {
         self.entry_len_max.saturating_sub(OBJECT_OVERHEAD)
     }
 
-    /// Whether anything is stored at all.
+    /// Whether the store can hold anything.
     pub fn has_arena(&self) -> bool {
         self.arena.is_some()
     }
 
-    /// Space in the arena, if need be by evicting. `None`: not to be had now.
+    /// Allocates space in the arena, with evictions if needed. `None`: no space now.
     pub fn allocate(&self, hash: u64, len: usize) -> Option<Draft> {
         let arena = self.arena.as_ref()?;
         let draft = self.allocate_in(arena, hash, len);
@@ -433,8 +433,7 @@ impl SharedStore {
             if let Some(draft) = arena.allocate(len) {
                 return Some(draft);
             }
-            // Bytes on their way to slow clients stay in the arena when they are evicted: then
-            // emptying the store would help nobody.
+            // Evicted bytes stay in the arena while slow clients receive them; more evictions would then free no space.
             if in_vain == EVICTIONS_IN_VAIN_MAX {
                 return None;
             }
@@ -449,8 +448,7 @@ impl SharedStore {
         }
     }
 
-    /// Forgets all answers under keys for which `keep` is false, without being a purge: nobody asks for
-    /// them.
+    /// Deletes all objects whose keys `keep` rejects. Unlike a purge, it does not affect fetches in flight.
     pub fn retain(&self, keep: impl Fn(&[u8]) -> bool) {
         for shard in &self.shards {
             let mut dropped = Vec::new();
@@ -458,7 +456,7 @@ impl SharedStore {
         }
     }
 
-    /// The counters of all shards together, and the arena's bytes in use.
+    /// The counters of each shard, and the arena's bytes in use.
     pub fn counters(&self) -> (Vec<Counters>, u64) {
         let counters = self
             .shards
@@ -473,13 +471,13 @@ impl SharedStore {
 
     #[inline]
     fn shard(&self, hash: u64) -> MutexGuard<'_, Store<Entry>> {
-        // The store's own table uses the hash's other end.
+        // The shard's table uses the low bits of the hash.
         let at = (hash >> 48) % self.shards.len() as u64;
         lock(&self.shards[at as usize])
     }
 }
 
-/// Bytes for which memory was drawn.
+/// Bytes with reserved memory.
 struct Drawn {
     store: Arc<SharedStore>,
     bytes: bytes::Bytes,

@@ -1,5 +1,5 @@
-//! Until when a stored object holds: as long as the files that it was made from are what they were, or for a lifetime that
-//! its maker gave, unless it is purged before. Knows neither what the object is nor where it lies.
+//! How long a stored object may be used: while its source files are unchanged, or for a freshness lifetime, unless a
+//! purge ends it.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -17,79 +17,79 @@ use super::object::Sources;
 use super::seen::Since;
 use crate::watch::{Folder, Trust};
 
-/// For how long an object is trusted without a watch, ms. A change is noticed within a second.
+/// The time in ms for which an unwatched object is trusted. A change is thus detected within a second.
 pub const TRUST_MS: u64 = 500;
 
-/// Why an object holds. There are millions of lifetimes and few files, so a box would take more than it saves.
+/// The kind of validity. Unboxed: there are millions of lifetimes and few files.
 pub enum Validity {
-    /// Nothing has changed that it was made from.
+    /// The source files are unchanged.
     Unchanged(Unchanged),
-    /// Its maker said so.
+    /// A freshness lifetime.
     Lifetime(Lifetime),
 }
 
-/// What an object made from files is measured by.
+/// The evidence that an object's source files are unchanged.
 pub struct Unchanged {
-    /// Who is told of changes; without, the object holds for [`TRUST_MS`].
+    /// The watched folder; without one, the object is trusted for [`TRUST_MS`].
     folder: Option<Arc<Folder>>,
-    /// The folder's from before the object was made.
+    /// The folder's generation before the object was made.
     generation: AtomicU64,
     checked_ms: AtomicU64,
-    /// The files that it was made from, to see whether they changed.
+    /// The files, for a comparison.
     sources: Option<Arc<Sources>>,
 }
 
-/// What an object holds for that a program made. There are as many as stored responses, so what few have is apart.
+/// The expiry of a handler's response. There is one for each stored response, so rare parts are separate.
 pub struct Lifetime {
-    /// The generation of purges up to which it was compared with them. When it is made, that from before its program was
-    /// asked: it may be older than all others.
+    /// The purge generation up to which the object was compared. Initially that before the call of the handler,
+    /// because the response may be older than later purges.
     pub(super) generation: AtomicU64,
-    /// Until when it is fresh, monotonic ms. A soft purge lowers it.
+    /// The end of freshness, monotonic ms. A soft purge lowers it.
     pub(super) until_ms: AtomicU64,
     /// See [`Times`].
     born_ms: i64,
     more: Option<Box<More>>,
-    /// How often its key had been forgotten when its program was asked.
+    /// The count of deletions of its key before the handler was called.
     pub forgotten: u32,
     flags: AtomicU8,
-    /// What gave it.
+    /// The source of the lifetime.
     pub source: Source,
 }
 
-/// Each use has to be validated.
+/// Each use must be validated.
 const NO_CACHE: u8 = 1;
 /// See [`Times`].
 const MUST_REVALIDATE: u8 = 1 << 1;
 /// See [`Times`].
 const WAS_USEFUL: u8 = 1 << 2;
-/// It is for requests with Authorization, too (RFC 9111 §3.5).
+/// The response is also for requests with Authorization (RFC 9111 §3.5).
 const IS_FOR_ALL: u8 = 1 << 3;
-/// A soft purge has made it stale, whatever the time is: a worker that looks has the time of its last wait, which may be
-/// before the purge.
+/// A soft purge has made it stale, regardless of the time: a worker's clock is read once a turn and may be before the
+/// purge.
 const SOFTLY_PURGED: u8 = 1 << 4;
 
-/// What few lifetimes have.
+/// Parts that few lifetimes have.
 #[derive(Clone, Default)]
 struct More {
-    /// For so long after its end it may be used while it is validated.
+    /// The stale-while-revalidate window, ms (RFC 5861 §3).
     swr_ms: u64,
-    /// The same if validation fails.
+    /// The stale-if-error window, ms (RFC 5861 §4).
     sie_ms: u64,
-    /// What it may be purged by, besides its URL: tags with commas between, and behind each line end a group.
+    /// The names for purges: tags separated by commas, then a group after each line feed.
     names: Box<[u8]>,
-    /// When it was last tried to have it anew.
+    /// The time of the last background refresh.
     refreshed: Refreshed,
 }
 
-/// When something was last tried to be had anew, monotonic ms; 0 if never.
+/// The time of the last refresh attempt, monotonic ms; 0: none.
 #[derive(Default)]
 struct Refreshed(AtomicU64);
 
-/// So much later at the earliest it is tried again, ms: an origin that fails at once is not asked for each request.
+/// The minimum time between two attempts, ms: an origin that fails at once must not be called for each request.
 const REFRESH_PAUSE_MS: u64 = 1000;
 
 impl Refreshed {
-    /// Whether it is time to try. Of several who ask at a time one does.
+    /// Whether an attempt is due. Of concurrent callers, one gets true.
     fn begin(&self, now_ms: u64) -> bool {
         let last_ms = self.0.load(Relaxed);
         let is_due = last_ms == 0 || now_ms.saturating_sub(last_ms) >= REFRESH_PAUSE_MS;
@@ -109,8 +109,8 @@ impl Clone for Refreshed {
 }
 
 impl Validity {
-    /// That of an object made from files at `checked_ms`. With a folder that is watched, and its generation from before,
-    /// it holds until something changes there.
+    /// The validity of an object made from files at `checked_ms`. With a watched folder and its earlier generation, it
+    /// lasts until a change there.
     pub fn of_files(trust: Trust, checked_ms: u64) -> Validity {
         let (folder, generation) = trust.unzip();
         Validity::Unchanged(Unchanged {
@@ -121,7 +121,7 @@ impl Validity {
         })
     }
 
-    /// The same of an object that is made of these.
+    /// Adds the source files.
     pub fn made_of(self, sources: Arc<Sources>) -> Validity {
         match self {
             Validity::Unchanged(unchanged) => Validity::Unchanged(Unchanged {
@@ -132,7 +132,7 @@ impl Validity {
         }
     }
 
-    /// The files that the object was made from; `None` for what programs make.
+    /// The source files; `None` for handlers' responses.
     pub fn sources(&self) -> Option<&Arc<Sources>> {
         match self {
             Validity::Unchanged(unchanged) => unchanged.sources.as_ref(),
@@ -140,7 +140,7 @@ impl Validity {
         }
     }
 
-    /// Whether the object may be used without another look at what it was made from.
+    /// Whether the object may be used without checking its source.
     #[inline]
     pub fn holds(&self, now_ms: u64) -> bool {
         match self {
@@ -158,7 +158,7 @@ impl Validity {
         }
     }
 
-    /// Whether the object may stand in where its maker fails.
+    /// Whether the object may be used stale because its origin failed.
     pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
         let lifetime = self.lifetime();
         lifetime.is_some_and(|lifetime| {
@@ -166,13 +166,13 @@ impl Validity {
         })
     }
 
-    /// Whether changes of what it was made from are told.
+    /// Whether changes to its source files are reported.
     pub fn is_watched(&self) -> bool {
         matches!(self, Validity::Unchanged(unchanged) if unchanged.folder.is_some())
     }
 
-    /// Its files, looked at `checked_ms`, are what they were; `trust` is from before the look. Whether that could be
-    /// noted: its folder is the one that is watched now.
+    /// Records that the files, checked at `checked_ms`, are unchanged; `trust` is from before the check. Returns false
+    /// if the object's folder is no longer the watched one.
     pub fn renew(&self, trust: &Trust, checked_ms: u64) -> bool {
         let Validity::Unchanged(unchanged) = self else {
             return false;
@@ -188,7 +188,7 @@ impl Validity {
         is_same
     }
 
-    /// It was found not to hold: the next use looks at the files.
+    /// Ends the validity: the next use checks the files.
     pub fn end(&self) {
         if let Validity::Unchanged(unchanged) = self {
             unchanged.set(0, 0);
@@ -222,7 +222,7 @@ impl Unchanged {
 impl Clone for Lifetime {
     fn clone(&self) -> Lifetime {
         Lifetime {
-            // In this order: what the generation says was looked at is there.
+            // Acquire first: the clone then includes the effects of all purges that its generation covers.
             generation: AtomicU64::new(self.generation.load(Acquire)),
             until_ms: AtomicU64::new(self.until_ms.load(Relaxed)),
             more: self.more.clone(),
@@ -234,7 +234,7 @@ impl Clone for Lifetime {
 
 #[cfg(test)]
 impl Lifetime {
-    /// One that was given at 0 and ends then, for tests.
+    /// A lifetime from 0 to `until_ms`, for tests.
     pub fn until(until_ms: u64) -> Lifetime {
         let times = Times {
             born_ms: 0,
@@ -250,7 +250,7 @@ impl Lifetime {
 }
 
 impl Lifetime {
-    /// One with these times.
+    /// Creates a lifetime with these times.
     pub fn new(times: &Times, source: Source) -> Lifetime {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let more = More {
@@ -273,20 +273,20 @@ impl Lifetime {
         }
     }
 
-    /// The same for requests with Authorization, too, or not.
+    /// Sets whether it is also for requests with Authorization.
     pub fn for_all(mut self, is_for_all: bool) -> Lifetime {
         let flags = self.flags.get_mut();
         *flags = *flags & !IS_FOR_ALL | if is_for_all { IS_FOR_ALL } else { 0 };
         self
     }
 
-    /// A soft purge makes it stale from this time on.
+    /// Applies a soft purge: the object is stale from this time on.
     pub(super) fn end_softly(&self, at_ms: u64) {
         self.until_ms.fetch_min(at_ms, Relaxed);
         self.flags.fetch_or(SOFTLY_PURGED, Relaxed);
     }
 
-    /// The same with the purges that are known to be before it.
+    /// Sets the purge epoch before the fetch.
     pub fn since(self, purges: Since) -> Lifetime {
         Lifetime {
             generation: AtomicU64::new(purges.generation),
@@ -295,8 +295,7 @@ impl Lifetime {
         }
     }
 
-    /// The same with names that it may be purged by, besides its URL: tags with commas between, and behind each line end a
-    /// group.
+    /// Sets the names for purges: tags separated by commas, then a group after each line feed.
     pub fn named(mut self, names: Vec<u8>) -> Lifetime {
         if !names.is_empty() {
             self.more.get_or_insert_default().names = names.into();
@@ -304,13 +303,13 @@ impl Lifetime {
         self
     }
 
-    /// The same with one more tag.
+    /// Adds a tag.
     pub fn tagged(self, tag: &str) -> Lifetime {
         let names = [tag.as_bytes(), b",", self.names()].concat();
         self.named(names)
     }
 
-    /// Bytes that it takes apart.
+    /// The size in bytes of the separate part.
     pub fn size(&self) -> usize {
         let size = |more: &More| size_of::<More>() + more.names.len();
         self.more.as_deref().map_or(0, size)
@@ -320,19 +319,19 @@ impl Lifetime {
         self.flags.load(Relaxed) & flag != 0
     }
 
-    /// Its age in seconds, for the field of that name.
+    /// The age in seconds, for the Age field.
     #[inline]
     pub fn age_s(&self, now_ms: u64) -> u64 {
         lifetime::age_ms(self.born_ms, now_ms) / 1000
     }
 
-    /// Until when it is fresh, as purges have left it, monotonic ms.
+    /// The end of freshness after purges, monotonic ms.
     #[inline]
     pub fn until_ms(&self) -> u64 {
         self.until_ms.load(Relaxed)
     }
 
-    /// Its times, as purges have left them.
+    /// The times after purges.
     pub fn times(&self) -> Times {
         let until_ms = self.until_ms();
         let more = self.more.as_ref();
@@ -348,25 +347,25 @@ impl Lifetime {
         }
     }
 
-    /// It could be used without validation when it came, be it stale.
+    /// Whether it could be used without validation when it was received, fresh or stale.
     pub fn was_useful(&self) -> bool {
         self.is(WAS_USEFUL)
     }
 
-    /// It is for requests with Authorization, too (RFC 9111 §3.5).
+    /// Whether it is also for requests with Authorization (RFC 9111 §3.5).
     pub fn is_for_all(&self) -> bool {
         self.is(IS_FOR_ALL)
     }
 
-    /// Whether it may be used for a request that asks for nothing else: [`Use::Fresh`] for [`Asked::GET`].
+    /// Whether it may be used for a request without cache directives: [`Use::Fresh`] for [`Asked::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
         !self.is(NO_CACHE | SOFTLY_PURGED) && now_ms < self.until_ms()
     }
 
-    /// Whether it is time to have it anew while it is used stale. Of several who ask at a time one does.
+    /// Whether a background refresh is due. Of concurrent callers, one gets true.
     pub fn begin_refresh(&self, now_ms: u64) -> bool {
-        // Without a window nobody uses it so.
+        // Without a window, the object is never used stale in this way, so no pause is recorded.
         let more = self.more.as_ref();
         more.is_none_or(|more| more.refreshed.begin(now_ms))
     }
@@ -383,12 +382,12 @@ impl Lifetime {
         times.use_for(asked, now_ms)
     }
 
-    /// Whether a request may be answered with it that its origin has not seen.
+    /// Whether the object may answer a request that its origin has not seen.
     fn is_for(&self, asked: &Asked) -> bool {
         self.is_for_all() || !asked.is_authorized
     }
 
-    /// What it may be purged by, besides its URL, see [`Lifetime::named`].
+    /// The names for purges, see [`Lifetime::named`].
     pub fn names(&self) -> &[u8] {
         self.more.as_ref().map_or(&[], |more| &more.names)
     }
@@ -439,7 +438,7 @@ mod tests {
         };
         let lifetime = Lifetime::new(&times, Source::SMaxage).named(b"a".to_vec());
         assert_eq!((lifetime.times(), lifetime.names()), (times, &b"a"[..]));
-        // What a soft purge leaves is what its rule says.
+        // A soft purge leaves the same times as `expired`.
         lifetime.until_ms.fetch_min(2000, Relaxed);
         assert_eq!(lifetime.clone().times(), times.expired(2000));
     }
