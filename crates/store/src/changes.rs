@@ -1,6 +1,6 @@
-//! Word of changes for whoever keeps copies of answers outside of the server: the level below it.
-//! Of files it is not said what has changed; nobody keeps so much that asking again would be dear. Of purges it is, since there
-//! may be one for each request that changes something.
+//! The change feed: notifies the level below, which keeps copies of responses, that some may be outdated. Changed
+//! files are not named, because the level keeps so few copies that fetching them again is cheap. Purges are named,
+//! since each unsafe request may cause one.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use std::thread::{self, Thread};
 
 use lowroad_cache::pattern::Pattern;
 
-/// More purges at a time than these, in bytes of their texts, are told as one of all.
+/// If the pending purges exceed this length in bytes of text, they are reported as a purge of everything.
 const PURGES_LEN_MAX: usize = 16 << 10;
 
-/// The changes of one server, told to one thread.
+/// The change feed of one server, with one listening thread.
 #[derive(Default)]
 pub struct Changes {
     listener: OnceLock<Thread>,
@@ -20,37 +20,36 @@ pub struct Changes {
     news: Mutex<News>,
 }
 
-/// What has changed.
+/// The pending change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum News {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// What these patterns mean, one on each line.
+    /// Purges by these patterns, one a line.
     Purged(String),
-    /// Perhaps all.
+    /// Any response may have changed.
     All,
 }
 
 impl Changes {
-    /// This thread waits for changes from now on, by [`Changes::wait`].
+    /// Makes the current thread the listener, which waits with `ChangeFeed::wait`.
     pub fn listen(&self) {
-        // A second one would be a mistake of ours; the first stays.
+        // A second listener would be a programming error; the first one stays.
         let _ = self.listener.set(thread::current());
     }
 
-    /// Waits until something may have changed since the last time; now and then it returns for
-    /// nothing.
+    /// Waits for a change; returns spuriously at times.
     pub fn wait(&self) {
         thread::park();
     }
 
-    /// Something may have changed: files, rules, pages for errors.
+    /// Reports a change of files, rules or error pages.
     pub fn tell(&self) {
         self.add(|_| News::All);
     }
 
-    /// What this pattern means was purged.
+    /// Reports a purge by a pattern.
     pub fn tell_of(&self, purged: &Pattern) {
         self.add(|news| match news {
             News::All => News::All,
@@ -72,21 +71,20 @@ impl Changes {
         listener.unpark();
     }
 
-    /// What has changed since this was asked the last time.
+    /// Takes the pending changes.
     pub fn take(&self) -> News {
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         mem::take(&mut *news)
     }
 
-    /// An answer was made that can change without notice, so from now on none is to be trusted for
-    /// long.
+    /// Reports that a response was made whose changes can't be detected, so that copies must expire soon from now on.
     pub fn tell_brief(&self) {
         if !self.is_brief.swap(true, Ordering::Relaxed) {
             self.tell();
         }
     }
 
-    /// Whether there are such answers.
+    /// Whether copies must expire soon.
     pub fn is_brief(&self) -> bool {
         self.is_brief.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! The two clocks, for helper threads and the access log; workers have their driver's otherwise.
+//! The clocks for helper threads and the access log; workers otherwise use their driver's clock.
 //!
-//! The C library reads them, and does not depend on the vDSO, the kernel's page of code for it: valgrind has none.
+//! The C library reads them, which also works without the kernel's vDSO, as under valgrind.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,7 +15,8 @@ pub fn now_ms() -> u64 {
     replaced.unwrap_or_else(coarse_ms)
 }
 
-/// Has [`now_ms`] give other times where `replacement` has one, as in a simulation. The first call counts.
+/// Replaces the times of [`now_ms`] by those of `replacement`, where it returns one, for simulation. The first call
+/// counts.
 pub fn replace(replacement: fn() -> Option<u64>) {
     let _ = REPLACEMENT.set(replacement);
 }
@@ -34,14 +35,14 @@ pub fn unix_ms() -> u64 {
     read(ClockId::CLOCK_REALTIME).as_millis() as u64 // far below 2^64
 }
 
-/// How much later the calendar's clock is than the monotonic one, ms: the same whenever it is asked, as long as nobody sets the
-/// clock. So a time that goes from one to the other and back comes back as it was.
+/// The difference between the calendar's clock and the monotonic one, ms. It is constant unless the clock is set, so
+/// that a time can be converted to the other clock and back without a change.
 pub fn calendar_ahead_ms() -> i64 {
     const TRIES: u32 = 8;
     const AT_ONCE_NS: i64 = 100_000;
     let mut best = (i64::MAX, 0);
     for _ in 0..TRIES {
-        // The coarse clock of [`now_ms`] lags by up to a tick.
+        // Not the coarse clock of [`now_ms`], which lags by up to a tick.
         let (before_ns, calendar_ns, after_ns) = (monotonic_ns(), unix_ns(), monotonic_ns());
         best = best.min((after_ns - before_ns, calendar_ns - before_ns));
         if best.0 < AT_ONCE_NS {
@@ -61,6 +62,6 @@ pub fn unix_ns() -> i64 {
 }
 
 fn read(clock: ClockId) -> Duration {
-    // It fails only for clocks that a system lacks, and Linux has these.
+    // Only missing clocks are errors, and Linux has these.
     clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
 }

@@ -1,5 +1,5 @@
-//! What is stored under one key: a resource in its variants. A file's are its encodings, all made of the first; those of a
-//! program's responses are told apart by the fields that Vary names. Knows neither keys nor how variants are made.
+//! The variants of a resource under one key: the content codings of a file, all made from its identity, or a handler's
+//! responses, distinguished by the fields of Vary.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::object::{Object, ObjectArc};
 /// The variants under one key.
 #[derive(Clone)]
 pub struct Entry {
-    /// The file itself, what says that there is none, or the latest of a program's responses.
+    /// The file itself, its absence, or a handler's latest response.
     pub base: ObjectArc,
-    /// The others; most entries have none.
+    /// The other variants; most entries have none.
     others: Option<Arc<OtherVariants>>,
 }
 
 /// The variants besides the base, shared by all clones of an entry.
 struct OtherVariants {
     is_base_used: UseMark,
-    /// Those to be evicted first come first.
+    /// In eviction order.
     list: Vec<OtherVariant>,
 }
 
@@ -33,13 +33,13 @@ struct OtherVariant {
     is_used: UseMark,
 }
 
-/// Whether a variant was selected since eviction last passed it.
+/// Whether a variant was selected since the last eviction pass (the second-chance bit).
 #[derive(Default)]
 struct UseMark(AtomicBool);
 
 impl UseMark {
     fn set(&self) {
-        // A store only where it changes something: workers share the line.
+        // Stores only on a change: workers share the cache line.
         if !self.0.load(Relaxed) {
             self.0.store(true, Relaxed);
         }
@@ -57,7 +57,7 @@ impl Clone for UseMark {
 }
 
 impl Keyed for Entry {
-    /// All variants have the same.
+    /// All variants have the same key.
     #[inline]
     fn key(&self) -> &[u8] {
         self.base.key()
@@ -65,7 +65,7 @@ impl Keyed for Entry {
 }
 
 impl Entry {
-    /// With one variant.
+    /// Creates an entry with one variant.
     pub fn new(base: ObjectArc) -> Entry {
         Entry { base, others: None }
     }
@@ -94,7 +94,7 @@ impl Entry {
         Entry { base, others }
     }
 
-    /// The base in this encoding.
+    /// The base in this content coding.
     pub fn encoded(&self, encoding: Encoding) -> Option<&ObjectArc> {
         let is = |object: &&ObjectArc| {
             let representation = object.representation();
@@ -103,20 +103,20 @@ impl Entry {
         self.others().find(is)
     }
 
-    /// Whether this holds for all variants.
+    /// Whether a condition holds for all variants.
     #[inline]
     pub fn all(&self, holds: impl Fn(&Object) -> bool) -> bool {
         holds(&self.base) && self.others().all(|object| holds(object))
     }
 
-    /// The variant for a request with these fields; counts as a use of it.
+    /// The variant for a request with these fields; counts as a use.
     #[inline]
     pub fn selected<'f, F>(&self, request: F) -> Option<&ObjectArc>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
         let selecting = self.selecting();
-        // Mostly it is the only one.
+        // Usually the base is the only variant.
         if selecting.is_none_or(|selecting| selecting.takes(request.clone())) {
             if let Some(others) = &self.others {
                 others.is_base_used.set();
@@ -127,7 +127,7 @@ impl Entry {
         if variants.is_empty() {
             return None;
         }
-        // All variants depend on the same fields, so the request's are read once.
+        // All variants have the same selecting fields, so the request is read once.
         let wanted = selecting?.of_request(request);
         let is_wanted = |variant: &&OtherVariant| {
             let selecting = variant.object.selecting();
@@ -138,13 +138,13 @@ impl Entry {
         Some(&variant.object)
     }
 
-    /// What the variants are told apart by, if they are.
+    /// The fields that distinguish the variants, if there are any.
     pub fn selecting(&self) -> Option<&Selecting> {
         let selecting = self.base.selecting();
         selecting.filter(|selecting| !selecting.is_empty())
     }
 
-    /// The same with another encoding of its base.
+    /// The entry with another coding of its base.
     pub fn with_encoded(&self, object: ObjectArc) -> Entry {
         let encoding = |of: &Object| of.representation().map(|of| of.encoding);
         let others = self.others();
@@ -153,8 +153,8 @@ impl Entry {
         Entry::with_others(self.base.clone(), others.collect())
     }
 
-    /// The same with another response, in the place of the one for the same requests. Where Vary names other fields than
-    /// before, the earlier responses go.
+    /// The entry with a new response, which replaces the one for the same requests. If Vary names other fields than
+    /// before, the earlier responses are dropped.
     pub fn with_selected(&self, object: ObjectArc) -> Entry {
         let stays = |other: &OtherVariant| match (other.object.selecting(), object.selecting()) {
             (Some(old), Some(new)) => old.has_names_of(new) && old != new,
@@ -172,8 +172,8 @@ impl Entry {
         Entry::with_others(object.clone(), others.filter(stays).collect())
     }
 
-    /// The same with at most so many variants and bytes, or only its base, and how many were evicted. Second chance: the
-    /// oldest go first, but those that were used since eviction last passed them are passed over once.
+    /// Evicts variants until the limits hold or only the base is left; returns the number of evictions. Second chance:
+    /// the oldest go first, but a variant that was used since the last pass is skipped once.
     pub fn within(self, variants_max: usize, len_max: u64) -> (Entry, usize) {
         let mut size = self.size();
         let before = self.other_variants().len();
@@ -194,7 +194,7 @@ impl Entry {
         (Entry::with_others(self.base, left.into()), evicted)
     }
 
-    /// The same without this variant; `None` if it was the only one.
+    /// The entry without this variant; `None` if it was the only one.
     pub fn without(&self, object: &ObjectArc) -> Option<Entry> {
         let is_other = |other: &OtherVariant| !ObjectArc::ptr_eq(&other.object, object);
         let others = self.other_variants().iter().cloned();
@@ -207,7 +207,7 @@ impl Entry {
         Some(Entry::with_others(base, left))
     }
 
-    /// Bytes that it occupies.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.variants().map(|object| object.size()).sum()
     }

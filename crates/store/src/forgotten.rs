@@ -1,47 +1,47 @@
-//! Keys that were forgotten lately. A response to an earlier request may be older, and is not stored. Knows keys by their
-//! hashes only.
+//! Recently deleted keys. A response to an earlier request may be outdated and is not stored. Keys are represented by
+//! hashes.
 //!
-//! A fetch reads the count of its key's place when it begins. If the place counts the same when it ends, its key was not
-//! forgotten. Other keys share the place: parts of their hashes distinguish the last two forgotten keys. If three or more
-//! of one place were forgotten during a fetch, its response is not stored, whichever they were. With `n` keys forgotten
-//! during a fetch that has a probability of `(n / 16,384)³ / 6`.
+//! A fetch reads the count of its key's slot when it begins. If the count is the same when it ends, its key was not
+//! deleted. Other keys share the slot: parts of their hashes distinguish the last two deleted keys. If three or more
+//! keys of one slot were deleted during a fetch, its response is not stored in any case. With `n` keys deleted during
+//! a fetch, that has a probability of `(n / 16,384)³ / 6`.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Places for forgotten keys.
+/// The number of slots.
 const PLACES: usize = 1 << 14;
 
-/// Counts of forgotten keys, by place.
+/// Deletion counts, by slot.
 pub struct ForgottenKeys {
-    /// From the lowest bit: how often a key of this place was forgotten (32 bits), and part of the hashes of the last but one
-    /// and of the last (16 bits each).
+    /// From the lowest bit: the count of deletions in this slot (32 bits), and part of the hashes of the last but one
+    /// and of the last key (16 bits each).
     places: Box<[AtomicU64]>,
 }
 
 impl ForgottenKeys {
-    /// None.
+    /// Creates an empty table.
     pub fn new() -> ForgottenKeys {
         ForgottenKeys {
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
-    /// How often keys were forgotten that share the place of one with this hash.
+    /// The count of deletions in the slot of this hash.
     pub fn count(&self, hash: u64) -> u32 {
         self.place(hash).load(SeqCst) as u32
     }
 
-    /// A key with this hash is forgotten.
+    /// Records the deletion of a key with this hash.
     pub fn add(&self, hash: u64) {
         let next = |place: u64| {
             let (count, last) = (place as u32, place >> 48);
             Some(u64::from(tag(hash)) << 48 | last << 32 | u64::from(count.wrapping_add(1)))
         };
-        // It never fails: there always is a next one.
+        // It can't fail: `next` always returns a value.
         let _ = self.place(hash).fetch_update(SeqCst, SeqCst, next);
     }
 
-    /// Whether a key with this hash may have been forgotten since the count of its place was `since`.
+    /// Whether a key with this hash may have been deleted since its slot's count was `since`.
     pub fn may_have(&self, hash: u64, since: u32) -> bool {
         let place = self.place(hash).load(SeqCst);
         let is_last = (place >> 48) as u16 == tag(hash);
@@ -59,7 +59,7 @@ impl ForgottenKeys {
     }
 }
 
-/// The part of a hash that tells keys of one place apart; other bits say the place.
+/// The part of a hash that distinguishes keys of one slot; other bits select the slot.
 fn tag(hash: u64) -> u16 {
     hash as u16
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Hashes of keys of one place.
+    /// Hashes of keys of one slot.
     const OWN: u64 = 7 << 32 | 1;
     const ONE: u64 = 7 << 32 | 2;
     const TWO: u64 = 7 << 32 | 3;
@@ -85,7 +85,7 @@ mod tests {
             (&[OWN, ONE], true),
             (&[ONE, OWN], true),
             (&[OWN, ONE, TWO], true),
-            // Which three they were is not known.
+            // Three deletions: the tags of only two are kept.
             (&[ONE, TWO, ONE], true),
         ] {
             let keys = ForgottenKeys::new();
@@ -97,8 +97,8 @@ mod tests {
         }
     }
 
-    /// Fetches under way at a time while as many keys are forgotten as come, as under load: a fetch whose key was forgotten is
-    /// never stored, and of the others next to none is refused.
+    /// Simulates load: as many deletions as fetches. A fetch whose key was deleted is never stored, and almost no
+    /// other fetch is refused.
     #[test]
     fn fetches_are_refused_for_their_own_key_only() {
         const FETCHES: usize = 200_000;
@@ -117,7 +117,7 @@ mod tests {
         for _ in 0..FETCHES {
             let own = random();
             fetches.push_back((own, keys.count(own), false));
-            // Now and then it is a key that is being fetched.
+            // At times the deleted key is one that is being fetched.
             let at = random() as usize % (50 * UNDER_WAY);
             let forgotten = match fetches.get_mut(at) {
                 Some((hash, _, is_forgotten)) => {

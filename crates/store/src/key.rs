@@ -1,21 +1,21 @@
-//! Under what objects are stored: the site, whether files or a program make them, host and path; for programs as the
-//! client wrote them, since they may tell apart what means the same.
+//! The keys of stored objects: site, source (files or a handler), host and path. For handlers, the path is as the
+//! client sent it, because handlers may distinguish equivalent forms.
 
-/// Who makes what lies under a key.
+/// The source of the object under a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Maker {
     Files = 0,
     Program = 1,
-    /// The same for requests over TLS: programs may tell both apart, as by links and redirects that name a scheme. Whoever
-    /// can send requests in plain text must not choose what is said to others.
+    /// A handler, for requests over TLS. Handlers may distinguish the schemes, for instance in links and redirects. A
+    /// client in plain text must not be able to choose the response that TLS clients get (cache poisoning).
     ProgramOverTls = 2,
 }
 
-/// Where the number of the site ends.
+/// The length of the site's number.
 const SITE_LEN: usize = size_of::<u32>();
 
-/// Writes the key of what the files of a site say about a decoded path; `host` is the normalised name where each has a
-/// folder of its own, else empty.
+/// Writes the key of a file for a decoded path; `host` is the normalised name if each host has its own folder, else
+/// empty.
 #[inline]
 pub fn write_of_file(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) {
     start(key, site_id, Maker::Files);
@@ -23,7 +23,7 @@ pub fn write_of_file(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) 
     key.extend_from_slice(path);
 }
 
-/// Writes the key of what a program answers for a target, given as path and query, under a Host, without TLS or over it.
+/// Writes the key of a handler's response to a target (path and query) under a Host, with or without TLS.
 pub fn write_of_program(
     key: &mut Vec<u8>,
     (site_id, over_tls): (u32, bool),
@@ -43,12 +43,12 @@ pub fn write_of_program(
     }
 }
 
-/// Whether a program's key is that of requests over TLS.
+/// Whether a handler's key is for requests over TLS.
 pub fn is_over_tls(key: &[u8]) -> bool {
     key.get(SITE_LEN) == Some(&(Maker::ProgramOverTls as u8))
 }
 
-/// Host and target of a key, if a program answers for it, over TLS or not.
+/// Host and target of a handler's key; `None` for a file's.
 pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let (maker, rest) = key.get(SITE_LEN..)?.split_first()?;
     if *maker == Maker::Files as u8 {

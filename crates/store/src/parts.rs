@@ -1,5 +1,4 @@
-//! A representation of which only parts are stored, all of one version. Knows neither where they come from nor how they are
-//! sent. Read RFC 9111 §3.4.
+//! Partial content: stored parts of one version of a representation (RFC 9111 §3.4).
 
 use std::ops::Range;
 
@@ -14,28 +13,28 @@ use super::object::{Content, Representation};
 
 /// Parts of a representation.
 pub struct Partial {
-    /// As of the whole, whose length it has; its content is [`Content::Pieces`].
+    /// The head and length of the whole; its content is [`Content::Pieces`].
     pub representation: Representation,
-    /// Which bytes there are: those of the pieces.
+    /// The ranges of the stored pieces.
     pub parts: Parts,
-    /// The whole could be stored.
+    /// The whole may be stored.
     pub may_be_whole: bool,
 }
 
-/// All that there are, in their order. Behind one thin pointer: few objects have them.
+/// The pieces, sorted. Boxed, because few objects have them.
 pub struct Pieces(pub Box<[Piece]>);
 
-/// Some bytes of a representation that follow one another.
+/// A contiguous part of a representation.
 #[derive(Clone)]
 pub struct Piece {
-    /// Where they stand in the whole.
+    /// Its offset in the whole.
     pub start: u64,
-    /// They.
+    /// Its bytes.
     pub block: Block,
 }
 
 impl Partial {
-    /// Whether the answer to a request is known: what it asks for is all there, or what it has holds still.
+    /// Whether the parts answer a request: they contain the requested ranges, or its condition yields 304.
     pub fn answers(&self, request: &Request<'_>, now_s: u64) -> bool {
         let validators = self.representation.validators();
         match conditional::evaluate(request, &validators, now_s) {
@@ -49,7 +48,7 @@ impl Partial {
         }
     }
 
-    /// The only part that is missing to a whole that could be stored.
+    /// The only missing part, if the whole may be stored.
     pub fn gap(&self) -> Option<ByteRange> {
         match *self.parts.missing() {
             [gap] if self.may_be_whole => Some(gap),
@@ -57,7 +56,7 @@ impl Partial {
         }
     }
 
-    /// The field lines by which an origin is asked for that part, of this version only; empty if there is none.
+    /// The field lines that request the missing part of this version; empty if there is none.
     pub fn conditions(&self) -> Vec<u8> {
         let tag = self.representation.head.etag(self.representation.bytes());
         let Some(gap) = self.gap() else {
@@ -69,7 +68,7 @@ impl Partial {
         lines
     }
 
-    /// The pieces, in their order.
+    /// The pieces, sorted.
     pub fn pieces(&self) -> &[Piece] {
         match self.representation.content() {
             Content::Pieces(pieces) => &pieces.0,
@@ -78,13 +77,13 @@ impl Partial {
     }
 }
 
-/// The value of Range that asks for these bytes.
+/// The value of Range for these bytes.
 pub fn range_of(range: ByteRange) -> String {
     format!("bytes={}-{}", range.start, range.end.saturating_sub(1))
 }
 
 impl Piece {
-    /// Which bytes of the whole it has.
+    /// Its range in the whole.
     pub fn range(&self) -> ByteRange {
         ByteRange {
             start: self.start,
@@ -92,16 +91,16 @@ impl Piece {
         }
     }
 
-    /// Where in its block bytes of the whole are, as far as it has them.
+    /// The intersection with a range of the whole, as offsets in the block.
     pub fn within(&self, range: ByteRange) -> Option<Range<usize>> {
         let own = self.range();
         let (start, end) = (range.start.max(own.start), range.end.min(own.end));
-        // They lie in a block in memory.
+        // The cast is exact: the offset is within a block in memory.
         let at = |place: u64| (place - self.start) as usize;
         (start < end).then(|| at(start)..at(end))
     }
 
-    /// Its bytes, which stay where they are.
+    /// Its bytes, without a copy.
     pub fn bytes(&self) -> Bytes {
         Bytes::from_owner(Held(self.block.clone()))
     }

@@ -1,7 +1,5 @@
-//! Puts a representation's bytes where they stay: head and body in the arena, side by side if they are
-//! short, apart if the body is long enough to be sent from where it lies.
-//!
-//! Knows nothing of where the bytes come from.
+//! Places a representation into the arena: head and body in one piece if short; in two if the body is long enough to
+//! be sent from its place.
 
 use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{Block, Draft, PAGED_LEN_MIN};
@@ -10,28 +8,28 @@ use lowroad_http::encoded::Encoded;
 use crate::object::{Bytes, Content, Placed};
 use crate::shared_store::SharedStore;
 
-/// Head and body are stored side by side, and copied to be sent, if they are shorter than this. Of longer ones only the
-/// head is copied, which costs a few hundred instructions for the second piece (`docs/performance.md`).
+/// Shorter heads and bodies are stored in one piece and copied for sending. For longer ones only the head is copied,
+/// and the second piece costs a few hundred instructions (`docs/performance.md`).
 const INLINE_LEN_MAX: usize = 16 * 1024;
-/// Between head and body.
+/// The line between head and body.
 const EMPTY_LINE: &[u8] = b"\r\n";
 
-/// Why there is no representation.
+/// The reason why a representation was not placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unplaced {
-    /// The arena has no room; what it holds may still be on its way to slow clients.
+    /// The arena has no room; evicted bytes may still be in use by slow clients.
     NoRoom,
-    /// The bytes changed while they were taken.
+    /// The bytes changed while they were read.
     Changed,
     /// The bytes could not be read.
     Failed,
 }
 
-/// Puts a head and a body of `body_len` bytes, which `fill` writes, into memory, beside their key; `hash` is the key's, whose
-/// shard makes room.
+/// Places a head, a body of `body_len` bytes that `fill` writes, and their key; `hash` is the key's, whose shard makes
+/// room.
 ///
 /// # Errors
-/// As `fill` says, or that there is no room.
+/// The error of `fill`, or no room.
 pub fn in_memory(
     store: &SharedStore,
     (hash, key): (u64, &[u8]),
@@ -49,10 +47,10 @@ pub fn in_memory(
     head_alone(store, (hash, key), head, content)
 }
 
-/// The same for a head whose body lies somewhere else already.
+/// Places a head whose body is already in place.
 ///
 /// # Errors
-/// There is no room.
+/// No room.
 pub fn head_alone(
     store: &SharedStore,
     under: (u64, &[u8]),
@@ -62,7 +60,7 @@ pub fn head_alone(
     beside_key(store, under, head, (0, |_: &mut [u8]| Ok(())), content)
 }
 
-/// Puts the head, so many bytes behind it, and the key into one piece.
+/// Places the head, `body_len` bytes after it, and the key in one piece.
 fn beside_key(
     store: &SharedStore,
     (hash, key): (u64, &[u8]),
@@ -96,7 +94,7 @@ fn beside_key(
     })
 }
 
-/// Puts some bytes of a body into a block of their own. `None`: there is no room.
+/// Places part of a body in its own block. `None`: no room.
 pub fn piece(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<Block> {
     let copy = |into: &mut [u8]| {
         into.copy_from_slice(bytes);
@@ -113,14 +111,14 @@ fn body_size(len: usize) -> u64 {
     (len as u64).next_multiple_of(unit)
 }
 
-/// Bytes that are there.
+/// Placed bytes.
 enum Filled {
     Arena(Draft),
     Heap(Box<[u8]>),
 }
 
 impl Filled {
-    /// `None`: there are too many of them to have one owner in the arena.
+    /// The bytes with a single owner; `None`: they are too long for one in the arena.
     fn owned(self) -> Option<Bytes> {
         match self {
             Filled::Arena(draft) => draft.finish_owned().map(Bytes::Piece),
@@ -136,7 +134,7 @@ fn filled(
     fill: impl FnOnce(&mut [u8]) -> Result<(), Unplaced>,
 ) -> Result<Filled, Unplaced> {
     if !store.has_arena() {
-        // Nothing is to be stored: the bytes live as long as the answers made of them.
+        // With an empty store, the bytes are on the heap and live as long as the responses made of them.
         let mut bytes = vec![0; len].into_boxed_slice();
         fill(&mut bytes)?;
         return Ok(Filled::Heap(bytes));

@@ -1,9 +1,8 @@
-//! Purges of what has a lifetime: what was purged, and whether that means an object. A purge is a rule that costs the same
-//! however much is stored; an object is compared with it when it is asked for the next time. Knows neither where objects lie
-//! nor who purges. The rules are [`lowroad_cache::bans`]'.
+//! Purge rules for objects with a lifetime. A purge records a rule in constant time, regardless of the number of stored
+//! objects; an object is compared with the rules at its next look-up. The rules are those of [`lowroad_cache::bans`].
 //!
-//! By its URL, host, tags and groups an object is purged by hashed names. Prefixes are names, too: an object has one for
-//! each length that a purged prefix has. Only "all", and prefixes of too many lengths, are rules that are looked through.
+//! URLs, hosts, tags and groups are hashed names. URL prefixes are names, too: an object has one for each length of a
+//! purged prefix. Only "all", and prefixes beyond the permitted number of lengths, are rules that are scanned.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -23,28 +22,29 @@ use super::validity::Lifetime;
 
 pub use lowroad_cache::bans::{Ban, Kind};
 
-/// Rules that are remembered.
+/// The maximum number of scanned rules.
 const RULES_MAX: usize = 4096;
-/// Prefixes of so many lengths are names, so a check costs at most as many look-ups. Those of others are rules.
+/// The number of prefix lengths that are hashed, which bounds the look-ups of a check. Other prefixes are scanned
+/// rules.
 const PREFIX_LENGTHS_MAX: usize = 128;
-/// Names that are remembered; a mark takes about 50 bytes.
+/// The maximum number of names; each takes about 50 bytes.
 const MARKS_MAX: usize = 1 << 18;
 
-/// What a purge takes.
+/// The target of a purge.
 pub enum Purge<'p> {
     /// By URL or host.
     Urls(&'p Pattern),
-    /// What bears this name, in upper or lower case.
+    /// Responses with this tag, case-insensitively.
     Tag(&'p [u8]),
-    /// What is in this group, of this Host only if it is not empty.
+    /// Responses of this group, limited to this Host unless it is empty.
     Group(&'p [u8], &'p [u8]),
 }
 
-/// The rules of a store.
+/// The purge rules of a store.
 pub struct Purging {
     rules: Mutex<PurgeRules>,
     generation: AtomicU64,
-    /// That with which this process began.
+    /// The first generation of this process.
     first: AtomicU64,
     hasher: foldhash::fast::RandomState,
     gone: AtomicU64,
@@ -54,22 +54,22 @@ pub struct Purging {
 
 struct PurgeRules {
     bans: Bans<Pattern>,
-    /// The lengths of prefixes that are names.
+    /// The prefix lengths that are hashed.
     prefix_lengths: BTreeSet<usize>,
 }
 
-/// What has come of purges so far.
+/// The counters of purges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeCounters {
-    /// How many there were.
+    /// Purges.
     pub purges: u64,
-    /// Rules and names that are remembered.
+    /// Rules and names in memory.
     pub rules: u64,
     /// Rules and names that were dropped to make room.
     pub dropped: u64,
-    /// Objects that were found gone by one.
+    /// Objects that a purge deleted.
     pub gone: u64,
-    /// Objects that were found stale by one.
+    /// Objects that a purge made stale.
     pub stale: u64,
 }
 
@@ -91,7 +91,7 @@ impl Default for Purging {
 }
 
 impl PurgeRules {
-    /// Whether a prefix of this length is a name from now on.
+    /// Whether prefixes of this length are hashed from now on.
     fn names_prefix(&mut self, len: usize) -> bool {
         let has_room = self.prefix_lengths.len() < PREFIX_LENGTHS_MAX;
         if has_room {
@@ -102,7 +102,7 @@ impl PurgeRules {
 }
 
 impl Purging {
-    /// Has purges that are dropped logged. Only the first call counts.
+    /// Sets the logger for dropped purges. Only the first call has an effect.
     pub fn log_to(&self, logger: Logger) {
         let _ = self.logger.set(logger);
     }
@@ -113,17 +113,17 @@ impl Purging {
         self.generation.load(Acquire)
     }
 
-    /// Purges: from now on nobody uses what is meant, and was made or asked for before. The purge's generation.
+    /// Purges: matching objects and fetches begun earlier are not used any more. Returns the purge's generation.
     pub fn add(&self, purge: &Purge<'_>, kind: Kind) -> u64 {
         self.add_after(0, purge, kind)
     }
 
-    /// Purges once more, as an earlier process did, with this generation: those come in their order, and first of all.
+    /// Repeats a purge of an earlier process with its generation. Must be called in order, before new purges.
     pub fn replay(&self, generation: u64, purge: &Purge<'_>, kind: Kind) {
         self.add_after(generation.saturating_sub(1), purge, kind);
     }
 
-    /// What is purged from now on has a greater generation.
+    /// Gives later purges generations greater than this one.
     pub fn begin_at(&self, generation: u64) {
         let bans = &mut self.lock().bans;
         bans.skip_to(generation);
@@ -153,7 +153,7 @@ impl Purging {
         generation
     }
 
-    /// The names that a purge marks, or the pattern that is a rule.
+    /// The names that a purge marks, or the pattern to be scanned.
     fn names_of<'p>(
         &self,
         purge: &Purge<'p>,
@@ -172,7 +172,7 @@ impl Purging {
                 target,
                 is_prefix,
             } if !is_prefix || rules.names_prefix(target.len()) => {
-                // A Host may lack its port, or be none at all.
+                // A request's Host may lack the port, or be missing (HTTP/1.0).
                 let places = [
                     (Some(&**host), Some(*port)),
                     (Some(&**host), None),
@@ -194,7 +194,8 @@ impl Purging {
         lifetime.generation.load(Acquire) == self.generation()
     }
 
-    /// Compares an object that lies under a key with the rules that it has not seen. Whether it is gone.
+    /// Compares an object under a key with the rules that are newer than its last comparison; returns whether it is
+    /// purged.
     pub fn is_gone(&self, key: &[u8], lifetime: &Lifetime) -> bool {
         let Some((authority, target)) = key::parts_of_program(key) else {
             return false;
@@ -220,8 +221,8 @@ impl Purging {
         }
     }
 
-    /// What the purges after this generation do to what lies elsewhere, under this Host and target: an object with this
-    /// lifetime, or something that has none.
+    /// The effect of purges after generation `since` on an object outside this store, under this Host and target, with
+    /// a lifetime or without one.
     pub fn ban(
         &self,
         since: u64,
@@ -237,7 +238,7 @@ impl Purging {
         rules.bans.check(since, names, is_meant)
     }
 
-    /// By what an object may be purged.
+    /// The names by which an object can be purged.
     fn names(
         &self,
         authority: &[u8],
@@ -279,7 +280,7 @@ impl Purging {
         self.hasher.hash_one(("tag", name))
     }
 
-    /// Groups are of one origin (RFC 9875 §2).
+    /// Groups belong to one origin (RFC 9875 §2).
     fn group(&self, authority: &[u8], name: &[u8]) -> u64 {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
@@ -287,7 +288,7 @@ impl Purging {
         self.hasher.hash_one(("group", host, port, name))
     }
 
-    /// What has come of purges so far.
+    /// The counters.
     pub fn counters(&self) -> PurgeCounters {
         let bans = &self.lock().bans;
         PurgeCounters {

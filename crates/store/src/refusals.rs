@@ -1,14 +1,13 @@
-//! Why the last response for a key was not stored, for an operator who asks. Remembered for the latest of many keys; knows
-//! nothing of responses.
+//! Remembers why the last response for a key was not stored, for `lowroad explain`.
 
 use std::sync::{Mutex, PoisonError};
 
 use lowroad_cache::storable::NotStorable;
 
-/// Of so many keys, each in the place that its hash says.
+/// The number of slots, which the hash selects.
 const PLACES: usize = 1024;
 
-/// The reasons.
+/// The reasons, by slot.
 pub struct Refusals(Box<[Mutex<Option<Refusal>>]>);
 
 struct Refusal {
@@ -23,9 +22,9 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// The response for a key with this hash was not stored.
+    /// Records why the response for a key with this hash was not stored.
     pub fn note(&self, hash: u64, why: NotStorable) {
-        // Whoever finds the place taken is not waited for: another time will do.
+        // Skipped while another thread holds the slot: a lost reason is better than a wait.
         let Ok(mut place) = self.place(hash).try_lock() else {
             return;
         };
@@ -35,7 +34,7 @@ impl Refusals {
         }
     }
 
-    /// Why the last response for a key with this hash was not stored, if that is known.
+    /// The last reason for a key with this hash, if known.
     pub fn find(&self, hash: u64) -> Option<NotStorable> {
         let place = self.place(hash).lock();
         let place = place.unwrap_or_else(PoisonError::into_inner);

@@ -1,16 +1,16 @@
-//! How far purges had come when something began. Knows no rules.
+//! The purge epoch at the start of a fetch.
 
-/// How far purges had come when something began: what is made from then on is made after them.
+/// The purge epoch at the start of a fetch: a response fetched from then on is newer than all purges up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Since {
-    /// Of the rules.
+    /// The generation of the purge rules.
     pub generation: u64,
-    /// How often its key was forgotten.
+    /// The count of deletions of its key.
     pub forgotten: u32,
 }
 
 impl Since {
-    /// As bytes, for names of makings.
+    /// As bytes, for the identity of a fetch.
     pub fn to_le_bytes(self) -> [u8; 16] {
         (u128::from(self.generation) << 64 | u128::from(self.forgotten)).to_le_bytes()
     }

@@ -1,9 +1,8 @@
-//! Who is told when something changes in a folder.
+//! Watches folders for changes with inotify(7).
 //!
-//! Every folder from which an answer was made is watched by inotify(7), with its ancestors up to
-//! the site's root. A change bumps the folder's generation, and answers made before it are looked
-//! at again before their next use. Where inotify does not work (network file systems, symbolic
-//! links on the way, no watches left) a folder is not watched and answers are trusted only briefly.
+//! Each folder from which a response was made is watched, with its ancestors up to the site's root. A change increases
+//! the folder's generation, and responses made before it are checked before their next use. If inotify does not work
+//! (network file systems, symbolic links in the path, no watches left), responses are trusted only briefly.
 
 mod path;
 
@@ -24,7 +23,7 @@ use crate::changes::Changes;
 pub use path::PathWatch;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-/// Folders watched at most: about 1.5 KiB of kernel memory and 300 bytes of ours each.
+/// The maximum number of watched folders: each takes about 1.5 KiB of kernel memory and 300 bytes of the process.
 const FOLDERS_MAX: usize = 16_384;
 
 /// A watched folder.
@@ -35,15 +34,15 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Another number whenever something in the folder, or above it, may have changed. No two
-    /// folders ever have the same, so that what was learnt of one proves nothing about another.
+    /// The generation, which changes whenever the folder or an ancestor may have changed. Generations of different
+    /// folders never coincide, so that a folder's generation proves nothing about another folder.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }
 }
 
-/// The folder whose changes tell of an answer's, and its generation from before the answer was made.
+/// The folder that a response depends on, and its generation before the response was made.
 pub type Trust = Option<(Arc<Folder>, u64)>;
 
 /// The watched folders.
@@ -51,21 +50,21 @@ pub struct Watcher {
     inotify: OwnedFd,
     folders: Mutex<Folders>,
     generation_next: AtomicU64,
-    /// Who is told, too.
+    /// The change feed.
     changes: Arc<Changes>,
 }
 
 #[derive(Default)]
 struct Folders {
-    /// Ordered, so that all below a folder stand together.
+    /// Sorted, so that all descendants of a folder are adjacent.
     by_path: BTreeMap<PathBuf, (i32, Arc<Folder>)>,
     by_watch: HashMap<i32, PathBuf>,
-    /// How often folders were forgotten.
+    /// The count of folders removed.
     forgotten: u64,
 }
 
 impl Watcher {
-    /// Starts the thread that listens for changes, and tells of each. `None` where inotify can't be had.
+    /// Starts the thread that receives events. `None` if inotify is unavailable.
     pub fn start(changes: Arc<Changes>) -> Option<Arc<Watcher>> {
         let inotify = inotify::init(CreateFlags::CLOEXEC).ok()?;
         let watcher = Arc::new(Watcher {
@@ -79,8 +78,8 @@ impl Watcher {
         Some(watcher)
     }
 
-    /// The watched folder at `root`/`relative`, and its generation from before the caller looks
-    /// into it. `None` if it can't be watched.
+    /// Watches the folder `root`/`relative` and returns its generation before the caller reads it. `None` if it can't
+    /// be watched.
     pub fn folder(&self, root: &Path, relative: &Path) -> Trust {
         let before = self.folders().forgotten;
         let mut path = root.to_path_buf();
@@ -91,7 +90,7 @@ impl Watcher {
         }
         let folders = self.folders();
         let generation = folder.generation();
-        // Forgotten meanwhile, it or one above it would never tell of another change.
+        // A folder removed in the meantime (it or an ancestor) would never report another change.
         (folders.forgotten == before).then_some((folder, generation))
     }
 
@@ -99,7 +98,7 @@ impl Watcher {
         if let Some((_, folder)) = self.folders().by_path.get(path) {
             return Ok(folder.clone());
         }
-        // Before the lock: a file system that hangs must not hold up the others' folders.
+        // Before the lock: a file system that hangs must not block requests for other folders.
         if !tells_changes(path)? {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -116,8 +115,8 @@ impl Watcher {
             generation: AtomicU64::new(begun),
             begun,
         });
-        // One folder reached by two paths has one watch: the later path takes it over, the earlier
-        // one's answers are looked at again.
+        // A folder reached by two paths has one inotify watch: the later path takes it over, and responses of the
+        // earlier path are checked again.
         if let Some(earlier) = folders.by_watch.insert(watch, path.to_path_buf())
             && let Some((_, folder)) = folders.by_path.remove(&earlier)
         {
@@ -164,7 +163,7 @@ impl Watcher {
         }
     }
 
-    /// Ends the watches of a folder and of all below it: what they name may be elsewhere by now.
+    /// Removes the watches of a folder and its descendants: their paths may lead to other folders now.
     fn forget_below(&self, folders: &mut Folders, path: &Path) {
         let from = folders.by_path.range(path.to_path_buf()..);
         let below: Vec<PathBuf> = from
@@ -177,13 +176,13 @@ impl Watcher {
             if let Some((watch, folder)) = folders.by_path.remove(&path) {
                 self.changed(&folder);
                 folders.by_watch.remove(&watch);
-                // The kernel may have ended it already.
+                // The kernel may have removed it already.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
         }
     }
 
-    /// Something in a folder, or above it, may have changed.
+    /// Records that a folder or an ancestor may have changed.
     fn changed(&self, folder: &Folder) {
         folder.generation.store(self.new_generation(), Release);
         self.changes.tell();
@@ -198,19 +197,19 @@ impl Watcher {
         self.forget_below(&mut folders, Path::new("/"));
     }
 
-    /// Names this moment, for [`Watcher::forget_unused`].
+    /// A mark of the current time, for `FolderWatcher::forget_unused`.
     pub fn mark(&self) -> u64 {
         self.generation_next.load(Relaxed)
     }
 
-    /// Ends the watches that were begun since a moment and that nobody trusts: who began them has only looked.
+    /// Removes the watches that were added since a mark and that no response depends on.
     pub fn forget_unused(&self, since: u64) {
         let mut folders = self.folders();
         let new = folders.by_path.iter().rev();
         let new = new.filter(|(_, (_, folder))| folder.begun >= since);
         let new: Vec<PathBuf> = new.map(|(path, _)| path.clone()).collect();
         for path in new {
-            // Those below come first. Who trusts a folder needs those above it.
+            // Descendants come first: the watch of a folder needs those of its ancestors.
             let mut from = folders.by_path.range(path.clone()..);
             let is_unused = from
                 .next()
@@ -222,13 +221,13 @@ impl Watcher {
             if let Some((watch, _)) = folders.by_path.remove(&path) {
                 folders.by_watch.remove(&watch);
                 folders.forgotten += 1;
-                // The kernel may have ended it already.
+                // The kernel may have removed it already.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
         }
     }
 
-    /// Folders watched now.
+    /// The number of watched folders.
     pub fn folder_count(&self) -> usize {
         self.folders().by_path.len()
     }
@@ -238,7 +237,7 @@ impl Watcher {
     }
 }
 
-/// Nobody listens any more: without news nothing may be trusted for long.
+/// Invalidates all folders when the thread ends: without events, no response may be trusted for long.
 struct Deaf<'w>(&'w Watcher);
 
 impl Drop for Deaf<'_> {
@@ -260,7 +259,7 @@ fn watched_changes() -> WatchFlags {
         | WatchFlags::DONT_FOLLOW
 }
 
-/// Whether changes in a folder reach inotify: not where other machines can make them.
+/// Whether inotify reports all changes in a folder: not on file systems that other machines can change.
 fn tells_changes(path: &Path) -> io::Result<bool> {
     const NFS: u32 = 0x6969;
     const SMB: u32 = 0x517b;
@@ -322,7 +321,7 @@ mod tests {
         drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
         watcher.forget_unused(mark);
         assert_eq!(watcher.folder_count(), 2);
-        // Not those that somebody trusts, nor those above them.
+        // Folders in use, and their ancestors, stay watched.
         watcher.forget_unused(0);
         assert_eq!(watcher.folder_count(), 2);
         drop(trusted);

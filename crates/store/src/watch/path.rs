@@ -1,4 +1,4 @@
-//! Watches the way to a path: every folder that contains one of its components, symbolic links followed.
+//! Watches the folders along a path: each folder that contains one of its components, with symbolic links followed.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -7,18 +7,18 @@ use std::{fs, io};
 
 use super::{Folder, Watcher};
 
-/// Symbolic links followed on the way, as many as the kernel follows (path_resolution(7)).
+/// The maximum number of symbolic links, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Reports whether paths may lead elsewhere than when it was created, or the files at their ends may have changed.
+/// Detects that paths may lead to other files, or that the files may have changed.
 pub struct PathWatch {
-    /// The folders on the way, and their generations from before they were looked up.
+    /// The folders along the paths, and their generations before the look-up.
     folders: Vec<(Arc<Folder>, u64)>,
 }
 
 impl PathWatch {
-    /// Watches all folders on the way to paths, from the root of the file system. A path may end early: the creation of the rest is a change.
-    /// `None` if one can't be watched.
+    /// Watches all folders along paths, from the root of the file system. A path may end early: the creation of the
+    /// rest is a change. `None` if a folder can't be watched.
     pub fn new(watcher: &Watcher, paths: impl IntoIterator<Item = PathBuf>) -> Option<PathWatch> {
         let before = watcher.folders().forgotten;
         let mut watch = PathWatch {
@@ -27,11 +27,11 @@ impl PathWatch {
         for path in paths {
             watch.add(watcher, &path).ok()?;
         }
-        // Forgotten meanwhile, a folder would never report another change.
+        // A folder removed in the meantime would never report another change.
         (watcher.folders().forgotten == before).then_some(watch)
     }
 
-    /// Whether nothing has changed in any of the folders.
+    /// Whether no folder has changed.
     pub fn is_unchanged(&self) -> bool {
         let mut folders = self.folders.iter();
         folders.all(|(folder, generation)| folder.generation() == *generation)
@@ -72,12 +72,12 @@ impl PathWatch {
     }
 }
 
-/// The components of a path that are still to be followed, the next one last.
+/// The components that are still to be followed, the next one last.
 #[derive(Default)]
 struct PendingParts(Vec<OsString>);
 
 impl PendingParts {
-    /// Puts the components of a path before those that are left.
+    /// Puts the components of a path before the remaining ones.
     fn push(&mut self, path: &Path) {
         let parts = path.components().rev();
         let parts = parts.filter(|part| !matches!(part, Component::CurDir));
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// As files are named by a configuration that was given without its folder.
+    /// File names in a configuration that was given by a relative path.
     #[test]
     fn relative_paths_are_watched() {
         let name = format!("lowroad-relative-{}", std::process::id());
