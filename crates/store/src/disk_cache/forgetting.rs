@@ -1,4 +1,4 @@
-//! Forgets what is on the disk: at once for all who ask, and from the disk by a helper.
+//! Deletes objects on disk: at once for all look-ups, and from the disk by a helper.
 
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
@@ -7,10 +7,11 @@ use super::tier::{Forgotten, Tier};
 use crate::lock::lock;
 
 impl Tier {
-    /// Forgets what is under a key, and what is on its way there; `in_memory` forgets it there. Does not block on the disk.
+    /// Deletes the objects of a key and the writes for it; `in_memory` deletes them from memory. Does not block on the
+    /// disk.
     pub fn forget(self: &Arc<Self>, primary: &Primary, in_memory: impl FnOnce()) {
-        // In this order: from now on nothing is recalled, then nothing that was recalled before is stored, and then nothing
-        // of this is written that was asked for before.
+        // The order matters: first no recall finds the objects, then no earlier recall is stored in memory, and then
+        // no earlier fetch is written.
         lock(&self.forgetting).push(Forgotten {
             primary: primary.clone(),
             is_overdue: false,
@@ -22,7 +23,7 @@ impl Tier {
         }
         let (tier, own) = (self.clone(), primary.clone());
         let submitted = self.helpers.submit(move || tier.remove(&own));
-        // With too much to do it stays forgotten in this process; the upkeep removes it.
+        // With a full queue, the key stays hidden in this process; the maintenance thread removes it.
         if submitted.is_err() {
             let mut forgetting = lock(&self.forgetting);
             let own = forgetting.iter_mut().find(|own| own.is(primary, false));
@@ -30,27 +31,27 @@ impl Tier {
         }
     }
 
-    /// Forgets what is under a key, if there is anything: memory has something newer that does not go there.
+    /// Deletes the objects of a key, if there are any, because memory has a newer one that is not written to disk.
     pub fn forget_older(self: &Arc<Self>, primary: &Primary) {
         if self.may_have(primary) || self.writings.have(primary) {
             self.forget(primary, || {});
         }
     }
 
-    /// Whether something is forgotten that may still be there.
+    /// Whether a key is deleted whose objects may still be on disk.
     pub(super) fn is_forgotten(&self, primary: &[u8]) -> bool {
         lock(&self.forgetting)
             .iter()
             .any(|own| *own.primary == *primary)
     }
 
-    /// Held while something becomes visible that was found to be still wanted.
+    /// A guard to hold while a checked object becomes visible.
     pub(super) fn commits(&self) -> RwLockReadGuard<'_, ()> {
         let committing = self.committing.read();
         committing.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all is visible that was found to be wanted before this.
+    /// Waits until all objects that passed their check before this call are visible.
     pub(super) fn wait_for_commits(&self) {
         let committing = self.committing.write();
         drop(committing.unwrap_or_else(PoisonError::into_inner));
@@ -62,14 +63,15 @@ impl Tier {
         self.is_removed(primary, false);
     }
 
-    /// What can't be written down would be there again after the next start: then nothing is.
+    /// If the deletion can't be written, the object would return after the next start: then everything counts as
+    /// purged.
     fn remove_from_disk(&self, primary: &Primary) {
         if self.store.remove(primary).is_err() && self.purges.lose().is_err() {
             self.failed();
         }
     }
 
-    /// What was forgotten and purged stays so: nothing is asked any more, and the process ends. Blocks on the disk.
+    /// Finishes all deletions and purges at the end of the process, when no more requests arrive. Blocks on the disk.
     pub fn end(&self) {
         let forgotten: Vec<Primary> = {
             let forgetting = lock(&self.forgetting);
@@ -84,7 +86,7 @@ impl Tier {
         }
     }
 
-    /// Removes what helpers had no time for. Blocks on the disk.
+    /// Removes the keys that the helpers' queue had no room for. Blocks on the disk.
     pub(super) fn remove_overdue(&self) {
         loop {
             let overdue = lock(&self.forgetting)

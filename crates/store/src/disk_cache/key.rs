@@ -1,13 +1,13 @@
-//! Under what objects lie on the disk. Keys hold across restarts: they begin with what makes a site what it is, not with
-//! its number of this run.
+//! The keys of objects on disk. They are stable across restarts: they begin with the site's fingerprint, not with its
+//! number in this run.
 //!
 //! ```text
 //!  identity  0  host target            a response (over TLS, a space before the host), or the news that it varies: by which fields, and a number
 //!  identity  1  number  len  host target  values    one of its variants
 //!  identity  2  what follows in the key of either   what its origin said when it was last validated
 //! ```
-//! The number is drawn when a resource is found to vary. What removes the news removes all variants: the next news has
-//! another number, so they are found by nobody and leave in their time.
+//! The number is drawn when a resource is found to vary. Removing the marker hides all variants: the next marker has
+//! another number, so they are never found again and are evicted in time.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -16,7 +16,7 @@ use lowroad_cache::vary::Selecting;
 
 use crate::key;
 
-/// What makes the stored responses of a site what they are, in short.
+/// The short form of a site's fingerprint.
 pub type SiteIdentity = [u8; 16];
 
 /// A key of the first kind.
@@ -26,10 +26,10 @@ const RESOURCE: u8 = 0;
 const VARIANT: u8 = 1;
 const RENEWAL: u8 = 2;
 
-/// What was said over TLS has this before its host, in which it can't be.
+/// Precedes the host of a response over TLS; a host can't contain it.
 const OVER_TLS: &[u8] = b" ";
 
-/// The short form of a description.
+/// The short form of a fingerprint.
 pub fn site_identity(described: &str) -> SiteIdentity {
     let half = |seed| {
         let mut hasher = FixedState::with_seed(seed).build_hasher();
@@ -42,7 +42,7 @@ pub fn site_identity(described: &str) -> SiteIdentity {
     identity
 }
 
-/// The key of what lies under this one in memory; `None` if no program makes it.
+/// The key on disk for a key in memory; `None` if it is not a handler's.
 pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<Primary> {
     let (host, target) = key::parts_of_program(in_memory)?;
     let scheme = match key::is_over_tls(in_memory) {
@@ -69,20 +69,20 @@ pub fn variant(primary: &[u8], family: u64, selecting: &Selecting) -> Option<Box
     Some(key.into())
 }
 
-/// The key of what is known anew of a response.
+/// The key of a response's update.
 pub fn renewal(response: &[u8]) -> Option<Box<[u8]>> {
     let (site, rest) = response.split_first_chunk::<16>()?;
     Some([&site[..], &[RENEWAL], rest].concat().into())
 }
 
-/// The key of the response that is renewed by what lies under this one; `None` if it is none of that.
+/// The key of the response to which an update belongs; `None` if `key` is not an update's.
 pub fn renewed(key: &[u8]) -> Option<Box<[u8]>> {
     let (site, rest) = key.split_first_chunk::<16>()?;
     let rest = rest.strip_prefix(&[RENEWAL])?;
     Some([&site[..], rest].concat().into())
 }
 
-/// Host and target of a key of any kind.
+/// Host and target of any key.
 pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = key.get(16..)?;
     let (kind, rest) = rest
@@ -103,7 +103,7 @@ pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn put(key: &mut Vec<u8>, bytes: &[u8]) {
-    // Keys come from heads of requests, which are far shorter.
+    // The cast is exact: keys come from request heads, which are far shorter.
     key.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     key.extend_from_slice(bytes);
 }

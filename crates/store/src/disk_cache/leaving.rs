@@ -1,4 +1,4 @@
-//! Recalled objects in memory whose bodies are on the disk: they leave memory after a while.
+//! Recalled objects in memory whose bodies are on disk: they leave memory after a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -7,24 +7,24 @@ use crate::clock;
 use crate::lock::lock;
 use crate::object::{Content, Object, ObjectArc, Segment};
 
-/// So long a recalled head stays in memory, ms, if its body is on the disk.
+/// The time in ms that a recalled head stays in memory if its body is on disk.
 const RECALLED_MS: u64 = 10_000;
 
-/// Recalled objects that leave memory, in their order.
+/// Recalled objects that will leave memory, in order.
 #[derive(Default)]
 pub struct Leaving(pub(super) Mutex<VecDeque<Recent>>);
 
-/// One of them.
+/// A recalled object.
 pub struct Recent {
     pub at_ms: u64,
     pub hash: u64,
     pub key: Arc<[u8]>,
-    /// Where its body is.
+    /// The location of its body.
     pub segment: Weak<Segment>,
 }
 
 impl Leaving {
-    /// An object was recalled; it leaves if its body is on the disk.
+    /// Adds a recalled object; it will leave memory if its body is on disk.
     pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &ObjectArc) {
         if let Some(segment) = segment_of(object) {
             lock(&self.0).push_back(Recent {
@@ -36,7 +36,7 @@ impl Leaving {
         }
     }
 
-    /// The next one that is to leave now.
+    /// The next object that must leave memory now.
     pub fn next(&self) -> Option<Recent> {
         let now_ms = clock::now_ms();
         let mut recent = lock(&self.0);
@@ -46,7 +46,7 @@ impl Leaving {
     }
 }
 
-/// Where the body of an object is, if that is on the disk.
+/// The location of an object's body, if it is on disk.
 pub fn segment_of(object: &Object) -> Option<&Arc<Segment>> {
     match object.representation()?.content() {
         Content::Segment(segment) => Some(segment),

@@ -1,7 +1,5 @@
-//! What is written beside a body on the disk: the response's head, until when it holds, for whom, and what was purged
-//! before. Its times are those of the calendar, and are checked when they are read: the clock may have been set.
-//!
-//! Knows neither keys nor the disk. What can't be read is no object.
+//! The metadata of a response on disk: its head, expiry, selecting fields and purge generation. Times are calendar
+//! times and are checked when read, because the clock may have been set. Undecodable metadata means no object.
 
 use lowroad_cache::freshness::Source;
 use lowroad_cache::lifetime::{self, Lifetime as Times};
@@ -11,13 +9,13 @@ use lowroad_http::status::Status;
 
 use crate::validity::Lifetime;
 
-/// The form that is written; another one is not read.
+/// The version of the format; other versions are not read.
 const VERSION: u8 = 2;
 const RESPONSE: u8 = 0;
 const VARIES: u8 = 1;
-/// A clock may be set back by so much, or two processors disagree, without a response being from the future.
+/// The tolerance for a clock that was set back or differs between processors; a later response is from the future.
 const CLOCK_SLACK_MS: u64 = 2_000;
-/// Each stands for its place.
+/// The position is the code on disk.
 const SOURCES: [Source; 7] = [
     Source::Targeted,
     Source::SMaxage,
@@ -28,7 +26,7 @@ const SOURCES: [Source; 7] = [
     Source::Nothing,
 ];
 
-/// Both clocks at one moment, ms: since 1970, and the monotonic one.
+/// Both clocks at one moment, ms: calendar and monotonic.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// Milliseconds since 1970.
@@ -38,7 +36,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// Now.
+    /// Reads the clocks.
     pub fn read() -> Now {
         let monotonic_ms = crate::clock::now_ms();
         let ahead_ms = crate::clock::calendar_ahead_ms();
@@ -48,12 +46,12 @@ impl Now {
         }
     }
 
-    /// The monotonic time as one of the calendar; what never comes stays so.
+    /// Converts a monotonic time to the calendar; `u64::MAX` (never) is unchanged.
     pub fn unix_of(&self, monotonic_ms: u64) -> u64 {
         moved(monotonic_ms, self.monotonic_ms, self.unix_ms)
     }
 
-    /// A time of the calendar as a monotonic one; what was before it began is 0.
+    /// Converts a calendar time to the monotonic clock; times before its start become 0.
     pub fn monotonic_of(&self, unix_ms: u64) -> u64 {
         moved(unix_ms, self.unix_ms, self.monotonic_ms)
     }
@@ -69,43 +67,43 @@ fn moved(ms: u64, from: u64, to: u64) -> u64 {
     }
 }
 
-/// What lies under a key.
+/// The metadata under a key.
 pub enum Meta {
     /// A response.
     Response(Box<Response>),
-    /// The news that there are variants.
+    /// A marker for a resource with variants.
     Varies(Varies),
 }
 
-/// That a resource varies.
+/// A marker for a resource with variants.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Varies {
-    /// The purges before.
+    /// The purge generation before the fetch.
     pub generation: u64,
-    /// Begins the keys of its variants.
+    /// The number in the keys of its variants.
     pub family: u64,
-    /// The fields that they depend on.
+    /// The fields that Vary names.
     pub names: Vec<Box<[u8]>>,
 }
 
-/// A response but for its body.
+/// A response without its body.
 pub struct Response {
-    /// The purges before its origin was asked.
+    /// The purge generation before the fetch.
     pub generation: u64,
-    /// Names its body.
+    /// The number of its body.
     pub id: u64,
     /// Its head without Content-Length.
     pub head: (Vec<u8>, Encoded),
     /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
-    /// Until when; its purges are to be set.
+    /// The expiry; the caller sets its purge epoch.
     pub lifetime: Lifetime,
-    /// For whom.
+    /// The selecting fields.
     pub selecting: Selecting,
 }
 
 impl Meta {
-    /// The purges before it was made.
+    /// The purge generation before the fetch.
     pub fn generation(&self) -> u64 {
         match self {
             Meta::Response(response) => response.generation,
@@ -113,7 +111,7 @@ impl Meta {
         }
     }
 
-    /// The lifetime, of a response.
+    /// The lifetime of a response.
     pub fn lifetime(&self) -> Option<&Lifetime> {
         match self {
             Meta::Response(response) => Some(&response.lifetime),
@@ -121,7 +119,7 @@ impl Meta {
         }
     }
 
-    /// Reads it; `None` if it is not what is written here.
+    /// Decodes the metadata; `None` if it is invalid.
     pub fn decode(bytes: &[u8], now: Now) -> Option<Meta> {
         let mut from = Reader(bytes);
         if from.byte()? != VERSION {
@@ -144,7 +142,6 @@ impl Meta {
 }
 
 impl Varies {
-    /// Writes it.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, VARIES];
         put_u64(&mut out, self.generation);
@@ -156,7 +153,7 @@ impl Varies {
 }
 
 impl Response {
-    /// After that it is of no use to anybody, ms since 1970.
+    /// The time after which it can't be used at all, ms since 1970.
     pub fn expires_ms(&self, now: Now) -> u64 {
         let (text, head) = &self.head;
         let times = self.lifetime.times();
@@ -169,7 +166,6 @@ impl Response {
         }
     }
 
-    /// Writes it.
     pub fn encode(&self, now: Now) -> Vec<u8> {
         let (text, head) = &self.head;
         let mut out = vec![VERSION, RESPONSE];
@@ -229,7 +225,7 @@ fn put_lifetime(out: &mut Vec<u8>, lifetime: &Lifetime, now: Now) {
 
 fn read_lifetime(from: &mut Reader<'_>, now: Now) -> Option<Lifetime> {
     let (at_unix_ms, age_ms) = (from.u64()?, from.u64()?);
-    // The machine may not have been up when it was made.
+    // Calendar time: the machine may have been started after the response was received.
     let age_ms = age_ms.saturating_add(now.unix_ms.saturating_sub(at_unix_ms));
     let mut until = || Some(now.monotonic_of(from.u64()?));
     let (until_ms, swr_until_ms, sie_until_ms) = (until()?, until()?, until()?);
@@ -245,7 +241,7 @@ fn read_lifetime(from: &mut Reader<'_>, now: Now) -> Option<Lifetime> {
     };
     let is_for_all = from.byte()? != 0;
     let source = *SOURCES.get(usize::from(from.byte()?))?;
-    // The clock was set back: nobody knows how old it is, so it is stale.
+    // The clock was set back: the age is unknown, so the response counts as stale.
     let is_from_future = at_unix_ms > now.unix_ms.saturating_add(CLOCK_SLACK_MS);
     let times = match is_from_future {
         true => times.expired(now.monotonic_ms),
@@ -268,7 +264,7 @@ fn put_u64(out: &mut Vec<u8>, number: u64) {
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
-    // Heads are far shorter.
+    // The cast is exact: heads are far shorter.
     out.extend_from_slice(&(count as u32).to_le_bytes());
 }
 
@@ -277,7 +273,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// What is left to read.
+/// The rest of the input.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
@@ -344,7 +340,7 @@ mod tests {
         for _ in 0..100_000 {
             let (there, back) = (Now::read(), Now::read());
             let came = back.monotonic_of(there.unix_of(7_000));
-            // The clocks' difference may lie where it is rounded to one side or the other.
+            // The clocks' difference may be near a rounding boundary.
             assert!(came.abs_diff(7_000) <= 1, "{came}: {there:?}, {back:?}");
         }
     }
@@ -381,7 +377,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        // Ten seconds later, on a machine that was started anew.
+        // Ten seconds later, on a restarted machine.
         let now = Now {
             unix_ms: 1_010_000,
             monotonic_ms: 50,

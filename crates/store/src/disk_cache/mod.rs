@@ -1,18 +1,17 @@
-//! The second tier of the store: responses of origins on a disk, bounded in bytes, and there again after a restart.
+//! The disk cache: responses of origins on disk, bounded in bytes, which survive a restart.
 //!
 //! ```text
 //!  storing ─► writing ─► lowroad_disk ─► recalling ─► SharedStore ─► the way of every stored response
 //!   as it comes, or whole    segments       head in memory, body where it lies
 //! ```
-//! Memory is asked first. What it has not, but the disk may have ([`Tier::may_have`], without a wait), is recalled by a
-//! helper: the head goes into memory, with a short body, and a long body is sent from the disk. So freshness, validation,
-//! ranges and HEAD are decided in one place, by what is in memory. What was recalled with its body on the disk leaves
-//! memory after a while, so that the disk learns what is used, and may give up what is not.
+//! Memory is searched first. If it has no object but the disk may ([`Tier::may_have`], which does not block), a helper
+//! recalls it: the head is loaded into memory, with the body if it is short; a long body is sent from disk. Freshness,
+//! validation, ranges and HEAD are thus decided in one place, by the object in memory. Recalled heads whose body is on
+//! disk leave memory after a while, so that the disk learns which objects are used and can evict the others.
 //!
-//! The disk has what memory has no room for, and a copy of what memory has and will be of use for a while. So eviction
-//! from memory writes nothing. It never has something older than memory: what is stored in memory and not here is forgotten here.
-//!
-//! Knows requests only by their field lines, and of programs nothing.
+//! The disk gets bodies that memory has no room for, and copies of responses that will be useful for a while; eviction
+//! from memory writes nothing. The disk never has an older response than memory: when one is stored in memory only,
+//! the copy on disk is deleted.
 
 mod forgetting;
 mod key;

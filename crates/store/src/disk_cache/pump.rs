@@ -1,5 +1,5 @@
-//! Work at a body for helper threads: one of them does what can be done now and leaves, and whatever can be done later calls
-//! one again. So no thread waits for a network. Knows nothing of the work.
+//! Cooperative work on helper threads: a helper does the steps that are possible now and leaves; the waker queues the
+//! work again. No thread waits for the network.
 
 use std::sync::atomic::{
     AtomicU8,
@@ -12,44 +12,44 @@ use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
 
 use crate::lock::lock;
 
-/// Works of one kind at a time. Fewer than jobs fit the queue of their helpers, so that these always take them.
+/// The maximum number of works of one kind. Below the helpers' queue length, so that the queue always has room.
 pub const WORKS_MAX: usize = 1024;
 const _: () = assert!(WORKS_MAX < QUEUE_LEN_MAX);
 
-/// What is done in steps.
+/// Work in steps.
 pub trait Work: Send + 'static {
-    /// Does what can be done now, but not for long.
+    /// Does the steps that are possible now, for a bounded time.
     fn step(&mut self, context: &mut Context<'_>) -> Stepped;
 }
 
-/// How far a step came.
+/// The result of a step.
 #[derive(PartialEq, Eq)]
 pub enum Stepped {
-    /// There may be more at once.
+    /// More may be possible at once.
     More,
-    /// The waker tells.
+    /// The waker will be called.
     Waits,
-    /// That was all.
+    /// The work is complete.
     Over,
 }
 
-/// Has helpers work when there is something to do, one at a time.
+/// Runs work on helpers when it can proceed, on one at a time.
 pub struct Pump<W> {
     turn: AtomicU8,
     work: Mutex<Option<W>>,
     helpers: Helpers,
 }
 
-/// Nobody works, and nothing is to do.
+/// No helper works, and no step is possible.
 const IDLE: u8 = 0;
-/// A helper will.
+/// The work is in the helpers' queue.
 const QUEUED: u8 = 1;
 const WORKS: u8 = 2;
-/// A helper works, and there may be more to do than it has seen.
+/// A helper works, and was woken since its step began.
 const WORKS_AND_MORE: u8 = 3;
 
 impl<W: Work> Pump<W> {
-    /// Begins. The helpers have no other jobs than of up to [`WORKS_MAX`] works.
+    /// Starts work. The helpers must have no jobs other than up to [`WORKS_MAX`] works.
     pub fn start(work: W, helpers: Helpers) {
         let pump = Arc::new(Pump {
             turn: AtomicU8::new(IDLE),

@@ -1,12 +1,12 @@
-//! Purges of what is on the disk, so that they outlive the process. A purge is a rule, which [`crate::purging`] compares
-//! with what is found; here it is kept in a file until a scan has removed what it means. Knows neither objects nor keys.
+//! The purge log: keeps purge rules in a file, so that they survive the process, until a scan has removed the purged
+//! objects. [`crate::purging`] compares the rules with objects.
 //!
-//! Each purge has a number, its generation, and each object that of the last one before its origin was asked. Numbers only
-//! grow: each run has a block of them of its own, since nobody knows how many the one before it gave out and did not
-//! write down.
+//! Each purge has a number, its generation, and each object has that of the last purge before its fetch. Generations
+//! only increase: each run has its own block of them, because the number of generations that the previous run used
+//! without writing them is unknown.
 //!
-//! Writing waits for the disk, so a thread of its own does it for all who purge at a time. If the file can't be written it is
-//! removed, which needs no room: without it all counts as purged after the next start.
+//! One thread writes for all purges at a time, because a write waits for the disk. If the file can't be written, it is
+//! removed, which needs no space: without the file, everything counts as purged after the next start.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -26,48 +26,48 @@ use crate::purging::{Kind, Purge};
 
 const FILE_NAME: &str = "purges";
 const FILE_NAME_NEW: &str = "purges.new";
-/// What the file begins with; then number of the run, and up to which generation all was removed.
+/// The first word of the file; the number of the run and the scanned generation follow.
 const TITLE: &str = "lowroad-purges-1";
-/// Bits of a generation that count the purges of a run. Who purges more often goes on in the next block, and so does the next
-/// run.
+/// The bits of a generation that count the purges of a run. A run with more purges continues in the next block, and
+/// the next run starts after that.
 const RUN_BITS: u32 = 22;
-/// Runs are counted from the time at which the first began, in units so short that there were no more of them, ms: nothing
-/// starts, stores and ends within two.
+/// The unit of the first run's number, which is its start time, ms. Shorter than any run, so that run numbers stay
+/// behind the clock.
 const RUN_MS: u64 = 1;
 
-/// The purges of one folder.
+/// The purge log of one folder.
 pub struct PurgeLog {
     folder: PathBuf,
     rules: Mutex<Rules>,
-    /// Where more is written; none: it has to be written anew.
+    /// The open file; `None`: it must be rewritten.
     file: Mutex<Option<File>>,
-    /// All that was purged up to this generation is gone.
+    /// All objects purged up to this generation are removed.
     scanned: AtomicU64,
-    /// What is gone is not written down: all counts as purged after the next start.
+    /// A deletion was not recorded: everything counts as purged after the next start.
     is_lost: AtomicBool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
-    /// The block of which this run gives out numbers.
+    /// The block from which this run takes its generations.
     run: u64,
-    /// Those that are not over, as they come.
+    /// The purges that are not finished, in order.
     kept: Vec<Rule>,
-    /// So many of them are in the file.
+    /// The number of them in the file.
     written: usize,
 }
 
-/// A purge that may not be over.
+/// A purge that may not be finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its number.
+    /// Its generation.
     pub generation: u64,
     what: What,
-    /// When a soft one came, ms since 1970.
+    /// The time of a soft purge, ms since 1970.
     soft_at_unix_ms: Option<u64>,
 }
 
-/// What it takes, as it is kept.
+/// The target of a purge, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     Urls(Pattern),
@@ -76,17 +76,17 @@ enum What {
 }
 
 impl PurgeLog {
-    /// Those of a folder; blocks on the disk.
+    /// Opens the log of a folder. Blocks on the disk.
     ///
     /// # Errors
-    /// When the folder can't be read or written.
+    /// The folder can't be read or written.
     pub fn open(folder: &Path, now: Now) -> io::Result<PurgeLog> {
         let known = match fs::read(folder.join(FILE_NAME)) {
             Ok(bytes) => parse(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        // Without it nobody knows what was purged: so all was.
+        // Without the file, earlier purges are unknown, so everything counts as purged.
         let (run, scanned, mut kept) = known.unwrap_or_else(|| {
             let run = now.unix_ms / RUN_MS;
             (run, 0, vec![Rule::of_all(run << RUN_BITS)])
@@ -109,31 +109,31 @@ impl PurgeLog {
         Ok(log)
     }
 
-    /// Those that are not over, in their order.
+    /// The purges that are not finished, in order.
     pub fn rules(&self) -> Vec<Rule> {
         lock(&self.rules).kept.clone()
     }
 
-    /// No purge of an earlier run had this generation or a greater one.
+    /// The first generation of this run: greater than all of earlier runs.
     pub fn first_generation(&self) -> u64 {
         lock(&self.rules).run << RUN_BITS
     }
 
-    /// Up to which generation all was removed that was purged.
+    /// The generation up to which all purged objects are removed.
     pub fn scanned(&self) -> u64 {
         self.scanned.load(Acquire)
     }
 
-    /// A purge has begun, and is to be written. Does not block on the disk.
+    /// Adds a purge, which is written later. Does not block on the disk.
     pub fn note(&self, generation: u64, purge: &Purge<'_>, kind: Kind) {
         let rule = Rule::of(generation, purge, kind, Now::read());
         lock(&self.rules).kept.push(rule);
     }
 
-    /// Writes down all purges that have begun. Blocks on the disk.
+    /// Writes all added purges. Blocks on the disk.
     ///
     /// # Errors
-    /// After the next start what was purged may be there again.
+    /// After the next start, purged objects may be there again.
     pub fn save(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
         if self.is_lost.load(Acquire) {
@@ -153,10 +153,10 @@ impl PurgeLog {
         })
     }
 
-    /// All that was purged up to this generation is removed for good. Blocks on the disk.
+    /// Ends the purges up to this generation: their objects are removed durably. Blocks on the disk.
     ///
     /// # Errors
-    /// When it can't be written down: that is done again after a restart.
+    /// The log can't be written; the scan is repeated after a restart.
     pub fn end(&self, scanned: u64) -> io::Result<()> {
         self.scanned.fetch_max(scanned, AcqRel);
         let mut file = lock(&self.file);
@@ -167,11 +167,11 @@ impl PurgeLog {
         }
     }
 
-    /// Something else than by a purge is gone that could not be written down: has all count as purged after the next start,
-    /// whatever this process writes later. Blocks on the disk.
+    /// Records that a deletion other than a purge could not be written: everything counts as purged after the next
+    /// start, whatever this process writes later. Blocks on the disk.
     ///
     /// # Errors
-    /// After the next start it may be there again.
+    /// After the next start, the deleted object may be there again.
     pub fn lose(&self) -> io::Result<()> {
         let _file = lock(&self.file);
         match self.is_lost.swap(true, AcqRel) {
@@ -180,7 +180,7 @@ impl PurgeLog {
         }
     }
 
-    /// Writes all anew. The new file counts once its name is on the disk: until then nothing is written to it.
+    /// Rewrites the file. The new file is used once its name is durable; until then, no purge is appended to it.
     fn rewrite(&self, open: &mut Option<File>) -> io::Result<()> {
         *open = None;
         let new = self.folder.join(FILE_NAME_NEW);
@@ -208,10 +208,10 @@ impl PurgeLog {
     }
 }
 
-/// Has all in a folder count as purged after the next start, since purges can't be written there.
+/// Makes everything in a folder count as purged after the next start, because purges can't be written there.
 ///
 /// # Errors
-/// After the next start what was purged may be there again.
+/// After the next start, purged objects may be there again.
 pub fn give_up(folder: &Path) -> io::Result<()> {
     match fs::remove_file(folder.join(FILE_NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -220,7 +220,7 @@ pub fn give_up(folder: &Path) -> io::Result<()> {
 }
 
 impl Rules {
-    /// What is not in the file, which is going to be there.
+    /// The text of the purges that are not in the file; marks them as written.
     fn new_text(&mut self) -> String {
         let mut text = String::new();
         for rule in &self.kept[self.written..] {
@@ -239,7 +239,7 @@ impl Rules {
 
 fn parse(bytes: &[u8]) -> Option<(u64, u64, Vec<Rule>)> {
     let text = str::from_utf8(bytes).ok()?;
-    // A last line that was cut was confirmed to nobody.
+    // A truncated last line was never confirmed to its sender.
     let mut lines = text
         .split_inclusive('\n')
         .filter_map(|line| line.strip_suffix('\n'));
@@ -277,7 +277,7 @@ impl Rule {
         }
     }
 
-    /// What is purged.
+    /// The target of the purge.
     pub fn purge(&self) -> Purge<'_> {
         match &self.what {
             What::Urls(pattern) => Purge::Urls(pattern),
@@ -286,7 +286,7 @@ impl Rule {
         }
     }
 
-    /// How.
+    /// The kind of the purge.
     pub fn kind(&self, now: Now) -> Kind {
         match self.soft_at_unix_ms {
             None => Kind::Hard,
@@ -336,7 +336,7 @@ impl Rule {
     }
 }
 
-/// Without spaces and line ends.
+/// Escapes spaces and line feeds.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in bytes {

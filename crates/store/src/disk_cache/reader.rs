@@ -1,4 +1,4 @@
-//! Finds on the disk what was not purged.
+//! Finds objects on disk that are not purged.
 
 use lowroad_cache::vary::Selecting;
 use lowroad_http::fields::Lines;
@@ -10,12 +10,12 @@ use crate::purging::{Ban, Purging};
 use crate::shared_store::SharedStore;
 use crate::validity::Lifetime;
 
-/// The disk with the rules of purges: finds what was not purged.
+/// The disk store with the purge rules.
 #[derive(Clone, Copy)]
 pub struct Reader<'t> {
     tier: &'t Tier,
     purging: &'t Purging,
-    /// From before any look: a scan may remove something and be over meanwhile.
+    /// Read before any look-up: a scan may remove an object and end in between.
     scanned: u64,
     now: Now,
 }
@@ -25,18 +25,18 @@ pub type Found = lowroad_disk::Found<std::fs::File>;
 /// A response on the disk.
 pub struct OnDisk {
     pub key: Box<[u8]>,
-    /// Where its body is.
+    /// The location of its body.
     pub found: Found,
     pub response: Box<Response>,
-    /// It was compared with purges up to this generation.
+    /// The purge generation up to which it was compared.
     pub since: u64,
 }
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Default)]
 pub struct Search {
     pub found: Option<OnDisk>,
-    /// What is found depends on more than the key.
+    /// The resource varies, so its key alone does not select an object.
     pub varies: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// An object for a request with these field lines; blocks on the disk.
+    /// Finds an object for a request with these field lines. Blocks on the disk.
     pub fn find(&self, primary: &[u8], lines: &[u8]) -> Search {
         let mut search = Search::default();
         let Some((found, meta)) = self.find_one(primary, primary) else {
@@ -76,7 +76,7 @@ impl<'t> Reader<'t> {
         search
     }
 
-    /// A response with what its origin said of it last; `None` if that was purged.
+    /// A response with its last update; `None` if that was purged.
     fn latest(&self, key: &[u8], found: Found, first: Box<Response>) -> Option<OnDisk> {
         let renewal = key::renewal(key).filter(|renewal| self.tier.may_have(renewal));
         let newer = renewal.and_then(|renewal| {
@@ -85,7 +85,7 @@ impl<'t> Reader<'t> {
         });
         let response = match newer {
             Some((key, newer)) if self.ban(&key, &newer) == Ban::Hard => return None,
-            // Else it is of a body that was there before.
+            // An update with another id belongs to an earlier body.
             Some((_, Meta::Response(newer))) if newer.id == first.id => newer,
             _ => first,
         };
@@ -97,9 +97,10 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// What is under a key of a resource, if it was not taken away or forgotten.
+    /// The object under a key of a resource, unless it is purged or deleted.
     fn find_one(&self, primary: &[u8], key: &[u8]) -> Option<(Found, Meta)> {
-        // First: what is forgotten is hidden until it is removed, so it is not found once it is hidden no more.
+        // Checked before the look-up: a key stays in this list until its object is removed, so one that has left it is
+        // not found.
         if self.tier.is_forgotten(primary) {
             return None;
         }
@@ -112,13 +113,13 @@ impl<'t> Reader<'t> {
         (self.ban(key, &meta) != Ban::Hard).then_some((found, meta))
     }
 
-    /// What purges do to an object, as far as a scan has not done it.
+    /// The effect of purges on an object that no scan has removed yet.
     fn ban(&self, key: &[u8], meta: &Meta) -> Ban {
         let since = meta.generation().max(self.scanned);
         ban(self.purging, since, key, meta.lifetime())
     }
 
-    /// Where the variant for these values is to be written. Blocks on the disk.
+    /// The key at which the variant with these values is written. Blocks on the disk.
     pub fn place_of(
         &self,
         primary: &[u8],
@@ -158,7 +159,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// What the purges after this generation do to an object.
+/// The effect of purges after generation `since` on an object.
 pub fn ban(purging: &Purging, since: u64, key: &[u8], lifetime: Option<&Lifetime>) -> Ban {
     match key::parts(key) {
         Some(resource) => purging.ban(since, resource, lifetime),

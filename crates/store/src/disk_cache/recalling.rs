@@ -1,4 +1,4 @@
-//! Brings what is on the disk into memory: its head, and its body if that is short. On helper threads.
+//! Recalls objects from disk into memory: the head, and the body if it is short. Runs on helper threads.
 
 use std::sync::Arc;
 
@@ -15,34 +15,34 @@ use crate::seen::Since;
 use crate::shared_store::SharedStore;
 use crate::validity::Validity;
 
-/// Longer bodies stay where they are. They cost a helper each time, shorter ones only this once.
+/// Longer bodies stay on disk. They occupy a helper at each use, shorter ones only once.
 const COPIED_LEN_MAX: u64 = 64 * 1024;
 
-/// What is to be recalled.
+/// An object to recall.
 pub struct Recall {
-    /// Under what it lies on the disk.
+    /// Its key on disk.
     pub primary: Primary,
-    /// Under what in memory.
+    /// Its key in memory.
     pub key: Arc<[u8]>,
-    /// The hash of that.
+    /// The hash of the key in memory.
     pub hash: u64,
-    /// The purges before this.
+    /// The purge epoch before the recall.
     pub purges: Since,
     /// Field lines of the request.
     pub lines: Box<[u8]>,
-    /// The lines count: what is there is known to vary.
+    /// The resource is known to vary, so the lines select the object.
     pub is_for_lines: bool,
 }
 
-/// What came of it.
+/// The result of a recall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recalled {
-    /// The resource varies: for another request it may be another object.
+    /// The resource varies, so other requests may get another object.
     pub varies: bool,
 }
 
 impl Tier {
-    /// Puts what is on the disk into memory, unless there was a purge meanwhile. Blocks on the disk.
+    /// Recalls an object, unless it was purged in the meantime. Blocks on the disk.
     pub fn recall(&self, store: &SharedStore, recall: &Recall) -> Recalled {
         let search = Reader::new(self, store).find(&recall.primary, &recall.lines);
         if let Some(on_disk) = search.found
@@ -58,14 +58,14 @@ impl Tier {
         }
     }
 
-    /// The length of what the disk has for a request, for explanations. Blocks on the disk.
+    /// The length of the object on disk for a request, for `lowroad explain`. Blocks on the disk.
     pub fn look(&self, store: &SharedStore, primary: &Primary, lines: &[u8]) -> Option<u64> {
         let search = Reader::new(self, store).find(primary, lines);
         search.found.map(|on_disk| on_disk.found.body.len)
     }
 
-    /// Writes down what an origin said anew of a response, which is `object` in memory under this key. On a helper, if one
-    /// has time: else it is validated once more.
+    /// Writes the update of a validated response, which is `object` in memory. Runs on a helper; if none is free, the
+    /// response is validated again after the next recall.
     pub fn renew(
         self: &Arc<Self>,
         store: &Arc<SharedStore>,

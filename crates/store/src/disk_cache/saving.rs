@@ -1,5 +1,5 @@
-//! Writes down purges, on a thread of its own: whoever purges goes on, and is told when that is done. Of many at a time all
-//! are written at once.
+//! Writes purges on their own thread: callers continue and get a callback when the purges are durable. One write
+//! covers all purges that are pending.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,13 @@ use crate::lock::lock;
 use crate::purging::{Kind, Purge, Purging};
 
 impl Tier {
-    /// A purge has begun. Does not block on the disk.
+    /// Adds a purge to the log. Does not block on the disk.
     pub fn note_purge(&self, generation: u64, purge: &Purge<'_>, kind: Kind) {
         self.purges.note(generation, purge, kind);
         let _ = self.saver.send(None); // without a thread it holds in this process all the same
     }
 
-    /// Tells once all purges that have begun are kept: even a server that is killed does not undo them. Does not block.
+    /// Calls back once all purges so far are durable, even if the process is killed. Does not block.
     pub fn when_purges_are_kept(&self, told: Box<dyn FnOnce(bool) + Send>) {
         if let Err(unsent) = self.saver.send(Some(told))
             && let Some(told) = unsent.0
@@ -27,7 +27,7 @@ impl Tier {
         }
     }
 
-    /// Waits for that; for threads that may.
+    /// Waits until all purges so far are durable; for threads that may block.
     pub fn keep_purges(&self) -> bool {
         let (tell, told) = channel();
         self.when_purges_are_kept(Box::new(move |are_kept| {
@@ -36,7 +36,7 @@ impl Tier {
         told.recv().unwrap_or(false)
     }
 
-    /// Begins where earlier processes ended.
+    /// Applies the purges of earlier processes.
     pub fn replay_purges(&self, purging: &Purging) {
         let now = Now::read();
         for rule in self.purges.rules() {
@@ -48,7 +48,7 @@ impl Tier {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the machine gives none.
+    /// The thread can't be started.
     pub(super) fn start_saving(self: &Arc<Self>, unsaved: Unsaved) -> std::io::Result<()> {
         let (tier, unsaved) = (self.clone(), Mutex::new(unsaved));
         background::start("disk-purges", move || {

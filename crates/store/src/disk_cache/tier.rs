@@ -1,4 +1,4 @@
-//! The store on the disk, with its threads and its counters.
+//! The disk cache with its threads and counters.
 
 use std::io;
 use std::path::Path;
@@ -16,49 +16,49 @@ use super::purges::PurgeLog;
 use super::unfinished::LateReaders;
 use super::writings::Writings;
 
-/// Threads that write.
+/// The number of writer threads.
 const WRITERS: usize = 2;
 
-/// The store on the disk, and what makes it one with that in memory.
+/// The disk cache, behind the store in memory.
 pub struct Tier {
     pub(super) store: Store,
-    /// Who removes.
+    /// Threads that remove objects.
     pub(super) helpers: Helpers,
-    /// Who writes bodies, and nothing else: a slow disk holds up nobody who reads.
+    /// Threads that only write bodies, so that a slow disk does not delay readers.
     pub(super) writers: Helpers,
-    /// Who reads what is being written.
+    /// Readers of bodies that are being written.
     pub(super) late: Arc<LateReaders>,
     pub(super) purges: PurgeLog,
-    /// Wakes who writes down purges.
+    /// Wakes the thread that writes purges.
     pub(super) saver: Sender<Told>,
-    /// What is being written.
+    /// Bodies being written.
     pub(super) writings: Writings,
-    /// Held by who makes something visible, from the last look whether it may. Never locked by workers.
+    /// Read-locked while a checked object becomes visible. Workers never lock it.
     pub(super) committing: RwLock<()>,
-    /// What is forgotten, until it is removed from the disk.
+    /// Deleted keys that are not removed from disk yet.
     pub(super) forgetting: Mutex<Vec<Forgotten>>,
-    /// What leaves memory soon.
+    /// Recalled objects that will leave memory.
     pub(super) leaving: Leaving,
-    /// The next number for a resource that varies, or a body. They begin where no earlier run came to.
+    /// The next number for a varying resource or a body. Starts above the numbers of earlier runs.
     pub(super) numbers: AtomicU64,
     pub(super) errors: AtomicU64,
-    /// Responses not written: too long, just being written, or too many at a time.
+    /// Responses that were not written: too long, already being written, or too many at a time.
     pub(super) refused: AtomicU64,
-    /// Responses in memory not copied, since they are not of use for long enough.
+    /// Responses in memory that were not copied because they expire too soon.
     pub(super) skipped: AtomicU64,
 }
 
-/// Who hears whether purges outlive the process; nobody, if it is empty.
+/// Receives whether purges are durable; `None` requests a save without a report.
 pub type Told = Option<Box<dyn FnOnce(bool) + Send>>;
 
-/// Who waits until purges are kept.
+/// The queue of callbacks that wait until purges are durable.
 pub struct Unsaved(pub(super) Receiver<Told>);
 
 impl Tier {
-    /// Opens the store in a folder that was taken. Blocks on the disk.
+    /// Opens the disk cache in a locked folder. Blocks on the disk.
     ///
     /// # Errors
-    /// When the folder can't be read or written.
+    /// The folder can't be read or written.
     pub fn open(
         (folder, path): (Folder, &Path),
         len_max: u64,
@@ -84,38 +84,38 @@ impl Tier {
         Ok((Arc::new(tier), Unsaved(unsaved)))
     }
 
-    /// Whether there may be something under a key. Does not block: for workers.
+    /// Whether the disk may have an object under a key. Does not block, so workers may call it.
     pub fn may_have(&self, primary: &[u8]) -> bool {
         self.store.may_have(primary)
     }
 
-    /// A longer body is not stored.
+    /// The length of the longest body that is stored.
     pub fn body_len_max(&self) -> u64 {
         self.store.options().body_len_max()
     }
 
-    /// What the disk did and has, and what this has failed at.
+    /// The counters of the disk store, and the number of this cache's errors.
     pub fn counters(&self) -> (Counters, u64) {
         (self.store.counters(), self.errors.load(Relaxed))
     }
 
-    /// How many responses were not written: those that were refused, and those in memory that were not worth a copy.
+    /// The numbers of responses not written: refused ones, and those in memory that were not worth a copy.
     pub fn unwritten(&self) -> (u64, u64) {
         (self.refused.load(Relaxed), self.skipped.load(Relaxed))
     }
 
-    /// A response is not of use for long enough to be copied.
+    /// Counts a response that expires too soon to be copied.
     pub fn skip(&self) {
         self.skipped.fetch_add(1, Relaxed);
     }
 
-    /// Who has read a body while it was written, and who was one too many for that.
+    /// The numbers of readers of unfinished bodies: admitted and refused.
     pub fn late_readers(&self) -> (u64, u64) {
         let late = &self.late;
         (late.begun.load(Relaxed), late.refused.load(Relaxed))
     }
 
-    /// A number that was never given out.
+    /// A number that was never used before.
     pub fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)
     }
@@ -125,10 +125,10 @@ impl Tier {
     }
 }
 
-/// What is forgotten, until it is removed.
+/// A deleted key that is not removed from disk yet.
 pub struct Forgotten {
     pub(super) primary: Primary,
-    /// No helper had time for it.
+    /// The helpers' queue was full.
     pub(super) is_overdue: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Bodies that are being written, for those who come late: they read from the disk what is there, as fast as they take it,
-//! and go on with the others once they have caught up. So one fetch is enough for all, however long the body.
+//! Late readers of bodies that are being written: they read the written part from disk at their own pace and join the
+//! other readers once they have caught up. Thus one fetch serves all, however long the body.
 //!
-//! A reader costs a piece of the body in memory. A helper reads the next one when its client has taken the last.
+//! A reader needs one piece of the body in memory. A helper reads the next piece when its client has taken the last.
 
 use std::fs::File;
 use std::io;
@@ -23,27 +23,27 @@ use lowroad_limits::{ConcurrencyLimit, Permit};
 use super::pump::{Pump, Stepped, WORKS_MAX, Work};
 use crate::lock::lock;
 
-/// What is read at a time.
+/// The length of a read.
 const PIECE_LEN: usize = 64 << 10;
-/// A helper looks at other jobs after so many pieces.
+/// After this many pieces, a helper switches to other jobs.
 const QUANTUM: usize = 16;
-/// A client has taken all of a piece before the next is read.
+/// The next piece is read only when the client has taken the whole of the last one.
 const WAITING_LEN_MAX: usize = 1;
 
-/// Who reads what is unfinished.
+/// The late readers of all bodies.
 pub struct LateReaders {
     helpers: Helpers,
     limit: Arc<ConcurrencyLimit>,
-    /// How many there have been.
+    /// Readers admitted.
     pub begun: AtomicU64,
-    /// How many were too many.
+    /// Readers refused.
     pub refused: AtomicU64,
 }
 
-/// A body on its way to the disk.
+/// A body being written to disk.
 pub struct Unfinished {
     state: Mutex<State>,
-    /// What may leave memory.
+    /// The written length, up to which the body may leave memory.
     kept_len: Arc<AtomicU64>,
     readers: Arc<LateReaders>,
 }
@@ -51,9 +51,9 @@ pub struct Unfinished {
 #[derive(Default)]
 struct State {
     place: Option<Place>,
-    /// Somebody reads it.
+    /// It has late readers.
     is_read: bool,
-    /// It is given up.
+    /// The write was abandoned.
     is_over: bool,
 }
 
@@ -61,15 +61,15 @@ struct State {
 struct Place {
     file: Arc<File>,
     offset: u64,
-    /// What is there.
+    /// The written length.
     len: u64,
 }
 
 impl LateReaders {
-    /// Starts the threads for them.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// When the machine gives none.
+    /// A thread can't be started.
     pub fn start() -> io::Result<Arc<LateReaders>> {
         Ok(Arc::new(LateReaders {
             helpers: Helpers::start_as("disk-reader", 2)?,
@@ -81,7 +81,7 @@ impl LateReaders {
 }
 
 impl Unfinished {
-    /// A body of which nothing is on the disk.
+    /// Creates a body without written bytes.
     pub fn new(readers: Arc<LateReaders>) -> Arc<Unfinished> {
         Arc::new(Unfinished {
             state: Mutex::default(),
@@ -90,28 +90,28 @@ impl Unfinished {
         })
     }
 
-    /// So much of it is on the disk.
+    /// The written length.
     pub fn kept_len(&self) -> Arc<AtomicU64> {
         self.kept_len.clone()
     }
 
-    /// So much of it is on the disk, there.
+    /// Sets the location and length of the written bytes.
     pub fn is_at(&self, body: Body<File>) {
         let Body { file, offset, len } = body;
         lock(&self.state).place = Some(Place { file, offset, len });
         self.kept_len.store(len, Release);
     }
 
-    /// It does not go on. Whether somebody reads what is there; nobody begins to.
+    /// Abandons the write. Returns whether there are late readers; no more are admitted.
     pub fn give_up(&self) -> bool {
         let mut state = lock(&self.state);
         state.is_over = true;
-        // Nothing is held in memory for its sake.
+        // Memory no longer needs to hold bytes until they are written.
         self.kept_len.store(u64::MAX, Release);
         state.is_read
     }
 
-    /// One more reader, from the start; `None`: it is given up, or there are too many.
+    /// Adds a reader from the start; `None`: the write was abandoned, or there are too many readers.
     pub fn read(self: &Arc<Self>, growing: &Growing) -> Option<Reader> {
         {
             let mut state = lock(&self.state);
@@ -154,7 +154,7 @@ impl Unfinished {
 struct Late {
     of: Arc<Unfinished>,
     at: u64,
-    /// Where it reads.
+    /// The stream to its client.
     to: Sender,
     tail: Tail,
     seat: Seat,
@@ -172,10 +172,10 @@ impl Work for Late {
             let piece = match self.piece() {
                 Some(piece) => Some(piece),
                 None if self.has_caught_up() => return Stepped::Over,
-                // It has left memory for the disk meanwhile.
+                // The bytes may have moved from memory to disk between the two checks.
                 None => self.piece(),
             };
-            // What can't be read, or is nowhere, is cut.
+            // An unreadable or missing piece cuts the response.
             let Some(Ok(piece)) = piece else {
                 return Stepped::Over;
             };
@@ -187,7 +187,7 @@ impl Work for Late {
 }
 
 impl Late {
-    /// What is next on the disk, if it is there.
+    /// The next piece, if it is on disk.
     fn piece(&self) -> Option<io::Result<Bytes>> {
         let place = self.of.place()?;
         let len = place.len.checked_sub(self.at).filter(|len| *len > 0)?;
@@ -196,7 +196,7 @@ impl Late {
         Some(read.map(|()| bytes.into()))
     }
 
-    /// Whether what is next is in memory: then its client goes on there.
+    /// Whether the next bytes are in memory; if so, the client continues there.
     fn has_caught_up(&self) -> bool {
         let found = self.tail.reader(self.at);
         let is_found = found.is_some();

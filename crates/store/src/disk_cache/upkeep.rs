@@ -1,5 +1,5 @@
-//! Upkeep of the tier by a thread, beside all requests: removes purged objects and the excess over the disk's maximum size,
-//! writes checkpoints, releases recalled objects, so that the disk learns which are used, and logs faults.
+//! The maintenance thread of the disk cache: removes purged objects and the excess over the maximum size, writes
+//! checkpoints, releases recalled objects, so that the disk learns which are used, and logs faults.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -19,13 +19,13 @@ use crate::object::Segment;
 use crate::purging::Ban;
 use crate::shared_store::SharedStore;
 
-/// How often there is a look at what is to be done.
+/// The interval of maintenance.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What goes wrong is said once in so long.
+/// Faults are logged at most once in this time.
 const SAID_INTERVAL: Duration = Duration::from_secs(60);
-/// Objects that are looked at in one go.
+/// The number of objects that one scan step examines.
 const SCANNED: u32 = 1024;
-/// A scan is begun after a pause of so many times what the last one took: purges hold without it.
+/// The pause between two scans, as a multiple of the last one's duration: purges are effective without a scan.
 const SCAN_PAUSES: u32 = 9;
 
 impl Leaving {
@@ -46,7 +46,7 @@ impl Leaving {
         }
     }
 
-    /// Has the disk learn what memory uses of it meanwhile: else it would be cold there, and evicted.
+    /// Marks the objects on disk that memory uses, so that they are not evicted there.
     fn touch(&self, tier: &Tier) {
         let used: Vec<Arc<Segment>> = {
             let recent = lock(&self.0);
@@ -61,7 +61,7 @@ impl Leaving {
     }
 }
 
-/// When a scan may begin, and what was said.
+/// The time of the next scan, and the faults logged so far.
 struct State {
     scan_from: Instant,
     said: Counters,
@@ -72,7 +72,7 @@ impl Tier {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When the machine gives none.
+    /// A thread can't be started.
     pub fn keep_up(
         self: &Arc<Self>,
         unsaved: Unsaved,
@@ -103,29 +103,29 @@ impl Tier {
         })
     }
 
-    /// Changes the disk's maximum size. Does not block: the excess goes later, one segment at a time.
+    /// Changes the maximum size on disk. Does not block: the excess is removed later, one segment at a time.
     pub fn resize(&self, len_max: u64) {
         self.store.resize(Options::of_capacity(len_max));
     }
 
-    /// Drops a segment if the disk has more than it may. Blocks on the disk.
+    /// Drops a segment if the disk exceeds its maximum size. Blocks on the disk.
     fn shrink(&self) {
         if self.store.shrink().is_err() {
             self.failed();
         }
     }
 
-    /// Removes what is meant by the purges that are not over.
+    /// Removes the objects of unfinished purges.
     fn remove_purged(&self, store: &SharedStore, from: &mut Instant) {
         let generation = store.purging().generation();
         let begun = Instant::now();
         if begun < *from || self.purges.rules().is_empty() {
             return;
         }
-        // Who looked before whether it was purged is there now, and who looks later sees these purges.
+        // An object checked before is visible now, and later checks see these purges.
         self.wait_for_commits();
         self.scan(store);
-        // Only what is removed for good needs no rule any more.
+        // A rule may be dropped only when its removals are durable.
         let over = self.store.sync().and_then(|()| self.purges.end(generation));
         if over.is_err() {
             self.failed();
@@ -140,7 +140,7 @@ impl Tier {
         let mut is_meant = |key: &[u8], meta: &[u8]| {
             let is_meant = Meta::decode(meta, now).is_none_or(|meta| {
                 let since = meta.generation().max(scanned);
-                // What is only stale by a purge goes, too: here nobody can say that of it.
+                // Soft-purged objects are removed, too: there is no place on disk for a mark.
                 ban(store.purging(), since, key, meta.lifetime()) != Ban::None
             });
             renewed.extend(key::renewed(key).filter(|_| is_meant));
@@ -148,13 +148,13 @@ impl Tier {
         };
         let mut cursor = Cursor::default();
         while self.store.purge(&mut cursor, SCANNED, &mut is_meant) {}
-        // What was known before of a response that is meant as it is now.
+        // The base response of a purged update.
         for key in renewed {
             let _ = self.store.remove(&key); // counted there
         }
     }
 
-    /// Says what the disk could not do since that was said last.
+    /// Logs the disk's faults since the last report.
     fn say(&self, state: &mut State, logger: &Logger) {
         let now = Instant::now();
         let (counters, said) = (self.store.counters(), state.said);

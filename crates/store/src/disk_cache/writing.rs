@@ -1,4 +1,5 @@
-//! Bodies on their way to the disk, written by helpers as they come (`pump`). Whoever sends is held back when the disk is slow.
+//! Writes bodies to disk as they arrive, on helper threads (`work_queue`). Backpressure slows the sender if the disk
+//! is slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -21,20 +22,17 @@ use crate::purging::Ban;
 use crate::seen::Since;
 use crate::shared_store::SharedStore;
 
-/// What may wait to be written, of one body.
+/// The maximum length of unwritten bytes of one body.
 const WAITING_LEN_MAX: usize = 256 << 10;
-/// A helper looks at other jobs after so many bytes.
+/// After this many bytes, a helper switches to other jobs.
 const QUANTUM_LEN: usize = 4 << 20;
 
-/// An object whose body is not on the disk yet: it leaves memory when nobody holds it any more.
+/// An object whose body is not on disk yet: dropping the last reference removes it from memory.
 pub struct Held {
-    /// Where it is.
     pub store: Arc<SharedStore>,
     /// The hash of its key.
     pub hash: u64,
-    /// Its key.
     pub key: Arc<[u8]>,
-    /// It.
     pub object: ObjectArc,
 }
 
@@ -44,19 +42,19 @@ impl Drop for Held {
     }
 }
 
-/// Of what a response was made that is written.
+/// The source of a response to be written.
 pub struct Source<'s> {
-    /// Where it is in memory.
+    /// The store in memory.
     pub store: &'s Arc<SharedStore>,
-    /// The hash of its key there.
+    /// The hash of its key in memory.
     pub hash: u64,
-    /// Under what it lies on the disk.
+    /// Its key on disk.
     pub primary: Primary,
-    /// The purges before its origin was asked.
+    /// The purge epoch before the fetch.
     pub purges: Since,
 }
 
-/// One body.
+/// A body being written.
 struct Writing {
     tier: Arc<Tier>,
     store: Arc<SharedStore>,
@@ -65,19 +63,20 @@ struct Writing {
     len: Option<u64>,
     from: Receiver,
     cancelled: Arc<AtomicBool>,
-    /// For those who read it meanwhile.
+    /// For readers during the write.
     unfinished: Arc<Unfinished>,
-    /// All of it came, and can be read.
+    /// The body is complete and readable.
     is_whole: bool,
     _held: Option<Arc<Held>>,
-    /// Once it is begun.
+    /// `None` until the write begins.
     writer: Option<Writer>,
 }
 
 impl Tier {
-    /// Begins to write a response, of so many bytes if that is known: where its body goes, and where it can be read
-    /// meanwhile. It becomes visible when that has ended whole, unless it was purged or forgotten meanwhile; `held` is let go then. `None`: it is too long, just
-    /// being written, or too much is. What is being written and was purged or is stale gives way.
+    /// Begins to write a response, of `len` bytes if known. Returns the sender for its body and the source for readers
+    /// during the write. The response becomes visible when the body is complete, unless it was purged or deleted in
+    /// the meantime; `held` is released then. `None`: it is too long, already being written, or too many are. A write
+    /// of a purged or stale response is cancelled in favour of this one.
     pub fn write(
         self: &Arc<Self>,
         source: &Source<'_>,
@@ -92,7 +91,7 @@ impl Tier {
             self.refused.fetch_add(1, Relaxed);
             return None;
         };
-        // Who forgets counts that first, and then cancels what has begun.
+        // No gap: a deletion counts itself first, and then cancels the writes that have begun.
         if store.may_be_forgotten(source.hash, source.purges.forgotten) {
             return None;
         }
@@ -117,14 +116,14 @@ impl Tier {
 }
 
 impl Work for Writing {
-    /// Writes what has come.
+    /// Writes the received bytes.
     fn step(&mut self, context: &mut Context<'_>) -> Stepped {
         let mut done = 0;
         while done < QUANTUM_LEN {
             match self.from.poll_next(context) {
                 Poll::Pending => return Stepped::Waits,
                 Poll::Ready(Next::Bytes(bytes)) => {
-                    // A disk that fails is counted by the store.
+                    // The store counts the failure.
                     let appended = self.writer().map(|writer| writer.append(&bytes));
                     let Some(Ok(())) = appended else {
                         self.tier.forget_older(&self.primary);
@@ -164,14 +163,14 @@ impl Writing {
         self.writer.as_mut()
     }
 
-    /// What is written can be read.
+    /// Makes the written bytes readable.
     fn show(&self) {
         if let Some(body) = self.writer.as_ref().and_then(Writer::written) {
             self.unfinished.is_at(body);
         }
     }
 
-    /// All of it came: it can be read from now on, whatever becomes of it.
+    /// Writes the rest of a complete body, which is readable from now on, even if the response does not become visible.
     fn finish(&mut self) -> bool {
         let Some(writer) = self.writer() else {
             return false;
@@ -185,8 +184,8 @@ impl Writing {
         true
     }
 
-    /// Makes it visible, unless it was purged or forgotten since its origin was asked. False if the disk fails: then what it has is
-    /// older than what clients got.
+    /// Makes the response visible, unless it was purged or deleted since the fetch began. False if the disk fails: its
+    /// copy is then older than the response that clients received.
     fn commit(&mut self) -> bool {
         if !self.finish() {
             return false;

@@ -1,4 +1,4 @@
-//! Which responses are being written to the disk.
+//! The responses that are being written to disk.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
@@ -9,28 +9,28 @@ use super::pump::WORKS_MAX;
 use crate::clock;
 use crate::lock::lock;
 
-/// So many bodies are written at a time.
+/// The maximum number of concurrent writes.
 const WRITINGS_MAX: usize = 256;
 const _: () = assert!(WRITINGS_MAX <= WORKS_MAX);
 
-/// What is being written, by its resource. There are few.
+/// The responses being written. There are few, so a list is enough.
 #[derive(Default)]
 pub struct Writings(Mutex<Vec<Known>>);
 
 struct Known {
     primary: Primary,
-    /// The values that select it.
+    /// The values of the selecting fields.
     selected: Vec<u8>,
-    /// The purges before its origin was asked.
+    /// The purge generation before the fetch.
     generation: u64,
-    /// It is fresh until then, monotonic ms.
+    /// The end of its freshness, monotonic ms.
     until_ms: u64,
-    /// Whether it is not to become visible any more.
+    /// The flag that prevents it from becoming visible.
     cancelled: Weak<AtomicBool>,
 }
 
 impl Writings {
-    /// Adds a response, and returns the flag that cancels it. `None`: too many are being written, or the same one is.
+    /// Adds a response and returns its cancellation flag. `None`: too many are being written, or the same one is.
     pub fn begin(&self, primary: &Primary, response: &Response) -> Option<Arc<AtomicBool>> {
         let mut selected = Vec::new();
         for (name, value) in response.selecting.iter() {
@@ -67,7 +67,7 @@ impl Writings {
         Some(cancelled)
     }
 
-    /// What is being written for a resource does not become visible. Whether there is anything; it may just have.
+    /// Cancels the writes for a resource. Returns whether there were any; they may have just become visible.
     pub fn cancel(&self, primary: &Primary) -> bool {
         let known = lock(&self.0);
         let own = known.iter().filter(|other| other.primary == *primary);
