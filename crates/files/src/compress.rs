@@ -1,5 +1,5 @@
-//! Compression of a whole body in memory: once per object, on a helper thread, so the levels are
-//! chosen for size rather than for speed. Those for what is made for each request are in [`flowing`].
+//! Compresses whole bodies in memory, once per object on a helper thread: the levels favour size over speed. For
+//! responses made per request, see [`flowing`].
 
 pub mod flowing;
 
@@ -11,10 +11,10 @@ use lowroad_http::encoding::Encoding;
 const BROTLI_QUALITY: i32 = 6;
 /// zstd's level, 1 to 22.
 const ZSTD_LEVEL: i32 = 12;
-/// brotli's window as a power of two; what every decoder must support is 24 (RFC 7932 §9.1).
+/// brotli's window as a power of two; decoders must support 24 (RFC 7932 §9.1).
 const BROTLI_WINDOW: i32 = 22;
 
-/// The body in this encoding, or `None` if that would not save at least a twentieth.
+/// The compressed body, or `None` if that saves less than a twentieth.
 ///
 /// # Errors
 /// As the encoder reports; with memory at both ends, only out of memory.

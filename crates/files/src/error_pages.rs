@@ -1,7 +1,7 @@
-//! Bodies of error answers: a site's own page where it names one, else a small built-in one.
+//! Bodies of error responses: the site's own page, else a small built-in one.
 //!
-//! A site's pages are kept in memory, because an error is no time to wait for a disk, and are read
-//! again within a second of a change (`site_files`).
+//! A site's pages are in memory, so that errors need no disk, and are read again within a second of a change
+//! (`site_files`).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use lowroad_file_stamp::FileStamp;
 use crate::folder::{self, Folder, Place};
 use crate::mime;
 
-/// A larger page is not taken.
+/// Larger pages are ignored.
 const PAGE_LEN_MAX: u64 = 1 << 20;
 
 /// An error page.
@@ -62,7 +62,7 @@ impl ErrorPages {
         self.files.iter().map(|(_, path)| self.base.join(path))
     }
 
-    /// Reads pages whose files changed, and says whether there were any. Blocks on the disk.
+    /// Reads changed pages again and returns whether there were any. Blocks on the disk.
     pub fn refresh(&self) -> bool {
         let mut any = false;
         for (status, path) in &self.files {
@@ -92,7 +92,7 @@ impl ErrorPages {
             .cloned()
     }
 
-    /// The page in a file, if there is one that can be taken.
+    /// Reads the page from a file, if there is a usable one.
     fn read(&self, path: &Path) -> Result<Option<ErrorPage>, Unsettled> {
         let Some(file) = self
             .open(path)
@@ -129,5 +129,5 @@ impl ErrorPages {
     }
 }
 
-/// Somebody writes the file all the time.
+/// The file is being written continuously.
 struct Unsettled;

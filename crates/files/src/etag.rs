@@ -12,7 +12,7 @@ use lowroad_engine::file::{OpenFile, digest, digest_bytes};
 use lowroad_file_stamp::FileStamp;
 use lowroad_http::encoding::Encoding;
 
-/// Digests of long files that are remembered. They are forgotten all at once.
+/// The maximum number of remembered digests of long files. When full, all are dropped.
 const DIGESTS_MAX: usize = 4096;
 
 /// The tag of the version of a file that a stamp names.
@@ -21,7 +21,7 @@ pub fn from_stamp(stamp: &FileStamp) -> String {
     facts[..8].copy_from_slice(&stamp.id.1.to_le_bytes());
     facts[8..16].copy_from_slice(&stamp.modified_ns.to_le_bytes());
     facts[16..].copy_from_slice(&stamp.changed_ns.to_le_bytes());
-    // Hashed, since inodes are no one else's business.
+    // Hashed, so that inode numbers are not disclosed.
     let version = digest_bytes(&facts) as u64;
     let weak = if is_certain(stamp) { "" } else { "W/" };
     format!("{weak}\"{version:x}-{:x}\"", stamp.len)
@@ -32,7 +32,7 @@ pub fn from_content(digest: u128) -> String {
     format!("\"{digest:032x}\"")
 }
 
-/// The tag of a coding of what a tag names.
+/// The tag of a coding of the representation with this tag.
 pub fn with_encoding(tag: &str, encoding: Encoding) -> String {
     let suffix = match encoding {
         Encoding::Identity => "",
@@ -46,8 +46,8 @@ pub fn with_encoding(tag: &str, encoding: Encoding) -> String {
     }
 }
 
-/// Whether another version of the file has another stamp: not while it is written all the time, nor where times are
-/// whole seconds. File systems that are images have those; all their files may even have the same time.
+/// Whether each version of the file has its own stamp. Not if the file was just written, nor if times are whole
+/// seconds, as in file system images, where all files may even have the same time.
 pub fn is_certain(stamp: &FileStamp) -> bool {
     stamp.is_settled() && stamp.changed_ns % 1_000_000_000 != 0
 }

@@ -1,4 +1,4 @@
-//! Brings workers and helpers together: has a helper load what is not in memory, once for all who wait for it.
+//! Loads objects on helper threads, once for all waiters (request coalescing).
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ pub trait FetchWaiter: Send + 'static {
 
 /// The result of a helper.
 pub enum Fetched {
-    /// What there is at a path.
+    /// The object of a path.
     Loaded(Loaded),
-    /// What the disk cache had is in memory now, if it had something.
+    /// The disk look-up ended; a found response is in memory now.
     Recalled(Recalled),
 }
 
-/// Has objects loaded by helper threads, each once for all that wait for it.
+/// Loads objects on helper threads, each once for all its waiters.
 pub struct Fetcher<W> {
     loader: Arc<Loader>,
     helpers: Helpers,
@@ -45,20 +45,20 @@ impl<W: FetchWaiter> Fetcher<W> {
         }
     }
 
-    /// What is being made, by helpers or by programs.
+    /// The table of fetches in flight, by helpers and by handlers.
     pub fn makings(&self) -> &Arc<Makings<W>> {
         &self.makings
     }
 
-    /// The loader, for who may block.
+    /// The loader, for callers that may block.
     pub fn loader(&self) -> &Loader {
         &self.loader
     }
 
-    /// Has an object loaded, unless it is being loaded already; `waiter` gets it.
+    /// Loads an object, unless a load is in flight; `waiter` gets it.
     ///
     /// # Errors
-    /// When too many jobs wait.
+    /// The queue is full.
     pub fn fetch(self: &Arc<Self>, want: Want, waiter: W) -> Result<(), QueueFull> {
         self.makings.share(job_of(&want), waiter, |ticket| {
             let fetcher = self.clone();
@@ -66,10 +66,10 @@ impl<W: FetchWaiter> Fetcher<W> {
         })
     }
 
-    /// Has what is on the disk brought into memory; `waiter` hears of it, and so do others who ask the same.
+    /// Recalls a response from disk into memory; `waiter` and those of equal requests are notified.
     ///
     /// # Errors
-    /// When too many jobs wait.
+    /// The queue is full.
     pub fn recall(self: &Arc<Self>, recall: Recall, waiter: W) -> Result<(), QueueFull> {
         self.makings
             .share(job_of_recall(&recall), waiter, |ticket| {
@@ -94,7 +94,7 @@ impl<W: FetchWaiter> Fetcher<W> {
     fn work(&self, want: &Want, ticket: &Ticket) {
         let mut object = None;
         contain(|| object = Some(self.loader.load(want)));
-        // It panicked: those who wait hear of it, and it is tried again for the next.
+        // After a panic, the waiters get an error, and the next request tries again.
         let object = object.unwrap_or_else(|| {
             ObjectArc::new(Object {
                 kind: Kind::Refused(Status::INTERNAL_ERROR, want.key[..].into()),
@@ -108,8 +108,8 @@ impl<W: FetchWaiter> Fetcher<W> {
     }
 }
 
-/// A job by its key, and by what it starts from: an encoding made of an older version must not answer
-/// who knows a newer one.
+/// The identity of a load: its key and base. A coding of an older version must not answer requests that know a newer
+/// one.
 fn job_of(want: &Want) -> Job {
     let mut job = want.key.to_vec();
     if want.encoding != Encoding::Identity {
@@ -123,7 +123,7 @@ fn job_of(want: &Want) -> Job {
     job.into()
 }
 
-/// What came after a purge does not wait for what began before it.
+/// The identity of a recall, with the purge epoch: requests after a purge do not join recalls begun before it.
 fn job_of_recall(recall: &Recall) -> Job {
     let purges = recall.purges.to_le_bytes();
     let lines = if recall.is_for_lines {
@@ -131,6 +131,6 @@ fn job_of_recall(recall: &Recall) -> Job {
     } else {
         &[]
     };
-    // No key begins so.
+    // No other key has this prefix.
     [b"disk\xff", &*recall.key, &purges, lines].concat().into()
 }

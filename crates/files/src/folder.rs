@@ -1,8 +1,8 @@
-//! From a path to an open file, without ever leaving the site's folder.
+//! Opens the file of a path without leaving the site's folder.
 //!
-//! The kernel does the keeping-in: openat2(2) with RESOLVE_BENEATH. Folders, devices, pipes and
-//! sockets are told from files before anything is opened for reading, as opening may have effects.
-//! Blocks on the disk: for helper threads.
+//! The kernel enforces this: openat2(2) with RESOLVE_BENEATH. Folders, devices, pipes and sockets are distinguished
+//! from files before they are opened for reading, because opening may have side effects. Blocks on the disk: for
+//! helper threads.
 
 mod rest;
 
@@ -19,12 +19,12 @@ use rustix::io::Errno;
 
 pub use self::rest::{as_it_is, at_rest};
 
-/// Why a path can't be opened, and whether symbolic links were met before that showed.
+/// The reason why a path can't be opened, and whether symbolic links were met first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
-    /// What the client is told.
+    /// The status for the client.
     pub status: Status,
-    /// Where the links lead, things may change without a word to who watches this folder.
+    /// Symbolic links were met: their targets may change without notice to the watched folder.
     pub linked: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Folder {
     symlinks: Symlinks,
 }
 
-/// What a path leads to.
+/// The target of a path.
 pub enum Place {
     /// A regular file.
     File(OpenFile),
@@ -48,20 +48,19 @@ pub enum Place {
     Folder,
 }
 
-/// A place, and whether it can change without a word to who watches the folder that it is in.
+/// The target, and whether it can change without notice to the watched folder.
 pub struct Resolved {
-    /// What was found.
+    /// The target.
     pub place: Place,
-    /// Symbolic links lie on the way to it, or it has other names: both can be in folders that
-    /// nobody watches.
+    /// The path has symbolic links, or the file has hard links: changes may come from folders that are not watched.
     pub linked: bool,
 }
 
 impl Folder {
-    /// Opens `relative` below `base`, itself trusted, as a folder to serve from.
+    /// Opens `relative` below the trusted folder `base` as a folder to serve from.
     ///
     /// # Errors
-    /// As [`status_of`] makes of the kernel's.
+    /// The status of the kernel's error, see [`status_of`].
     pub fn open(base: &Path, relative: &Path, symlinks: Symlinks) -> Result<Folder, Status> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, base, flags, Mode::empty()).map_err(status_of)?;
@@ -73,7 +72,7 @@ impl Folder {
         Ok(Folder { fd, symlinks })
     }
 
-    /// Finds what `path` (relative, without dot segments) leads to and opens it if it is a file.
+    /// Resolves `path` (relative, without dot segments) and opens it if it is a file.
     ///
     /// # Errors
     /// 404 if there is nothing, 403 if it may not be read or is no file, 503 if descriptors ran
@@ -113,7 +112,7 @@ impl Folder {
         }
     }
 
-    /// What is in the folder at `path`.
+    /// Lists the folder at `path`.
     ///
     /// # Errors
     /// As of [`Folder::find`].
@@ -129,7 +128,7 @@ impl Folder {
     }
 
     fn open_file(&self, path: &Path) -> Result<OpenFile, Denied> {
-        // Non-blocking, should somebody have put a pipe in its place since.
+        // Non-blocking, in case a pipe has replaced the file since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (fd, linked) = self.open_at(path, flags)?;
         let file = File::from(fd);
@@ -143,7 +142,7 @@ impl Folder {
         Ok(OpenFile::new(file, FileStamp::from(&meta)))
     }
 
-    /// Opens without links first: then the folders on the way are known and can be watched.
+    /// Tries without symbolic links first: then the folders along the path are known and can be watched.
     fn open_at(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Denied> {
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let strict = beneath | ResolveFlags::NO_SYMLINKS;
@@ -169,9 +168,9 @@ impl Folder {
         through_links.map(|fd| (fd, true)).map_err(denied)
     }
 
-    /// Opens step by step where the system has no openat2(2): then no link is followed at all.
+    /// Opens component by component on systems without openat2(2); no symbolic link is followed then.
     fn walk(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Denied> {
-        // Whatever is met: it is not followed, so it is here that it changes.
+        // Links are not followed, so any change happens in the watched folders.
         let denied = |status| Denied {
             status,
             linked: false,
@@ -197,7 +196,7 @@ impl Folder {
             )
             .map_err(failed)?;
             let mode = rustix::fs::fstat(&fd).map_err(failed)?.st_mode;
-            // With O_PATH a link itself is opened.
+            // O_PATH opens a symbolic link itself.
             if FileType::from_raw_mode(mode) == FileType::Symlink {
                 return Err(denied(Status::FORBIDDEN));
             }
@@ -207,7 +206,7 @@ impl Folder {
     }
 }
 
-/// What a client is told about a file that can't be opened.
+/// The status for a file that can't be opened.
 pub fn status_of(error: Errno) -> Status {
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Status::NOT_FOUND,

@@ -1,7 +1,7 @@
 //! Builds the head of a representation once, so that an answer is a copy and a date.
 //!
-//! The order of its fields is chosen so that 304 and 206 are made of slices of it: what every
-//! answer has, then what is said about the bytes, then their length.
+//! The order of the fields allows 304 and 206 to be made of slices: first the fields of every response, then those
+//! about the content, then its length.
 
 use lowroad_config as config;
 use lowroad_http::date;
@@ -10,13 +10,13 @@ use lowroad_http::encoding::Encoding;
 use lowroad_http::status::Status;
 use lowroad_site_rules::{HeaderPatterns, SiteFields};
 
-/// What a head says.
+/// The input of a head.
 pub struct HeadFacts<'a> {
-    /// The decoded path that rules are matched with.
+    /// The decoded path, for header rules.
     pub path: &'a [u8],
     /// The Content-Type.
     pub content_type: &'a str,
-    /// How the body is encoded.
+    /// The content coding of the body.
     pub encoding: Encoding,
     /// The coding of the file itself, the same for all clients.
     pub coding: Encoding,

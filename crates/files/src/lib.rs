@@ -1,5 +1,5 @@
-//! Static content: opens files within a site's folders, reads them into the store with their heads and encodings, lists
-//! folders, and keeps error pages. Blocks on the disk, so it runs on helper threads ([`fetch`]). Knows nothing of requests.
+//! Static files: opens files within a site's folders, loads them into the store with heads and content codings, lists
+//! folders, and keeps error pages. Blocks on the disk, so it runs on helper threads ([`fetch`]).
 
 #![forbid(unsafe_code)]
 

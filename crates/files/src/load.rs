@@ -1,4 +1,4 @@
-//! Makes the answer for a path from the file system: on a helper thread, as all of it may block.
+//! Builds the object for a path from the file system. Blocks, so it runs on a helper thread.
 
 mod encoded;
 mod made;
@@ -28,43 +28,42 @@ use crate::folder::{self, Folder, Place};
 use crate::heads::HeadFacts;
 use crate::{listing, mime};
 
-/// How often a file is read that changes while it is read.
+/// The maximum number of attempts to read a file that changes during the read.
 const TAKES_MAX: usize = 3;
-/// Later modification times are real ones: 1980-01-01, the first of ZIP archives, in any time zone.
+/// Later modification times are real: 1980-01-01 is the first of ZIP archives, in any time zone.
 const LAST_NOMINAL_S: u64 = 315_532_800 + 86_400;
-/// What names of pages end with.
+/// The suffix of page templates.
 const TEMPLATE_SUFFIX: &[u8] = b".lrp";
 
-/// What is wanted.
+/// A load request.
 pub struct Want {
     /// The rules of its site.
     pub rules: Arc<SiteRules>,
-    /// The normalised host name, where each has a folder of its own; else empty.
+    /// The normalised host name, if each host of the site has its own folder; else empty.
     pub host: Box<[u8]>,
     /// The decoded path.
     pub path: Box<[u8]>,
-    /// In which encoding; all but the identity come with their `base`.
+    /// The content coding; all but identity require `base`.
     pub encoding: Encoding,
-    /// What is known of the path already: the object to be renewed, or the identity that an encoding is
-    /// made of.
+    /// The known object: the one to be renewed, or the identity from which a coding is made.
     pub base: Option<ObjectArc>,
-    /// Under what it is stored.
+    /// The key in the store.
     pub key: Box<[u8]>,
     /// The key's hash.
     pub hash: u64,
 }
 
-/// What was loaded.
+/// The result of a load.
 #[derive(Clone)]
 pub struct Loaded {
-    /// What there is at the path itself.
+    /// The object of the path.
     pub base: ObjectArc,
-    /// What there is in the encoding that was wanted; refused if it can't be had in it.
+    /// The object in the requested coding; a refusal if that coding is unavailable.
     pub encoded: Option<ObjectArc>,
 }
 
 impl Loaded {
-    /// What came of a want.
+    /// Creates the result for a request.
     pub fn of(want: &Want, object: ObjectArc) -> Loaded {
         match (want.encoding, &want.base) {
             (Encoding::Identity, _) | (_, None) => Loaded {
@@ -79,7 +78,7 @@ impl Loaded {
     }
 }
 
-/// Makes objects.
+/// Loads files into the store.
 pub struct Loader {
     store: Arc<SharedStore>,
     watcher: Option<Arc<Watcher>>,
@@ -88,20 +87,20 @@ pub struct Loader {
     digests: ContentDigests,
 }
 
-/// A file found for a path, and what is to be said about it.
+/// A file found for a path.
 struct Found {
     file: Arc<OpenFile>,
     relative: PathBuf,
-    /// The decoded path of the file itself, for its type and the rules.
+    /// The decoded path of the file itself, for its type and the header rules.
     path: Vec<u8>,
-    /// The name of the index file, if that is what was found for a folder.
+    /// The name of the index file, if the path is a folder's.
     index: Option<Box<str>>,
     trust: Trust,
 }
 
 impl Loader {
-    /// A loader into `store`. Objects longer than `object_len_max` stay in their files. What `watcher`
-    /// would not notice goes to `changes`.
+    /// Creates a loader into `store`. Objects longer than `object_len_max` stay in their files. Changes that `watcher`
+    /// can't detect are reported to `changes`.
     pub fn new(
         store: Arc<SharedStore>,
         watcher: Option<Arc<Watcher>>,
@@ -117,19 +116,19 @@ impl Loader {
         }
     }
 
-    /// Where it puts what it loads.
+    /// The store.
     pub fn store(&self) -> &SharedStore {
         &self.store
     }
 
-    /// The folders watched now.
+    /// The number of watched folders.
     pub fn folders_watched(&self) -> usize {
         self.watcher
             .as_ref()
             .map_or(0, |watcher| watcher.folder_count())
     }
 
-    /// Does something that only looks: no folder stays watched for it.
+    /// Runs a look-up after which no additional folder stays watched.
     pub fn without_trace<T>(&self, look: impl FnOnce() -> T) -> T {
         let mark = self.watcher.as_ref().map(|watcher| watcher.mark());
         let seen = look();
@@ -139,7 +138,7 @@ impl Loader {
         seen
     }
 
-    /// Makes the object and stores it if it is worth it.
+    /// Builds the object and stores it if that is useful.
     pub fn load(&self, want: &Want) -> ObjectArc {
         let object = self.make(want);
         if !object.validity.is_watched() && object.representation().is_some() {
@@ -147,7 +146,7 @@ impl Loader {
         }
         match (&want.base, want.encoding) {
             (_, Encoding::Identity) if keeps(&object.kind) => {
-                // What was found unchanged has its encodings beside it.
+                // An unchanged object already has its codings in the entry.
                 let is_there = want
                     .base
                     .as_ref()
@@ -165,7 +164,7 @@ impl Loader {
         object
     }
 
-    /// Makes the answer; nothing is stored but the blocks it is made of.
+    /// Builds the object without storing it; only its blocks are allocated.
     pub fn make(&self, want: &Want) -> ObjectArc {
         let checked_ms = clock::now_ms();
         let made = match want.encoding {
@@ -188,7 +187,7 @@ impl Loader {
         } else {
             relative.parent().unwrap_or(Path::new(""))
         };
-        // Watched before it is looked at: what changes in between is noticed.
+        // Watched before the file is read, so that no change in between is missed.
         let trust = self.trust(&below, within);
         let folder = Folder::open(below.base, &below.folder, config.symlinks)?;
         let resolved = match folder.find(&relative) {
@@ -230,14 +229,14 @@ impl Loader {
     fn trust(&self, below: &Below<'_, '_>, within: &Path) -> Trust {
         let watch = |within: &Path| self.watcher.as_ref()?.folder(below.base, within);
         let trust = watch(&below.folder.join(within));
-        // A folder that is not there is told by those above it, unless they can't be watched either.
+        // The creation of a missing folder is reported by its ancestors, unless they can't be watched either.
         if trust.is_none() && watch(Path::new("")).is_none() {
             self.changes.tell_brief();
         }
         trust
     }
 
-    /// A folder is answered with its index file, or a list if the site wants that.
+    /// Builds the object of a folder: its index file, or a listing if the site enables that.
     fn folder(
         &self,
         want: &Want,
@@ -322,7 +321,7 @@ impl Loader {
         }
     }
 
-    /// A file in memory, or, if it is long, open. The source of a page is none.
+    /// Builds the object of a file: in memory, or open if it is long. Page templates are refused.
     fn file(
         &self,
         want: &Want,
@@ -330,7 +329,7 @@ impl Loader {
         found: Found,
         checked_ms: u64,
     ) -> Result<ObjectArc, Status> {
-        // Where no route has it, it was forgotten, or the feature is not there; its queries are for nobody.
+        // Without a route for it, a template is a file left by mistake; its queries must not be disclosed.
         if found.path.ends_with(TEMPLATE_SUFFIX) {
             return Err(Status::NOT_FOUND);
         }
@@ -383,12 +382,12 @@ impl Loader {
                 Taken::Changed => found.file = folder::as_it_is(&found.file)?,
             }
         }
-        // Whoever writes it all the time can't have it served without mixing versions.
+        // A file that is written continuously can't be served without mixing versions.
         Err(Status::SERVICE_UNAVAILABLE)
     }
 
-    /// The stamps of a file and of its precompressed siblings that are not older than it; and
-    /// whether one of these can change without a word to who watches the folder.
+    /// The stamps of a file and its precompressed siblings that are not older, and whether a sibling can change without
+    /// notice to the watched folder.
     fn sources(&self, rules: &SiteRules, folder: &Folder, found: &Found) -> (Sources, bool) {
         let mut any_linked = false;
         let mut sources = Sources {
@@ -412,7 +411,7 @@ impl Loader {
         (sources, any_linked)
     }
 
-    /// The encodings to be had: of siblings, and those worth making.
+    /// The available codings: those of siblings, and those worth producing.
     fn encodings(&self, rules: &SiteRules, content_type: &str, sources: &Sources) -> EncodingSet {
         let len = sources.original.map_or(0, |stamp| stamp.len);
         let compress = &rules.config.compress;
@@ -428,7 +427,7 @@ impl Loader {
         encodings
     }
 
-    /// The digest of a file's content, where its tag is made of that.
+    /// The digest of a file's content, if its tag is made of that.
     fn tag_digest(&self, rules: &SiteRules, file: &OpenFile) -> io::Result<Option<u128>> {
         let is_read = file.stamp.len <= self.object_len_max;
         let is_wanted = rules.config.etag == EntityTags::Content;
@@ -438,8 +437,8 @@ impl Loader {
         Ok(None)
     }
 
-    /// Reads a file into memory if it is short enough and there is room. The copy counts only if
-    /// its digest is this one or, without any, the file is unchanged afterwards.
+    /// Reads a file into memory if it is short enough and there is room. The copy is valid if its digest is this one,
+    /// or without a digest, if the file is unchanged afterwards.
     fn take(
         &self,
         about: About<'_>,
@@ -478,9 +477,9 @@ enum Taken {
     Changed,
 }
 
-/// Last-Modified. Archives and reproducible builds give all files one time, which says nothing of changes.
+/// Last-Modified. Archives and reproducible builds give all files one nominal time, which indicates no change.
 fn seconds(stamp: &FileStamp) -> Option<u64> {
-    // Never later than the answer (RFC 9110 §8.8.2.1).
+    // Never later than the response (RFC 9110 §8.8.2.1).
     let modified_ns = stamp.modified_ns.min(clock::unix_ns());
     let modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
     modified_s.filter(|modified_s| *modified_s > LAST_NOMINAL_S)
@@ -492,7 +491,7 @@ fn sibling(relative: &Path, encoding: Encoding) -> PathBuf {
     name.into()
 }
 
-/// An encoding's place among [`Sources::siblings`].
+/// The index of a coding in [`Sources::siblings`].
 fn place_of(encoding: Encoding) -> Option<usize> {
     match encoding {
         Encoding::Brotli => Some(0),

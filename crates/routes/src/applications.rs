@@ -1,5 +1,4 @@
-//! Keeps the applications of a configuration alive, as they are from one configuration to the next. What that takes is
-//! told in `lowroad_children::supervisor`.
+//! Supervises the applications of a configuration across reloads; see `lowroad_children::supervisor`.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -12,26 +11,26 @@ use lowroad_config::{Application, OriginUrl};
 use lowroad_handler::notice::Notice;
 use lowroad_log::Logger;
 
-/// Between two looks whether an application accepts connections.
+/// The interval of the checks whether an application accepts connections.
 const READY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Those that are kept alive.
+/// The supervised applications.
 #[derive(Default)]
 pub struct Applications(Vec<(Application, Supervisor)>);
 
-/// What has changed, until it is in force.
+/// The changes of a reload, until it is in force.
 #[derive(Default)]
 pub struct Changed {
-    /// What has begun.
+    /// Started applications.
     begun: Vec<(Application, Begins)>,
-    /// What is no longer wanted, and goes on as long as this is here.
+    /// Applications to be stopped; they run while this exists.
     gone: Vec<(Application, Supervisor)>,
 }
 
-/// Looks whether applications could be started: a warning for each that could not, without which a server goes on.
+/// Checks that applications can be started; returns a warning for each failure that a server tolerates.
 ///
 /// # Errors
-/// A server refuses to start with them.
+/// A failure for which a server refuses to start.
 pub fn check(wanted: &[Application]) -> Result<Vec<String>, String> {
     let failure = |application: &Application| {
         let failed = supervisor::check(&supervised(application)).err()?;
@@ -41,11 +40,11 @@ pub fn check(wanted: &[Application]) -> Result<Vec<String>, String> {
 }
 
 impl Applications {
-    /// Has these kept alive: those that are the same go on. What is no longer wanted goes on until the result is dropped,
-    /// unless another is to listen where it does: then it has ended before that begins. Blocks meanwhile.
+    /// Supervises the wanted applications; unchanged ones continue. Others run until the result is dropped, unless a
+    /// new one listens at their address: then they end first. Blocks meanwhile.
     ///
     /// # Errors
-    /// The machine gives no threads.
+    /// A thread can't be started.
     pub fn keep(&mut self, wanted: &[Application], logger: &Logger) -> Result<Changed, String> {
         let old = std::mem::take(&mut self.0);
         let (same, gone): (Vec<_>, Vec<_>) = old
@@ -57,7 +56,7 @@ impl Applications {
         let (replaced, gone): (Vec<_>, Vec<_>) = gone
             .into_iter()
             .partition(|(old, _)| begun.iter().any(|new| is_in_the_way(old, new)));
-        // Told first, so that they end side by side.
+        // Signalled first, so that they stop in parallel.
         replaced.iter().for_each(|(_, supervisor)| supervisor.end());
         drop(replaced);
         let mut changed = Changed {
@@ -75,17 +74,17 @@ impl Applications {
         Ok(changed)
     }
 
-    /// Stops all of them, in order.
+    /// Stops all applications.
     pub fn end(&mut self) {
-        // Told first, so that they end side by side.
+        // Signalled first, so that they stop in parallel.
         self.0.iter().for_each(|(_, supervisor)| supervisor.end());
         self.0.clear();
     }
 }
 
 impl Changed {
-    /// Waits until all that have begun accept connections that say where, each as long as it may take and not if it can't be
-    /// started, or until `is_over`. Blocks.
+    /// Waits until all started applications with a `ready` URL accept connections, each within its time limit and only
+    /// if it can be started, or until `is_over`. Blocks.
     pub fn wait(&self, logger: &Logger, is_over: impl Fn() -> bool) {
         for (application, begins) in &self.begun {
             let Some(url) = &application.ready else {
@@ -112,7 +111,7 @@ impl Changed {
         }
     }
 
-    /// Ends what is no longer wanted as soon as nobody asks it (`is_over`), or after the longest of their `stop_timeout`s. Blocks.
+    /// Stops old applications once they have no requests (`is_over`), or after their longest `stop_timeout`. Blocks.
     pub fn let_go(self, is_over: impl Fn() -> bool) {
         let stop_ms = self.gone.iter().map(|(old, _)| old.stop_timeout_ms);
         let Some(stop_ms) = stop_ms.max() else {
@@ -122,18 +121,18 @@ impl Changed {
         while !is_over() && Instant::now() < end {
             thread::sleep(READY_PAUSE);
         }
-        // Told first, so that they end side by side.
+        // Signalled first, so that they stop in parallel.
         self.gone
             .iter()
             .for_each(|(_, supervisor)| supervisor.end());
     }
 }
 
-/// Whether an application can't begin while another runs.
+/// Whether an application can't start while another runs.
 fn is_in_the_way(old: &Application, new: &Application) -> bool {
     match (&old.ready, &new.ready) {
         (Some(old), Some(new)) => old == new,
-        // Who does not say where it listens may listen there, too.
+        // Without `ready`, the address is unknown and may be the same.
         _ => old.name == new.name,
     }
 }

@@ -1,8 +1,8 @@
-//! Compresses what programs and origins answer, where the configuration says so: in front of the store, so that what is
-//! kept is kept compressed, one variant for each Accept-Encoding. Knows neither stores nor clients.
+//! Compresses handlers' responses where the configuration says so. It sits in front of the store, which thus keeps
+//! compressed responses, one variant for each Accept-Encoding.
 //!
-//! A body that is there is compressed at once. Of one that comes, each part is compressed as it comes, and what the
-//! client can have of it leaves when no more has come for a moment. All of that is done beside the workers.
+//! A complete body is compressed at once. A streaming body is compressed as it arrives, and flushed when no more has
+//! come for a moment. No compression runs on a worker.
 
 pub mod fields;
 mod flow;
@@ -27,16 +27,16 @@ use lowroad_site_rules::content_codings;
 use crate::counts::one;
 use flow::Flow;
 
-/// Longer bodies flow, though they are there: others have a turn between their parts.
+/// Longer bodies are compressed in steps even if they are complete, so that other tasks get a turn in between.
 const AT_ONCE_LEN_MAX: usize = 64 << 10;
 
-/// How many responses are compressed at a time in one configuration, and what happened in all.
+/// The limit on concurrent compressions in one configuration, and counters of all.
 pub struct Compressors {
     turns: Arc<ConcurrencyLimit>,
     counts: Arc<Counts>,
 }
 
-/// What happened.
+/// Counters of compression.
 #[derive(Default)]
 pub struct Counts {
     compressed: AtomicU64,
@@ -54,7 +54,7 @@ impl Counts {
 }
 
 impl Compressors {
-    /// So many at a time.
+    /// Creates a limit of `max` compressions at a time.
     pub fn new(max: usize, counts: Arc<Counts>) -> Compressors {
         Compressors {
             turns: ConcurrencyLimit::new(max),
@@ -72,7 +72,7 @@ impl Compressors {
     }
 }
 
-/// A handler whose responses are compressed.
+/// A handler that compresses another's responses.
 pub struct Compressing {
     inner: Arc<dyn Handler>,
     codings: EncodingSet,
@@ -81,7 +81,7 @@ pub struct Compressing {
 }
 
 impl Compressing {
-    /// One for a route's program, or the program itself if its responses are sent as they come.
+    /// Wraps a route's handler, unless its responses are sent unchanged.
     pub fn around(
         inner: Arc<dyn Handler>,
         route: &config::Route,
@@ -112,7 +112,7 @@ impl Compressing {
         })
     }
 
-    /// Says in a response that it depends on what its client accepts, if it does; leave to compress it for this one.
+    /// Adds Vary to a response if it depends on Accept-Encoding, and returns a permit if it is to be compressed.
     fn turn(&self, response: &mut Response, asked: &Asked) -> Option<Permit> {
         if response.status == Status::NOT_MODIFIED {
             fields::mark_unchanged(&mut response.fields, &asked.weak_tags);
@@ -128,7 +128,7 @@ impl Compressing {
             return None;
         }
         if asked.is_head {
-            // Whether a body without a length is long enough only its maker knows.
+            // Without a length, only the handler knows whether the body is long enough.
             let coding = len.map(|_| asked.coding);
             mark_head(response, coding);
             return None;
@@ -158,12 +158,12 @@ impl Handler for Compressing {
     }
 }
 
-/// What of a request counts here.
+/// The properties of a request that compression depends on.
 struct Asked {
-    /// The coding that its client would have of those that there are.
+    /// The client's preferred coding among the route's.
     coding: Encoding,
     is_head: bool,
-    /// If-None-Match, where a weak tag is in it.
+    /// If-None-Match, if it has a weak tag.
     weak_tags: Vec<u8>,
 }
 
@@ -195,11 +195,11 @@ fn is_body(content: &Content) -> bool {
     matches!(content, Content::Bytes(_) | Content::Stream { .. })
 }
 
-/// How long a body is, as far as that is known.
+/// The length of a body, if known.
 fn len_of(content: &Content, is_head: bool) -> Option<u64> {
     match content {
         Content::Stream { len: Some(len), .. } => Some(*len),
-        // What is here is not what GET would give.
+        // The body here is that of HEAD, not of GET.
         _ if is_head => None,
         Content::Bytes(bytes) => Some(bytes.len() as u64),
         Content::Stream { stream, .. } => stream.len_of_rest().map(|len| len as u64),
@@ -207,7 +207,7 @@ fn len_of(content: &Content, is_head: bool) -> Option<u64> {
     }
 }
 
-/// Makes the response to HEAD that of GET, as far as that is known.
+/// Gives the response to HEAD the fields of GET's, as far as they are known.
 fn mark_head(response: &mut Response, coding: Option<Encoding>) {
     fields::mark(&mut response.fields, coding);
     if let Content::Stream { len, .. } = &mut response.content {
@@ -215,11 +215,11 @@ fn mark_head(response: &mut Response, coding: Option<Encoding>) {
     }
 }
 
-/// A response with its body compressed, now or as it comes.
+/// Compresses the body, at once or as it arrives.
 async fn compressed(mut response: Response, coding: Encoding, turn: Permit) -> Response {
     if let Some(whole) = take_whole(&mut response.content) {
         let given = whole.clone();
-        // Never on a worker.
+        // On the runtime, never on a worker.
         let job = tokio::spawn(async move {
             let _turn = turn;
             at_once(&given, coding)
@@ -251,13 +251,13 @@ async fn compressed(mut response: Response, coding: Encoding, turn: Permit) -> R
     response
 }
 
-/// The body, if all of it is there and it is not too long to be compressed at once.
+/// Takes the body if it is complete and short enough to be compressed at once.
 fn take_whole(content: &mut Content) -> Option<Bytes> {
     match content {
         Content::Bytes(bytes) if bytes.len() <= AT_ONCE_LEN_MAX => Some(std::mem::take(bytes)),
         Content::Stream { stream, len } if !stream.has_trailers() => {
             let here = stream.len_of_rest()?;
-            // One that is shorter than was said is to be cut.
+            // A body shorter than announced must remain cut.
             let is_all = len.is_none_or(|len| len == here as u64);
             (is_all && here <= AT_ONCE_LEN_MAX).then(|| drained(stream, here))
         }
@@ -265,7 +265,7 @@ fn take_whole(content: &mut Content) -> Option<Bytes> {
     }
 }
 
-/// What is in a stream whose end has come.
+/// Reads a stream whose end has arrived.
 fn drained(stream: &Receiver, len: usize) -> Bytes {
     let mut context = Context::from_waker(Waker::noop());
     let mut all: Vec<u8> = Vec::new();
@@ -280,13 +280,13 @@ fn drained(stream: &Receiver, len: usize) -> Bytes {
 
 fn stream_of(bytes: Bytes) -> Receiver {
     let (to, stream) = stream(0);
-    // Its receiver is here.
+    // It can't fail: the receiver is alive.
     let _ = to.push(bytes);
     to.end();
     stream
 }
 
-/// The body in this coding, unless that is no shorter.
+/// The compressed body, unless it is not shorter.
 fn at_once(body: &[u8], coding: Encoding) -> Option<Bytes> {
     let mut encoder = Encoder::new(coding).ok()?;
     encoder.write(body).ok()?;

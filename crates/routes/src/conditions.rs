@@ -1,5 +1,5 @@
-//! What routes want of a request beside its path, and what that means for its response: it depends on the fields that were
-//! looked at, and so says that in Vary. Knows nothing of paths.
+//! The conditions of routes on a request besides its path. A response then depends on the tested fields, which Vary
+//! names.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use lowroad_handler::{Begun, Failure, Handler, Request as ProgramRequest, Respon
 use lowroad_http::forwarding;
 use lowroad_http::request::Request;
 
-/// Whether every request is.
+/// Whether there are no conditions.
 pub fn are_none(conditions: &Conditions) -> bool {
     let Conditions {
         methods,
@@ -18,7 +18,7 @@ pub fn are_none(conditions: &Conditions) -> bool {
     methods.is_empty() && headers.is_empty() && cookies.is_empty()
 }
 
-/// Whether a request is as they want it.
+/// Whether a request meets all conditions.
 pub fn hold(conditions: &Conditions, request: &Request<'_>) -> bool {
     let Conditions {
         methods,

@@ -1,24 +1,24 @@
-//! What happened to requests for programs, in numbers. Knows nothing of how it happens.
+//! Counters of requests for handlers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of one route.
+/// The counters of one route.
 #[derive(Default)]
 pub struct Counts {
-    /// Requests that were put to the program.
+    /// Calls of the handler.
     pub calls: AtomicU64,
-    /// Those that it did not answer.
+    /// Failed calls.
     pub failed: AtomicU64,
-    /// Those that wait for the head of its answer now.
+    /// Requests that wait for a response head now.
     pub waiting: AtomicU64,
-    /// Requests that were answered from the store instead.
+    /// Requests answered from the store.
     pub kept: AtomicU64,
-    /// Requests that waited for the response to another, equal one.
+    /// Requests that joined an equal one's call.
     pub shared: AtomicU64,
 }
 
 impl Counts {
-    /// All of them, for people.
+    /// The counters as text.
     pub fn text(&self) -> String {
         let number = |count: &AtomicU64| count.load(Relaxed);
         format!(
@@ -32,7 +32,6 @@ impl Counts {
     }
 }
 
-/// Adds one.
 pub fn one(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }

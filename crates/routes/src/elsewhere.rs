@@ -1,21 +1,21 @@
-//! What a program wants to be answered in place of what it says: by X-Accel-Redirect a path of the site, by X-Sendfile a file, by a
-//! local redirect (RFC 3875 §6.2.2) whatever a client would get there. Knows not what is there.
+//! Internal redirects in a program's response: X-Accel-Redirect names a path of the site, X-Sendfile a file, and a
+//! local redirect (RFC 3875 §6.2.2) a target as if the client had requested it.
 
 use lowroad_handler::Fields;
 use lowroad_handler::response::{Content, FILE_INSTEAD, PATH_INSTEAD, Response};
 
-/// What is to be answered.
+/// The target of an internal redirect.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// This target, path and query.
+    /// A target: path and query.
     Path(Vec<u8>),
-    /// This file, by its absolute path.
+    /// A file, by its absolute path.
     File(Vec<u8>),
-    /// This target, as if the client had asked for it.
+    /// A target, as if the client had requested it.
     Local(Vec<u8>),
 }
 
-/// Where a response leads, if anywhere; of one that names both a path and a file, to the path.
+/// The internal redirect of a response, if it has one; a path precedes a file.
 pub fn of(response: &Response) -> Option<Elsewhere> {
     if let Content::Local(target) = &response.content {
         return Some(Elsewhere::Local(target.clone()));
@@ -25,7 +25,8 @@ pub fn of(response: &Response) -> Option<Elsewhere> {
     path.or_else(|| named(FILE_INSTEAD).map(Elsewhere::File))
 }
 
-/// Whether a field of a program's response is about what it says itself, or for us: not for who gets something else.
+/// Whether a field describes the program's own response or addresses this server, so that it is not sent with the
+/// target.
 pub fn is_own(name: &str) -> bool {
     const OWN: [&str; 9] = [
         PATH_INSTEAD,
@@ -41,7 +42,7 @@ pub fn is_own(name: &str) -> bool {
     OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
-/// The fields of a response that are for who gets something else.
+/// The fields of a redirecting response that are sent with the target.
 pub fn kept(fields: &Fields) -> Fields {
     let mut kept = Fields::new();
     for (name, value) in fields.iter().filter(|(name, _)| !is_own(name)) {
@@ -50,8 +51,8 @@ pub fn kept(fields: &Fields) -> Fields {
     kept
 }
 
-/// Gives a response the fields of the one that led to it. As they are about what the client asked for, they replace those
-/// of the same name; a response of an error gets cookies only.
+/// Adds the fields of the redirecting response. They concern the requested path, so they replace fields of the same
+/// name; an error response gets the cookies only.
 pub fn add_fields(first: &Fields, response: &mut Response) {
     let is_error = response.status.code() >= 400;
     let fields = match is_error {
@@ -67,7 +68,7 @@ pub fn add_fields(first: &Fields, response: &mut Response) {
     response.fields = fields;
 }
 
-/// The fields of a response that led to another, and those of the other that don't bear their names.
+/// The fields of the first redirect, and those of the second with other names.
 pub fn joined(first: &Fields, second: &Fields) -> Fields {
     let mut fields = Fields::new();
     if let Some(date) = second.date() {
@@ -84,7 +85,7 @@ pub fn joined(first: &Fields, second: &Fields) -> Fields {
     fields
 }
 
-/// Whether fields of this name stand beside each other.
+/// Whether fields of this name are added instead of replaced.
 fn adds(name: &str) -> bool {
     name.eq_ignore_ascii_case("Set-Cookie") || name.eq_ignore_ascii_case("Vary")
 }

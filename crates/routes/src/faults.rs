@@ -1,41 +1,41 @@
-//! What a program's failures become in the log: a line for the first of its kind, and after a while one that says how many
-//! more there were. Knows neither the log nor why it failed.
+//! Limits the log lines for a handler's failures: one for the first of its kind, and later one with the number of
+//! repetitions.
 
 use std::sync::{Mutex, PoisonError};
 
-/// How long a line stands for the failures that follow.
+/// The time for which a line covers equal failures.
 const INTERVAL_MS: u64 = 10_000;
-/// How many lines stand for others at a time. Reasons may have numbers in them: beyond that only the status counts.
+/// The maximum number of groups. Reasons may contain numbers; beyond this, failures are grouped by status only.
 const KINDS_MAX: usize = 16;
 
 /// The failures of one route.
 #[derive(Default)]
 pub struct Faults(Mutex<Vec<Kind>>);
 
-/// Those with one status, for one reason.
+/// Failures with one status and one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// What clients are told.
+    /// The status in the response.
     pub status: u16,
     reason: String,
-    /// The number of the one that has a line.
+    /// The number of the logged failure.
     pub number: String,
-    /// How many followed that have none.
+    /// The count of failures without a line.
     pub more: u64,
     until_ms: u64,
 }
 
-/// What is to be said of a failure.
+/// The handling of a failure.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A line with this number.
+    /// Log a line with this number.
     Line(String),
-    /// Nothing: the line with this number stands for it.
+    /// Log nothing: the line with this number covers it.
     Another(String),
 }
 
 impl Faults {
-    /// Counts a failure; `number` gives it one if it needs it.
+    /// Counts a failure; `number` creates a number if a line is needed.
     pub fn count(
         &self,
         (status, reason): (u16, &str),
@@ -67,7 +67,7 @@ impl Faults {
         Fault::Line(number)
     }
 
-    /// Those whose line stands for no more; each once.
+    /// Takes the groups whose time is over.
     pub fn take_over(&self, now_ms: u64) -> Vec<Kind> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kinds
@@ -123,7 +123,7 @@ mod tests {
         let lines =
             (0..1000).filter(|number| matches!(count(502, &number.to_string()), Fault::Line(_)));
         assert_eq!(lines.count(), KINDS_MAX);
-        // What is of no status before has one, so each status is told of.
+        // The first failure of a status always has a line.
         assert_eq!(count(504, "silence"), Fault::Line("silence".into()));
         assert_eq!(count(502, "0"), Fault::Another("0".into()));
         let last = (KINDS_MAX - 1).to_string();

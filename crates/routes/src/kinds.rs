@@ -1,6 +1,6 @@
-//! Kinds of handlers, any of which a build may lack: modules, programs, pages. Each is behind one trait, so that only the list of
-//! those that are built in knows of features. A configuration that names one that is lacking was refused before, with line and
-//! key (`lowroad_config::Feature`).
+//! The kinds of handlers: modules, programs, pages; a build may omit any. Each is behind one trait, so that only the
+//! list of built-in kinds depends on features. A configuration that names a missing kind is refused earlier, with line
+//! and key (`lowroad_config::Feature`).
 
 use std::sync::Arc;
 
@@ -17,30 +17,29 @@ use tokio::runtime::Handle;
 /// A label for logs and explanations, and the handler.
 pub type LabelledHandler = (String, Arc<dyn Handler>);
 
-/// What a configuration is opened for.
+/// The context in which a configuration is opened.
 pub struct OpenContext<'a> {
     /// The number of workers.
     pub workers: usize,
     /// The error log.
     pub logger: &'a Logger,
-    /// A runtime for what workers do not wait for.
+    /// A runtime for work that does not block workers.
     pub runtime: &'a Handle,
 }
 
-/// A route that needs a handler.
+/// A route whose handler is to be created.
 pub struct RouteContext<'a> {
-    /// The route.
     pub rules: &'a Route,
     /// The symbolic links that its site follows.
     pub symlinks: Symlinks,
     /// The error log.
     pub logger: &'a Logger,
-    /// Where a response waits for its readers.
+    /// Spool files for responses with slow readers.
     pub spools: Option<Arc<Spools>>,
 }
 
 impl RouteContext<'_> {
-    /// Passes what a handler reports to the log, after its label if it has one.
+    /// A callback that logs a handler's reports, after its label if it has one.
     pub fn notice(&self, label: Option<&str>) -> Notice {
         let (logger, label) = (self.logger.clone(), label.map(String::from));
         Arc::new(move |text| match &label {
@@ -52,10 +51,10 @@ impl RouteContext<'_> {
 
 /// A kind of handlers, for all configurations.
 pub trait HandlerKind: Send + Sync {
-    /// Opens what the routes of a configuration name.
+    /// Opens the handlers that the routes of a configuration name.
     ///
     /// # Errors
-    /// A text for the operator: what can't be made ready, why, and what to do about it.
+    /// A text for the operator: the failure, its reason and its remedy.
     fn open(
         self: Arc<Self>,
         config: &Config,
@@ -75,7 +74,7 @@ pub trait HandlerKind: Send + Sync {
     /// Makes the store drop responses whose sources change, and reports that to `changes`.
     fn drop_changed(&self, _store: &Arc<SharedStore>, _changes: &Arc<Changes>) {}
 
-    /// Ends what runs.
+    /// Ends the running processes.
     fn end(&self) {}
 }
 
@@ -90,10 +89,10 @@ pub trait OpenedKind: Send {
     }
 }
 
-/// The kinds that this build has. `notice` takes what concerns no route.
+/// The kinds of this build. `notice` receives reports that concern no route.
 ///
 /// # Errors
-/// The machine gives no random bytes.
+/// The system returns no random bytes.
 #[allow(unused_variables, reason = "a build may lack the kinds that need them")]
 pub fn built_in(workers: &[Local], notice: Notice) -> Result<Vec<Arc<dyn HandlerKind>>, String> {
     Ok(listed([

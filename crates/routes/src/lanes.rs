@@ -1,8 +1,7 @@
-//! The threads on which programs are waited for: one beside each worker, with a runtime of its own.
+//! Threads for waiting on programs: one beside each worker, each with its own runtime.
 //!
-//! A shared pool of threads would even out their load, and wake a second thread for nearly every
-//! call to do so: on the way of a short answer that costs more than all else. What a worker polls
-//! itself has its I/O and its timers there, and nothing here.
+//! A shared pool would balance the load, but wake a second thread for almost every call, which costs more than the
+//! rest of a short response. Tasks that a worker polls itself use its I/O and timers and none of these threads.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -23,24 +22,24 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Starts as many.
+    /// Starts `count` threads.
     ///
     /// # Errors
-    /// When the machine gives no threads.
+    /// A thread can't be started.
     pub fn start(count: usize) -> io::Result<Lanes> {
         let lanes: io::Result<Vec<Lane>> = (0..count.max(1)).map(|_| Lane::start()).collect();
         lanes.map(Lanes)
     }
 
-    /// That of a worker.
+    /// The runtime beside a worker.
     pub fn of(&self, worker: usize) -> Handle {
         self.0[worker % self.0.len()].handle.clone()
     }
 
-    /// Gives up what is under way, and so ends the processes that work for it.
+    /// Cancels all calls, which ends the processes that work for them.
     pub fn end(&mut self) {
         for lane in self.0.drain(..) {
-            // A thread that has ended already hears nothing.
+            // The thread may have ended already.
             let _ = lane.stop.send(());
             let _ = lane.thread.join();
         }
@@ -58,7 +57,7 @@ impl Lane {
         let thread = thread::Builder::new()
             .name(THREAD_NAME.into())
             .spawn(move || {
-                // Also when nobody is left who could say so.
+                // Ends also if the sender is dropped.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
             })?;

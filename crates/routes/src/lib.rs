@@ -1,7 +1,7 @@
-//! Routes of sites: which requests belong to which handler (`routes`, `route_index`, `conditions`), and the handlers of a
-//! configuration (`build`): modules, scripts and pages, any of which a build may lack (`kinds`). `compressing` stands in front of a
-//! route's handler, and `lanes` are threads for handlers that block. The handlers are in
-//! the crates `handler`, `gateway`, `module_host` and `sql_pages`. Knows nothing of stored responses.
+//! Routes of sites: which handler answers a request (`routes`, `route_index`, `conditions`), and the handlers of a
+//! configuration (`route_builder`): modules, scripts and pages, each of which a build may omit (`handler_kinds`).
+//! `compression_handler` wraps a route's handler; `lane_threads` run handlers that block. The handlers are in the
+//! crates `handler`, `gateway`, `module_host` and `sql_pages`. Independent of stored responses.
 
 #![forbid(unsafe_code)]
 

@@ -21,7 +21,7 @@ pub use wasm::check;
 
 use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
-/// What modules of all configurations share.
+/// State that the modules of all configurations share.
 #[derive(Default)]
 pub struct Modules {
     #[cfg(feature = "wasm")]
@@ -43,7 +43,7 @@ impl HandlerKind for Modules {
         Ok(Box::new(catalog))
     }
 
-    /// What happened to all WebAssembly modules; empty where there never was one.
+    /// The counters of all WebAssembly modules; empty if there never was one.
     #[cfg(feature = "wasm")]
     fn counts(&self) -> Vec<(&'static str, u64)> {
         self.wasm.counts()

@@ -11,8 +11,8 @@ use lowroad_store::purging::{Kind, Purge};
 
 use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
-/// What pages of all configurations share: the key that signs what forms carry, since forms outlive a configuration, and
-/// the templates, since what is kept of them does, too.
+/// State that the pages of all configurations share: the key that signs form tokens, and the templates. Forms and
+/// stored pages outlive a configuration.
 pub struct Forms {
     key: Key,
     sites: Arc<Sites>,
@@ -25,10 +25,10 @@ struct OpenedForms {
 }
 
 impl Forms {
-    /// With a new key, and no templates yet.
+    /// Creates a new key without templates.
     ///
     /// # Errors
-    /// When there are no random bytes.
+    /// The system returns no random bytes.
     pub fn new() -> Result<Forms, String> {
         Ok(Forms {
             key: Key::random()?,
@@ -38,7 +38,7 @@ impl Forms {
 }
 
 impl HandlerKind for Forms {
-    /// Asks no database yet.
+    /// Opens the databases without a query.
     fn open(
         self: Arc<Self>,
         config: &Config,

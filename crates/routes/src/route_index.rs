@@ -1,5 +1,5 @@
-//! Finds the routes of a request. Routes with one pattern are matched together, and those of them with conditions are found
-//! by the request's method, fields and cookies: a route for other paths or other requests costs nothing.
+//! The index of routes by pattern, method, field and cookie. Routes with one pattern are matched together, so routes
+//! for other paths or requests cost nothing.
 
 use std::collections::HashMap;
 
@@ -23,14 +23,14 @@ struct PatternRoutes {
     first_missing: Option<usize>,
     unconditional: Vec<usize>,
     by_field: FieldMap<usize>,
-    /// Routes that want no field, but a cookie of a whole name.
+    /// Routes that require a cookie by its full name, but no field.
     by_cookie: FieldMap<usize>,
-    /// Routes that want neither field nor cookie, or a cookie whose name has a wildcard.
+    /// Routes that require neither field nor cookie, or a cookie whose name has a wildcard.
     by_method: HashMap<String, Vec<usize>>,
 }
 
 impl RouteIndex {
-    /// For routes in their order.
+    /// Creates the index of routes in order.
     pub(crate) fn new(routes: &[config::Route]) -> RouteIndex {
         let patterns = DistinctPatterns::of_routes(routes);
         let mut index = RouteIndex::default();
@@ -81,7 +81,7 @@ impl PatternRoutes {
             headers,
             cookies,
         } = conditions;
-        // A condition that names a content excludes more requests than another.
+        // A condition with a value excludes more requests than one without.
         let named = |all: &[(String, Option<String>)]| {
             // The index finds whole names only; the caller verifies the others.
             let whole = || all.iter().filter(|(name, _)| !has_wildcard(name));
@@ -146,8 +146,8 @@ mod tests {
         config.expect("a configuration").sites.remove(0)
     }
 
-    /// The first route for a request for `/a` if that is a file, and how many routes were looked at. Each pattern in these
-    /// tests matches the path.
+    /// The first route for a request for `/a` if that is a file, and the number of routes tested. Each pattern in
+    /// these tests matches the path.
     fn find(site: &config::Site, request: &str) -> (Option<usize>, usize) {
         let head = parse(request.as_bytes(), &Limits::default());
         let request = head.expect("a request").expect("a whole one").request;

@@ -1,4 +1,4 @@
-//! Which paths of a site belong to programs. Knows nothing of what the programs do.
+//! The routes of a site: the paths that belong to handlers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,46 +21,46 @@ use crate::elsewhere::{self, Elsewhere};
 use crate::faults::Faults;
 use crate::route_index::RouteIndex;
 
-/// Paths that a program answers for.
+/// A pattern and its handler.
 pub struct Route {
-    /// How to call it in logs and explanations: `fastcgi 127.0.0.1:9000`.
+    /// The name in logs and explanations: `fastcgi 127.0.0.1:9000`.
     pub label: String,
-    /// The program.
+    /// The handler.
     pub handler: Arc<dyn Handler>,
-    /// Where the rest of a response goes that several read and one does not take.
+    /// Spool files for the rest of a shared response that a slow reader has not taken.
     pub spools: Option<Arc<Spools>>,
-    /// Its program is an origin: what comes of it is stored, used and validated as RFC 9111 says.
+    /// The handler is an origin: its responses are stored, reused and validated by RFC 9111.
     pub is_origin: bool,
-    /// Its responses say what the cache did.
+    /// Its responses have Cache-Status (RFC 9211).
     pub says_cache_status: bool,
-    /// What may be stored of its responses.
+    /// The storage policy of its responses.
     pub policy: Policy,
-    /// Nothing of it is kept for others.
+    /// No response is stored or shared.
     pub keeps_nothing: bool,
-    /// Requests that its program always answers, whatever is stored.
+    /// Requests that the handler always answers, regardless of stored responses.
     bypass: Option<BypassRules>,
-    /// Only paths that the server itself is led to reach it.
+    /// Only rewrites and internal redirects can reach it.
     pub is_internal: bool,
-    /// Its responses may name what is to be answered in their place.
+    /// Its responses may be internal redirects.
     leads_within: bool,
-    /// What requests say to caches counts.
+    /// Cache directives of requests are honoured.
     honours_requests: bool,
-    /// A response of it was stored: it pays to look for one before it is asked.
+    /// A response was stored, so a look-up in the store pays off.
     stores: Arc<AtomicBool>,
-    /// Its program answered at once the last time: nobody could wait for that.
+    /// The last call answered at once, so that waiting for another call's response would not help.
     is_instant: AtomicBool,
-    /// What happened to its requests.
+    /// Counters of its requests.
     pub counts: Counts,
-    /// What of them failed, as far as the log has not said it.
+    /// Failures that are not logged yet.
     pub faults: Faults,
     pattern: Pattern,
     missing: bool,
     conditions: Conditions,
-    /// Its paths may have encoded slashes and backslashes, which its program interprets.
+    /// Its paths may have encoded slashes and backslashes, which the handler interprets.
     takes_slashes: bool,
-    /// It takes every request, whatever files there are.
+    /// It answers all requests, regardless of files.
     is_for_all: bool,
-    /// The index file of folders on its program's machine (`script_root`).
+    /// The index file of folders on the FastCGI server's machine (`script_root`).
     remote_index: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub struct Routes {
 }
 
 impl Route {
-    /// A route by its configuration and its program.
+    /// Creates a route from its configuration and its handler.
     pub fn new(
         rules: &lowroad_config::Route,
         label: String,
@@ -117,7 +117,7 @@ impl Route {
         }
     }
 
-    /// What a request says to caches, as far as that counts here.
+    /// The cache directives of a request, as far as this route honours them.
     pub fn asked(&self, request: &Request<'_>) -> Asked {
         match self.is_origin {
             true if !request.concerns_caches() => Asked {
@@ -133,48 +133,48 @@ impl Route {
         }
     }
 
-    /// What is to be answered in place of a response of it, if that says so.
+    /// The internal redirect of a response, if the route permits them.
     pub fn elsewhere(&self, response: &Response) -> Option<Elsewhere> {
         self.leads_within.then(|| elsewhere::of(response))?
     }
 
-    /// Whether the program answers a request without the cache: no stored response is used, and none is stored.
+    /// Whether a request bypasses the cache: no stored response is used, and none is stored.
     pub fn bypasses(&self, request: &Request<'_>) -> bool {
         let bypass = self.bypass.as_ref();
         bypass.is_some_and(|bypass| bypass.has(request.raw_target(), request.fields()))
     }
 
-    /// Whether a response of it was ever stored.
+    /// Whether a response was ever stored.
     pub fn is_storing(&self) -> bool {
         self.stores.load(Relaxed)
     }
 
-    /// A response of it was stored.
+    /// Records that a response was stored.
     pub fn begin_storing(&self) {
         if !self.is_storing() {
             self.stores.store(true, Relaxed);
         }
     }
 
-    /// Whether its program answered at once the last time.
+    /// Whether the last call answered at once.
     pub fn is_instant(&self) -> bool {
         self.is_instant.load(Relaxed)
     }
 
-    /// Its program answered at once, or did not.
+    /// Records whether a call answered at once.
     pub fn set_instant(&self, is_instant: bool) {
         if self.is_instant() != is_instant {
             self.is_instant.store(is_instant, Relaxed);
         }
     }
 
-    /// Whether its program may be asked with this method. An origin is not told to purge: it may do for us, whom it knows,
-    /// what it would not for the client.
+    /// Whether the handler may be called with this method. PURGE is not forwarded to an origin, which may trust this
+    /// server more than the client.
     pub fn takes(&self, method: Method) -> bool {
         takes(method) && !(self.is_origin && method == Method::Purge)
     }
 
-    /// Its paths and its program, for people.
+    /// Its pattern and handler, as text.
     pub fn name(&self) -> String {
         let missing = if self.missing { " (missing)" } else { "" };
         let conditions = conditions::text(&self.conditions);
@@ -183,7 +183,7 @@ impl Route {
 }
 
 impl Routes {
-    /// Routes in their order, and their configuration.
+    /// Creates the table from routes in order and their configuration.
     pub fn new(routes: Vec<Route>, rules: &[config::Route]) -> Routes {
         Routes {
             index: RouteIndex::new(rules),
@@ -191,7 +191,7 @@ impl Routes {
         }
     }
 
-    /// The same, where responses of these others may be stored under the same keys.
+    /// Takes over whether routes store, for sites that continue with the same stored responses.
     pub fn storing_as(mut self, others: &Routes) -> Routes {
         for (route, other) in self.all.iter_mut().zip(&others.all) {
             if let Some(route) = Arc::get_mut(route) {
@@ -201,7 +201,7 @@ impl Routes {
         self
     }
 
-    /// All of them.
+    /// All routes.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.all.iter().map(|route| &**route)
     }
@@ -215,7 +215,7 @@ impl Routes {
     /// The route for a request with a path, regardless of files.
     ///
     /// # Errors
-    /// No route, though the path is one's: there is no file of that name for anybody.
+    /// A pattern matches but no condition does: a file of that name must not be served either.
     pub fn of_request(
         &self,
         matches: &PathMatches<'_>,
@@ -231,8 +231,8 @@ impl Routes {
         found.map(Some).ok_or(NoRoute)
     }
 
-    /// The route for a request whose path has encoded slashes or backslashes: no file has it, so the first route that
-    /// covers it. Responses are stored under the path as the client sent it, so origins may interpret it as they like.
+    /// The route for a path with encoded slashes or backslashes: the first that matches, since no file can have the
+    /// path. Responses are stored under the path as the client sent it, so origins may interpret it freely.
     pub fn of_slashes(
         &self,
         matches: &PathMatches<'_>,
@@ -242,7 +242,7 @@ impl Routes {
         first.filter(|route| route.takes_slashes)
     }
 
-    /// The path of the index file of a folder that isn't here, where a program may have it.
+    /// The path of the index file for a folder that only the FastCGI server's machine may have.
     pub fn remote_index(&self, folder: &[u8]) -> Option<Vec<u8>> {
         let index = self.all.iter().find_map(|it| it.remote_index.as_ref())?;
         folder
@@ -250,7 +250,7 @@ impl Routes {
             .then(|| [folder, index.as_bytes()].concat())
     }
 
-    /// The route for such a path.
+    /// The route for the path of a remote index file.
     pub fn of_remote_index(
         &self,
         matches: &PathMatches<'_>,
@@ -297,10 +297,10 @@ fn remote_index(to: &RouteTo) -> Option<String> {
     (finds_scripts && !fastcgi.index.is_empty()).then(|| fastcgi.index.clone())
 }
 
-/// A path belongs to routes, but they want other requests.
+/// A pattern matches, but the routes' conditions don't.
 pub struct NoRoute;
 
-/// What an operator lets be stored of an origin's responses.
+/// The storage policy for an origin's responses.
 fn policy(caching: &Caching) -> Policy {
     Policy {
         ttl_secs: caching.ttl_s,
@@ -318,7 +318,7 @@ fn policy(caching: &Caching) -> Policy {
     }
 }
 
-/// The requests that an operator excludes from the cache.
+/// The requests that bypass the cache.
 fn bypass(rules: &CacheBypass) -> BypassRules {
     BypassRules {
         cookies: rules.cookies,
@@ -328,11 +328,11 @@ fn bypass(rules: &CacheBypass) -> BypassRules {
     }
 }
 
-/// A request that waits for a program; over when it is dropped.
+/// Counts a request that waits for a handler, until it is dropped.
 pub struct Waits(Arc<Route>);
 
 impl Waits {
-    /// Counts one from now on.
+    /// Begins to count.
     pub fn at(route: &Arc<Route>) -> Waits {
         one(&route.counts.waiting);
         Waits(route.clone())
@@ -345,8 +345,8 @@ impl Drop for Waits {
     }
 }
 
-/// Whether any program may be asked with this method. TRACE would show fields that scripts must not
-/// see; CONNECT is for proxies.
+/// Whether handlers may be called with this method. TRACE would reveal fields that scripts must not see; CONNECT is for
+/// proxies.
 pub fn takes(method: Method) -> bool {
     !matches!(method, Method::Trace | Method::Connect)
 }

@@ -20,7 +20,7 @@ use lowroad_privileges::hide_process;
 
 use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
-/// Connections to FastCGI servers and origins, and who starts CGI programs, which routes and configurations share.
+/// Connections to FastCGI servers and origins, and the spawner of CGI programs, shared by routes and configurations.
 pub struct Scripts {
     spawner: Arc<Spawner>,
     servers: Servers,
@@ -28,11 +28,11 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// For these workers. `notice` hears of what concerns no route.
+    /// Creates them for these workers. `notice` receives reports that concern no route.
     pub fn new(workers: &[Local], notice: Notice) -> Scripts {
         let spawner = || {
             let mut command = helper_command("spawner");
-            // Signals of the terminal are for the server, which may let programs end in their time.
+            // In its own process group: a terminal's signals are for the server, which lets programs finish.
             command.env_clear().process_group(0);
             command
         };
@@ -60,9 +60,9 @@ impl Scripts {
         Ok(Arc::new(handler.with_spools(route.spools.clone())))
     }
 
-    /// Looks the origin's name up.
+    /// Creates a proxy handler and resolves the origin's name.
     fn origin(&self, origin: &Origin, route: &RouteContext<'_>) -> BuiltHandler {
-        // What it reports of itself names it already, and the server of it that is meant.
+        // Without a label: the handler's reports already name the origin and the server.
         let (notice, spools) = (route.notice(None), route.spools.clone());
         let handler = ProxyHandler::new(route.rules, origin, &self.origins, notice, spools)?;
         Ok(Arc::new(handler))
@@ -84,7 +84,7 @@ impl HandlerKind for Scripts {
         self.origins.status()
     }
 
-    /// Ends the process that starts CGI programs, and them.
+    /// Ends the spawner of CGI programs, and the programs.
     fn end(&self) {
         self.spawner.end();
     }

@@ -1,5 +1,4 @@
-//! Compression of what is still being made: quick levels, and a bound on the memory of each. It knows neither where the
-//! bytes come from nor where they go.
+//! Compresses streaming bodies: fast levels, and a bound on each encoder's memory.
 
 use std::io::{self, Write};
 
@@ -7,20 +6,20 @@ use flate2::write::GzEncoder;
 use lowroad_http::encoding::Encoding;
 use zstd::zstd_safe::CParameter;
 
-/// gzip's level, 0 to 9: from here on size falls by hundredths.
+/// gzip's level, 0 to 9: higher ones reduce the size by hundredths only.
 const GZIP_LEVEL: u32 = 4;
 /// zstd's level, 1 to 22.
 const ZSTD_LEVEL: i32 = 3;
 /// brotli's quality, 0 to 11: beyond 3 it takes a multiple of the time.
 const BROTLI_QUALITY: u32 = 3;
-/// What zstd and brotli look back to, as a power of two: most of their memory goes with it.
+/// The window of zstd and brotli as a power of two; it determines most of their memory.
 const WINDOW_LOG: u32 = 17;
-/// zstd's tables, the same: with these an encoder has 0.7 MiB instead of 1.2, for half of a hundredth of the size.
+/// zstd's table size as a power of two: an encoder takes 0.7 MiB instead of 1.2, and output grows by half a hundredth.
 const ZSTD_TABLE_LOG: u32 = 15;
-/// Input that brotli gathers.
+/// The length of brotli's input buffer.
 const BROTLI_BUFFER_LEN: usize = 4096;
 
-/// A body on its way through an encoder.
+/// A streaming encoder.
 pub enum Encoder {
     /// RFC 1952; about 0.4 MiB.
     Gzip(GzEncoder<Vec<u8>>),
@@ -31,10 +30,10 @@ pub enum Encoder {
 }
 
 impl Encoder {
-    /// One for a coding other than identity.
+    /// Creates an encoder for a coding other than identity.
     ///
     /// # Errors
-    /// There is no memory for it, or it is identity.
+    /// There is no memory for it, or the coding is identity.
     pub fn new(encoding: Encoding) -> io::Result<Encoder> {
         let out = Vec::new();
         Ok(match encoding {

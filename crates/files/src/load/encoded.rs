@@ -1,4 +1,4 @@
-//! The encodings of a file whose identity is known: from a precompressed sibling, or compressed now.
+//! Content codings of a file whose identity is loaded: from a precompressed sibling, or compressed now.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::folder::{Folder, Place};
 use crate::heads::HeadFacts;
 
 impl Loader {
-    /// An encoding of what `want.base` holds.
+    /// Builds a coding of `want.base`.
     pub(super) fn encoded(&self, want: &Want, checked_ms: u64) -> Result<ObjectArc, Status> {
         let base = want.base.as_ref().ok_or(Status::INTERNAL_ERROR)?;
         let identity = base.representation().ok_or(Status::INTERNAL_ERROR)?;
@@ -31,7 +31,7 @@ impl Loader {
             .as_ref()
             .is_err_and(|status| *status == Status::SERVICE_UNAVAILABLE)
         {
-            // What it is made of is not what it was.
+            // A source file has changed.
             base.validity.end();
         }
         Ok(ObjectArc::new(made?.object(None, checked_ms)))
@@ -81,7 +81,7 @@ impl Loader {
             into.copy_from_slice(&body);
             Ok(())
         });
-        // Without room the identity is sent: the base is as good as before.
+        // Without room, the identity is sent, which is still valid.
         made.map_err(|_| Status::NOT_ACCEPTABLE)
     }
 
@@ -97,7 +97,7 @@ impl Loader {
     }
 }
 
-/// What the head of an encoding says as that of the identity does.
+/// The fields that a coding's head shares with the identity's.
 struct Said {
     path: Vec<u8>,
     content_type: String,
@@ -132,7 +132,7 @@ impl Said {
     }
 }
 
-/// The decoded path of the file itself: with the index file's name, for a folder.
+/// The decoded path of the file itself, including the index file's name for a folder.
 fn file_path(want: &Want, sources: &Sources) -> Vec<u8> {
     let index = sources.index.as_deref().unwrap_or("");
     [&want.path, index.as_bytes()].concat()

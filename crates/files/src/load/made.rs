@@ -1,5 +1,4 @@
-//! What a look at the file system comes to: a representation with its head, or the news that there is none. Knows nothing
-//! of folders and names.
+//! The result of a load: a representation with its head, or the fact that there is none.
 
 use std::sync::Arc;
 
@@ -16,43 +15,43 @@ use lowroad_store::{Object, SharedStore};
 
 use crate::heads::{self, HeadFacts};
 
-/// What is known of a representation before it has a place.
+/// A representation before it is placed.
 #[derive(Clone)]
 pub(super) struct About<'a> {
     pub facts: &'a HeadFacts<'a>,
     pub rules: &'a SiteRules,
-    /// Encodings to be had besides this one.
+    /// The other available codings.
     pub encodings: EncodingSet,
-    /// The files behind it.
+    /// Its source files.
     pub sources: Arc<Sources>,
-    /// Its key, and that one's hash.
+    /// Its key.
     pub key: &'a [u8],
-    /// See there.
+    /// The key's hash.
     pub hash: u64,
 }
 
-/// A representation and its account.
+/// A representation and its source files.
 pub(super) struct Made {
     pub representation: Representation,
     pub sources: Arc<Sources>,
 }
 
 impl About<'_> {
-    /// The body stays in its file.
+    /// Leaves the body in its file.
     pub fn in_file(&self, file: Arc<OpenFile>) -> Made {
         let (bytes, head) =
             heads::build(self.facts, &self.rules.config, &self.rules.header_patterns);
         self.made(Placed {
             bytes: Bytes::Heap(Box::new(bytes.into())),
             head,
-            // It is not stored.
+            // Not stored, so it needs no key.
             key_len: 0,
             content: Content::File(file),
             size: 0,
         })
     }
 
-    /// The body is written into memory by `fill`.
+    /// Places the body in memory, written by `fill`.
     pub fn in_memory(
         &self,
         store: &SharedStore,
@@ -84,7 +83,7 @@ impl About<'_> {
 }
 
 impl Made {
-    /// What is stored.
+    /// Creates the object to store.
     pub fn object(self, trust: Trust, checked_ms: u64) -> Object {
         Object {
             kind: Kind::Representation(self.representation),
@@ -93,7 +92,7 @@ impl Made {
     }
 }
 
-/// Whether an object may be stored: an open file would hold a descriptor for as long as it is.
+/// Whether an object may be stored. Objects with an open file are not: each would hold a descriptor.
 pub(super) fn keeps(kind: &Kind) -> bool {
     match kind {
         Kind::Representation(representation) => {
@@ -105,12 +104,12 @@ pub(super) fn keeps(kind: &Kind) -> bool {
     }
 }
 
-/// The news that there is nothing, or nothing for clients.
+/// An object for a refusal.
 pub(super) fn refused(status: Status, key: &[u8], trust: Trust, checked_ms: u64) -> Object {
     bare(Kind::Refused(status, key.into()), trust, checked_ms)
 }
 
-/// An object without bytes of its own.
+/// An object without bytes.
 pub(super) fn bare(kind: Kind, trust: Trust, checked_ms: u64) -> Object {
     Object {
         kind,

@@ -1,5 +1,4 @@
-//! What a response's fields say about compressing it, and what they say once that is done. Read RFC 9110 §8.4, §8.8.3
-//! and §12.5.5.
+//! The header fields that decide about compression, and their values afterwards (RFC 9110 §8.4, §8.8.3, §12.5.5).
 
 use lowroad_files::mime;
 use lowroad_handler::{Fields, Response};
@@ -8,7 +7,7 @@ use lowroad_http::encoding::Encoding;
 use lowroad_http::fields::{Known, Name};
 use lowroad_http::status::Status;
 
-/// A part, a body that is encoded already, and one whose sum is told.
+/// Fields that prevent compression: of partial content, of an encoded body, and of a body with a digest.
 const KEEP_AS_IT_IS: [&str; 6] = [
     "Content-Encoding",
     "Content-Range",
@@ -19,7 +18,7 @@ const KEEP_AS_IT_IS: [&str; 6] = [
 ];
 const VARY: &[u8] = b"Accept-Encoding";
 
-/// Whether a response may be compressed, and it pays.
+/// Whether a response may be compressed profitably.
 pub fn allow(response: &Response) -> bool {
     let Response { status, fields, .. } = response;
     if status.is_bodiless() || *status == Status::PARTIAL_CONTENT {
@@ -41,20 +40,20 @@ pub fn allow(response: &Response) -> bool {
     is_text && !fields.iter().any(|(name, _)| is_fixed(name)) && !no_transform()
 }
 
-/// The events of a stream are worth little together, and nothing late.
+/// Excludes event streams: compressing few events together gains little, and delays them.
 fn is_compressible(content_type: &[u8]) -> bool {
     let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
     mime::compresses(&content_type) && !content_type.starts_with("text/event-stream")
 }
 
-/// Says that a response depends on what its client accepts.
+/// Adds Vary: Accept-Encoding.
 pub fn vary(fields: &mut Fields) {
     if !names_coding(fields.known(Known::Vary)) {
         fields.push("Vary", VARY);
     }
 }
 
-/// Whether values of Vary name what says which codings a client accepts.
+/// Whether values of Vary include Accept-Encoding.
 pub fn names_coding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> bool {
     let mut names = vary.flat_map(|value| value.split(|byte| *byte == b','));
     names.any(|name| {
@@ -63,8 +62,8 @@ pub fn names_coding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> bool {
     })
 }
 
-/// Says how the body is encoded, if that is known. Its bytes are others than its maker's, so the tag is weak, and ranges
-/// of it are not on offer.
+/// Sets the content coding, if known. The bytes differ from the handler's, so the tag becomes weak and ranges are not
+/// offered.
 pub fn mark(fields: &mut Fields, coding: Option<Encoding>) {
     let mut marked = Fields::new();
     if let Some(date) = fields.date() {
@@ -83,7 +82,7 @@ pub fn mark(fields: &mut Fields, coding: Option<Encoding>) {
     *fields = marked;
 }
 
-/// Says in a 304 what the response said that it is about: whoever has its tag made weak, has it compressed.
+/// Weakens the tag of a 304 if the client sent the weak tag, which belongs to a compressed response.
 pub fn mark_unchanged(fields: &mut Fields, weak_tags: &[u8]) {
     let names = |tag: &[u8]| {
         let weak = weak(tag);

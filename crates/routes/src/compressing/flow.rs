@@ -1,4 +1,4 @@
-//! A body that is compressed as it comes. Nothing is taken from who makes it while its reader takes nothing.
+//! Compresses a body as it arrives. Backpressure: nothing is read from the handler while the reader takes nothing.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,33 +9,33 @@ use lowroad_engine::stream::{Next, Receiver, Sender};
 use lowroad_files::compress::flowing::Encoder;
 use lowroad_limits::Permit;
 
-/// How much waits on the way to the reader.
+/// The maximum length of bytes on the way to the reader.
 pub const WAITING_LEN_MAX: usize = 64 << 10;
-/// How much is compressed before others have a turn.
+/// The input after which other tasks get a turn.
 const PIECE_LEN: usize = 32 << 10;
-/// So much is given to the reader at a time, unless no more comes.
+/// Output is passed to the reader in pieces of this length, unless the input pauses.
 const GIVEN_LEN: usize = 8 << 10;
-/// Once nothing has come for so long, the reader gets all that came before. Flushing at once would take from the
-/// compression of a body that comes in small parts, one after the other.
+/// After a pause of this length the output is flushed. An immediate flush would worsen the compression of a body that
+/// arrives in small parts.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// A body on its way.
+/// A body being compressed.
 pub struct Flow {
     from: Receiver,
-    /// How much of it is missing, if it was said how long it is.
+    /// The missing bytes, if the length was announced.
     missing: Option<u64>,
     to: Sender,
     encoder: Encoder,
-    /// The reader can't have all of what has come yet.
+    /// The encoder holds bytes that the reader has not received.
     holds: bool,
     _turn: Permit,
 }
 
-/// Why it can't go on.
+/// The reason why compression stops.
 enum Stopped {
-    /// Nobody reads it.
+    /// The reader is gone.
     Closed,
-    /// The encoder failed: it is cut.
+    /// The encoder failed, so the body is cut.
     Failed,
 }
 
@@ -46,7 +46,7 @@ impl From<io::Error> for Stopped {
 }
 
 impl Flow {
-    /// A body and its length, if that was said; where it goes; and leave for it.
+    /// Creates it from a body with its length, if announced, the sender to the reader, and the permit.
     pub fn new(
         (from, len): (Receiver, Option<u64>),
         to: Sender,
@@ -63,7 +63,7 @@ impl Flow {
         }
     }
 
-    /// Lets it come until its end.
+    /// Compresses the body to its end.
     pub async fn run(mut self) {
         loop {
             let step = match self.next().await {
@@ -78,7 +78,7 @@ impl Flow {
         }
     }
 
-    /// What is next; `None` if the reader waits for what is held. A reader that is gone is one that cuts.
+    /// The next input; `None`: flush now. A reader that is gone counts as a cut.
     async fn next(&mut self) -> Option<Next> {
         let next = poll_fn(|context| match self.to.poll_closed(context) {
             Poll::Ready(()) => Poll::Ready(Next::Cut),
@@ -121,7 +121,7 @@ impl Flow {
 
     async fn end(self) -> Result<(), Stopped> {
         if self.missing.is_some_and(|missing| missing > 0) {
-            // Its maker promised more: what follows must not look whole.
+            // The handler announced more: the cut body must not look complete.
             return Err(Stopped::Failed);
         }
         let last = self.encoder.finish()?;

@@ -1,4 +1,4 @@
-//! What is compressed, and what its fields say then; and that who makes it waits for who reads it.
+//! Tests which responses are compressed, their fields, and backpressure.
 
 use std::io::Read;
 
@@ -115,7 +115,7 @@ fn what_must_stay_as_it_is_does() {
         assert_eq!(lines(&response.fields), before);
         assert!(matches!(response.content, Content::Bytes(_)), "{before}");
     }
-    // Noise is no shorter then; but whether it is, depends on what is accepted.
+    // Noise does not get shorter, but the attempt depends on Accept-Encoding.
     let noise = html((0..=255).collect::<Vec<u8>>());
     let response = answered(noise, GET);
     assert!(!lines(&response.fields).contains("Content-Encoding"));
@@ -176,7 +176,7 @@ fn beyond_the_limit_bodies_are_sent_as_they_come() {
     assert_eq!(counts, [("compressed", 0), ("compress_refused", 1)]);
 }
 
-/// Takes all that comes until the end.
+/// Reads a stream to its end.
 async fn read(stream: &Receiver) -> (Vec<u8>, Next) {
     let mut all = Vec::new();
     loop {
@@ -252,7 +252,7 @@ fn who_makes_it_waits_for_who_reads_it_and_hears_when_that_is_gone() {
         let (to, given) = streamed(None);
         let answer = compressing(1).answer(async { Ok(given) }, GET);
         let stream = stream_in(answer.await.expect("a response"));
-        // What can't be compressed is as long on the other side.
+        // Incompressible data has the same length on the other side.
         let mut state = 1_u64;
         let mut noise = || {
             let step = || {
@@ -267,7 +267,7 @@ fn who_makes_it_waits_for_who_reads_it_and_hears_when_that_is_gone() {
         };
         let mut sent_len = 0;
         loop {
-            // The other side goes on as far as it can.
+            // The compressor continues as far as it can.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! WebAssembly modules of configurations, and the runtime that all of them share.
+//! WebAssembly modules of configurations, and their shared runtime.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,12 +7,12 @@ use lowroad_log::Logger;
 use lowroad_module_host::module::Opened;
 use lowroad_module_host::wasm;
 
-/// The runtime, from the first configuration with such a module on.
+/// The runtime, created by the first configuration with a WebAssembly module.
 #[derive(Default)]
 pub struct Wasm(OnceLock<Arc<wasm::Runtime>>);
 
 impl Wasm {
-    /// Opens a module, for so many workers.
+    /// Opens a module for a number of workers.
     ///
     /// # Errors
     /// A text for the operator.
@@ -25,7 +25,7 @@ impl Wasm {
         wasm::open(&self.runtime()?, module, workers, Some(logger.clone()))
     }
 
-    /// What happened to all of them; empty where there never was one.
+    /// The counters of all modules; empty if there never was one.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let runtime = self.0.get();
         runtime.map_or(Vec::new(), |runtime| runtime.counts().list())
@@ -40,11 +40,10 @@ impl Wasm {
     }
 }
 
-/// Compiles the WebAssembly modules of a configuration. Native ones are not loaded, as that would run
-/// their code.
+/// Compiles the WebAssembly modules of a configuration. Native ones are not loaded, because loading runs their code.
 ///
 /// # Errors
-/// What is wrong with them, a line each.
+/// Their faults, one a line.
 pub fn check(config: &Config) -> Result<(), String> {
     let is_wasm = |module: &&Module| matches!(module.code, ModuleCode::Wasm(_));
     let modules: Vec<_> = config.modules.iter().filter(is_wasm).collect();
