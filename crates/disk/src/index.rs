@@ -1,7 +1,7 @@
-//! Which objects there are and where: 32 bytes for each, and a table of numbers that finds them by hash. Pure.
+//! The index of objects in memory: 32 bytes for each, and a hash table of slot numbers.
 //!
-//! There is one entry for a hash of 64 bits. Two keys that share one drive each other out; which of them it is, their heads
-//! say. Entries lie in chunks, so that growing copies none of them and leaves no half-empty vector.
+//! There is one entry for each hash of 64 bits. Keys with the same hash replace each other; their heads tell them
+//! apart. Entries are in chunks, so that growing copies none of them and leaves no half-empty vector.
 
 use hashbrown::HashTable;
 
@@ -13,7 +13,7 @@ const HITS_SHIFT: u32 = 28;
 const HITS_MAX: u32 = 3;
 const HEAD_LEN_MASK: u32 = 0x00ff_ffff;
 
-/// Where an object is.
+/// The place of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Hash of the key.
@@ -22,11 +22,11 @@ pub struct Entry {
     pub body_len: u64,
     /// The segment's number.
     pub segment: u32,
-    /// Where the record begins in it, in units of [`UNIT`] bytes.
+    /// The offset of the record, in units of [`UNIT`] bytes.
     pub offset_units: u32,
-    /// When the object is of no use any more, in seconds since 1970, rounded up; `u32::MAX` is never.
+    /// The time after which the object is unusable, in seconds since 1970, rounded up; `u32::MAX` is never.
     pub expires_s: u32,
-    /// Length of the head (24 bits), hits (2 bits), and whether it was verified. 0: there is no object here.
+    /// Length of the head (24 bits), hits (2 bits), and whether it was verified. 0: the slot is empty.
     bits: u32,
 }
 
@@ -40,7 +40,7 @@ impl Entry {
         bits: 0,
     };
 
-    /// An entry without a place; none if its lengths are none.
+    /// Creates an entry without a place; `None` if its lengths are invalid.
     pub fn new(hash: u64, head_len: u32, body_len: u64) -> Option<Entry> {
         let fits = head_len > 0 && head_len <= HEAD_LEN_MASK && body_len <= BODY_LEN_MAX;
         fits.then_some(Entry {
@@ -56,45 +56,45 @@ impl Entry {
         self.bits & HEAD_LEN_MASK
     }
 
-    /// Where the record begins in its segment, in bytes.
+    /// The offset of the record in its segment, in bytes.
     pub fn offset(&self) -> u64 {
         u64::from(self.offset_units) * UNIT
     }
 
-    /// Where the body begins in the segment.
+    /// The offset of the body in the segment.
     pub fn body_at(&self) -> u64 {
         record::body_at(self.offset(), u64::from(self.head_len()), self.body_len)
     }
 
-    /// Where the next record may begin.
+    /// The end of the record.
     pub fn end(&self) -> u64 {
         record::end(self.offset(), u64::from(self.head_len()), self.body_len)
     }
 
-    /// Whether its checksums were found right, or it was written by this process.
+    /// Whether its checksums were verified, or this process wrote it.
     pub fn is_verified(&self) -> bool {
         self.bits & FLAG_VERIFIED != 0
     }
 
-    /// The same, verified.
+    /// Marks it as verified.
     pub fn verified(mut self) -> Entry {
         self.bits |= FLAG_VERIFIED;
         self
     }
 
-    /// How often it was found since it was written or moved, up to three times.
+    /// The number of hits since it was written or moved, up to three.
     pub fn hits(&self) -> u32 {
         (self.bits >> HITS_SHIFT) & HITS_MAX
     }
 
-    /// The same with half of its hits, rounded down.
+    /// Halves its hits, rounded down.
     pub fn with_half_the_hits(mut self) -> Entry {
         let hits = self.hits() / 2;
         self.bits = self.bits & !(HITS_MAX << HITS_SHIFT) | hits << HITS_SHIFT;
         self
     }
 
-    /// Whether both mean the same record.
+    /// Whether both have the same record.
     pub fn is_at(&self, other: &Entry) -> bool {
         (self.segment, self.offset_units) == (other.segment, other.offset_units)
             && self.exists() == other.exists()
@@ -116,7 +116,7 @@ impl Entry {
 pub struct Index {
     table: HashTable<u32>,
     chunks: Vec<Box<[Entry]>>,
-    /// Slots that were used and are not.
+    /// Empty slots below `len`.
     free: Vec<u32>,
     /// Slots that were ever used.
     /// len <= chunks.len() * CHUNK_LEN
@@ -124,24 +124,24 @@ pub struct Index {
 }
 
 impl Index {
-    /// How many objects there are.
+    /// The number of objects.
     pub fn objects(&self) -> usize {
         self.table.len()
     }
 
-    /// How many slots there are to walk over; some may be empty.
+    /// The number of slots, including empty ones.
     pub fn slots(&self) -> u32 {
         self.len
     }
 
-    /// Bytes that it takes.
+    /// The memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.table.allocation_size()
             + self.chunks.len() * CHUNK_LEN * size_of::<Entry>()
             + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Makes room for so many more.
+    /// Reserves memory for more objects.
     pub fn reserve(&mut self, objects: usize) {
         let (table, chunks) = (&mut self.table, &self.chunks);
         table.reserve(objects, |&slot| entry(chunks, slot).hash);
@@ -154,7 +154,7 @@ impl Index {
         Some((slot, *entry(&self.chunks, slot)))
     }
 
-    /// What is in a slot.
+    /// The entry in a slot.
     pub fn at(&self, slot: u32) -> Option<Entry> {
         let entry = (slot < self.len).then(|| *entry(&self.chunks, slot))?;
         entry.exists().then_some(entry)
@@ -165,14 +165,14 @@ impl Index {
         self.entry_mut(slot).hit();
     }
 
-    /// Notes that the record was found right, if it is still this one.
+    /// Marks a record as verified, if it is still this one.
     pub fn set_verified(&mut self, slot: u32, seen: &Entry) {
         if self.at(slot).is_some_and(|now| now.is_at(seen)) {
             *self.entry_mut(slot) = self.entry_mut(slot).verified();
         }
     }
 
-    /// Puts an object under its hash. The slot, and what was there.
+    /// Inserts an object. Returns its slot and the replaced entry.
     pub fn insert(&mut self, new: Entry) -> (u32, Option<Entry>) {
         if let Some((slot, old)) = self.find(new.hash) {
             *self.entry_mut(slot) = new;
@@ -185,7 +185,7 @@ impl Index {
         (slot, None)
     }
 
-    /// Removes what is under a hash.
+    /// Removes the object under a hash.
     pub fn remove(&mut self, hash: u64) -> Option<Entry> {
         let chunks = &self.chunks;
         let same = |&slot: &u32| entry(chunks, slot).hash == hash;
@@ -268,7 +268,7 @@ mod tests {
         for n in 0..1_000_000_u64 {
             index.insert(entry_at(n.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0));
         }
-        // A segment has the slots of its objects besides, 4 bytes each.
+        // A segment's list of slots takes 4 more bytes for each object.
         assert!(
             index.memory_bytes() <= 44_000_000,
             "{}",

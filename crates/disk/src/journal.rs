@@ -1,4 +1,4 @@
-//! The journal on the disk: steps are appended to it one by one. What it means for the objects is its caller's.
+//! The journal on disk, to which entries are appended.
 
 use std::io;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use crate::files::Files;
 use crate::log::{Identity, RECORD_LEN, Step};
 
-/// Steps that could not be written and have to be before others are; more are not kept.
+/// The maximum number of removals that wait for a retry after a failed write.
 const PENDING_MAX: usize = 64 * 1024;
-/// A read takes this many records.
+/// The number of records in one read.
 const BLOCK_RECORDS: usize = 16 * 1024;
 
-/// The journal to which steps are appended.
+/// The open journal.
 pub struct Journal<F: Files> {
-    /// Which it is.
+    /// Store and generation.
     pub identity: Identity,
-    /// Its length in bytes; what lies beyond is overwritten.
+    /// Its length in bytes; bytes beyond it are overwritten.
     pub end: u64,
     file: Arc<F::File>,
     /// Removals that are not written yet.
@@ -23,10 +23,10 @@ pub struct Journal<F: Files> {
 }
 
 impl<F: Files> Journal<F> {
-    /// Begins a journal.
+    /// Creates a journal.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// It can't be written.
     pub fn create(files: &F, identity: Identity) -> io::Result<Journal<F>> {
         let file = files.create(&journal_name(identity.generation))?;
         let begin = Step::Begin(identity).encode(identity, 0);
@@ -34,7 +34,7 @@ impl<F: Files> Journal<F> {
         Ok(Journal::at(file, identity, RECORD_LEN as u64))
     }
 
-    /// Goes on with a journal that has so many good bytes.
+    /// Continues a journal with `end` valid bytes.
     pub fn at(file: F::File, identity: Identity, end: u64) -> Journal<F> {
         Journal {
             identity,
@@ -44,11 +44,10 @@ impl<F: Files> Journal<F> {
         }
     }
 
-    /// Appends a step, after those that could not be appended before. What is written only in part is overwritten
-    /// by the next.
+    /// Appends an entry, after those that failed before. A partly written entry is overwritten by the next.
     ///
     /// # Errors
-    /// When it can't be written. A removal is kept then, and tried again with the next step.
+    /// It can't be written. A removal is kept and retried with the next entry.
     pub fn append(&mut self, files: &F, step: Step) -> io::Result<()> {
         let written = self.catch_up(files).and_then(|()| self.write(files, step));
         if let (Err(_), Step::Remove(hash)) = (&written, step)
@@ -59,10 +58,10 @@ impl<F: Files> Journal<F> {
         written
     }
 
-    /// Waits until all is on the disk.
+    /// Waits until all entries are durable.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// The disk fails.
     pub fn sync(&mut self, files: &F) -> io::Result<()> {
         self.catch_up(files)?;
         files.sync(&self.file)
@@ -84,20 +83,20 @@ impl<F: Files> Journal<F> {
     }
 }
 
-/// What was read of a log.
+/// The result of reading a log.
 pub struct Replayed {
-    /// Which it is.
+    /// Store and generation.
     pub identity: Identity,
-    /// How many bytes of it are good.
+    /// The number of valid bytes.
     pub end: u64,
-    /// Whether it ends as a checkpoint does.
+    /// Whether it ends like a complete checkpoint.
     pub is_complete: bool,
 }
 
-/// Reads a log up to the first record that is torn. None if it does not even begin.
+/// Reads a log up to the first torn record. `None` if its first record is invalid.
 ///
 /// # Errors
-/// When it can't be read.
+/// It can't be read.
 pub fn replay<F: Files>(
     files: &F,
     file: &F::File,
@@ -161,7 +160,7 @@ pub fn checkpoint_name(generation: u64) -> String {
     format!("{generation:016x}.checkpoint")
 }
 
-/// The name of a segment: what it is stands in it.
+/// The name of a segment, which includes its kind.
 pub fn segment_name(id: u32, is_sole: bool) -> String {
     let kind = if is_sole { "sole" } else { "segment" };
     format!("{id:08x}.{kind}")

@@ -1,6 +1,6 @@
-//! Stored objects on the disk: bounded, many at a time, there again after a restart, and never served damaged.
+//! A store of objects on disk: bounded, concurrent, persistent across restarts, and never serving damaged data.
 //!
-//! Knows nothing of HTTP, workers or the memory store: keys and metadata are opaque bytes.
+//! Independent of HTTP, workers and the store in memory: keys and metadata are opaque bytes.
 //!
 //! ```no_run
 //! use lowroad_disk::{Folder, Options, Store};
@@ -16,18 +16,18 @@
 //! ```
 //!
 //! # On the disk
-//! Segments hold records (`record`): a head and a body, which lies in one piece. They are only appended to, and leave
-//! oldest first; what was asked for in one is written anew before. The journal (`log`) says what was committed and removed,
-//! 40 bytes each; a checkpoint says it all anew, and the journal begins again. An object is there if the log says so,
-//! and it says so only after the record was written: after `kill -9` there are exactly the committed ones.
+//! Segments hold records (`record`): a head and a contiguous body. They are append-only and evicted oldest first;
+//! objects that were used are rewritten before. The journal (`log`) records commits and removals in 40 bytes each; a
+//! checkpoint contains the whole index, and a new journal begins with it. An object exists if the log has it, and the
+//! log entry is written after the record: after `kill -9`, exactly the committed objects exist.
 //!
-//! After a power failure the log may know of records that did not reach the disk. So a head's checksum is looked at
-//! whenever it is read, and a body's once after each start, before it is first given out; [`Store::verify`] does that for
-//! the rest. A removal that was not synced ([`Store::sync`]) may be undone by a power failure.
+//! After a power failure, the log may have records that did not reach the disk. So a head's checksum is verified at
+//! each read, and a body's once after each start, before its first use; [`Store::verify`] verifies the rest. A removal
+//! without a sync ([`Store::sync`]) may be undone by a power failure.
 //!
-//! # What blocks
-//! [`Store::may_have`], [`Store::begin`] and [`Store::counters`] look into memory only. All
-//! else waits for the disk: for helper threads. Dropping a [`Writer`] may remove a file.
+//! # Blocking
+//! [`Store::may_have`], [`Store::begin`] and [`Store::counters`] use memory only. All other functions wait for the
+//! disk and are for helper threads. Dropping a [`Writer`] may remove a file.
 //!
 //! # Why XXH3
 //! One function hashes keys and sums bodies, at memory's speed, with 64 bits; `crc32fast` has 32, too few for keys.

@@ -1,8 +1,8 @@
-//! The records of the log: of the journal, which says what was committed and removed since the last checkpoint, and of a
-//! checkpoint, which says the same of all that there is. Pure.
+//! The records of journals, which contain the commits and removals since the last checkpoint, and of checkpoints, which
+//! contain all objects.
 //!
-//! A record has 40 bytes. Its checksum is seeded by store, generation and position, so that nothing is taken for a record
-//! that was not written to this place of this file.
+//! A record has 40 bytes. Its checksum is seeded with store, generation and position, so that only records written to
+//! this place of this file are accepted.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -13,7 +13,7 @@ use crate::record::{u32_at, u64_at};
 pub const RECORD_LEN: usize = 40;
 
 const CHECK_AT: usize = 32;
-/// Of the first record, whose seed is not known before it is read. The last digits are the version.
+/// The seed of the first record, whose own seed is not known before it is read. The last digits are the version.
 const BEGIN_SEED: u64 = 0x4c6f_7772_6f61_6401;
 
 const BEGIN: u8 = 1;
@@ -21,25 +21,25 @@ const PUT: u8 = 2;
 const REMOVE: u8 = 3;
 const END: u8 = 4;
 
-/// One step of a log.
+/// An entry of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The first record of a file.
     Begin(Identity),
-    /// An object is there, instead of what was under its hash.
+    /// Puts an object in place of any under its hash.
     Put(Entry),
-    /// Nothing is under this hash any more.
+    /// Removes the object under this hash.
     Remove(u64),
-    /// The last record of a checkpoint: how many stand before it, the first included.
+    /// The last record of a checkpoint: the number of preceding records, including the first.
     End(u64),
 }
 
-/// Which log it is.
+/// The identity of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The store's own random number; keys are hashed with it.
     pub store: u64,
-    /// Counts checkpoints.
+    /// The number of checkpoints.
     pub generation: u64,
 }
 
@@ -50,7 +50,7 @@ impl Identity {
 }
 
 impl Step {
-    /// The record, as it stands at a position in bytes.
+    /// Encodes the record for a position in bytes.
     pub fn encode(&self, log: Identity, position: u64) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
         let mut seed = log.seed(position);
@@ -76,7 +76,7 @@ impl Step {
         bytes
     }
 
-    /// Reads the record at a position; none if it is torn or another's.
+    /// Decodes the record at a position; `None` if it is torn or belongs to another log.
     pub fn decode(bytes: &[u8], log: Identity, position: u64) -> Option<Step> {
         let kind = checked(bytes, log.seed(position))?;
         match kind {
@@ -98,7 +98,7 @@ impl Identity {
     }
 }
 
-/// The kind of a whole record.
+/// The kind of a valid record.
 fn checked(bytes: &[u8], seed: u64) -> Option<u8> {
     let whole = bytes.len() == RECORD_LEN
         && xxh3_64_with_seed(&bytes[..CHECK_AT], seed) == u64_at(bytes, CHECK_AT);

@@ -1,6 +1,6 @@
-//! Opening a store: what its log says of the segments that are there.
+//! Recovery: opens a store from its log and segments.
 //!
-//! The newest whole checkpoint is read, then the journals that follow it. Bodies are not looked at.
+//! Reads the newest complete checkpoint, then the journals that follow it. Bodies are not read.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,7 +15,7 @@ use crate::log::{Identity, RECORD_LEN, Step};
 use crate::segments::State;
 use crate::store::{Options, Shared, Store, Upkeep};
 
-/// The files of a store, by what their names say.
+/// The files of a store, classified by name.
 #[derive(Default)]
 struct Listed {
     /// Whether the segment is sole.
@@ -24,7 +24,7 @@ struct Listed {
     checkpoints: Vec<u64>,
 }
 
-/// What is read so far.
+/// The state of the recovery.
 struct Opening<'a, F: Files> {
     files: &'a F,
     state: State<F::File>,
@@ -33,10 +33,10 @@ struct Opening<'a, F: Files> {
 }
 
 impl<F: Files> Store<F> {
-    /// Opens the store in a folder. Blocks on the disk: 40 bytes are read for each object.
+    /// Opens the store in a folder. Blocks on the disk: reads 40 bytes for each object.
     ///
     /// # Errors
-    /// When the folder can't be read, or no journal can be written.
+    /// The folder can't be read, or no journal can be written.
     pub fn open(files: F, options: Options) -> io::Result<Store<F>> {
         let listed = list(&files)?;
         let mut opening = Opening::new(&files, &listed)?;
@@ -104,7 +104,7 @@ impl<'a, F: Files> Opening<'a, F> {
         Ok(())
     }
 
-    /// Reads what everything begins with: the newest whole checkpoint, or the first journal's first record.
+    /// Reads the newest complete checkpoint, or else the first journal's first record.
     fn base(&mut self, listed: &Listed) -> io::Result<Option<Identity>> {
         for &generation in listed.checkpoints.iter().rev() {
             let file = self.files.open(&checkpoint_name(generation))?;
@@ -123,7 +123,7 @@ impl<'a, F: Files> Opening<'a, F> {
         Ok(read.map(|read| read.identity))
     }
 
-    /// Reads the journals, from that of a generation. The last one is gone on with.
+    /// Replays the journals from a generation on. Returns the last one, which is continued.
     fn follow(&mut self, base: Identity) -> io::Result<Option<Journal<F>>> {
         let mut last = None;
         for generation in base.generation.. {
@@ -141,22 +141,22 @@ impl<'a, F: Files> Opening<'a, F> {
         let Some((file, read)) = last else {
             return Ok(None);
         };
-        // What lies behind a torn record must not come back when others have taken its place.
+        // Truncated: records after a torn one must not reappear when others have taken its place.
         self.files.truncate(&file, read.end)?;
         Ok(Some(Journal::at(file, read.identity, read.end)))
     }
 
     fn replay(&mut self, file: &F::File) -> io::Result<Option<Replayed>> {
         let (files, state, lens) = (self.files, &mut self.state, &self.lens);
-        // A table that grows by doubling moves all of it each time. The objects after a long log are mostly as many as
-        // its steps; those of a journal behind a checkpoint mostly replace others.
+        // Reserved at once, since a table that grows by doubling moves all entries each time. The objects after a long
+        // log are about as many as its entries; those of a journal after a checkpoint mostly replace others.
         let steps = usize::try_from(files.len(file)? / RECORD_LEN as u64).unwrap_or(0);
         let more = steps.saturating_sub(state.index.objects());
         state.index.reserve(more);
         replay(files, file, |step| match step {
             Step::Put(entry) => {
                 state.saw_id(entry.segment);
-                // An older object under this hash must not come back when the newer one's segment is gone.
+                // An older object under this hash must not reappear when the newer one's segment is gone.
                 match is_there(&entry, lens) {
                     true => state.put(entry),
                     false => state.remove(entry.hash),
@@ -195,7 +195,7 @@ fn list<F: Files>(files: &F) -> io::Result<Listed> {
     Ok(listed)
 }
 
-/// Removes what nothing leads to any more. What can't be removed is tried again at the next start.
+/// Removes unreferenced files. A file that can't be removed is tried again at the next start.
 fn clean<F: Files>(
     files: &F,
     listed: &Listed,

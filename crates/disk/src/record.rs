@@ -1,24 +1,24 @@
-//! The head of a record as it lies in a segment, and where its body begins. Pure: bytes in, bytes out.
+//! The format of a record: the head, and the offset of the body. Pure functions on bytes.
 //!
 //! ```text
 //!  magic version 0  key_len meta_len  body_len  expires_ms  body_check  head_check  key  meta  (padding)  body
 //!    4      2    2     4       4          8          8           8           8
 //! ```
 //!
-//! Integers are little-endian. The head's checksum covers all of the head and is seeded by the store and by the place, so
-//! that neither another store's record nor one that was written elsewhere passes. A head is written when its body is there:
-//! so both checksums are in it, and a record needs no trailer.
+//! Integers are little-endian. The head's checksum covers the whole head and is seeded with the store's number and the
+//! place, so that a record of another store or place is rejected. A head is written after its body: it has both
+//! checksums, and a record needs no trailer.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Records begin at multiples of this.
+/// The alignment of records.
 pub const UNIT: u64 = 64;
-/// Bodies at least this long begin at a page, so that sendfile takes whole pages. For shorter ones it would cost more
-/// space than it is worth.
+/// Bodies of at least this length begin at a page, so that sendfile takes whole pages. For shorter ones the padding
+/// would cost too much space.
 pub const PAGED_FROM: u64 = 64 * 1024;
-/// Key and metadata may have this many bytes together.
+/// The maximum length of key and metadata together.
 pub const HEAD_LEN_MAX: usize = 1 << 20;
-/// A body may have this many bytes.
+/// The maximum length of a body.
 pub const BODY_LEN_MAX: u64 = (1 << 48) - 1;
 
 const PAGE: u64 = 4096;
@@ -27,7 +27,7 @@ const VERSION: u16 = 1;
 const FIXED_LEN: usize = 48;
 const CHECK_AT: usize = 40;
 
-/// Where a record begins, and whose it is: the seed of its checksums.
+/// The place of a record and its store: the seed of its checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The store's own random number.
@@ -44,31 +44,30 @@ impl Origin {
     }
 }
 
-/// What a head says.
+/// The decoded head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// The key.
     pub key: &'a [u8],
-    /// What the caller keeps beside the body.
+    /// The caller's metadata.
     pub meta: &'a [u8],
     /// Length of the body in bytes.
     pub body_len: u64,
-    /// When the object is of no use any more, ms since 1970.
+    /// The time after which the object is unusable, ms since 1970.
     pub expires_ms: u64,
     /// Checksum of the body.
     pub body_check: u64,
 }
 
-/// Why a head cannot be trusted.
+/// The reason why a head is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// It does not begin as one.
+    /// The magic number is missing.
     Magic,
-    /// It is of a version that is not known here.
+    /// The version is unknown.
     Version,
-    /// Its lengths do not fit its own.
+    /// Its lengths contradict its own.
     Lengths,
-    /// Its checksum is another.
+    /// The checksum is wrong.
     Checksum,
 }
 
@@ -77,7 +76,7 @@ pub fn head_len(key: &[u8], meta: &[u8]) -> usize {
     FIXED_LEN + key.len() + meta.len()
 }
 
-/// Where the body of a record at `offset` begins.
+/// The offset of the body of a record at `offset`.
 pub fn body_at(offset: u64, head_len: u64, body_len: u64) -> u64 {
     let end = offset + head_len;
     match body_len >= PAGED_FROM {
@@ -86,13 +85,13 @@ pub fn body_at(offset: u64, head_len: u64, body_len: u64) -> u64 {
     }
 }
 
-/// Where a record at `offset` ends, and the next may begin.
+/// The end of a record at `offset`, where the next may begin.
 pub fn end(offset: u64, head_len: u64, body_len: u64) -> u64 {
     (body_at(offset, head_len, body_len) + body_len).next_multiple_of(UNIT)
 }
 
 impl<'a> Head<'a> {
-    /// Appends the head.
+    /// Appends the encoded head.
     pub fn encode(&self, origin: Origin, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -110,10 +109,10 @@ impl<'a> Head<'a> {
         out[start + CHECK_AT..start + FIXED_LEN].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// Reads a head that is all of `bytes`; its checksum field is cleared meanwhile.
+    /// Decodes a head that fills `bytes`; clears its checksum field.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// The head is damaged.
     pub fn decode(bytes: &'a mut [u8], origin: Origin) -> Result<Head<'a>, Damage> {
         if bytes.len() < FIXED_LEN || bytes[..4] != MAGIC {
             return Err(Damage::Magic);

@@ -1,7 +1,7 @@
-//! The segments, the objects in them, and what they count for. Pure: opens, writes and removes nothing.
+//! The segments and their objects, without file operations.
 //!
-//! A **shared** segment takes records one behind the other until it is full. A **sole** segment has one record: a large
-//! one, or one whose length was not known when it began. Segments leave in the order of their age.
+//! A **shared** segment takes consecutive records until it is full. A **sole** segment has one record: a large one, or
+//! one whose length was unknown at its start. Segments are evicted by age.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use crate::record::{self, UNIT};
 
 /// A file of records.
 pub struct Segment<T> {
-    /// The file; readers have it, too.
+    /// The file; readers share it.
     pub file: Arc<T>,
-    /// Bytes taken, also by records that are being written or were replaced.
+    /// Bytes in use, including records being written and replaced ones.
     pub end: u64,
     /// Whether it holds one record only.
     pub is_sole: bool,
-    /// Writers that have a place in it; it stays as long as there are any.
+    /// The number of writers; the segment stays while there are any.
     pub writers: u32,
-    /// The order of segments by age. A segment that is used gets a new age.
+    /// The order of eviction. A segment with used objects gets a new age.
     pub age: u64,
-    /// Slots of the objects that were put into it; some may belong to others by now.
+    /// Slots of the objects put into it; some may have been reused for others.
     slots: Vec<u32>,
-    /// How many objects are in it.
+    /// The number of live objects.
     live: u32,
 }
 
-/// A place for a record.
+/// The place of a record.
 pub struct Place<T> {
     /// The segment's file.
     pub file: Arc<T>,
     /// The segment's number.
     pub segment: u32,
-    /// Where the record begins.
+    /// The offset of the record.
     pub offset: u64,
-    /// Where the next one may begin.
+    /// The offset of the next record.
     pub end: u64,
 }
 
@@ -48,12 +48,12 @@ pub struct State<T> {
     active: Option<u32>,
     next_id: u32,
     next_age: u64,
-    /// The sum of the segments' ends.
+    /// The sum of all segments' ends.
     used: u64,
 }
 
 impl<T> State<T> {
-    /// Nothing.
+    /// Creates an empty state.
     pub fn new() -> State<T> {
         State {
             index: Index::default(),
@@ -65,12 +65,12 @@ impl<T> State<T> {
         }
     }
 
-    /// Bytes of all segments.
+    /// The length of all segments in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.used
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub fn segments(&self) -> usize {
         self.segments.len()
     }
@@ -80,19 +80,19 @@ impl<T> State<T> {
         self.segments.get(&id)
     }
 
-    /// A number that no segment ever had.
+    /// A new segment number.
     pub fn new_id(&mut self) -> u32 {
         let id = self.next_id;
         self.next_id += 1;
         id
     }
 
-    /// Notes that a number was used, so that it is not used again.
+    /// Marks a number as used.
     pub fn saw_id(&mut self, id: u32) {
         self.next_id = self.next_id.max(id.saturating_add(1));
     }
 
-    /// Adds a segment. Numbers only grow, so that one added later is younger.
+    /// Adds a segment. Numbers increase, so a later one is younger.
     pub fn add(&mut self, id: u32, file: T, is_sole: bool) {
         self.saw_id(id);
         let segment = Segment {
@@ -108,14 +108,14 @@ impl<T> State<T> {
         self.segments.insert(id, segment);
     }
 
-    /// New records go to this segment from now on. The one before, if nobody needs it.
+    /// Makes a segment the active one. Returns the previous one if it is idle.
     pub fn activate(&mut self, id: u32) -> Option<u32> {
         let before = self.active.replace(id)?;
         self.seal(before);
         self.is_idle(before).then_some(before)
     }
 
-    /// No more records go to a segment.
+    /// Ends appending to a segment.
     pub fn seal(&mut self, id: u32) {
         self.active.take_if(|active| *active == id);
         if let Some(segment) = self.segments.get_mut(&id) {
@@ -123,7 +123,7 @@ impl<T> State<T> {
         }
     }
 
-    /// No more records go to the active segment if it is longer than segments may be.
+    /// Ends appending to the active segment if it exceeds the segment length.
     pub fn seal_full(&mut self, segment_len: u64) {
         let active = self
             .active
@@ -135,7 +135,7 @@ impl<T> State<T> {
         }
     }
 
-    /// A place in the active segment, if it has room.
+    /// Reserves a place in the active segment, if it has room.
     pub fn take(&mut self, head_len: u64, body_len: u64, segment_len: u64) -> Option<Place<T>> {
         let id = self.active?;
         let offset = self.segments.get(&id)?.end;
@@ -143,7 +143,7 @@ impl<T> State<T> {
         fits.then(|| self.extend(id, head_len, body_len))?
     }
 
-    /// A place at the end of a segment.
+    /// Reserves a place at the end of a segment.
     pub fn extend(&mut self, id: u32, head_len: u64, body_len: u64) -> Option<Place<T>> {
         let segment = self.segments.get_mut(&id)?;
         let offset = segment.end;
@@ -159,7 +159,7 @@ impl<T> State<T> {
         })
     }
 
-    /// A segment has so many bytes.
+    /// Sets the end of a segment.
     pub fn grow(&mut self, id: u32, end: u64) {
         if let Some(segment) = self.segments.get_mut(&id) {
             self.used += end.saturating_sub(segment.end);
@@ -167,11 +167,11 @@ impl<T> State<T> {
         }
     }
 
-    /// A writer needs its place no more. Whether the segment is idle now.
+    /// Releases a writer's place. Returns whether the segment is idle now.
     pub fn release(&mut self, place: &Place<T>, is_committed: bool) -> bool {
         if let Some(segment) = self.segments.get_mut(&place.segment) {
             segment.writers = segment.writers.saturating_sub(1);
-            // Nobody ever saw what is there, so the next may have the place.
+            // The bytes were never visible, so the next record may take their place.
             if !is_committed && !segment.is_sole && segment.end == place.end {
                 self.used -= segment.end - place.offset;
                 segment.end = place.offset;
@@ -180,7 +180,7 @@ impl<T> State<T> {
         self.is_idle(place.segment)
     }
 
-    /// Puts an object into the index. The segment that has none any more for it.
+    /// Puts an object into the index. Returns the segment that has become idle.
     pub fn put(&mut self, entry: Entry) -> Option<u32> {
         let (slot, old) = self.index.insert(entry);
         if let Some(segment) = self.segments.get_mut(&entry.segment) {
@@ -190,7 +190,7 @@ impl<T> State<T> {
         self.gone(old?)
     }
 
-    /// Takes an object out of the index. The segment that has none any more.
+    /// Removes an object from the index. Returns the segment that has become idle.
     pub fn remove(&mut self, hash: u64) -> Option<u32> {
         let old = self.index.remove(hash)?;
         self.gone(old)
@@ -202,19 +202,19 @@ impl<T> State<T> {
         self.is_idle(old.segment).then_some(old.segment)
     }
 
-    /// Whether nothing is in a segment and nobody writes to it.
+    /// Whether a segment has neither objects nor writers.
     fn is_idle(&self, id: u32) -> bool {
         let idle = |segment: &Segment<T>| segment.live == 0 && segment.writers == 0;
         self.active != Some(id) && self.segments.get(&id).is_some_and(idle)
     }
 
-    /// All segments in which nothing is.
+    /// All idle segments.
     pub fn idle(&self) -> Vec<u32> {
         let idle = |id: &u32| self.is_idle(*id);
         self.segments.keys().copied().filter(idle).collect()
     }
 
-    /// Takes a segment out, with all objects in it. How many there were.
+    /// Removes a segment with all its objects. Returns their number.
     pub fn drop_segment(&mut self, id: u32) -> Option<u32> {
         for entry in self.objects_in(id) {
             self.index.remove(entry.hash);
@@ -235,14 +235,14 @@ impl<T> State<T> {
         entries
     }
 
-    /// The oldest segment that may go.
+    /// The oldest segment that may be evicted.
     pub fn oldest(&self) -> Option<u32> {
         let may_go = |id: u32, it: &Segment<T>| it.writers == 0 && self.active != Some(id);
         let old = self.segments.iter().filter(|(id, it)| may_go(**id, it));
         old.min_by_key(|(_, it)| it.age).map(|(id, _)| *id)
     }
 
-    /// A used segment becomes the youngest, and its objects keep half of their hits.
+    /// Makes a used segment the youngest and halves its objects' hits.
     pub fn renew(&mut self, id: u32) {
         let age = self.next_age;
         self.next_age += 1;
@@ -258,7 +258,7 @@ impl<T> State<T> {
         }
     }
 
-    /// After a start: ends the segments behind their last object, and goes on with the youngest that has room.
+    /// After a start: ends each segment after its last object, and makes the youngest one with room active.
     pub fn settle(&mut self, segment_len: u64) {
         self.used = 0;
         for segment in self.segments.values_mut() {

@@ -1,8 +1,8 @@
-//! The store: finds, removes, and makes room. What is written comes from `writer`.
+//! The store: look-ups, removal and eviction. Objects are written by `writer`.
 //!
-//! Two locks. The journal's is held while a step is appended and the index follows it, so that both have the same order.
-//! The state's is held for a few steps in memory and never while a file is touched. Who has the journal may take the state,
-//! never the other way round.
+//! Lock order: journal, then state. The journal's lock is held while an entry is appended and applied to the index, so
+//! that both have the same order. The state's lock is held for a few operations in memory and never during file
+//! operations.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,21 +21,22 @@ use crate::segments::{Place, State};
 const READ_LEN: u64 = 256 * 1024;
 /// A body may take this share of the capacity.
 const LARGEST_SHARE: u64 = 4;
-/// A body that would take this share of a segment gets a segment of its own.
+/// A body of at least this share of a segment gets its own segment.
 const SOLE_SHARE: u64 = 4;
 
-/// How large a store is.
+/// The size of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes that segments may take. Journal and checkpoint come on top: 40 bytes an object, twice that while a
-    /// checkpoint is written.
+    /// The maximum length of the segments in bytes. Journal and checkpoint are additional: 40 bytes an object, twice
+    /// that while a checkpoint is written.
     pub capacity_bytes: u64,
-    /// Length of a segment in bytes. One file is open for each, and up to four times as many for large objects.
+    /// The length of a segment in bytes. One file is open for each, and up to four times as many for large objects.
     pub segment_bytes: u64,
 }
 
 impl Options {
-    /// Those for a capacity: 64 segments, of 64 MiB to 1 GiB each; smaller ones, if there would be fewer than eight.
+    /// The options for a capacity: 64 segments of 64 MiB to 1 GiB each; smaller ones, if there would be fewer than
+    /// eight.
     pub fn of_capacity(capacity_bytes: u64) -> Options {
         let segment_bytes = (capacity_bytes / 64).clamp(64 << 20, 1 << 30);
         Options {
@@ -50,7 +51,7 @@ impl Options {
     }
 }
 
-/// The options now: [`Store::resize`] changes them.
+/// The current options, which [`Store::resize`] changes.
 pub(crate) struct Sizes {
     capacity_bytes: AtomicU64,
     segment_bytes: AtomicU64,
@@ -65,7 +66,7 @@ impl From<Options> for Sizes {
     }
 }
 
-/// A store; clones are the same one.
+/// A store; clones share it.
 pub struct Store<F: Files = Folder>(pub(crate) Arc<Shared<F>>);
 
 impl<F: Files> Clone for Store<F> {
@@ -74,7 +75,7 @@ impl<F: Files> Clone for Store<F> {
     }
 }
 
-/// What all clones share.
+/// The state shared by all clones.
 pub(crate) struct Shared<F: Files> {
     pub files: F,
     pub sizes: Sizes,
@@ -83,51 +84,50 @@ pub(crate) struct Shared<F: Files> {
     pub counting: Counting,
     pub journal: Mutex<Journal<F>>,
     pub state: Mutex<State<F::File>>,
-    /// Who makes room, a new segment or a checkpoint.
+    /// Held during eviction, a new segment or a checkpoint.
     pub upkeep: Mutex<Upkeep>,
 }
 
-/// What only who holds it may do.
+/// State for the holder of the maintenance lock.
 pub(crate) struct Upkeep {
-    /// The oldest generation of which there are files.
+    /// The oldest generation with files.
     pub first_generation: u64,
 }
 
-/// Where a body lies: it can be sent from there by sendfile, as long as it is held.
+/// The location of a body, for sendfile. It stays readable as long as this exists.
 pub struct Body<T> {
-    /// The segment. It may be removed meanwhile and stays readable; what lies here never changes.
+    /// The segment's file. It may be removed and stays readable; the bytes never change.
     pub file: Arc<T>,
-    /// Where the body begins.
+    /// The offset of the body.
     pub offset: u64,
     /// Its length in bytes.
     pub len: u64,
 }
 
-/// An object.
+/// A stored object.
 pub struct Found<T> {
-    /// What was kept beside the body.
+    /// The metadata.
     pub meta: Box<[u8]>,
-    /// When it is of no use any more, ms since 1970.
+    /// The time after which the object is unusable, ms since 1970.
     pub expires_ms: u64,
-    /// The body.
     pub body: Body<T>,
 }
 
-/// Locks; who panicked while it had a lock did so before it changed anything.
+/// Locks; poisoning is ignored, because holders panic only before they change the state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<F: Files> Store<F> {
-    /// Whether there may be something under a key. Looks into memory only and does not block: for workers, before they
-    /// ask a helper. Rarely it is another key's.
+    /// Whether an object may be stored under a key. Uses memory only and does not block, so workers may call it.
+    /// Rarely wrong, because of another key with the same hash.
     pub fn may_have(&self, key: &[u8]) -> bool {
         let hash = self.0.hash(key);
         lock(&self.0.state).index.find(hash).is_some()
     }
 
-    /// The object under a key that is of use at `now_ms`. Blocks on the disk; after a restart, on all of the body once.
-    /// What is found damaged goes.
+    /// The object under a key that is usable at `now_ms`. Blocks on the disk; after a restart, reads the whole body
+    /// once. A damaged object is removed.
     pub fn find(&self, key: &[u8], now_ms: u64) -> Option<Found<F::File>> {
         let found = self.0.find(key, now_ms);
         let counting = &self.0.counting;
@@ -139,14 +139,14 @@ impl<F: Files> Store<F> {
         found
     }
 
-    /// Removes what is under a key. Whether there was something. Blocks on the disk.
+    /// Removes the object under a key. Returns whether there was one. Blocks on the disk.
     ///
     /// # Errors
-    /// When it could not be written down: it is gone now, but comes back after a restart unless the disk
-    /// recovers before.
+    /// The removal could not be written: the object is gone now, but returns after a restart unless the disk recovers
+    /// before.
     pub fn remove(&self, key: &[u8]) -> io::Result<bool> {
         let hash = self.0.hash(key);
-        // Other key's objects under this hash go along: that is rare, and they were only stored.
+        // Another key's object under the same hash is removed, too: that is rare, and costs only a fetch.
         let Some((_, entry)) = lock(&self.0.state).index.find(hash) else {
             return Ok(false);
         };
@@ -155,7 +155,7 @@ impl<F: Files> Store<F> {
         removed.map(|()| true)
     }
 
-    /// What it did, and what it has. Does not block.
+    /// The counters. Does not block.
     pub fn counters(&self) -> Counters {
         let state = lock(&self.0.state);
         Counters {
@@ -167,7 +167,7 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// How large it is.
+    /// The current options.
     pub fn options(&self) -> Options {
         self.0.options()
     }
@@ -180,16 +180,16 @@ impl<F: Files> Store<F> {
         lock(&self.0.state).seal_full(options.segment_bytes);
     }
 
-    /// Drops the oldest segment if the store is larger than it may be; what was used in it stays, and of the last one what
-    /// there is room for. Whether there may be more to drop. Blocks on the disk.
+    /// Drops the oldest segment if the store exceeds its size; used objects in it stay, and if it is the last one, as
+    /// many as fit. Returns whether there may be more to drop. Blocks on the disk.
     ///
     /// # Errors
-    /// When what stays can't be moved.
+    /// An object that stays can't be moved.
     pub fn shrink(&self) -> io::Result<bool> {
         self.0.shrink()
     }
 
-    /// Counts a use of the object under a key that was found before and read elsewhere since. Does not block.
+    /// Counts a use of an object that is read elsewhere since an earlier look-up. Does not block.
     pub fn touch(&self, key: &[u8]) {
         let hash = self.0.hash(key);
         let mut state = lock(&self.0.state);
@@ -200,7 +200,7 @@ impl<F: Files> Store<F> {
 }
 
 impl<F: Files> Shared<F> {
-    /// How large it is now.
+    /// The current options.
     pub fn options(&self) -> Options {
         Options {
             capacity_bytes: self.sizes.capacity_bytes.load(Relaxed),
@@ -252,7 +252,7 @@ impl<F: Files> Shared<F> {
         })
     }
 
-    /// Reads the head of an object; one that is damaged goes.
+    /// Reads the head of an object; a damaged object is removed.
     pub fn read_head<'a>(
         &self,
         entry: &Entry,
@@ -278,7 +278,7 @@ impl<F: Files> Shared<F> {
         head
     }
 
-    /// Reads a body that was written by an earlier process; one that is damaged goes.
+    /// Verifies a body written by an earlier process; a damaged object is removed.
     pub fn verify(&self, slot: u32, entry: &Entry, file: &F::File, check: u64) -> Option<()> {
         let mut sum = Xxh3::new();
         let read = self.each_block(entry, file, |_, bytes| {
@@ -319,14 +319,14 @@ impl<F: Files> Shared<F> {
 
     pub fn damaged(&self, entry: &Entry) {
         let now = lock(&self.state).index.find(entry.hash);
-        // Its segment may have gone, or a newer object have come, while it was read.
+        // The segment may have been dropped, or the object replaced, during the read.
         if now.is_some_and(|(_, now)| now.is_at(entry)) {
             count(&self.counting.corrupt);
             let _ = self.remove(entry, false);
         }
     }
 
-    /// Removes an object if it still is this one, or else any under its hash if `even_newer`.
+    /// Removes an object if it is still this one, or any object under its hash if `even_newer`.
     pub fn remove(&self, entry: &Entry, even_newer: bool) -> io::Result<()> {
         let mut journal = lock(&self.journal);
         let now = lock(&self.state).index.find(entry.hash);
@@ -340,8 +340,8 @@ impl<F: Files> Shared<F> {
         written
     }
 
-    /// Makes an object visible that was written. `before` is what it takes the place of, if that matters; false if it
-    /// is gone.
+    /// Makes a written object visible. `before` is the entry that it must replace, if given; returns false if that is
+    /// gone.
     pub fn put(&self, entry: Entry, before: Option<&Entry>) -> io::Result<bool> {
         let mut journal = lock(&self.journal);
         if let Some(before) = before {
@@ -366,7 +366,7 @@ impl<F: Files> Shared<F> {
         written
     }
 
-    /// A place for a record, when there is room for it.
+    /// Reserves a place for a record, with evictions if needed.
     pub fn reserve(&self, head_len: u64, body_len: u64) -> io::Result<Place<F::File>> {
         let is_sole = self.is_sole(body_len);
         let segment_bytes = self.options().segment_bytes;
@@ -386,14 +386,14 @@ impl<F: Files> Shared<F> {
         self.new_place(head_len, body_len, is_sole)
     }
 
-    /// A segment of its own for a record.
+    /// Reserves a separate segment for a record.
     pub fn reserve_sole(&self, head_len: u64, body_len: u64) -> io::Result<Place<F::File>> {
         let _upkeep = lock(&self.upkeep);
         self.make_room(head_len + body_len)?;
         self.new_place(head_len, body_len, true)
     }
 
-    /// Whether a body gets a segment of its own.
+    /// Whether a body gets its own segment.
     pub fn is_sole(&self, body_len: u64) -> bool {
         body_len >= self.options().segment_bytes / SOLE_SHARE
     }
@@ -410,7 +410,7 @@ impl<F: Files> Shared<F> {
         let (idle, place) = {
             let mut state = lock(&self.state);
             state.add(id, file, is_sole);
-            // The writer's place comes first: a segment without one could be dropped as idle.
+            // The place is reserved first: a segment without writers could be dropped as idle.
             let place = state.extend(id, head_len, body_len);
             let idle = if is_sole { None } else { state.activate(id) };
             (idle, place)
@@ -419,13 +419,13 @@ impl<F: Files> Shared<F> {
         place.ok_or_else(|| io::ErrorKind::StorageFull.into())
     }
 
-    /// A writer needs its place no more.
+    /// Releases a writer's place.
     pub fn release(&self, place: &Place<F::File>, is_committed: bool) {
         let idle = lock(&self.state).release(place, is_committed);
         self.discard_idle(idle.then_some(place.segment));
     }
 
-    /// Writes to a place; a segment to which that fails gets no more.
+    /// Writes to a place; after a failure, the segment gets no more records.
     pub fn write(&self, place: &Place<F::File>, bytes: &[u8], offset: u64) -> io::Result<()> {
         let written = self.files.write_all(&place.file, bytes, offset);
         written.inspect_err(|error| {
@@ -440,16 +440,16 @@ impl<F: Files> Shared<F> {
             let is_sole = state.segment(id).is_some_and(|segment| segment.is_sole);
             (state.drop_segment(id), is_sole)
         };
-        // Another dropped it meanwhile.
+        // Another thread has dropped it.
         let Some(gone) = gone else { return };
         self.counting.evicted.fetch_add(u64::from(gone), Relaxed);
-        // One that stays is removed at the next start.
+        // A file that can't be removed now is removed at the next start.
         if self.files.remove(&segment_name(id, is_sole)).is_err() {
             count(&self.counting.write_errors);
         }
     }
 
-    /// Drops a segment in which nothing is any more.
+    /// Drops a segment without objects.
     fn discard_idle(&self, id: Option<u32>) {
         let Some(id) = id else { return };
         let is_idle = lock(&self.state).idle().contains(&id);
@@ -471,7 +471,7 @@ impl<F: Files> Shared<F> {
     }
 }
 
-/// Says in an entry where its record is.
+/// Sets the place of an entry's record.
 pub(crate) fn place_entry<T>(entry: &mut Entry, place: &Place<T>) -> io::Result<()> {
     entry.segment = place.segment;
     let units = place.offset / crate::record::UNIT;

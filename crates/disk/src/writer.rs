@@ -1,8 +1,8 @@
-//! An object on its way to the disk: its body is appended as it comes, and it is there for others once it is committed.
+//! Writes an object: its body is appended as it arrives, and the object becomes visible when committed.
 //!
-//! The head is written last, when length and checksum of the body are known. Up to [`BUFFER_LEN`] bytes are gathered, so that
-//! a short object is one write. A longer one whose length is known has its place from the start. If it is not known, the
-//! object gets a segment of its own, and, if that turns out to be short, is copied into a shared one when it is committed.
+//! The head is written last, because it has the length and checksum of the body. Up to [`BUFFER_LEN`] bytes are
+//! buffered, so that a short object takes one write. A longer one of known length gets its place at once. One of
+//! unknown length gets its own segment; if it turns out to be short, it is copied into a shared segment at the commit.
 
 use std::io;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, Head, PAGED_FROM};
 use crate::segments::Place;
 use crate::store::{Body, Shared, Store, lock, place_entry};
 
-/// Bytes that are gathered before they are written. At least [`PAGED_FROM`]: where a body begins depends on whether it
-/// is longer than that.
+/// The length of the buffer. At least [`PAGED_FROM`]: the alignment of a body depends on whether it is longer than
+/// that.
 const BUFFER_LEN: usize = 256 * 1024;
 const _: () = assert!(BUFFER_LEN as u64 >= PAGED_FROM);
 
-/// Why an object is not stored.
+/// The reason why an object is not stored.
 #[derive(Debug)]
 pub enum WriteError {
-    /// Key and metadata are too long, or the body is.
+    /// The key and metadata, or the body, are too long.
     TooLong,
-    /// The body is longer or shorter than was said.
+    /// The body is longer or shorter than announced.
     Length,
     /// The disk fails, or there is no room.
     Disk(io::Error),
@@ -50,18 +50,18 @@ impl std::fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// An object that is being written. Dropped, it is abandoned.
+/// An object being written. Dropping it abandons the object.
 pub struct Writer<F: Files = Folder> {
     store: Arc<Shared<F>>,
     key: Box<[u8]>,
     meta: Box<[u8]>,
     expires_ms: u64,
-    /// How long the body will be, if that is known.
+    /// The announced length of the body.
     len: Option<u64>,
-    /// Bytes of the body that came.
+    /// The received bytes of the body.
     taken: u64,
     sum: Xxh3,
-    /// Of these, the last ones, which are not written.
+    /// The last received bytes, which are not written yet.
     buffer: Vec<u8>,
     place: Option<Place<F::File>>,
     is_failed: bool,
@@ -71,12 +71,11 @@ pub struct Writer<F: Files = Folder> {
 }
 
 impl<F: Files> Store<F> {
-    /// Begins an object: `len` is the length of its body if that is known; after `expires_ms` (since 1970) it is of no use.
-    /// Nothing is to be seen of it before it is committed; then it takes the place of what is under its key. Does not
-    /// block.
+    /// Begins an object with a body of `len` bytes, if known; after `expires_ms` (since 1970) it is unusable. It is
+    /// invisible until the commit, which replaces the object under its key. Does not block.
     ///
     /// # Errors
-    /// When it is too long.
+    /// It is too long.
     pub fn begin(
         &self,
         key: &[u8],
@@ -109,10 +108,10 @@ impl<F: Files> Store<F> {
 }
 
 impl<F: Files> Writer<F> {
-    /// Appends to the body. Blocks on the disk, now and then.
+    /// Appends to the body. Sometimes blocks on the disk.
     ///
     /// # Errors
-    /// When the body becomes too long, or the disk fails. The object can't be committed then.
+    /// The body is too long, or the disk fails. The object can't be committed then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         let taken = self.taken + bytes.len() as u64;
         if self.is_failed || self.len.is_some_and(|len| taken > len) {
@@ -130,8 +129,8 @@ impl<F: Files> Writer<F> {
         self.flush().map_err(|error| self.fail(error.into()))
     }
 
-    /// What is written of the body so far, if anything is. It can be read there as long as this is; longer if its place is
-    /// kept.
+    /// The written part of the body, if there is one. It stays readable there while this exists, or longer if the
+    /// place is kept.
     pub fn written(&self) -> Option<Body<F::File>> {
         let place = self.place.as_ref()?;
         Some(Body {
@@ -141,7 +140,7 @@ impl<F: Files> Writer<F> {
         })
     }
 
-    /// Writes all that came, unless that is so little that it is one write with the head.
+    /// Writes all received bytes, unless they fit into one write with the head.
     ///
     /// # Errors
     /// The disk fails. The object can't be committed then.
@@ -152,7 +151,7 @@ impl<F: Files> Writer<F> {
         self.flush().map_err(|error| self.fail(error.into()))
     }
 
-    /// What is written stays where it is and becomes no other object's, even if this one is abandoned: somebody reads it.
+    /// Keeps the place of the written bytes for readers: no other object gets it, even if this one is abandoned.
     pub fn keep_place(&mut self) {
         self.is_place_kept = true;
     }
@@ -160,7 +159,7 @@ impl<F: Files> Writer<F> {
     /// Makes the object visible. Blocks on the disk.
     ///
     /// # Errors
-    /// When the body is shorter than was said, an append failed, or the disk fails: then what was under the key stays.
+    /// The body is shorter than announced, an append failed, or the disk fails: then the object under the key stays.
     pub fn commit(mut self) -> Result<(), WriteError> {
         if self.is_failed || self.len.is_some_and(|len| len != self.taken) {
             return Err(WriteError::Length);
@@ -172,7 +171,7 @@ impl<F: Files> Writer<F> {
         Ok(())
     }
 
-    /// Makes sure that it can't be committed.
+    /// Prevents a commit.
     fn fail(&mut self, error: WriteError) -> WriteError {
         self.is_failed = true;
         error
@@ -182,7 +181,7 @@ impl<F: Files> Writer<F> {
         record::head_len(&self.key, &self.meta) as u64
     }
 
-    /// Writes what was gathered behind what was written.
+    /// Writes the buffer.
     fn flush(&mut self) -> io::Result<()> {
         let head_len = self.head_len();
         let place = match (self.place.take(), self.len) {
@@ -201,14 +200,14 @@ impl<F: Files> Writer<F> {
         Ok(())
     }
 
-    /// Where a body begins that did not fit the buffer.
+    /// The offset of a body that exceeds the buffer.
     fn body_at(&self, place: &Place<F::File>) -> u64 {
-        // As long as a body is not known to be shorter than that, it is longer.
+        // A body that exceeded the buffer is longer than PAGED_FROM, whatever its final length.
         let len = self.len.unwrap_or(self.taken);
         record::body_at(place.offset, self.head_len(), len)
     }
 
-    /// Writes all that is not written, the head last.
+    /// Writes the rest, the head last.
     fn finish(&mut self) -> Result<Entry, WriteError> {
         let head_len = u32::try_from(self.head_len()).map_err(|_| WriteError::TooLong)?;
         let hash = self.store.hash(&self.key);
@@ -259,7 +258,7 @@ impl<F: Files> Writer<F> {
         head.encode(self.store.origin(place.segment, place.offset), bytes);
     }
 
-    /// Copies a body of middling length out of its own segment, since each of these is a file.
+    /// Copies a body of medium length out of its own segment, to limit the number of files.
     fn move_to_shared(&mut self, entry: &mut Entry) -> Result<(), WriteError> {
         let shared = self.store.reserve(self.head_len(), self.taken)?;
         let Some(sole) = self.place.replace(shared) else {
@@ -286,7 +285,7 @@ impl<F: Files> Writer<F> {
 }
 
 impl<F: Files> Shared<F> {
-    /// Makes room for a body that has grown in its own segment. Where the record would end now.
+    /// Extends a separate segment for a grown body. Returns the end of the record.
     fn extend_sole(&self, place: &Place<F::File>, head_len: u64, len: u64) -> io::Result<u64> {
         let end = record::end(place.offset, head_len, len);
         let _upkeep = lock(&self.upkeep);
