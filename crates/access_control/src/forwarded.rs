@@ -1,6 +1,6 @@
-//! Reads what trusted proxies report about a client: its address, and its request as the client sent it. Each proxy
-//! appends the address of its peer to a field. So the last address that is not a trusted proxy's is the client's; the client
-//! wrote whatever precedes it. Forwarded is RFC 7239; `X-Forwarded-…` has no standard, but is a list everywhere.
+//! Reads trusted proxies' reports about a client: its address, and its original request. Each proxy appends the
+//! address of its peer to a field, so the last address that is not a trusted proxy's is the client's; the client may
+//! have forged anything before it. Forwarded is RFC 7239; `X-Forwarded-…` has no standard, but is a list in practice.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::host;
 use lowroad_http::request::Request;
 
-/// A proxy's field can be read in two ways.
+/// A proxy's field is ambiguous.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
@@ -25,16 +25,16 @@ pub struct ForwardedClient {
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
-    /// The client, as far as the connection shows it.
+    /// The client, according to the connection.
     pub peer: SocketAddr,
     /// The other end of the connection, if its PROXY header named `peer`.
     pub proxy: Option<IpAddr>,
 }
 
-/// Reads the reports about a request. `None` if its sender is no trusted proxy.
+/// Reads the reports about a request. `None` if its sender is not a trusted proxy.
 ///
-/// The PROXY header of a trusted proxy is its word on the client's address, so its list of addresses is read only if that
-/// names another trusted proxy.
+/// A trusted proxy's PROXY header gives the client's address, so its list of addresses is read only if that address is
+/// another trusted proxy's.
 ///
 /// # Errors
 /// A quoted string in Forwarded has no end, or begins within a word: its author could change the client's address.

@@ -1,4 +1,5 @@
-//! Access control of a site: the client that proxies report (`forwarded`) and the rules in their order: denials, rate limits
+//! Access control of a site: the client that proxies report (`forwarded_client`) and the rules in order: denials, rate
+//! limits
 //! (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched together.
 //!
 //! A decision depends on a request's path, method and client. Independent of files and programs.
@@ -29,7 +30,7 @@ pub use forwarded::{ForwardedClient, Sender};
 use passwords::Passwords;
 use rule_index::RuleIndex;
 
-/// What stands before a site.
+/// The access policy of a site: its rules and trusted proxies.
 pub struct Guard {
     rules: Vec<Rule>,
     index: RuleIndex,
@@ -37,14 +38,14 @@ pub struct Guard {
     client_field: ClientField,
 }
 
-/// A rule.
+/// An access rule.
 pub struct Rule {
     config: config::Rule,
     addresses: PrefixSet,
     except: PrefixSet,
-    /// If it is a limit.
+    /// The limiter of a rate limit.
     limit: Option<ClientRates>,
-    /// If it wants a password.
+    /// The password file, if the rule requires a password.
     passwords: Option<Arc<Passwords>>,
     /// Requests that it refused.
     refused: AtomicU64,
@@ -60,11 +61,11 @@ pub struct RuleInput {
 }
 
 impl Guard {
-    /// What stands before this site, if anything does; that of the site with the same names and addresses before, if
-    /// nothing of it has changed. `users` finds the users of a file that are in force.
+    /// The access policy of a site, if it has one; an unchanged policy of the previous site with the same names and
+    /// addresses is reused. `users` finds the password file in force at a path.
     ///
     /// # Errors
-    /// A file of users can't be used; the text says which and why.
+    /// A password file is unusable; the text names it and the reason.
     pub fn of(
         site: &config::Site,
         before: Option<(&config::Site, &Arc<Guard>)>,
@@ -91,10 +92,10 @@ impl Guard {
         })))
     }
 
-    /// What trusted proxies report about the client of a request that came from `sender`; `None` if that is not one.
+    /// The client that trusted proxies report for a request from `sender`; `None` if `sender` is not trusted.
     ///
     /// # Errors
-    /// A trusted proxy's field can be read in two ways.
+    /// A trusted proxy's field is ambiguous.
     pub fn forwarded_client(
         &self,
         sender: Sender,
@@ -103,7 +104,7 @@ impl Guard {
         forwarded::read((&self.trusted_proxies, self.client_field), sender, request)
     }
 
-    /// Whether any rule may be for this path, whoever asks. Then nobody else can answer for us who does not know the rules.
+    /// Whether a rule may match this path for any client. Then no lower level, which lacks the rules, may answer.
     pub fn concerns(&self, matches: &PathMatches<'_>) -> bool {
         self.index.has_access_rule(matches)
     }
@@ -118,7 +119,7 @@ impl Guard {
         self.index.matched_forms(number, matches)
     }
 
-    /// The rule that says what is answered where there is no file, and the path of that.
+    /// The matching fallback rule for a missing file, and its path.
     pub fn fallback(&self, matches: &PathMatches<'_>, input: RuleInput) -> Option<(&Rule, &str)> {
         let mut rules = self.rules_for(matches, input);
         rules.find_map(|(_, rule)| match &rule.config.action {
@@ -127,7 +128,7 @@ impl Guard {
         })
     }
 
-    /// The rules for a request and their numbers, in their order.
+    /// The rules for a request with their numbers, in order.
     pub fn rules_for(
         &self,
         matches: &PathMatches<'_>,
@@ -143,12 +144,12 @@ impl Guard {
         self.rules.get(number)
     }
 
-    /// The files of users that its rules ask for.
+    /// The password files of its rules.
     pub fn passwords(&self) -> impl Iterator<Item = &Arc<Passwords>> {
         self.rules.iter().filter_map(Rule::passwords)
     }
 
-    /// What its rules did, for people.
+    /// The counters of its rules, as text.
     pub fn status(&self) -> impl Iterator<Item = String> {
         self.rules.iter().filter_map(Rule::status)
     }
@@ -179,22 +180,22 @@ impl Rule {
         })
     }
 
-    /// What it does.
+    /// The action.
     pub fn action(&self) -> &Action {
         &self.config.action
     }
 
-    /// How often one may ask, if it says that.
+    /// The rate limit, if it is one.
     pub fn limit(&self) -> Option<&ClientRates> {
         self.limit.as_ref()
     }
 
-    /// Who may pass, if it wants a password.
+    /// The password file, if the rule requires a password.
     pub fn passwords(&self) -> Option<&Arc<Passwords>> {
         self.passwords.as_ref()
     }
 
-    /// Counts a request that it refused.
+    /// Counts a refused request.
     pub fn count_refused(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
@@ -207,7 +208,7 @@ impl Rule {
             && !self.except.has(input.peer)
     }
 
-    /// The rule, for people.
+    /// The rule as text.
     pub fn text(&self) -> String {
         let config = &self.config;
         let what = match &config.action {
@@ -254,7 +255,7 @@ impl Rule {
     }
 }
 
-/// HEAD is a GET that keeps the body back.
+/// HEAD counts as GET.
 fn is_one_of(method: Method, methods: &[String]) -> bool {
     let named = |name: &str| methods.iter().any(|known| known == name);
     named(method.as_str()) || method == Method::Head && named("GET")

@@ -1,7 +1,7 @@
-//! Basic authentication (RFC 7617) by a file of users. A password takes tens of ms to verify, so that is done by threads of its
-//! own; what was found right is remembered under a keyed hash for as long as the file is unchanged, which is looked at
-//! again after a second. Each client has a bounded number of wrong tries, and only so many verifications wait. Requests of a
-//! client that show the same at the same time, as a browser's do for a page, share one.
+//! Basic authentication (RFC 7617) by a password file. A verification takes tens of ms, so separate threads do it;
+//! verified credentials are remembered under a keyed hash while the file is unchanged, which is checked each second.
+//! Wrong attempts of each client and pending verifications are bounded. Concurrent requests of a client with the same
+//! credentials, such as a browser's for one page, share a verification.
 
 mod basic;
 
@@ -22,66 +22,66 @@ use lowroad_store::clock;
 
 pub use basic::Credentials;
 
-/// Wrong tries of a client: so many at once, and then as many in a minute.
+/// Wrong attempts of a client: the burst, and the number per minute afterwards.
 const TRIES: u64 = 10;
-/// Verifications that wait.
+/// The maximum number of pending verifications.
 const WAITING_MAX: usize = 256;
-/// Threads that verify.
+/// The number of verifier threads.
 const THREADS: usize = 2;
-/// Verified credentials that are remembered, for so long.
+/// The maximum number of remembered credentials, and how long each is remembered.
 const KNOWN_MAX: usize = 1024;
 const KNOWN_FOR_MS: u64 = 600_000;
-/// After this time it is looked whether the file has changed.
+/// The interval of the checks whether the file has changed.
 const LOOKED_FOR_MS: u64 = 1000;
 
-/// Who may pass by a file of users.
+/// A password file.
 pub struct Passwords {
     file: PathBuf,
-    /// How browsers call what is behind it.
+    /// The realm that browsers display.
     pub realm: String,
     tries: ClientRates,
     state: Mutex<State>,
-    /// Who waits for each verification.
+    /// The callbacks of each pending verification.
     waiting: Mutex<HashMap<Shown, Vec<Done>>>,
-    /// Passwords that were verified and found wrong.
+    /// The number of wrong passwords.
     wrong: AtomicU64,
     hashers: [RandomState; 2],
 }
 
-/// A hash of what was shown, and by whom.
+/// A hash of credentials, and the client.
 type Shown = ([u64; 2], IpAddr);
-/// Tells a request that waits.
+/// Resumes a waiting request.
 type Done = Box<dyn FnOnce(Checked) + Send>;
 
 struct State {
     users: Arc<Users>,
-    /// Of the file that they are from.
+    /// The stamp of the file that was read.
     stamp: Option<FileStamp>,
     looked_ms: u64,
-    /// When they were verified, by a hash of what was shown.
+    /// Times of verification, by a hash of the credentials.
     known: HashMap<[u64; 2], u64>,
-    /// Why a changed file is not in force.
+    /// The reason why a changed file is not in force.
     fault: Option<String>,
 }
 
-/// What a request showed.
+/// The result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// The right password.
+    /// The password is right.
     Right,
-    /// A wrong one, or a user that is not known.
+    /// The password is wrong, or the user is unknown.
     Wrong,
-    /// Too many wrong ones came from there; one more may come after so many seconds.
+    /// Too many wrong attempts by this client; the number of seconds until the next is permitted.
     TooOften(u64),
-    /// Too many are being verified.
+    /// Too many verifications are pending.
     Busy,
 }
 
 impl Passwords {
-    /// By this file, which is read now. If it can't be read, the users that `before` has of the same file stay.
+    /// Reads a password file. If it can't be read, the users that `before` has of the same file stay in force.
     ///
     /// # Errors
-    /// It can't be used, or there are no threads; the text says which file.
+    /// The file is unusable, or a thread can't be started; the text names the file.
     pub fn open(file: &Path, realm: &str, before: Option<&Passwords>) -> io::Result<Passwords> {
         helpers()?;
         let (users, stamp, fault) = match (read(file), before) {
@@ -115,17 +115,17 @@ impl Passwords {
         })
     }
 
-    /// Whether these were verified a short time ago. Costs no more than a hash.
+    /// Whether these credentials were verified recently. Costs one hash.
     pub fn is_known(&self, credentials: &Credentials, now_ms: u64) -> bool {
         let hash = self.hash(credentials);
         let state = self.lock();
         now_ms < state.looked_ms + LOOKED_FOR_MS && state.knows(hash, now_ms)
     }
 
-    /// Has credentials verified, and `done` told.
+    /// Verifies credentials on a thread and calls `done`.
     ///
     /// # Errors
-    /// Too many wait.
+    /// Too many verifications are pending.
     pub fn verify(
         self: &Arc<Self>,
         credentials: Credentials,
@@ -149,12 +149,12 @@ impl Passwords {
             shown,
             found: Checked::Busy,
         };
-        // Dropped, it says that there was no room.
+        // A full queue drops the verification, which reports `Busy`.
         let _ = helpers.submit(move || verifying.check(&credentials));
         Ok(())
     }
 
-    /// The same at once, without a trace. Blocks.
+    /// Verifies at once, without recording anything. Blocks.
     pub fn look(&self, credentials: &Credentials) -> Checked {
         let users = self.lock().users.clone();
         match self.is_right(&users, credentials) {
@@ -163,7 +163,7 @@ impl Passwords {
         }
     }
 
-    /// Blocks, on the disk and by computing.
+    /// Verifies credentials. Blocks on the disk and computes.
     fn check(&self, credentials: &Credentials, client: IpAddr) -> Checked {
         self.follow();
         let (hash, now_ms) = (self.hash(credentials), clock::now_ms());
@@ -174,7 +174,7 @@ impl Passwords {
         if is_known {
             return Checked::Right;
         }
-        // Taken before, so that no number of tries at the same time is more.
+        // Taken before the verification, so that concurrent attempts can't exceed the limit.
         if let Err(wait_ms) = self.tries.take(client, now_ms) {
             return Checked::TooOften(retry_after_s(wait_ms));
         }
@@ -184,14 +184,14 @@ impl Passwords {
         }
         self.tries.give_back(client, now_ms);
         let mut state = self.lock();
-        // What was verified by a file that is gone says nothing.
+        // A result for a file that has been replaced must not be remembered.
         if Arc::ptr_eq(&state.users, &users) {
             state.learn(hash, clock::now_ms());
         }
         Checked::Right
     }
 
-    /// Reads the file again if it is another one. What can't be used leaves what was there.
+    /// Reads the file again if it has changed. An unusable file leaves the previous users in force.
     fn follow(&self) {
         let now_ms = clock::now_ms();
         let known = {
@@ -224,12 +224,12 @@ impl Passwords {
         &self.file
     }
 
-    /// Why the file as it is now is not in force, if it is not.
+    /// The reason why the current file is not in force, if it is not.
     pub fn fault(&self) -> Option<String> {
         self.lock().fault.clone()
     }
 
-    /// For people.
+    /// The state as text.
     pub fn status(&self) -> String {
         let wrong = self.wrong.load(Relaxed);
         let state = self.lock();
@@ -251,7 +251,7 @@ impl Passwords {
         is_right && is_own
     }
 
-    /// Nobody can find two that have the same without knowing the keys.
+    /// A keyed hash: without the keys, collisions can't be found.
     fn hash(&self, credentials: &Credentials) -> [u64; 2] {
         let hash =
             |hasher: &RandomState| hasher.hash_one((&credentials.user, &credentials.password));
@@ -280,7 +280,7 @@ impl State {
     }
 }
 
-/// A verification, which tells all who wait for it when it is dropped.
+/// A pending verification; its drop calls all callbacks.
 struct Verifying {
     passwords: Arc<Passwords>,
     shown: Shown,
@@ -306,8 +306,9 @@ fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The hash that a user's password is compared with, and whether it is the user's own. Whoever is not known costs as much time
-/// as one of those who are, always the same: the hashes of a file may cost differently, so one for all strangers would tell.
+/// The hash to verify a password against, and whether it is the user's own. An unknown user gets the hash of a known
+/// one, always the same, so that timing does not reveal which users exist: hashes of a file may differ in cost, so a
+/// common hash for all unknown users would be detectable.
 fn hash_for<'u>(users: &'u Users, user: &str, hasher: &RandomState) -> Option<(&'u str, bool)> {
     if let Some(own) = users.get(user) {
         return Some((own, true));
@@ -339,7 +340,7 @@ fn read(file: &Path) -> io::Result<(Users, Option<FileStamp>)> {
     Ok((passwords::users(&text).map_err(invalid)?, before))
 }
 
-/// Started with the first file of users.
+/// Starts the threads with the first password file.
 fn helpers() -> io::Result<&'static Helpers> {
     static HELPERS: OnceLock<Helpers> = OnceLock::new();
     if let Some(helpers) = HELPERS.get() {
@@ -371,7 +372,7 @@ mod tests {
             let done = move |checked| to.send(checked).expect("it is heard");
             passwords.verify(shown(password), [192, 0, 2, client].into(), done)
         };
-        // Both threads are kept from their work, so that all wait at the same time.
+        // Both threads are blocked, so that all verifications are pending at the same time.
         let state = passwords.lock();
         for number in 0..WAITING_MAX {
             let password = if number == 0 {

@@ -1,5 +1,5 @@
-//! Classes of requests: which one a request is in (`index`), what happened to those of each, and how their calls of
-//! programs and origins wait for their turn (`turn`), which `lowroad_limits` decides.
+//! Traffic classes: the class of a request (`index`), counters, and the queueing of calls to handlers (`class_wait`),
+//! which `lowroad_limits` schedules.
 
 mod conditions;
 mod index;
@@ -19,7 +19,7 @@ use index::ClassIndex;
 
 /// The classes of one configuration, of which there is at least one.
 pub struct Classes {
-    /// In the order in which they are tried; everything belongs to the last.
+    /// In matching order; the last class matches all requests.
     all: Vec<Class>,
     index: ClassIndex,
     bounds: CallBounds,
@@ -30,22 +30,22 @@ pub struct Classes {
 pub struct Class {
     rules: config::Class,
     bucket: Option<TokenBucket>,
-    /// What happened to its requests.
+    /// Counters of its requests.
     pub counts: Counts,
 }
 
-/// What happened to the requests of a class.
+/// Counters of a class.
 #[derive(Default)]
 pub struct Counts {
-    /// All of them.
+    /// All requests.
     pub requests: AtomicU64,
-    /// Those beyond its rate.
+    /// Requests that exceeded the rate.
     pub limited: AtomicU64,
-    /// Calls that began.
+    /// Started calls.
     pub begun: AtomicU64,
-    /// Those of them that waited.
+    /// Started calls that waited.
     pub waited: AtomicU64,
-    /// Calls that found no place to wait, or lost it.
+    /// Calls refused or evicted because the queue was full.
     pub shed: AtomicU64,
     /// Calls that waited too long.
     pub late: AtomicU64,
@@ -59,7 +59,7 @@ pub struct Chosen {
 }
 
 impl Classes {
-    /// Those of a configuration, if it has any; those before, if nothing has changed.
+    /// The classes of a configuration, if it has any; unchanged ones are reused.
     pub fn of(config: &config::Config, before: Option<&Arc<Classes>>) -> Option<Arc<Classes>> {
         if config.classes.is_empty() {
             return None;
@@ -121,7 +121,7 @@ impl Classes {
         }
     }
 
-    /// What happened to each, and how many of its calls there are now, as `gold.requests`.
+    /// The counters of each class, and its current calls, as `gold.requests`.
     pub fn counts(&self) -> Vec<(String, u64)> {
         let mut list = Vec::new();
         for (number, class) in self.all.iter().enumerate() {
@@ -162,7 +162,7 @@ impl Chosen {
         &self.classes.all[self.number]
     }
 
-    /// What would become of a call now, for people.
+    /// The class and the admission that a call would get now, as text.
     pub fn text(&self) -> String {
         let class = self.class();
         let (under_way, waiting) = self.classes.lock().numbers(self.number);
@@ -174,10 +174,10 @@ impl Chosen {
 }
 
 impl Class {
-    /// Takes a request within its rate.
+    /// Takes a request of the class's rate.
     ///
     /// # Errors
-    /// It is beyond that; the seconds after which one may come.
+    /// The rate is exceeded; the seconds until the next request is permitted.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
         let Some(bucket) = &self.bucket else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Walks over all objects, some at a time: to verify what an earlier process wrote, and to purge by what heads say.
+//! Walks over all objects in steps: to verify those of earlier processes, and to purge by head.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use crate::files::Files;
 use crate::index::Entry;
 use crate::store::{Store, lock};
 
-/// How far a walk has come. It meets every object that was there when it began and still is; of those that come
-/// meanwhile, some.
+/// The position of a walk. A walk visits every object that exists from its start to its end, and some of those added
+/// meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     slot: u32,
 }
 
 impl<F: Files> Store<F> {
-    /// Verifies up to `count` objects that an earlier process wrote. Whether there may be more. Blocks on the disk, for
-    /// whole bodies.
+    /// Verifies up to `count` objects written by an earlier process. Returns whether there may be more. Blocks on the
+    /// disk, for whole bodies.
     pub fn verify(&self, cursor: &mut Cursor, count: u32) -> bool {
         self.walk(cursor, count, |store, slot, entry, file| {
             if entry.is_verified() {
@@ -29,9 +29,9 @@ impl<F: Files> Store<F> {
         })
     }
 
-    /// Removes those of up to `count` objects whose key and metadata are meant. Whether there may be more. What is
-    /// committed after the walk began it may miss; generation numbers in the metadata tell which are from before.
-    /// Blocks on the disk.
+    /// Examines up to `count` objects and removes those whose key and metadata match. Returns whether there may be
+    /// more. Objects committed during the walk may be missed; generations in the metadata show which are older. Blocks
+    /// on the disk.
     pub fn purge(
         &self,
         cursor: &mut Cursor,
@@ -42,7 +42,7 @@ impl<F: Files> Store<F> {
             let mut bytes = Vec::new();
             let head = store.0.read_head(entry, file, &mut bytes);
             if head.is_some_and(|head| is_meant(head.key, head.meta)) {
-                // One that could not be written down is counted and tried again.
+                // A failure is counted and tried again.
                 let _ = store.0.remove(entry, false);
                 count(&store.0.counting.removed);
             }

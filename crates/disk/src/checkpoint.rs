@@ -1,7 +1,8 @@
-//! Writing a checkpoint: all objects anew, so that the journal can begin again.
+//! Checkpoints: write all objects, so that a new journal can begin.
 //!
-//! The next journal begins first; then the index is copied bit by bit, while it changes. What changes meanwhile is in the
-//! new journal, and each of its steps says how things are afterwards: so it does not matter whether the copy has it already.
+//! The new journal begins first; then the index is copied in batches while it changes. Changes in the meantime are in
+//! the new journal. Each entry has the final state of its hash, so replaying it is correct whether or not the copy
+//! contains it.
 
 use std::io;
 
@@ -12,14 +13,14 @@ use crate::log::{Identity, RECORD_LEN, Step};
 use crate::store::{Shared, Store, lock};
 
 const NEW_NAME: &str = "new";
-/// Entries that are copied under one lock.
+/// The number of entries copied under one lock.
 const BATCH_LEN: u32 = 4096;
 /// A journal of this many records is short.
 const JOURNAL_RECORDS_MIN: u64 = 64 * 1024;
 
 impl<F: Files> Store<F> {
-    /// Whether the journal has become as long as a checkpoint would be. Does not wait for the disk, but perhaps for who
-    /// writes to the journal.
+    /// Whether the journal is as long as a checkpoint would be. Does not wait for the disk, but for the holder of the
+    /// journal's lock.
     pub fn wants_checkpoint(&self) -> bool {
         let records = lock(&self.0.journal).end / RECORD_LEN as u64;
         let objects = lock(&self.0.state).index.objects() as u64;
@@ -29,7 +30,7 @@ impl<F: Files> Store<F> {
     /// Writes a checkpoint. Blocks on the disk.
     ///
     /// # Errors
-    /// When it can't be written; what there is stays good.
+    /// It can't be written; the existing files stay valid.
     pub fn checkpoint(&self) -> io::Result<()> {
         let written = self.0.checkpoint();
         if written.is_err() {
@@ -38,10 +39,10 @@ impl<F: Files> Store<F> {
         written
     }
 
-    /// Waits until the journal is on the disk: removals so far survive a power failure then. Blocks.
+    /// Makes the journal durable, so that all removals so far survive a power failure. Blocks.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// The disk fails.
     pub fn sync(&self) -> io::Result<()> {
         lock(&self.0.journal).sync(&self.0.files)
     }
@@ -55,7 +56,7 @@ impl<F: Files> Shared<F> {
         self.files
             .rename(NEW_NAME, &checkpoint_name(identity.generation))?;
         for generation in upkeep.first_generation..identity.generation {
-            // What stays is removed at the next start.
+            // A file that can't be removed now is removed at the next start.
             let _ = self.files.remove(&journal_name(generation));
             let _ = self.files.remove(&checkpoint_name(generation));
         }
@@ -63,7 +64,7 @@ impl<F: Files> Shared<F> {
         Ok(())
     }
 
-    /// Goes on in a new journal, when all of the one before is on the disk.
+    /// Continues in a new journal once the previous one is durable.
     fn next_journal(&self) -> io::Result<Identity> {
         let mut journal = lock(&self.journal);
         journal.sync(&self.files)?;
@@ -96,7 +97,7 @@ impl<F: Files> Shared<F> {
         self.files.sync(&file)
     }
 
-    /// Appends the records of some slots. How many slots there are.
+    /// Appends the records of some slots. Returns the number of slots.
     fn copy_entries(&self, from: u32, identity: Identity, at: u64, bytes: &mut Vec<u8>) -> u32 {
         let state = lock(&self.state);
         let entries = (from..from + BATCH_LEN).filter_map(|slot| state.index.at(slot));

@@ -1,9 +1,9 @@
 //! Eviction: segments leave oldest first, and their used objects stay.
 //!
-//! First in, first out needs no writes of its own and frees whole files. The second chance: of the segment that goes, all
-//! objects that were used are written anew, if they are at most half of it; so each segment that goes frees half of one.
-//! If more of it was used, the segment stays whole and becomes the youngest instead, which costs no writes, but keeps its
-//! cold objects and holes as well. A use is halved then, so a segment stays only as long as it is used.
+//! First in, first out needs no additional writes and frees whole files. Second chance: the used objects of an evicted
+//! segment are rewritten if they are at most half of it, so that each eviction frees at least half a segment. If more
+//! of it was used, the segment stays and becomes the youngest, which costs no writes but keeps its unused objects and
+//! holes. Its uses are halved then, so that a segment stays only while it is used.
 
 use std::cmp::Reverse;
 use std::io;
@@ -18,7 +18,7 @@ use crate::record::Head;
 use crate::segments::{Place, State};
 use crate::store::{Shared, lock, place_entry};
 
-/// What is written anew of a segment that goes is at most this share of it.
+/// At most this share of an evicted segment is rewritten.
 const SPARED_SHARE: u64 = 2;
 
 impl<F: Files> Shared<F> {
@@ -31,9 +31,9 @@ impl<F: Files> Shared<F> {
         state.used_bytes() + len + self.spared_bytes() <= self.options().capacity_bytes
     }
 
-    /// Drops the oldest segments until so many bytes are free.
+    /// Drops the oldest segments until `len` bytes are free.
     pub fn make_room(&self, len: u64) -> io::Result<()> {
-        // Each segment gets a second chance at most once, so this ends.
+        // It ends, since each segment gets a second chance at most once.
         let mut chances = lock(&self.state).segments();
         loop {
             let oldest = {
@@ -54,7 +54,7 @@ impl<F: Files> Shared<F> {
         }
     }
 
-    /// Drops the oldest segment if the store is larger than it may be. Whether there may be more to drop.
+    /// Drops the oldest segment if the store exceeds its size. Returns whether there may be more to drop.
     pub fn shrink(&self) -> io::Result<bool> {
         let _upkeep = lock(&self.upkeep);
         let mut chances = lock(&self.state).segments();
@@ -66,7 +66,7 @@ impl<F: Files> Shared<F> {
                 }
                 state.oldest()
             };
-            // Those that are being written stay until that has ended.
+            // Segments with writers stay until the writes end.
             let Some(id) = oldest else { return Ok(false) };
             if chances == 0 || !self.renew(id) {
                 self.spare(id, 0);
@@ -77,7 +77,7 @@ impl<F: Files> Shared<F> {
         }
     }
 
-    /// Makes a segment the youngest if too much of it was used to be written anew.
+    /// Makes a segment the youngest if too much of it was used for a rewrite.
     fn renew(&self, id: u32) -> bool {
         let mut state = lock(&self.state);
         let Some(segment) = state.segment(id) else {
@@ -89,7 +89,7 @@ impl<F: Files> Shared<F> {
         let used_bytes: u64 = used.map(record_len).sum();
         let stays = match is_sole {
             true => used_bytes > 0,
-            // One of before a resize would take too much of the store.
+            // A segment from before a resize may be too large a part of the store.
             false => used_bytes > self.spared_bytes() && end <= self.options().segment_bytes,
         };
         if stays {
@@ -148,7 +148,7 @@ impl<F: Files> Shared<F> {
         put.ok()
     }
 
-    /// Copies a record to another place, and makes it visible there.
+    /// Copies a record to another place and makes it visible there.
     fn copy(
         &self,
         entry: &Entry,

@@ -1,4 +1,5 @@
-//! The file operations that the store needs, and those of a real folder. Tests put others in their place, which fail.
+//! The file operations that the store needs, and their implementation for a real folder. Tests replace them with
+//! failing ones.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -9,7 +10,7 @@ use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use rustix::io::Errno;
 
 const LOCK_NAME: &str = "lock";
-/// A name that leads elsewhere is none of ours: the folder may be another user's than who opens it, who may be root.
+/// Symbolic links are not followed: another user than the caller, who may be root, may own the folder.
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
 /// A folder of files that are written and read by position. All of it may block; errors are the system's.
@@ -18,25 +19,25 @@ pub trait Files: Send + Sync + 'static {
     /// An open file, which stays readable when it is removed.
     type File: Send + Sync + 'static;
 
-    /// The names of all files that are the store's.
+    /// The names of all files of the store.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Makes an empty file, in place of one that may be there.
+    /// Creates an empty file, in place of an existing one.
     fn create(&self, name: &str) -> io::Result<Self::File>;
-    /// Opens a file that is there.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Self::File>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Gives a file another's name, at once and for good.
+    /// Renames a file, atomically and durably.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Length of a file.
     fn len(&self, file: &Self::File) -> io::Result<u64>;
-    /// Cuts a file.
+    /// Truncates a file.
     fn truncate(&self, file: &Self::File, len: u64) -> io::Result<()>;
     /// Reads some bytes; 0 at the file's end.
     fn read_at(&self, file: &Self::File, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes some of the bytes.
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
-    /// Waits until what was written is on the disk.
+    /// Waits until all writes are durable.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
     /// Reads all the bytes.
@@ -72,22 +73,22 @@ pub trait Files: Send + Sync + 'static {
     }
 }
 
-/// A real folder, which only one process has at a time.
+/// A real folder, which one process has at a time.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     /// The folder itself, to be synced after a change of names.
     folder: File,
-    /// Held as long as the folder is; the system lets it go with the process.
+    /// Locked as long as the folder is in use; the kernel releases the lock with the process.
     _lock: File,
 }
 
-/// Why a folder cannot be had.
+/// The reason why a folder can't be used.
 #[derive(Debug)]
 pub enum FolderError {
     /// Another process has it.
     Taken(PathBuf),
-    /// The system says no.
+    /// The system refuses.
     System(PathBuf, io::Error),
 }
 
@@ -113,10 +114,10 @@ impl std::fmt::Display for FolderError {
 impl std::error::Error for FolderError {}
 
 impl Folder {
-    /// Takes a folder, which is made if there is none. Blocks on the disk.
+    /// Takes a folder, which is created if it does not exist. Blocks on the disk.
     ///
     /// # Errors
-    /// When another process has it, or the system refuses.
+    /// Another process has it, or the system refuses.
     pub fn take(path: &Path) -> Result<Folder, FolderError> {
         let system = |error| FolderError::System(path.to_owned(), error);
         std::fs::create_dir_all(path).map_err(system)?;
@@ -134,7 +135,8 @@ impl Folder {
         })
     }
 
-    /// Whether the system would let a folder be taken. Makes nothing, and does not look whether another process has it.
+    /// Checks that the system would permit the use of a folder. Creates nothing, and ignores the locks of other
+    /// processes.
     ///
     /// # Errors
     /// The system would refuse.
@@ -151,7 +153,7 @@ fn check_access(path: &Path) -> io::Result<()> {
             false => existing,
         };
         match existing.metadata() {
-            // It would be made.
+            // The folder would be created.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
             Ok(found) if !found.is_dir() => return Err(Errno::NOTDIR.into()),
@@ -166,7 +168,7 @@ fn check_access(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Others have no business with what clients were told.
+/// Other users must not read the stored responses.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -180,7 +182,7 @@ impl Files for Folder {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
-            // A name that is no text is none of ours.
+            // Names that are not UTF-8 don't belong to the store.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)

@@ -1,4 +1,4 @@
-//! The world stops at every byte that is written: what is found afterwards is what was committed, byte for byte.
+//! Stops the store at each written byte: after recovery, exactly the committed objects exist, byte for byte.
 
 mod memory;
 
@@ -11,7 +11,7 @@ const OPTIONS: Options = Options {
     capacity_bytes: 2 << 20,
     segment_bytes: 256 * 1024,
 };
-/// Of longer writes only some cuts are tried.
+/// Longer writes are cut at some bytes only.
 const SHORT_LEN: usize = 400;
 
 type Model = BTreeMap<u32, Vec<u8>>;
@@ -25,7 +25,7 @@ fn body(n: u32, version: u32, len: usize) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// The history, and what there is after each step with the number of changes so far.
+/// The history, and the expected objects after each step with the number of changes so far.
 struct History {
     memory: Memory,
     store: Store<Memory>,
@@ -112,13 +112,13 @@ fn history() -> History {
     history
 }
 
-/// What a store finds of a key.
+/// The object that a store finds under a key.
 fn found(memory: &Memory, store: &Store<Memory>, n: u32) -> Option<Vec<u8>> {
     let found = store.find(&key(n), 0)?;
     Some(memory.bytes(*found.body.file, found.body.offset, found.body.len))
 }
 
-/// Checks that all is as it was before or after the step.
+/// Checks that all objects are as before or after the step.
 fn check(folder: Folder, before: &Model, after: &Model, at: (usize, usize)) {
     let memory = Memory::of(folder);
     let store = Store::open(memory.clone(), OPTIONS).expect("opens");
@@ -137,7 +137,7 @@ fn check(folder: Folder, before: &Model, after: &Model, at: (usize, usize)) {
         (0, 0),
         "cut at {at:?}"
     );
-    // It goes on: what is written now does not hurt what is there.
+    // The store continues: a new object does not damage the existing ones.
     let mut writer = store.begin(b"new", b"", u64::MAX, Some(3)).expect("begins");
     writer.append(b"new").expect("appends");
     writer.commit().expect("commits");

@@ -1,4 +1,4 @@
-//! From root to somebody less, once all is opened that needs root.
+//! Changes from root to an unprivileged user, once everything that needs root is open.
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
@@ -18,11 +18,11 @@ use rustix::thread::{
 
 use crate::helper::{self, Untrusted};
 
-/// The user that a server started as root becomes without a setting: the package's, where it is installed.
+/// The default user of a server started as root: the package's, if installed.
 const DEFAULT_USERS: [&str; 2] = ["lowroad", "nobody"];
 /// The user of CGI programs of a server that stays root.
 const PROGRAM_USER: &str = "nobody";
-/// What the server keeps of root's capabilities: a reload may add a port below 1024.
+/// The capabilities that the server keeps: a reload may add a port below 1024.
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
 /// The user that the server becomes.
@@ -31,7 +31,7 @@ pub struct Account {
     group: Gid,
 }
 
-/// The user that the server becomes, if it is root and does not stay it; and a note for the log.
+/// The user that the server becomes, if it is root and does not stay root; and a note for the log.
 ///
 /// # Errors
 /// The configured user or group does not exist.
@@ -80,7 +80,7 @@ impl Account {
         let file = match helper::open_log(path) {
             Ok(file) => file,
             Err(Untrusted::By(_)) => return self.do_as_user(plain),
-            // A target other than a file, as /dev/stdout. Root owns the way to it, as far as that exists.
+            // A target other than a file, such as /dev/stdout. Root owns the existing part of the path.
             Err(Untrusted::Kind | Untrusted::Io(_)) => plain()?,
         };
         fchown(
@@ -112,7 +112,7 @@ impl Account {
         }
     }
 
-    /// Does something with the rights of the user, on a thread that becomes it.
+    /// Runs a function with the user's rights, on a thread that becomes the user.
     fn do_as_user<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let name = CString::new(self.user.name.clone())?;
         let groups = getgrouplist(&name, self.group)?;
@@ -138,11 +138,11 @@ impl Account {
         })
     }
 
-    /// Becomes the user, for good, but for what [`KEPT`] says. A helper with root's rights is started for the files that the
+    /// Becomes the user permanently, except for [`KEPT`]. Starts a helper with root's rights for the files that the
     /// configuration in `source` names. Returns a note for the log.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn drop_root(
         &self,
         config: &Config,
@@ -156,10 +156,10 @@ impl Account {
         self.leave_root(source)
     }
 
-    /// Becomes the user without giving it anything.
+    /// Becomes the user without giving it any files.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn leave_root(&self, source: Option<&Path>) -> Result<Option<String>, String> {
         let name = &self.user.name;
         let started = source.map(|source| helper::start(source, self.ids()));
@@ -173,11 +173,11 @@ impl Account {
     }
 }
 
-/// Runs a test with the rights of the user that a server of this configuration becomes. Only files may be looked at: the
-/// rest of the process stays what it is.
+/// Runs a test with the rights of the user that a server of this configuration becomes. The test may only examine
+/// files, because the rest of the process is unchanged.
 ///
 /// # Errors
-/// When there is no such user, or the kernel refuses.
+/// The user does not exist, or the kernel refuses.
 pub fn test_as_server<T: Send>(
     config: &Config,
     test: impl FnOnce() -> T + Send,
@@ -213,11 +213,11 @@ fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
     Ok(set_keep_capabilities(false)?)
 }
 
-/// As whom CGI programs run, user and group, once root is given up or not: where the server is still
-/// root they never are, unless they are told to be. `None` = as the server.
+/// The user and group of CGI programs, whether or not the server has given up root. They run as root only if the
+/// configuration names root. `None`: as the server.
 ///
 /// # Errors
-/// When they can't be that user.
+/// They can't become that user.
 pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
     match named {
         Some(name) if !Uid::effective().is_root() => match is_me(name) {
@@ -235,10 +235,10 @@ pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
     }
 }
 
-/// Gives the folder of the disk cache and what is in it. That was the user's before, so whatever lies there may be its doing:
-/// what has a name elsewhere, too, stays whose it is.
+/// Gives the folder of the disk cache and its files to the user. The user owned the folder before and may have placed
+/// links there, so a file with more than one name keeps its owner.
 fn give_disk_cache(path: &Path, user: Uid, group: Gid) -> io::Result<()> {
-    // One that can't be read was told of when it was taken.
+    // An unreadable folder was reported when it was taken.
     let (Ok(folder), Ok(entries)) = (File::open(path), path.read_dir()) else {
         return Ok(());
     };
@@ -283,7 +283,7 @@ fn default_user(config: &Config) -> Option<User> {
     user.filter(|_| readable)
 }
 
-/// Whether anybody may read a folder and get to it.
+/// Whether all users may read a folder and reach it.
 fn world_readable(folder: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let Ok(folder) = folder.canonicalize() else {

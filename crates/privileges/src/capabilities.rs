@@ -34,8 +34,8 @@ fn bound(kept: CapabilitySet) -> rustix::io::Result<()> {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match capability_is_in_bounding_set(one) {
             Ok(true) if !kept.contains(one) => match remove_capability_from_bounding_set(one) {
-                // Without CAP_SETPCAP: whoever took that away has set the bound. Nothing that is
-                // started can have more than this process.
+                // Without CAP_SETPCAP the bounding set can't change: the process that removed it has set the bound,
+                // and child programs can't have more than this process.
                 Err(Errno::PERM) => break,
                 removed => removed?,
             },

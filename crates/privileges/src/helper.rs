@@ -1,8 +1,9 @@
-//! Files that only root may open, for a server that has given up root: keys, files of users, logs, the configuration itself.
+//! Opens files that only root may open, for a server that has given up root: keys, password files, logs, the
+//! configuration.
 //!
-//! Privilege separation: a helper process keeps the rights that this needs. The server asks it over a Unix socket for the
-//! descriptor of a path (`SCM_RIGHTS`). The helper reads the configuration by itself and opens only what that names, and
-//! only on a path that only root can change (`walk`). docs/operation.md has the trust model.
+//! Privilege separation: a helper process keeps the necessary rights. The server requests the descriptor of a path
+//! over a Unix socket (`SCM_RIGHTS`). The helper reads the configuration itself and opens only files that it names, on
+//! paths that only root can change (`path_walk`). docs/operation.md has the trust model.
 
 mod named;
 mod serve;
@@ -28,10 +29,10 @@ pub use serve::serve;
 pub use walk::{Untrusted, is_roots, open_log, open_secret};
 use wire::Purpose;
 
-/// Why nothing is opened by the helper any more.
+/// The error after the helper is gone.
 const GONE: &str = "the helper with root's rights is gone until the next start";
 
-/// An answer takes a look at a few files. One that takes longer is given up, and the helper with it.
+/// An answer needs a few file operations. After this time the helper is abandoned.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The helper, if one was started.
@@ -66,8 +67,8 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
         .name("rights".into())
         // Reaped when it ends; requests find the channel closed.
         .spawn(move || child.reap())?;
-    // For this question the helper reads the configuration. If a mistake is made in that later, the names of this one stay.
-    // That it may refuse to open the file itself is no error.
+    // With this question the helper reads the configuration. If a later version of it is invalid, these names stay in
+    // force. A refusal to open the file itself is not an error here.
     let _ = wire::ask(&channel, Purpose::Read, &config)?;
     // One server is started in a process.
     let _ = HELPER.set(HelperProcess {
@@ -80,7 +81,7 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
 /// Ends the helper and waits for its exit.
 pub fn end() {
     let Some(helper) = HELPER.get() else { return };
-    // A question that is under way may take long.
+    // A pending question may take long, so there is no wait for the lock.
     let Ok(mut channel) = helper.channel.try_lock() else {
         return;
     };
@@ -159,7 +160,7 @@ fn ask(purpose: Purpose, path: &Path, error: io::Error) -> io::Result<File> {
         Ok(Ok(file)) => Ok(file),
         Ok(Err(reason)) => Err(because(&reason)),
         Err(_) => {
-            // An answer that comes later would be taken for that to another question.
+            // A late answer would be taken for that to the next question.
             *helper = None;
             Err(because(GONE))
         }

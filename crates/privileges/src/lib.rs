@@ -9,10 +9,10 @@ pub mod helper;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-/// Keeps a process from others of the same user, CGI programs first of all: they are not to read the server's memory, its
-/// environment or its descriptors. From now on only root may look into this process (`PR_SET_DUMPABLE`, see prctl(2) and ptrace(2));
-/// nor does it leave a core dump. To be called again after each change of its user. What it starts is not
-/// hidden by that: exec(2) takes it back.
+/// Protects a process from others of the same user, in particular CGI programs: they must not read its memory,
+/// environment or descriptors. From now on only root may inspect it (`PR_SET_DUMPABLE`, see prctl(2) and ptrace(2)),
+/// and it leaves no core dump. Must be called again after each change of its user. Child programs are not protected:
+/// exec(2) resets the flag.
 ///
 /// # Errors
 /// When the kernel refuses: a text for the operator.

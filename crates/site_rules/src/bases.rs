@@ -1,4 +1,4 @@
-//! The folders of a site as they were when it was configured: a symbolic link on the way to one may lead elsewhere later.
+//! The resolved folders of a site at configuration time: symbolic links along their paths may change later.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +29,7 @@ impl Bases {
     /// Where the folders of a site really are.
     ///
     /// # Errors
-    /// When one can't be served; the text says which and why.
+    /// A folder can't be served; the text names it and the reason.
     pub fn of(rules: &config::Site) -> io::Result<Bases> {
         let root = match &rules.root {
             Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => Base::of(folder)?,

@@ -13,8 +13,8 @@ pub struct DistinctPatterns<'r> {
 }
 
 impl<'r> DistinctPatterns<'r> {
-    /// The patterns of access rules. A rule that refuses is also for what lies below its paths, so its pattern differs from
-    /// the same one of another rule.
+    /// The patterns of access rules. A refusing rule also covers everything below its paths, so its pattern differs
+    /// from an equal one of another rule.
     pub fn of_rules(rules: &'r [Rule]) -> DistinctPatterns<'r> {
         let scoped = rules.iter().map(|rule| match rule.action.refuses() {
             true => (&rule.pattern, MatchScope::Access),

@@ -1,5 +1,5 @@
-//! Where a site's files are: below its root, which may have a folder for each host, and below folders elsewhere that are at
-//! some of its paths. Knows what a path leads to, and not what is there.
+//! The locations of a site's files: below its root, which may have a folder for each host, and in the folders of
+//! aliases. Maps paths without accessing the files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use crate::{PathMatches, SiteRules};
 
 /// Folders of a site, without symbolic links.
 pub struct Folders {
-    /// That contains everything but what is in aliases: the root, or the part before `{host}`.
+    /// The folder of everything outside the aliases: the root, or the part before `{host}`.
     base: Arc<Path>,
     /// Those of the site's aliases, in their order.
     aliases: Vec<Arc<Path>>,
@@ -56,7 +56,7 @@ impl Below<'_, '_> {
 }
 
 impl SiteRules {
-    /// The folder that contains everything of this site but what is in aliases.
+    /// The folder of everything outside the aliases.
     pub fn base(&self) -> &Path {
         &self.folders.base
     }
@@ -139,7 +139,7 @@ impl SiteRules {
         }
     }
 
-    /// Whether each host has a folder of its own.
+    /// Whether each host has its own folder.
     #[inline]
     pub fn per_host(&self) -> bool {
         matches!(self.config.root, Root::PerHost { .. })

@@ -30,8 +30,8 @@ pub struct HeaderPatterns {
 type FieldLine<'a> = (&'a str, &'a str);
 
 impl<'a> SiteFields<'a> {
-    /// The rules for a response at a path. Refusals have no lifetime by a rule: how long to keep a file says nothing about
-    /// how long to keep its absence.
+    /// The rules for a response at a path. Refusals get no lifetime from a rule: the lifetime of a file does not apply
+    /// to its absence.
     pub fn new(rules: &'a SiteRules, path: &[u8], status: Status) -> SiteFields<'a> {
         let site = &rules.config;
         if site.headers.is_empty() {
@@ -108,7 +108,7 @@ impl<'a> SiteFields<'a> {
             && !(self.appended.iter()).any(|line| is(line, name) && line.1.as_bytes() == value)
     }
 
-    /// The lines to add to a response whose own fields have these names.
+    /// The lines to add to a response that has fields of these names.
     pub fn added(
         &self,
         response_has: impl Fn(&str) -> bool,

@@ -138,7 +138,7 @@ impl SitePatterns {
         }
     }
 
-    /// The patterns for a path whose slashes may be read in several ways: those that match one of its forms.
+    /// The patterns that match a form of a path whose encoded slashes are ambiguous.
     fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> FoundPatterns {
         let mut found: BTreeMap<u32, FormSet> = BTreeMap::new();
         for (index, form) in path_forms(path, raw_path).enumerate() {

@@ -5,7 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use lowroad_http::request::Request;
 
-/// Longer ones are nobody's.
+/// Longer credentials are rejected.
 const LEN_MAX: usize = 1024;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -13,7 +13,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Who a client says to be.
+/// The credentials of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The user.
@@ -23,7 +23,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of a request, if it has the field once and it can be read.
+    /// The credentials of a request, if it has exactly one valid field.
     pub fn of(request: &Request<'_>) -> Option<Credentials> {
         let fields = request.fields();
         let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));

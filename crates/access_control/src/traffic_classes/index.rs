@@ -1,6 +1,6 @@
-//! Finds the class of a request. Each class is entered under its most selective condition: addresses, else fields, else
-//! hosts, else paths. So a request is compared only with classes that it meets in that condition, and with those without
-//! any, however many there are.
+//! Finds the class of a request. Each class is indexed by its most selective condition: addresses, else fields, else
+//! hosts, else paths. A request is thus compared only with classes whose indexed condition it meets, and with those
+//! without conditions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,5 +1,4 @@
-//! How a call waits for its turn and keeps it: a future on the worker, and a permit that is given back when it is dropped.
-//! Knows handlers only as what begins when the turn has come.
+//! Lets a call wait for its class: a future on the worker, and a permit that is returned when dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,19 +15,19 @@ use lowroad_store::clock;
 
 use super::{Chosen, Classes};
 
-/// Leave for one call; given back when it is dropped.
+/// The permit for one call, returned when dropped.
 struct Permit(Chosen);
 
-/// Waits for leave. Dropped, it waits no more.
+/// Waits for a permit. Its drop leaves the queue.
 struct Turn {
     chosen: Chosen,
     ticket: u64,
     cell: Arc<WaitCell>,
-    /// Its outcome was taken.
+    /// The permit was taken.
     is_over: bool,
 }
 
-/// How a call stands when it has come.
+/// The admission of a new call.
 enum Stand {
     Begins(Permit),
     Waits(Turn),
@@ -36,7 +35,7 @@ enum Stand {
 }
 
 impl Chosen {
-    /// Has a handler begin with a request once it is its class's turn.
+    /// Starts a handler once its class admits the call.
     pub fn begin(
         self,
         handler: Arc<dyn Handler>,
@@ -47,7 +46,7 @@ impl Chosen {
         let chosen = self.clone();
         let turn = match self.arrive() {
             Stand::Begins(permit) => return holding(permit, handler.begin(worker, request)),
-            // By a task: something stale may stand in for it.
+            // As a task, so that a stale response can be used instead (stale-if-error).
             Stand::Shed => return Begun::Here(Box::pin(async { Err(shed()) })),
             Stand::Waits(turn) => turn,
         };
@@ -95,7 +94,7 @@ impl Chosen {
 }
 
 impl Classes {
-    /// Tells those who wait what has become of them.
+    /// Wakes the waiters whose admission is decided.
     fn settle(&self, mut scheduler: MutexGuard<'_, ClassScheduler<Arc<WaitCell>>>) {
         let now_ms = clock::now_ms();
         let mut wakers = Vec::new();
@@ -129,7 +128,7 @@ impl Drop for Permit {
 }
 
 impl Future for Turn {
-    /// None: it has lost its place.
+    /// `None`: it has lost its place in the queue.
     type Output = Option<Permit>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Permit>> {
@@ -148,7 +147,7 @@ impl Drop for Turn {
         if scheduler.gave_up(self.chosen.number, self.ticket) {
             return;
         }
-        // Its outcome is settled, and was not taken.
+        // Admitted, but the permit was not taken.
         if self.cell.is_admitted() {
             scheduler.ended(self.chosen.number);
             self.chosen.classes.settle(scheduler);
@@ -156,7 +155,7 @@ impl Drop for Turn {
     }
 }
 
-/// The same answer, with leave until it is there.
+/// Wraps a call to hold its permit until the response is there.
 fn holding(permit: Permit, begun: Begun) -> Begun {
     match begun {
         Begun::Answered(answer) => Begun::Answered(answer),
@@ -171,7 +170,7 @@ fn holding(permit: Permit, begun: Begun) -> Begun {
     }
 }
 
-/// Too many wait. The counters tell the operator: a line of the log for each would be more load.
+/// The failure of a full queue. Only counted: a log line for each would add load.
 fn shed() -> Failure {
     Failure::new(Status::SERVICE_UNAVAILABLE, "")
 }

@@ -1,4 +1,4 @@
-//! Files in memory which note every change, so that a test can stop the world at any byte; and which fail on request.
+//! Files in memory that record every change, so that a test can stop at any byte, and that fail on request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ pub enum Change {
     Rename(String, String),
 }
 
-/// What goes wrong.
+/// The faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Every write takes this many bytes at most.
@@ -39,7 +39,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes a change, or only the first `part` bytes of what is written.
+    /// Applies a change, or only the first `part` bytes of a write.
     pub fn apply(&mut self, change: &Change, part: usize) {
         match change {
             Change::Create(name, number) => {
@@ -63,7 +63,7 @@ impl Folder {
         }
     }
 
-    /// All files whose names end so.
+    /// All files with this suffix.
     #[allow(dead_code, reason = "not all tests do")]
     pub fn contents(&mut self, end: &str) -> Vec<&mut Vec<u8>> {
         let named = self.names.iter().filter(|(name, _)| name.ends_with(end));

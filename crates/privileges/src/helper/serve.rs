@@ -1,4 +1,4 @@
-//! The helper with root's rights: answers a server that has given them up.
+//! The helper process with root's rights: answers a server that has given them up.
 
 use std::fs::File;
 use std::io::Read;
@@ -25,9 +25,9 @@ struct Helper {
     config: PathBuf,
     /// The server's user and group.
     owner: (u32, u32),
-    /// Of the last configuration that could be understood.
+    /// The names in the last valid configuration.
     named: NamedFiles,
-    /// The file that was read last.
+    /// The stamp of the configuration when it was last read.
     seen: Option<FileStamp>,
 }
 
@@ -71,15 +71,14 @@ impl Helper {
         };
         let file = opened.map_err(|why| why.to_string())?;
         if purpose == Purpose::Append {
-            // The server opens it by itself the next time, if it may enter the folder.
+            // The server can then open it itself, if it may enter the folder.
             fchown(&file, Some(self.owner.0), Some(self.owner.1))
                 .map_err(|error| format!("root can't give it away: {error}"))?;
         }
         Ok(file)
     }
 
-    /// Reads the configuration if it has changed. One that can't be understood leaves the names of the one before, like the
-    /// server does.
+    /// Reads the configuration if it has changed. An invalid one leaves the previous names in force, as in the server.
     fn follow(&mut self) -> Result<(), Untrusted> {
         let mut file = walk::open_config(&self.config)?;
         let stamp = FileStamp::of(&file).map_err(Untrusted::Io)?;
@@ -123,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What a compromised server may obtain.
+    /// The files that a compromised server may obtain.
     #[test]
     fn only_what_the_configuration_names_is_opened() {
         if !rustix::process::geteuid().is_root() {

@@ -1,6 +1,6 @@
-//! Opens a file only if root alone decides which file that is: no folder on the way, symbolic links followed, can be
-//! changed by others. The way is gone component by component with descriptors, so that nothing changes between the look and
-//! the opening.
+//! Opens a file only if root alone controls its path: other users can change no folder along it, with symbolic links
+//! followed. The walk opens each component by descriptor, so that nothing can change between the check and the opening
+//! (TOCTOU).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,7 +18,7 @@ const LINKS_MAX: usize = 40;
 const LOG_MODE: Mode = Mode::from_raw_mode(0o640);
 const SECRET_MODE: Mode = Mode::from_raw_mode(0o600);
 
-/// Why a file is not opened.
+/// The reason why a file is not opened.
 #[derive(Debug)]
 pub enum Untrusted {
     /// Others than root may change this folder, or the file itself.
@@ -142,7 +142,7 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, Untrusted> {
     Err(Untrusted::Kind)
 }
 
-/// The folders that were gone through, from the root on.
+/// The folders along the path, from the root on.
 struct Way(Vec<(OwnedFd, Entries, PathBuf)>);
 
 impl Way {
@@ -180,7 +180,7 @@ impl Way {
         Ok(())
     }
 
-    /// That an entry which is no folder was put there by root.
+    /// Checks that root created an entry that is not a folder.
     fn check_entries(&self) -> Result<(), Untrusted> {
         let (_, entries, path) = self.last();
         match entries {
@@ -192,7 +192,7 @@ impl Way {
     fn open(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<File, Untrusted> {
         self.check_entries()?;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        // A FIFO would hold the helper until its other end is opened.
+        // Opening a FIFO would block the helper until its other end is opened.
         let flags = flags | OFlags::NONBLOCK;
         let file = openat(&self.last().0, name, flags, mode)?;
         match kind(&fstat(&file)?) {

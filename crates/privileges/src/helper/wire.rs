@@ -14,7 +14,7 @@ const REASON_LEN_MAX: usize = 4096;
 const OPENED: u8 = b'o';
 const REFUSED: u8 = b'e';
 
-/// What a file is opened for.
+/// The access for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Purpose {
