@@ -1,4 +1,4 @@
-//! What the store did, and what went wrong: counted, never a panic.
+//! The counters of the store, including those of faults.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ macro_rules! counters {
         #[derive(Default)]
         pub(crate) struct Counting { $(pub $name: AtomicU64,)* }
 
-        /// What a store did since it was opened, and what it has now.
+        /// The counters since the store was opened, and its present size.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*

@@ -413,7 +413,7 @@ fn a_link_in_a_folder_leads_nowhere() {
     std::fs::remove_dir_all(path).expect("remove");
 }
 
-/// What was abandoned leaves its place to the next, unless somebody reads it.
+/// The place of an abandoned object is reused, unless it has a reader.
 #[test]
 fn what_is_read_while_it_is_written_stays_as_it_is() {
     let options = Options {

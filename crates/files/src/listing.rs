@@ -1,5 +1,5 @@
-//! The page that lists a folder: sorted, folders first, usable on a phone. A script sorts by other columns, filters, and
-//! shows times in the reader's zone; without it the page is whole, too.
+//! The page that lists a folder: sorted, folders first, usable on a phone. A script adds sorting by other columns, a
+//! filter and local times; the page is complete without it.
 
 use std::collections::BinaryHeap;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use rustix::fs::FileType;
 
 use crate::folder::Folder;
 
-/// Names listed at most; a larger folder's page says that it is cut.
+/// The maximum number of listed names; the page of a larger folder reports the truncation.
 const NAMES_MAX: usize = 10_000;
 
 const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}\
@@ -45,8 +45,8 @@ struct Line {
     linked: bool,
 }
 
-/// The page for the folder that the decoded request path `path` (ending in a slash) names, and
-/// whether it tells of files that are reached through links.
+/// The page for the folder of the decoded request path `path` (ending in a slash), and whether it lists files that are
+/// reached through links.
 ///
 /// # Errors
 /// As of [`Folder::list`].
@@ -73,7 +73,7 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
         let is_folder = match found.file_type() {
             FileType::Directory => true,
             FileType::RegularFile => false,
-            // Of a link its target counts; the rest of a large folder costs no system call a name.
+            // A link is resolved to its target; the other names of a large folder need no system call.
             _ => match folder.find(&relative.join(std::ffi::OsStr::from_bytes(name))) {
                 Ok(resolved) => matches!(resolved.place, crate::folder::Place::Folder),
                 Err(_) => continue,
@@ -85,7 +85,7 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
     Ok((lines(folder, relative, names), is_cut))
 }
 
-/// The lines of these names. Only what a request could get is listed.
+/// The lines of these names. Files that a request could not get are omitted.
 fn lines(folder: &Folder, relative: &Path, names: FirstNames) -> Vec<Line> {
     let mut lines = Vec::new();
     for (_, name) in names.heap {
@@ -145,7 +145,7 @@ impl FirstNames {
     }
 }
 
-/// Whether a request can name it: some characters are refused in any path.
+/// Whether a request can name the file: some characters are refused in any path.
 fn is_askable(name: &[u8]) -> bool {
     let mut path = vec![b'/'];
     encode_path(name, &mut path);
@@ -204,7 +204,7 @@ fn render_line(line: &Line, out: &mut Vec<u8>) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// A time for people, in UTC, and for scripts.
+/// A time in UTC for readers, and as a number for scripts.
 fn time(unix_s: u64) -> String {
     let text = lowroad_log::civil::minutes(unix_s);
     format!(
@@ -213,7 +213,7 @@ fn time(unix_s: u64) -> String {
     )
 }
 
-/// A length for people: at most four characters of number.
+/// A length for readers: at most four characters of number.
 fn size(len: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut unit = 0;

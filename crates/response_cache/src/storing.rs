@@ -152,7 +152,7 @@ pub struct Storing {
     /// The table of calls in flight.
     pub makings: Arc<Makings<Waiter>>,
     pub route: Arc<Route>,
-    /// The site, whose header rules apply.
+    /// The site, for its header rules.
     pub rules: Arc<SiteRules>,
     /// Runs the transfer of the body into the store.
     pub executor: Executor,
@@ -164,7 +164,7 @@ pub struct Storing {
     pub completes: Option<ObjectArc>,
 }
 
-/// The head of a response whose body is not stored yet.
+/// The head of a response before its body is stored.
 struct Head {
     built: (Vec<u8>, Encoded),
     about: About,
@@ -348,7 +348,7 @@ impl Storing {
         is_kept
     }
 
-    /// Stores a response whose body is arriving, and starts the transfer.
+    /// Stores a response with an arriving body, and starts the transfer.
     fn fill(self, head: Head, len: Option<u64>, from: Receiver) -> Stored {
         let for_disk = self.for_disk(&head);
         let Head { built, about } = head;

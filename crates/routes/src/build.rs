@@ -1,4 +1,4 @@
-//! Makes the programs of a configuration, and keeps the runtime that they work on.
+//! Creates the handlers of a configuration, and owns the runtime on which they work.
 
 use std::io;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::kinds::{self, HandlerKind, LabelledHandler, OpenContext, OpenedKind, 
 use crate::lanes::Lanes;
 use crate::routes::{Route, Routes};
 
-/// What programs need to run.
+/// The runtime of handlers.
 pub struct Programs {
     lanes: Lanes,
     logger: Logger,
     workers: Vec<Local>,
     kinds: Vec<Arc<dyn HandlerKind>>,
-    /// What waits between clients and programs, of all configurations.
+    /// The account of spooled bodies, for all configurations.
     account: Arc<Account>,
     compressed: Arc<compressing::Counts>,
 }
 
-/// The programs of one configuration.
+/// The handlers of one configuration.
 pub struct Opened<'p> {
     programs: &'p Programs,
     kinds: OpenedKinds,
@@ -39,7 +39,7 @@ pub struct Opened<'p> {
     compressors: Arc<Compressors>,
 }
 
-/// The kinds of handlers of a configuration, as long as it is in force.
+/// The kinds of handlers of a configuration in force.
 pub struct OpenedKinds(Vec<Box<dyn OpenedKind>>);
 
 impl OpenedKinds {
@@ -50,10 +50,10 @@ impl OpenedKinds {
 }
 
 impl Programs {
-    /// Starts the threads that programs are waited for on, one for each of these workers.
+    /// Starts the threads on which handlers run, one for each of these workers.
     ///
     /// # Errors
-    /// When the machine gives no threads.
+    /// A thread can't be started.
     pub fn start(logger: Logger, workers: Vec<Local>) -> io::Result<Programs> {
         let hears = logger.clone();
         let notice: Notice = Arc::new(move |text| hears.warn(format_args!("{text}")));
@@ -67,29 +67,29 @@ impl Programs {
         })
     }
 
-    /// Where programs are waited for that a worker calls.
+    /// The runtime for a worker's calls.
     pub fn runtime(&self, worker: usize) -> Handle {
         self.lanes.of(worker)
     }
 
-    /// Has this store drop what is kept of pages whose templates change; who keeps copies is told by `changes`.
+    /// Deletes stored pages from this store when their templates change, and reports that to `changes`.
     pub fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<Changes>) {
         let kinds = self.kinds.iter();
         kinds.for_each(|kind| kind.drop_changed(store, changes));
     }
 
-    /// Gives up what is under way.
+    /// Cancels all running calls.
     pub fn end(&mut self) {
-        // Before the lanes, where they may have begun something.
+        // Before the lane threads, on which the workers' tasks may have started work.
         self.workers.iter().for_each(|worker| worker.tasks.end());
         self.lanes.end();
         self.kinds.iter().for_each(|kind| kind.end());
     }
 
-    /// Opens what a configuration's routes name.
+    /// Creates the handlers that a configuration's routes name.
     ///
     /// # Errors
-    /// When a program can't be made ready: which, why, and what to do about it.
+    /// A handler can't be created; the text gives the reason and the remedy.
     pub fn open(&self, config: &config::Config) -> Result<Opened<'_>, String> {
         let runtime = self.runtime(0);
         let _context = runtime.enter();
@@ -112,13 +112,12 @@ impl Programs {
         })
     }
 
-    /// The servers of origins, for people: each on a line.
+    /// The servers of origins as text, one a line.
     pub fn origins(&self) -> Vec<String> {
         self.kinds.iter().flat_map(|kind| kind.origins()).collect()
     }
 
-    /// What happened, by kind: to WebAssembly modules, to pages, to what waits between clients and programs, and to what
-    /// is compressed.
+    /// The counters by kind: WebAssembly modules, pages, spooled bodies and compression.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let waiting = self.account.list();
         let compressed = self.compressed.list();
@@ -158,12 +157,12 @@ impl Opened<'_> {
         Ok(Routes::new(routes, &site.routes))
     }
 
-    /// The kinds of handlers, once all routes are made.
+    /// The kinds of handlers, once all routes are created.
     pub fn kinds(self) -> OpenedKinds {
         self.kinds
     }
 
-    /// A route's handler, and how to call it.
+    /// A route's handler and its label.
     fn handler(
         &self,
         rules: &config::Route,
@@ -181,7 +180,7 @@ impl Opened<'_> {
     }
 }
 
-/// How many bodies may wait in files: a quarter of the descriptors, of which connections need most.
+/// The maximum number of bodies in files: a quarter of the descriptors, since connections need most of them.
 fn temp_files_max() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }

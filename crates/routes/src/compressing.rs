@@ -265,7 +265,7 @@ fn take_whole(content: &mut Content) -> Option<Bytes> {
     }
 }
 
-/// Reads a stream whose end has arrived.
+/// Reads a stream that has ended.
 fn drained(stream: &Receiver, len: usize) -> Bytes {
     let mut context = Context::from_waker(Waker::noop());
     let mut all: Vec<u8> = Vec::new();

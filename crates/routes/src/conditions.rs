@@ -71,7 +71,7 @@ fn is_named(cookie: &[u8], name: &str) -> bool {
     }
 }
 
-/// They, for people.
+/// The conditions as text.
 pub fn text(conditions: &Conditions) -> String {
     let mut parts = Vec::new();
     if !conditions.methods.is_empty() {
@@ -89,7 +89,7 @@ pub fn text(conditions: &Conditions) -> String {
     }
 }
 
-/// What the responses of a site's routes depend on; `None` if on no field.
+/// The fields on which the responses of a site's routes depend; `None` if there are none.
 pub fn vary(routes: &[Route]) -> Option<Arc<str>> {
     let mut names: Vec<&str> = Vec::new();
     for conditions in routes.iter().map(|route| &route.conditions) {
@@ -111,9 +111,9 @@ pub fn read_reports(routes: &[Route]) -> bool {
     headers.any(|(name, _)| forwarding::is_report(name.as_bytes()))
 }
 
-/// A handler whose responses say that they depend on these fields.
+/// A handler that adds these fields to Vary in its responses.
 pub struct Varying {
-    /// Whose they are.
+    /// The wrapped handler.
     pub inner: Arc<dyn Handler>,
     /// The value of Vary.
     pub vary: Arc<str>,

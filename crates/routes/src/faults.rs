@@ -67,7 +67,7 @@ impl Faults {
         Fault::Line(number)
     }
 
-    /// Takes the groups whose time is over.
+    /// Takes the groups after their time is over.
     pub fn take_over(&self, now_ms: u64) -> Vec<Kind> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kinds

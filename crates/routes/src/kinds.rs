@@ -27,7 +27,7 @@ pub struct OpenContext<'a> {
     pub runtime: &'a Handle,
 }
 
-/// A route whose handler is to be created.
+/// A route for which a handler is created.
 pub struct RouteContext<'a> {
     pub rules: &'a Route,
     /// The symbolic links that its site follows.

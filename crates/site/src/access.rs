@@ -39,7 +39,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a request whose response was stored, or was found in the store after all.
+    /// The outcome of a request with a response that was stored, or was found in the store after all.
     pub fn of(way: Way, is_origin: bool) -> Outcome {
         match is_origin {
             true => Outcome::Stored(way),

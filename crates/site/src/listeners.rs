@@ -39,7 +39,7 @@ pub struct Listeners {
 pub type Opened = Vec<Vec<(ListenerId, Listener)>>;
 
 impl Listeners {
-    /// One listener at an address whose socket is outside this process, as in a simulation.
+    /// One listener at an address with its socket outside this process, as in a simulation.
     pub fn with_address(address: SocketAddr) -> Listeners {
         Listeners {
             ids: HashMap::from([(address, ListenerId(0))]),

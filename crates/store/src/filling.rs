@@ -19,7 +19,7 @@ use crate::disk_cache::Unfinished;
 /// If no bytes arrived for this time (ms), a new reader's response begins only when more arrive.
 const QUIET_MS: u64 = 2_000;
 
-/// A response whose head is complete and whose body is arriving.
+/// A response with a complete head and an arriving body.
 pub struct Filling {
     /// The head for HTTP/1, without Content-Length.
     pub bytes: Box<[u8]>,
@@ -41,7 +41,7 @@ pub struct Filling {
 #[derive(Default)]
 struct Body {
     len: u64,
-    /// Readers whose response has not begun.
+    /// Readers before the start of their response.
     joiners: Vec<Joiner>,
     state: State,
     /// The time of the last bytes, monotonic ms.

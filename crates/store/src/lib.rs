@@ -8,7 +8,7 @@
 //!  key ─► Entry ─► Object ─┬─ Representation (complete) ─ bytes, validity
 //!          variants        ├─ Filling, read while it comes
 //!                          ├─ Parts, of one version
-//!                          └─ the news that there is nothing
+//!                          └─ the fact that there is none
 //! ```
 //! `key` builds the keys, `entry` selects the variant for a request, `validity` decides how long an object may be used,
 //! `purge_rules` records purges, `placement` puts bytes into the arena, and `in_flight` lets equal misses share one

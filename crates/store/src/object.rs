@@ -41,11 +41,11 @@ pub struct Object {
 pub enum Kind {
     /// A complete representation; its bytes include the key.
     Representation(Representation),
-    /// A representation whose body is arriving.
+    /// A representation with an arriving body.
     Filling(Box<Filling>, Key),
     /// Parts of a representation.
     Parts(Box<Partial>),
-    /// A folder whose path lacks the final slash.
+    /// A folder, if the path lacks the final slash.
     Folder(Key),
     /// A folder without an index file and without a listing.
     NoIndex(Key),
@@ -157,11 +157,11 @@ pub enum Content {
     Pieces(Box<Pieces>),
     /// In its file only.
     File(Arc<OpenFile>),
-    /// In a segment of the disk cache, whose bytes never change.
+    /// In a segment of the disk cache; the bytes never change.
     Segment(Arc<Segment>),
 }
 
-/// The place of updates to a response whose body is on disk.
+/// The place of updates to a response with its body on disk.
 pub struct Renewable {
     /// Its key on disk.
     pub key: Box<[u8]>,

@@ -47,7 +47,7 @@ pub fn in_memory(
     head_alone(store, (hash, key), head, content)
 }
 
-/// Places a head whose body is already in place.
+/// Places a head for a body that is already in place.
 ///
 /// # Errors
 /// No room.

@@ -64,23 +64,23 @@ impl Encoder {
         })
     }
 
-    /// Takes bytes in.
+    /// Compresses bytes.
     ///
     /// # Errors
-    /// As the encoder reports.
+    /// The encoder's error.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer().write_all(bytes)
     }
 
-    /// Has all that was taken in come out, so that a client can use it.
+    /// Flushes all input to the output, so that a client can use it.
     ///
     /// # Errors
-    /// As the encoder reports.
+    /// The encoder's error.
     pub fn flush(&mut self) -> io::Result<()> {
         self.writer().flush()
     }
 
-    /// How much has come out.
+    /// The length of the output that was not taken.
     pub fn output_len(&self) -> usize {
         match self {
             Encoder::Gzip(encoder) => encoder.get_ref().len(),
@@ -89,7 +89,7 @@ impl Encoder {
         }
     }
 
-    /// Takes away what has come out.
+    /// Takes the output.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(match self {
             Encoder::Gzip(encoder) => encoder.get_mut(),
@@ -98,10 +98,10 @@ impl Encoder {
         })
     }
 
-    /// That was all: what has come out and was not taken away, and the end.
+    /// Ends the input; returns the rest of the output.
     ///
     /// # Errors
-    /// As the encoder reports.
+    /// The encoder's error.
     pub fn finish(self) -> io::Result<Vec<u8>> {
         match self {
             Encoder::Gzip(encoder) => encoder.finish(),
@@ -126,7 +126,7 @@ mod tests {
 
     fn decoded(encoding: Encoding, bytes: &[u8]) -> Vec<u8> {
         let mut back = Vec::new();
-        // What is not ended yet ends in an error, after all that there is.
+        // Decoding an unfinished stream ends in an error, after all available output.
         let _ = match encoding {
             Encoding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut back),
             Encoding::Zstd => zstd::stream::read::Decoder::new(bytes)

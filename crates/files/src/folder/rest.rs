@@ -1,5 +1,5 @@
-//! Whether a file that changed lately is at rest: a `write` may be half done, and file times are kept by a clock that
-//! lags behind, on a busy virtual machine by more than a tick.
+//! Detects whether a recently changed file is at rest: a `write` may be incomplete, and the clock of file times lags
+//! behind, on a busy virtual machine by more than a tick.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,24 +10,23 @@ use lowroad_file_stamp::FileStamp;
 use lowroad_http::status::Status;
 use lowroad_store::clock;
 
-/// A file that changed within this time is watched for a moment before it is taken: it may be in
-/// the middle of being rewritten. File times are kept by a clock that lags behind, on a busy virtual
-/// machine by more than a tick; therefore so long.
+/// A file changed within this time is observed before it is read, because it may be in the middle of a rewrite. The
+/// bound is long because the clock of file times lags behind, on a busy virtual machine by more than a tick.
 const RECENT_NS: i64 = 1_000_000_000;
-/// Of a file that is written all the time, so much of the start and of the end is compared.
+/// The length at the start and at the end that is compared in a file that is written continuously.
 const COMPARED_LEN: u64 = 1 << 20;
-/// The time between two looks: unchanged for so long, a file is at rest.
+/// The interval of checks: a file without a change for this time is at rest.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How many looks a file is given to come to rest.
+/// The maximum number of checks until a file must be at rest.
 const LOOKS_MAX: usize = 10;
-/// A file that is longer at so many looks in a row is being appended to: rewriting in place shortens it between.
+/// A file that grows in this many consecutive checks is being appended to: a rewrite in place shortens it in between.
 const GROWTHS_MIN: usize = 3;
 
-/// The file as it is when it is at rest, or up to its present length if it is only appended to. Blocks; at once if it did
-/// not change lately.
+/// The file once it is at rest, or up to its present length if it is only appended to. Blocks, unless the file did not
+/// change recently.
 ///
 /// # Errors
-/// 503 if it is rewritten all the time: it can't be had without mixing versions.
+/// 503 if it is rewritten continuously: reading it would mix versions.
 pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Status> {
     if file.stamp.is_settled() && !changed_lately(&file.stamp) {
         return Ok(file);
@@ -40,7 +39,7 @@ pub fn at_rest(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Status> {
         let before = known.filter(|(len, _)| *len == last.len);
         let after = compared(&file.file, last.len);
         known = compared(&file.file, now.len).map(|digest| (now.len, digest));
-        // At the first look there is nothing to compare with.
+        // The first check has no earlier digest to compare with.
         after.is_some() && before.is_none_or(|(_, digest)| Some(digest) == after)
     };
     match wait_for_rest(&file.file, FileStamp::from(&meta), is_kept) {
@@ -57,10 +56,10 @@ fn compared(file: &File, len: u64) -> Option<[u128; 2]> {
     Some([digest(file, start).ok()?, digest(file, end).ok()?])
 }
 
-/// The same open file with the stamp that it has now.
+/// The same open file with its present stamp.
 ///
 /// # Errors
-/// 500 if the system does not tell.
+/// 500 if the system call fails.
 pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, Status> {
     let meta = old.file.metadata().map_err(|_| Status::INTERNAL_ERROR)?;
     let file = OpenFile::with_stamp(old.file.clone(), FileStamp::from(&meta));
@@ -69,23 +68,23 @@ pub fn as_it_is(old: &OpenFile) -> Result<Arc<OpenFile>, Status> {
 
 fn changed_lately(stamp: &FileStamp) -> bool {
     let age_ns = clock::unix_ns() - stamp.modified_ns.max(stamp.changed_ns);
-    // A time in the future proves nothing.
+    // A time in the future is no evidence of a recent change.
     (0..RECENT_NS).contains(&age_ns)
 }
 
-/// What a file was seen doing.
+/// The observed activity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// Nothing: this is its stamp.
+    /// None: the file has this stamp.
     Settled(FileStamp),
-    /// It is written or touched all the time, but none of the bytes up to the length of this stamp change.
+    /// Written or touched continuously, but the bytes up to the length of this stamp do not change.
     Appended(FileStamp),
-    /// It is rewritten all the time.
+    /// Rewritten continuously.
     Rewritten,
 }
 
-/// Looks at a file until it is at rest, or seen to be only appended to or touched. `is_kept` says whether the file,
-/// which is now as the first stamp says, kept the bytes that it had at the second. Blocks.
+/// Observes a file until it is at rest, or only appended to or touched. `is_kept` compares the file, which has the
+/// first stamp now, with its bytes at the second stamp. Blocks.
 fn wait_for_rest(
     file: &File,
     first: FileStamp,

@@ -1,4 +1,4 @@
-//! Content codings of a file whose identity is loaded: from a precompressed sibling, or compressed now.
+//! Content codings of a file with a loaded identity: from a precompressed sibling, or compressed now.
 
 use std::sync::Arc;
 

@@ -128,7 +128,7 @@ impl Drop for Fill {
             }
             None => false,
         };
-        // An object whose body goes to disk leaves memory once the disk has it.
+        // An object with its body on the way to disk leaves memory once the disk has it.
         let is_on_its_way = self.ended == Next::End && filling.is_kept();
         if !is_in_memory && !is_on_its_way && (parts.is_none() || self.held.is_none()) {
             self.remove();

@@ -1,4 +1,4 @@
-//! The context of a request whose site is known, the decision about it, and the state of a request that waits.
+//! The context of a request with a known site, the decision about it, and the state of a request that waits.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub struct Waiting {
     pub waits_for: WaitsFor,
 }
 
-/// A request whose site is known.
+/// A request with a known site.
 pub struct Asked<'a> {
     pub site: &'a Arc<Site>,
     /// The normalised host name, if each host of the site has its own folder; else empty.
@@ -88,7 +88,7 @@ impl<'a> Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The site and path whose rules apply.
+    /// The site and path, for their rules.
     pub fn at(&self) -> At<'_> {
         At {
             site: self.site,
@@ -157,7 +157,7 @@ impl Asked<'_> {
     }
 }
 
-/// A decision whose response was generated for this request.
+/// A decision with a response generated for this request.
 pub fn made(status: Status) -> Decision {
     Decision::Answered(status, Logged::Made)
 }

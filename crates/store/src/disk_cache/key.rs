@@ -2,9 +2,9 @@
 //! number in this run.
 //!
 //! ```text
-//!  identity  0  host target            a response (over TLS, a space before the host), or the news that it varies: by which fields, and a number
+//!  identity  0  host target            a response (over TLS, a space before the host), or a marker: Vary fields and a number
 //!  identity  1  number  len  host target  values    one of its variants
-//!  identity  2  what follows in the key of either   what its origin said when it was last validated
+//!  identity  2  the rest of either key             the update of a validated response
 //! ```
 //! The number is drawn when a resource is found to vary. Removing the marker hides all variants: the next marker has
 //! another number, so they are never found again and are evicted in time.

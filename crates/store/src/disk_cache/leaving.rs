@@ -1,4 +1,4 @@
-//! Recalled objects in memory whose bodies are on disk: they leave memory after a while.
+//! Recalled objects in memory with bodies on disk: they leave memory after a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};

@@ -27,7 +27,7 @@ const WAITING_LEN_MAX: usize = 256 << 10;
 /// After this many bytes, a helper switches to other jobs.
 const QUANTUM_LEN: usize = 4 << 20;
 
-/// An object whose body is not on disk yet: dropping the last reference removes it from memory.
+/// An object without its body on disk yet: dropping the last reference removes it from memory.
 pub struct Held {
     pub store: Arc<SharedStore>,
     /// The hash of its key.

@@ -1,4 +1,4 @@
-//! Bodies that come while several read them.
+//! Bodies with several readers while they arrive.
 
 use std::sync::mpsc;
 use std::task::Waker;
@@ -19,7 +19,7 @@ fn filling(len: Option<u64>) -> Filling {
     Filling::new((bytes, head), None, len, selecting, BODY_LEN_MAX as u64, 0)
 }
 
-/// What can be read now, in as many turns as it takes, and whether that is the end.
+/// The bytes that can be read now, in any number of turns, and whether they are the end.
 fn waiting(from: &mut Reader) -> (String, Option<Next>) {
     read(|context| from.poll_next(context))
 }
@@ -131,7 +131,7 @@ fn what_is_too_long_goes_at_its_readers_pace_and_the_slow_wait_elsewhere() {
         Grown::Passed
     );
     assert_eq!(slow.len(), 1);
-    // There is no room elsewhere either.
+    // The disk has no room either.
     assert!(wanted(&body).is_pending());
     assert_eq!(waiting_in(&rest).0.len(), 20);
     assert_eq!(wanted(&body), Poll::Ready(true));
@@ -153,7 +153,7 @@ fn without_memory_it_is_for_those_who_read_it_only() {
     assert_eq!(waiting(&mut first), ("abcd".into(), Some(Next::End)));
 }
 
-/// A reader that waits for something to come, and what it hears.
+/// A reader that waits for bytes, and its result.
 fn joining(body: &Filling, now_ms: u64) -> mpsc::Receiver<Option<Reader>> {
     let (sender, heard) = mpsc::channel();
     let from = body.read().expect("it may be read");
@@ -170,7 +170,7 @@ fn who_joins_is_answered_once_something_comes() {
     let body = filling(None);
     let early = joining(&body, 0);
     assert!(early.try_recv().is_err());
-    // It counts as a reader meanwhile.
+    // It counts as a reader while it waits.
     assert_eq!(wanted(&body), Poll::Ready(true));
     body.grow(Bytes::from_static(b"ab"), true, 0);
     let mut early = early.try_recv().expect("it is told").expect("a body");

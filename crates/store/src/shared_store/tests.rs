@@ -1,4 +1,4 @@
-//! The store with its entries: purges, variants, what fills.
+//! The store with its entries: purges, variants, arriving bodies.
 
 use lowroad_cache::pattern::Pattern;
 use lowroad_cache::vary::Selecting;
@@ -10,7 +10,7 @@ use crate::filling::Filling;
 use crate::validity::{Lifetime, Validity};
 use crate::{key, object};
 
-/// As a program's.
+/// A handler's key.
 const KEY: &[u8] = b"\x01\0\0\0\x01a/";
 const ZERO: Since = Since {
     generation: 0,
@@ -88,7 +88,7 @@ fn named(store: &SharedStore, key: &[u8], names: &str) -> ObjectArc {
 
 #[test]
 fn a_purge_takes_what_it_means_and_what_is_being_made() {
-    // As many shards as there can be.
+    // The maximum number of shards.
     let store = SharedStore::new(SHARDS_MAX * SHARD_LEN_MIN).expect("memory");
     let before = store.purges(0);
     let keys: Vec<Vec<u8>> = (10..100)
@@ -117,7 +117,7 @@ fn a_purge_takes_what_it_means_and_what_is_being_made() {
     assert!(store_one(&store, store.purges(0), gone) && there(gone));
 }
 
-/// Each form of a path is stored for itself, since origins may tell them apart; a purge takes all of them.
+/// Each form of a path has its own entry, since origins may distinguish them; a purge covers all forms.
 #[test]
 fn a_purge_takes_a_path_in_all_forms_of_its_slashes() {
     let store = SharedStore::new(1 << 20).expect("memory");
@@ -163,7 +163,7 @@ fn a_purge_takes_by_url_host_tag_and_group() {
         let found = store.find_kept(store.hash(&key), &key);
         assert_eq!(found.is_none(), is_meant, "{what}");
     }
-    // Groups of one host are nothing to another, and a Host without a port may mean any.
+    // Groups belong to one host, and a Host without a port may stand for any port.
     for (authority, is_meant) in [(&b"b"[..], false), (b"a:81", false), (b"a:8080", true)] {
         assert!(store.insert_selected(store.hash(&key), &key, named(&store, &key, names)));
         store.purge(&Purge::Group(authority, b"g,1"), Kind::Hard);
@@ -192,9 +192,9 @@ fn a_soft_purge_leaves_what_is_stale() {
     };
     assert!(holds(999) && !holds(1000));
     purge(&store, "host:a", Kind::Soft { at_ms: 500 });
-    // A worker may have the time of a wait that ended before the purge.
+    // A worker's time may be from before the purge.
     assert!(!holds(499) && !holds(500));
-    // So is what was being made.
+    // A response that was in flight is stale, too.
     assert!(store_one(&store, before, &key) && !holds(500));
     assert!(store_one(&store, store.purges(0), &key) && holds(500));
     let counted = store.purge_counters();
@@ -212,12 +212,12 @@ fn variants_lie_under_one_key() {
         found(&store, language).is_some_and(|found| ObjectArc::ptr_eq(&found, object))
     };
     assert!(is("de", &german) && is("en", &english) && found(&store, "fr").is_none());
-    // One for the same requests takes its place.
+    // A response for the same requests replaces it.
     let newer = object(ZERO, "de");
     assert!(store.insert_selected(hash, KEY, newer.clone()));
     assert!(is("de", &newer) && is("en", &english));
     assert_eq!(store.counters().0[0].objects, 1);
-    // One that depends on other things takes all places.
+    // A response with other selecting fields replaces all.
     let plain = object(ZERO, "");
     assert!(store.insert_selected(hash, KEY, plain.clone()));
     assert!(is("de", &plain) && is("fr", &plain));
@@ -282,7 +282,7 @@ fn what_has_filled_takes_its_own_place_only() {
     assert!(found(&store, "de").is_none() && found(&store, "en").is_some());
     store.remove(hash, KEY, &other);
     assert!(store.peek(hash, KEY).is_none());
-    // What was purged meanwhile does not come back.
+    // A response purged during its fetch does not return.
     assert!(store.insert_selected(hash, KEY, filling.clone()));
     purge(&store, "all", Kind::Hard);
     assert!(!store.complete(hash, KEY, &filling, whole));

@@ -1,4 +1,4 @@
-//! Leave is lost by nobody, and there is never more than there may be.
+//! No permit is lost, and the limit is never exceeded.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -48,7 +48,7 @@ fn leave_goes_on_from_who_does_not_take_it() {
     drop(gone);
     drop(first);
     assert!(poll(&mut last).is_pending());
-    // It has leave, and never hears of it.
+    // Admitted, but dropped before it is polled again.
     drop(called);
     let Poll::Ready(Some(permit)) = poll(&mut last) else {
         panic!("it is its turn");

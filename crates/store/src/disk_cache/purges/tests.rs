@@ -1,4 +1,4 @@
-//! The log of purges in a folder of its own.
+//! The purge log in a temporary folder.
 
 use super::*;
 
@@ -117,13 +117,13 @@ fn a_line_that_was_cut_does_not_count() {
 fn if_it_cannot_be_written_all_counts_as_purged() {
     let path = folder("full");
     let log = PurgeLog::open(&path, NOW).expect("open");
-    // No file can be put where a folder is.
+    // A file can't replace a folder.
     fs::create_dir(path.join(FILE_NAME_NEW)).expect("a folder");
     *lock(&log.file) = None;
     log.note(log.first_generation() + 1, &tag(b"a"), Kind::Hard);
     log.save().expect("it is removed");
     assert!(!path.join(FILE_NAME).exists());
-    // Once it can be written, it says what was purged meanwhile.
+    // The next successful write includes the purges since the failure.
     fs::remove_dir(path.join(FILE_NAME_NEW)).expect("remove");
     log.save().expect("written");
     let read = parse(&fs::read(path.join(FILE_NAME)).expect("read")).expect("it is whole");
@@ -138,7 +138,7 @@ fn what_is_gone_and_not_written_down_has_all_count_as_purged() {
     let first = log.first_generation();
     log.end(first).expect("written");
     log.lose().expect("it is removed");
-    // Whatever is written later.
+    // Later writes do not change that.
     log.note(first + 1, &tag(b"a"), Kind::Hard);
     log.save().expect("it is kept: all is purged");
     log.end(first + 1).expect("nothing is written");
