@@ -22,12 +22,12 @@
 //! log entry is written after the record: after `kill -9`, exactly the committed objects exist.
 //!
 //! After a power failure, the log may have records that did not reach the disk. So a head's checksum is verified at
-//! each read, and a body's once after each start, before its first use; [`Store::verify`] verifies the rest. A removal
-//! without a sync ([`Store::sync`]) may be undone by a power failure.
+//! each read, and a body's once after each start, before its first use; `DiskStore::verify` verifies the rest. A
+//! removal without a sync (`DiskStore::sync`) may be undone by a power failure.
 //!
 //! # Blocking
-//! [`Store::may_have`], [`Store::begin`] and [`Store::counters`] use memory only. All other functions wait for the
-//! disk and are for helper threads. Dropping a [`Writer`] may remove a file.
+//! `DiskStore::may_have`, `DiskStore::begin` and `DiskStore::counters` use memory only. All other functions wait for
+//! the disk and are for helper threads. Dropping an `ObjectWriter` may remove a file.
 //!
 //! # Why XXH3
 //! One function hashes keys and sums bodies, at memory's speed, with 64 bits; `crc32fast` has 32, too few for keys.

@@ -51,7 +51,7 @@ impl Options {
     }
 }
 
-/// The current options, which [`Store::resize`] changes.
+/// The current options, which `DiskStore::resize` changes.
 pub(crate) struct Sizes {
     capacity_bytes: AtomicU64,
     segment_bytes: AtomicU64,
@@ -172,7 +172,8 @@ impl<F: Files> Store<F> {
         self.0.options()
     }
 
-    /// Changes the maximum size. Does not block: [`Store::shrink`], or the next object that needs room, removes the excess.
+    /// Changes the maximum size. Does not block: `DiskStore::shrink`, or the next object that needs room, removes the
+    /// excess.
     pub fn resize(&self, options: Options) {
         let sizes = &self.0.sizes;
         sizes.capacity_bytes.store(options.capacity_bytes, Relaxed);

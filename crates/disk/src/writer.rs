@@ -66,7 +66,7 @@ pub struct Writer<F: Files = Folder> {
     place: Option<Place<F::File>>,
     is_failed: bool,
     is_committed: bool,
-    /// See [`Writer::keep_place`].
+    /// See `ObjectWriter::keep_place`.
     is_place_kept: bool,
 }
 

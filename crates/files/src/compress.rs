@@ -1,5 +1,5 @@
 //! Compresses whole bodies in memory, once per object on a helper thread: the levels favour size over speed. For
-//! responses made per request, see [`flowing`].
+//! responses made per request, see `streaming`.
 
 pub mod flowing;
 

@@ -103,7 +103,7 @@ impl Folder {
     }
 
     /// The stamp of the file at `path`, if there is a readable one, and whether it is linked (see
-    /// [`Resolved`]).
+    /// `ResolvedPath`).
     pub fn stamp(&self, path: &Path) -> Option<(FileStamp, bool)> {
         let resolved = self.find(path).ok()?;
         match resolved.place {
@@ -115,7 +115,7 @@ impl Folder {
     /// Lists the folder at `path`.
     ///
     /// # Errors
-    /// As of [`Folder::find`].
+    /// As of `SiteFolder::find`.
     pub fn list(&self, path: &Path) -> Result<rustix::fs::Dir, Status> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")

@@ -1,5 +1,5 @@
 //! Static files: opens files within a site's folders, loads them into the store with heads and content codings, lists
-//! folders, and keeps error pages. Blocks on the disk, so it runs on helper threads ([`fetch`]).
+//! folders, and keeps error pages. Blocks on the disk, so it runs on helper threads (`file_fetcher`).
 
 #![forbid(unsafe_code)]
 

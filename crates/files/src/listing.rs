@@ -49,7 +49,7 @@ struct Line {
 /// reached through links.
 ///
 /// # Errors
-/// As of [`Folder::list`].
+/// As of `SiteFolder::list`.
 pub fn page(
     folder: &Folder,
     relative: &Path,

@@ -130,7 +130,7 @@ impl Opened<'_> {
     /// The routes of a site.
     ///
     /// # Errors
-    /// As for [`Programs::open`].
+    /// As for `HandlerRuntime::open`.
     pub fn routes(&self, site: &config::Site) -> Result<Routes, String> {
         let vary = conditions::vary(&site.routes);
         let read_reports = conditions::read_reports(&site.routes);

@@ -216,7 +216,7 @@ impl Filling {
     }
 
     /// Ends the body. Returns its parts if all announced bytes are there; the readers are ended by
-    /// [`Filling::tell_end`].
+    /// `StreamingObject::tell_end`.
     pub fn end(&self, how: &Next) -> Option<Vec<Bytes>> {
         let mut body = self.lock();
         let has_all = *how == Next::End && self.len.is_none_or(|len| len == body.len);

@@ -109,7 +109,7 @@ impl<W> Makings<W> {
         Role::Makes(ticket, work)
     }
 
-    /// Begins a fetch without waiters, unless one is running; see [`Makings::join`].
+    /// Begins a fetch without waiters, unless one is running; see `InFlightTable::join`.
     pub fn begin(&self, job: &Job) -> Option<(Ticket, Arc<Work>)> {
         let mut table = lock(&self.table);
         let is_made = |making: &Making<W>| {

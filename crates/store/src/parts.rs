@@ -13,7 +13,7 @@ use super::object::{Content, Representation};
 
 /// Parts of a representation.
 pub struct Partial {
-    /// The head and length of the whole; its content is [`Content::Pieces`].
+    /// The head and length of the whole; its content is `BodyLocation::Pieces`.
     pub representation: Representation,
     /// The ranges of the stored pieces.
     pub parts: Parts,

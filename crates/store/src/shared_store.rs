@@ -246,7 +246,7 @@ impl SharedStore {
         entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
     }
 
-    /// Whether a key with this hash may have been deleted since [`Since::forgotten`] was read.
+    /// Whether a key with this hash may have been deleted since `PurgeEpoch::forgotten` was read.
     pub fn may_be_forgotten(&self, hash: u64, since: u32) -> bool {
         self.forgotten.may_have(hash, since)
     }
@@ -345,7 +345,7 @@ impl SharedStore {
 
     /// Purges matching objects with a lifetime and matching fetches in flight, in constant time. Purged objects are
     /// removed at their next look-up or by eviction. Objects on disk are purged at once, too; after a restart they
-    /// stay purged once the rule is written ([`Tier::when_purges_are_kept`]).
+    /// stay purged once the rule is written (`DiskCache::when_purges_are_kept`).
     pub fn purge(&self, purge: &Purge<'_>, kind: Kind) {
         let generation = self.purging.add(purge, kind);
         if let Some(tier) = &self.tier {

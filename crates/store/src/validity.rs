@@ -387,7 +387,7 @@ impl Lifetime {
         self.is_for_all() || !asked.is_authorized
     }
 
-    /// The names for purges, see [`Lifetime::named`].
+    /// The names for purges, see `StoredExpiry::named`.
     pub fn names(&self) -> &[u8] {
         self.more.as_ref().map_or(&[], |more| &more.names)
     }

@@ -1,5 +1,5 @@
 //! The purge log: keeps purge rules in a file, so that they survive the process, until a scan has removed the purged
-//! objects. [`crate::purging`] compares the rules with objects.
+//! objects. `purge_rules` compares the rules with objects.
 //!
 //! Each purge has a number, its generation, and each object has that of the last purge before its fetch. Generations
 //! only increase: each run has its own block of them, because the number of generations that the previous run used
