@@ -182,6 +182,7 @@ impl Passwords {
             self.wrong.fetch_add(1, Relaxed);
             return Checked::Wrong;
         }
+        // Only wrong attempts count.
         self.tries.give_back(client, now_ms);
         let mut state = self.lock();
         // A result for a file that has been replaced must not be remembered.

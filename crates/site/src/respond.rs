@@ -238,6 +238,7 @@ impl Responder<'_, '_> {
     }
 
     fn unsatisfiable(&mut self, at: At<'_>, representation: &Representation) -> Status {
+        // A 416 gives the current length (RFC 9110 §15.5.17).
         let value = format!("bytes */{}", representation.len());
         self.page(
             Some(at),
@@ -419,6 +420,7 @@ fn write_page(page: &Page<'_>, response: &mut Response<'_>) {
         }
     };
     let mut own = page.fields.to_vec();
+    // Allow is required in a 405 (RFC 9110 §15.5.6).
     if status == Status::METHOD_NOT_ALLOWED {
         own.push(("Allow", ALLOW.as_bytes()));
     }

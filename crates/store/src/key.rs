@@ -54,6 +54,7 @@ pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
     if *maker == Maker::Files as u8 {
         return None;
     }
+    // A host has no slash, so the first one begins the target.
     let slash = rest.iter().position(|byte| *byte == b'/')?;
     Some(rest.split_at(slash))
 }

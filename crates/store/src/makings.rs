@@ -99,6 +99,7 @@ impl<W> Makings<W> {
     /// the fetch ends when all holders of its work are gone.
     pub fn join(&self, job: &Job, waits: W) -> Role {
         let mut table = lock(&self.table);
+        // Without a holder of its work, the fetch is cancelled and can't be joined.
         if let Some(making) = table.get_mut(job)
             && let Some(work) = making.work.as_ref().and_then(Weak::upgrade)
         {
@@ -137,6 +138,7 @@ impl<W> Makings<W> {
     pub fn end(&self, ticket: &Ticket) -> Vec<W> {
         let mut table = lock(&self.table);
         match table.get(&ticket.job) {
+            // A cancelled fetch may have been replaced by a newer one with the same key.
             Some(making) if making.id == ticket.id => {}
             _ => return Vec::new(),
         }

@@ -337,6 +337,7 @@ impl SharedStore {
 
     /// Deletes the entry of a key, and prevents fetches that began before from storing there.
     pub fn forget(&self, hash: u64, key: &[u8]) {
+        // Counted before the removal: fetches that began earlier detect it and are not stored.
         self.forgotten.add(hash);
         self.interleave();
         let gone = self.shard(hash).remove(hash, key);

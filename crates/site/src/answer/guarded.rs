@@ -81,6 +81,7 @@ pub fn pass(
         let before = before.as_ref();
         before.is_some_and(|it| guard.has_pattern(number, it))
     };
+    // The level below would send its copy to other clients without applying the rules.
     if guard.concerns(matches) {
         world.note(Step::Ruled);
         if is_from_daemon(to.request.user_agent(), to.exchange.peer) {

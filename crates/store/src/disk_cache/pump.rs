@@ -66,6 +66,7 @@ impl<W: Work> Pump<W> {
     }
 
     fn run(self: Arc<Self>) {
+        // Before the step, so that a wake-up during the step is recorded as WORKS_AND_MORE.
         self.turn.store(WORKS, Release);
         let waker = Waker::from(self.clone());
         let mut work = lock(&self.work);
@@ -77,6 +78,7 @@ impl<W: Work> Pump<W> {
             return drop(over);
         }
         drop(work);
+        // The exchange fails if a wake-up arrived during the step: then another step is due.
         let is_idle = stepped == Stepped::Waits
             && self
                 .turn

@@ -148,6 +148,7 @@ impl PurgeLog {
         }
         let written = open.write_all(text.as_bytes());
         written.and_then(|()| open.sync_data()).or_else(|_| {
+            // The file may end in a partial line, so the next save rewrites it.
             *file = None;
             self.give_up()
         })
@@ -192,8 +193,10 @@ impl PurgeLog {
             format!("{TITLE} {} {scanned}\n{text}", rules.run)
         };
         file.write_all(text.as_bytes())?;
+        // Durable before the rename, so that a crash can't leave a truncated file under the final name.
         file.sync_data()?;
         fs::rename(new, self.folder.join(FILE_NAME))?;
+        // The rename is durable only when the folder is synced.
         self.sync_folder()?;
         *open = Some(file);
         Ok(())
