@@ -1,7 +1,7 @@
 //! `lowroad explain`: the answer to a request and the steps of the decision.
 //!
-//! The decision is the same as for a client, with effects that change nothing: no counter, stored object, lease or
-//! watch is touched, and no handler is called. May block on the disk.
+//! The decision is the same as for a client, with effects that change nothing: nothing is counted, stored, renewed or
+//! watched afterwards, and no handler is called. May block on the disk.
 
 use std::cell::RefCell;
 use std::fmt::Write;

@@ -41,7 +41,7 @@ pub struct Sites {
     offers: Vec<Option<Arc<Offer>>>,
     /// The configured TLS addresses and their listeners.
     tls_ids: Vec<(SocketAddr, ListenerId)>,
-    /// Certificates and challenges; `None` without listeners.
+    /// The TLS of the listeners, if there is any.
     tls: Option<Tls>,
     /// The next unused site number.
     id_next: u32,

@@ -121,8 +121,7 @@ impl Task {
             return Outcome::Alone;
         }
         if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
-            // The leader retries without conditions; the followers, whose waiters are dropped, call the handler
-            // themselves.
+            // The leader and the followers each call the handler again, the leader without conditions.
             return Outcome::Alone;
         }
         let stored = self.stale.and_then(|stale| {

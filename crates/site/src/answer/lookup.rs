@@ -84,7 +84,7 @@ impl<W: World> Lookup<'_, W> {
             Some(object) if object.representation().is_some() => {
                 self.chosen(asked, &object, Logged::Miss, to)
             }
-            // The file can't be had in that coding: identity is always acceptable to send (RFC 9110 §12.5.3).
+            // The file can't be had in that coding, so the identity is sent.
             Some(_) => self.chosen(asked, &loaded.base, Logged::Miss, to),
         }
     }
