@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     );
     if is_server && let Some(code) = init::run() {
         return code;
-    // Before any thread starts: the init process starts the server as its child.
+        // Before any thread starts: the init process starts the server as its child.
     }
     end_on_panic(is_server);
     background::vital(|| run(command))

@@ -183,7 +183,7 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
         fields: Lines::of(fields),
         version: line.version,
         framing: seen.framing(line.version)?,
-            // A server that sends both may not know where its body ends: its connection is not reused (RFC 9112 §6.3).
+        // A server that sends both may not know where its body ends: its connection is not reused (RFC 9112 §6.3).
         keep_alive: !(seen.is_chunked && seen.length.is_some())
             && line.version.persists(seen.close, seen.keep_alive),
         len: bytes.len() - after.len(),

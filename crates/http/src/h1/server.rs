@@ -322,7 +322,7 @@ impl Server {
     /// The end of the response head: the Connection field, where one is due (RFC 9112 §9.3), and the empty line.
     #[must_use]
     pub fn head_end(&self) -> &'static [u8] {
-            // An HTTP/1.0 client assumes that the connection closes unless it is confirmed.
+        // An HTTP/1.0 client assumes that the connection closes unless it is confirmed.
         match (self.is_closing(), self.version().is_10()) {
             (false, false) => b"\r\n",
             (false, true) => b"Connection: keep-alive\r\n\r\n",

@@ -179,7 +179,7 @@ impl<'b> Seen<'b> {
             None if !head.version.is_10() => return Err(Refusal::HostMissing),
             host => request.authority = request.authority.or(host),
         }
-            // RFC 9112 §9.3: HTTP/1.0 persists only if the client asks for it.
+        // RFC 9112 §9.3: HTTP/1.0 persists only if the client asks for it.
         head.keep_alive = head.version.persists(self.close, self.keep_alive);
         if self.once & BODY_FIELDS != 0 {
             head.framing = self.framing(head.version)?;
