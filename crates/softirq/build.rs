@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type BuildResult<T> = Result<T, Box<dyn Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> BuildResult<()> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("bpf");
     println!("cargo::rerun-if-changed={}", source.display());
@@ -24,7 +24,7 @@ fn main() -> Outcome<()> {
     compile(&lookup, &headers, &out.join("lookup.bpf.o"), &[])?;
     let shared = source.join("shared.h");
     types(&shared, &out.join("shared.rs"))?;
-    types(&source.join("taken.h"), &out.join("taken.rs"))?;
+    types(&source.join("intercepted.h"), &out.join("taken.rs"))?;
     fs::write(
         out.join("reasons.rs"),
         reasons(&fs::read_to_string(shared)?)?,
@@ -33,7 +33,7 @@ fn main() -> Outcome<()> {
 }
 
 /// Writes libbpf's headers, which come with its crate: no package of the distribution is needed.
-fn write_headers(folder: &Path) -> Outcome<()> {
+fn write_headers(folder: &Path) -> BuildResult<()> {
     fs::create_dir_all(folder.join("bpf"))?;
     for (name, text) in libbpf_sys::API_HEADERS {
         fs::write(folder.join("bpf").join(name), text)?;
@@ -41,7 +41,7 @@ fn write_headers(folder: &Path) -> Outcome<()> {
     Ok(())
 }
 
-fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> Outcome<()> {
+fn compile(source: &Path, headers: &Path, object: &Path, more: &[&str]) -> BuildResult<()> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let machine = env::var("CARGO_CFG_TARGET_ARCH")?;
     let status = Command::new(&clang)
@@ -71,7 +71,7 @@ fn strip(clang: &str, object: &Path) {
     let _ = Command::new(tool).arg("--strip-debug").arg(object).status();
 }
 
-fn types(header: &Path, to: &Path) -> Outcome<()> {
+fn types(header: &Path, to: &Path) -> BuildResult<()> {
     let bindings = bindgen::Builder::default()
         .header(header.display().to_string())
         .allowlist_file(header.display().to_string())
@@ -86,7 +86,7 @@ fn types(header: &Path, to: &Path) -> Outcome<()> {
 }
 
 /// Extracts names and texts of the reasons, in their order, from `X(name, "text")`.
-fn reasons(header: &str) -> Outcome<String> {
+fn reasons(header: &str) -> BuildResult<String> {
     let mut table = String::from("&[\n");
     for line in header.lines() {
         let Some(rest) = line.trim().strip_prefix("X(") else {

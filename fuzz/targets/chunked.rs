@@ -6,11 +6,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::body::Framing;
-use lowroad_http::{BodyReader, Limits, Refusal};
+use lowroad_http::body::BodyFraming;
+use lowroad_http::{BodyReader, RequestLimits, RequestRefusal};
 
 fuzz_target!(|input: &[u8]| {
-    for limits in [Limits::default(), SMALL] {
+    for limits in [RequestLimits::default(), SMALL] {
         let at_once = read(input, &limits, input.len().max(1));
         for read_len in [1, 2, 3, 7, 16] {
             assert_eq!(
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// Limits that are in reach of a fuzzer's short inputs.
-const SMALL: Limits = Limits {
+const SMALL: RequestLimits = RequestLimits {
     head_len_max: 160,
     target_len_max: 24,
     fields_max: 4,
@@ -46,8 +46,8 @@ struct Body {
 }
 
 /// Reads a body from input that arrives in pieces of `read_len`.
-fn read(input: &[u8], limits: &Limits, read_len: usize) -> Result<Body, Refusal> {
-    let mut reader = BodyReader::new(Framing::Chunked, limits)?;
+fn read(input: &[u8], limits: &RequestLimits, read_len: usize) -> Result<Body, RequestRefusal> {
+    let mut reader = BodyReader::new(BodyFraming::Chunked, limits)?;
     let mut body = Body {
         data: Vec::new(),
         used: 0,
@@ -80,7 +80,7 @@ fn check_inside(data: &[u8], used: &[u8]) {
 }
 
 /// A complete body ends with the empty line after its trailers, and is incomplete without its last byte.
-fn check_end(used: &[u8], done: bool, limits: &Limits) {
+fn check_end(used: &[u8], done: bool, limits: &RequestLimits) {
     if done {
         assert!(used.ends_with(b"\r\n\r\n"));
         let shorter = read(&used[..used.len() - 1], limits, used.len());
@@ -89,7 +89,7 @@ fn check_end(used: &[u8], done: bool, limits: &Limits) {
 }
 
 /// The same data as a single chunk gives the same body.
-fn check_again(data: &[u8], limits: &Limits) {
+fn check_again(data: &[u8], limits: &RequestLimits) {
     if data.is_empty() {
         return;
     }

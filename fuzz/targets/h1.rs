@@ -6,10 +6,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::fields::Lines;
-use lowroad_http::h1::{self, BodyLen, Client, ClientEvent, Event, Server, Step};
+use lowroad_http::fields::FieldLines;
+use lowroad_http::h1::{self, BodyLen, H1Client, H1ClientEvent, H1ServerEvent, H1Server, InputStep};
 use lowroad_http::protocol::{ServerProtocol, StreamId};
-use lowroad_http::{Limits, Method, Status};
+use lowroad_http::{RequestLimits, Method, StatusCode};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -38,7 +38,7 @@ fn cut_alike(input: &[u8], hear: fn(&[u8], usize) -> Heard) {
 
 /// A server that responds to each complete request.
 fn serve(input: &[u8], read_len: usize) -> Heard {
-    let (mut server, limits) = (Server::default(), Limits::default());
+    let (mut server, limits) = (H1Server::default(), RequestLimits::default());
     let (mut words, mut used, mut come) = (Vec::new(), 0, 0);
     let mut sent = Vec::new();
     loop {
@@ -55,14 +55,14 @@ fn serve(input: &[u8], read_len: usize) -> Heard {
         assert!(used <= come);
         let is_idle = step.used == 0 && step.event.is_none();
         match step.event {
-            Some(Event::Request(head)) => {
+            Some(H1ServerEvent::Request(head)) => {
                 assert_eq!(head.len, step.used);
                 words.push(format!("request {:?}", head.line()));
             }
-            Some(Event::Data(data)) => add_data(&mut words, data),
-            Some(Event::End { trailers }) => {
+            Some(H1ServerEvent::Data(data)) => add_data(&mut words, data),
+            Some(H1ServerEvent::End { trailers }) => {
                 words.push(format!("end {}", trailers.count()));
-                server.respond(Status::OK, b"", BodyLen::Known(0), &DATE, &mut sent);
+                server.respond(StatusCode::OK, b"", BodyLen::Known(0), &DATE, &mut sent);
                 assert!(server.end(b"", &mut sent).is_ok());
             }
             None => {}
@@ -82,14 +82,14 @@ fn serve(input: &[u8], read_len: usize) -> Heard {
 
 /// A client with a series of requests; the first byte of the input selects the method.
 fn visit(input: &[u8], read_len: usize) -> Heard {
-    let (mut client, limits) = (Client::default(), Limits::default());
+    let (mut client, limits) = (H1Client::default(), RequestLimits::default());
     let (mut words, mut used, mut come) = (Vec::new(), 0, 0);
     let method = match input.first() {
         Some(b'h') => Method::Head,
         _ => Method::Get,
     };
     let input = input.get(1..).unwrap_or_default();
-    let ask = |client: &mut Client| {
+    let ask = |client: &mut H1Client| {
         let asked = client.request(method, b"/", b"Host: h\r\n", BodyLen::None, &mut Vec::new());
         assert_eq!(asked, Ok(false));
     };
@@ -106,24 +106,24 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
         assert!(used <= come);
         let is_idle = step.used == 0 && step.event.is_none();
         match step.event {
-            Some(ClientEvent::Irregular) => {
+            Some(H1ClientEvent::Irregular) => {
                 let mended = h1::mend_head(&input[used..come]).expect("the head is whole");
                 assert_eq!(h1::mend_head(&mended).as_ref(), Some(&mended));
-                let mut client = Client::default();
+                let mut client = H1Client::default();
                 ask(&mut client);
                 let step = client.next(&mended, &limits);
                 let is_irregular =
-                    |step: &Step<_>| matches!(step.event, Some(ClientEvent::Irregular));
+                    |step: &InputStep<_>| matches!(step.event, Some(H1ClientEvent::Irregular));
                 assert!(!step.is_ok_and(|step| is_irregular(&step)), "it was mended");
                 words.push("irregular".into());
                 return (words, 0);
             }
-            Some(ClientEvent::IrregularTrailers) => {
+            Some(H1ClientEvent::IrregularTrailers) => {
                 let mended = h1::mend_trailers(&input[used..come]).expect("they are whole");
                 assert_eq!(h1::mend_trailers(&mended).as_ref(), Some(&mended));
                 let step = client.next(&mended, &limits);
                 let is_irregular =
-                    |step: &Step<_>| matches!(step.event, Some(ClientEvent::IrregularTrailers));
+                    |step: &InputStep<_>| matches!(step.event, Some(H1ClientEvent::IrregularTrailers));
                 assert!(
                     !step.is_ok_and(|step| is_irregular(&step)),
                     "they were mended"
@@ -131,17 +131,17 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
                 words.push("irregular trailers".into());
                 return (words, 0);
             }
-            Some(ClientEvent::Upgraded(_)) => panic!("no upgrade was asked for"),
-            Some(ClientEvent::Interim(head)) => words.push(format!("interim {:?}", head.status)),
-            Some(ClientEvent::Response(head)) => {
+            Some(H1ClientEvent::Upgraded(_)) => panic!("no upgrade was asked for"),
+            Some(H1ClientEvent::Interim(head)) => words.push(format!("interim {:?}", head.status)),
+            Some(H1ClientEvent::Response(head)) => {
                 words.push(format!(
                     "response {:?} {}",
                     head.status,
                     head.fields.count()
                 ));
             }
-            Some(ClientEvent::Data(data)) => add_data(&mut words, data),
-            Some(ClientEvent::End { trailers }) => {
+            Some(H1ClientEvent::Data(data)) => add_data(&mut words, data),
+            Some(H1ClientEvent::End { trailers }) => {
                 words.push(format!("end {}", trailers.count()));
                 if !client.is_idle() {
                     return (words, 0);
@@ -173,8 +173,8 @@ fn add_data(words: &mut Vec<String>, data: &[u8]) {
 /// Exchanges requests and responses; bytes of the input select the body's parts, whether its length is known, and the
 /// size of the other end's reads.
 fn talk(input: &[u8]) {
-    let (mut client, mut server) = (Client::default(), Server::default());
-    let limits = Limits::default();
+    let (mut client, mut server) = (H1Client::default(), H1Server::default());
+    let limits = RequestLimits::default();
     for op in input.chunks_exact(4) {
         // The last response has closed the connection.
         if !client.is_idle() {
@@ -212,13 +212,13 @@ fn talk(input: &[u8]) {
         }
         // An interim response may precede the final one (RFC 9110 §15.2).
         if response_kind & 16 != 0 {
-            server.interim(StreamId(1), Status::CONTINUE, Lines::NONE, &mut wire);
+            server.interim(StreamId(1), StatusCode::CONTINUE, FieldLines::NONE, &mut wire);
         }
         let status = [
-            Status::OK,
-            Status::NOT_FOUND,
-            Status::NO_CONTENT,
-            Status::NOT_MODIFIED,
+            StatusCode::OK,
+            StatusCode::NOT_FOUND,
+            StatusCode::NO_CONTENT,
+            StatusCode::NOT_MODIFIED,
         ];
         let status = status[usize::from(response_kind >> 5 & 3)];
         let len = body_len(response_kind, &body);
@@ -249,7 +249,7 @@ fn body_len(kind: u8, body: &[u8]) -> BodyLen {
     }
 }
 
-fn hear_request(server: &mut Server, wire: &[u8], read_len: usize, limits: &Limits) -> Vec<u8> {
+fn hear_request(server: &mut H1Server, wire: &[u8], read_len: usize, limits: &RequestLimits) -> Vec<u8> {
     let (mut used, mut come, mut body) = (0, 0, Vec::new());
     loop {
         let mut place = None;
@@ -258,12 +258,12 @@ fn hear_request(server: &mut Server, wire: &[u8], read_len: usize, limits: &Limi
             .expect("a request");
         used += step.used;
         match step.event {
-            Some(Event::Data(data)) => body.extend_from_slice(data),
-            Some(Event::End { .. }) => {
+            Some(H1ServerEvent::Data(data)) => body.extend_from_slice(data),
+            Some(H1ServerEvent::End { .. }) => {
                 assert_eq!(used, wire.len());
                 return body;
             }
-            Some(Event::Request(_)) => {}
+            Some(H1ServerEvent::Request(_)) => {}
             None => {
                 assert!(come < wire.len(), "no end");
                 come = wire.len().min(come + read_len);
@@ -272,14 +272,14 @@ fn hear_request(server: &mut Server, wire: &[u8], read_len: usize, limits: &Limi
     }
 }
 
-fn hear_response(client: &mut Client, wire: &[u8], read_len: usize, limits: &Limits) -> Vec<u8> {
+fn hear_response(client: &mut H1Client, wire: &[u8], read_len: usize, limits: &RequestLimits) -> Vec<u8> {
     let (mut used, mut come, mut body) = (0, 0, Vec::new());
     loop {
         let step = client.next(&wire[used..come], limits).expect("a response");
         used += step.used;
         match step.event {
-            Some(ClientEvent::Data(data)) => body.extend_from_slice(data),
-            Some(ClientEvent::End { .. }) => {
+            Some(H1ClientEvent::Data(data)) => body.extend_from_slice(data),
+            Some(H1ClientEvent::End { .. }) => {
                 assert_eq!(used, wire.len());
                 return body;
             }

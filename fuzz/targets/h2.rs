@@ -9,16 +9,16 @@
 use std::collections::HashMap;
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::frame::{self, FrameHead, HEAD_LEN};
 use lowroad_http::h2::{
-    Ask, Client, ClientEvent, Code, Counters, Event, PREFACE, Priority, Server, Settings, StreamId,
-    Turn,
+    OutgoingRequest, H2Client, H2ClientEvent, ErrorCode, GlitchCounters, H2ServerEvent, PREFACE, Priority, H2Server, H2Settings, StreamId,
+    ConnectionTurn,
 };
 use lowroad_http::protocol::ServerProtocol;
-use lowroad_http::{Method, Status, host};
-use lowroad_limits::{CellRate, Rate};
+use lowroad_http::{Method, StatusCode, host};
+use lowroad_limits::{CellRate, RequestRate};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -61,18 +61,18 @@ fn cut_alike(input: &[u8]) {
 
 /// The parsed events as text, and the bytes that were sent.
 fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
-    let settings = Settings {
+    let settings = H2Settings {
         takes_connect_protocol: input.len().is_multiple_of(2),
-        ..Settings::default()
+        ..H2Settings::default()
     };
-    let (mut out, mut counters, mut words) = (Vec::new(), Counters::default(), Vec::new());
-    let mut turn = Turn {
+    let (mut out, mut counters, mut words) = (Vec::new(), GlitchCounters::default(), Vec::new());
+    let mut turn = ConnectionTurn {
         now_ms: 1,
         settings: &settings,
         out: &mut out,
         counters: &mut counters,
     };
-    let mut server = Server::new(&mut turn);
+    let mut server = H2Server::new(&mut turn);
     let (mut used, mut come) = (0, 0);
     loop {
         let (mut text, mut place) = (Vec::new(), None);
@@ -90,7 +90,7 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
             None if step.used > 0 => {}
             None if come == input.len() => break,
             None => come = input.len().min(come + read_len.max(1)),
-            Some(Event::Request(head)) => {
+            Some(H2ServerEvent::Request(head)) => {
                 let request = &head.request;
                 assert!(
                     request
@@ -104,20 +104,20 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
                 // Every other stream gets its response at once, the rest later or never.
                 if head.stream.0 % 4 == 1 {
                     let len = BodyLen::Known(5);
-                    if server.respond(head.stream, Status::OK, Lines::NONE, len, &DATE, turn.out) {
+                    if server.respond(head.stream, StatusCode::OK, FieldLines::NONE, len, &DATE, turn.out) {
                         assert_eq!(server.body(head.stream, 5), Ok(true));
-                        assert_eq!(server.end(head.stream, Lines::NONE), Ok(()));
+                        assert_eq!(server.end(head.stream, FieldLines::NONE), Ok(()));
                     }
                 }
             }
-            Some(Event::Data { stream, data }) => {
+            Some(H2ServerEvent::Data { stream, data }) => {
                 assert!(!data.is_empty());
                 add_data(&mut words, stream, data);
             }
-            Some(Event::End { stream, trailers }) => {
+            Some(H2ServerEvent::End { stream, trailers }) => {
                 words.push(format!("{stream:?} end {}", trailers.count()));
             }
-            Some(Event::Refused {
+            Some(H2ServerEvent::Refused {
                 stream,
                 refusal,
                 request,
@@ -128,13 +128,13 @@ fn serve(input: &[u8], read_len: usize) -> (Vec<String>, Vec<u8>) {
                 server.respond(
                     stream,
                     refusal.status(),
-                    Lines::NONE,
+                    FieldLines::NONE,
                     BodyLen::None,
                     &DATE,
                     turn.out,
                 );
             }
-            Some(Event::Reset { stream, code }) => {
+            Some(H2ServerEvent::Reset { stream, code }) => {
                 words.push(format!("{stream:?} {code:?}"));
                 server.done(stream, turn.out);
             }
@@ -166,14 +166,14 @@ fn add_data(words: &mut Vec<String>, stream: StreamId, data: &[u8]) {
 
 /// A client with three pending requests receives the input.
 fn visit(input: &[u8]) {
-    let (settings, mut counters, mut out) = (Settings::default(), Counters::default(), Vec::new());
-    let mut turn = Turn {
+    let (settings, mut counters, mut out) = (H2Settings::default(), GlitchCounters::default(), Vec::new());
+    let mut turn = ConnectionTurn {
         now_ms: 1,
         settings: &settings,
         out: &mut out,
         counters: &mut counters,
     };
-    let mut client = Client::new(&mut turn);
+    let mut client = H2Client::new(&mut turn);
     for method in [Method::Get, Method::Head, Method::Post] {
         let len = if method == Method::Post {
             BodyLen::Unknown
@@ -195,15 +195,15 @@ fn visit(input: &[u8]) {
         if step.event.is_none() && step.used == 0 {
             break;
         }
-        if let Some(ClientEvent::Data { stream, data }) = step.event {
+        if let Some(H2ClientEvent::Data { stream, data }) = step.event {
             client.taken(stream, data.len(), turn.out);
         }
     }
     whole_frames(&out[PREFACE.len()..]);
 }
 
-fn ask(client: &mut Client, method: Method, len: BodyLen, out: &mut Vec<u8>) -> Option<StreamId> {
-    let ask = Ask {
+fn ask(client: &mut H2Client, method: Method, len: BodyLen, out: &mut Vec<u8>) -> Option<StreamId> {
+    let ask = OutgoingRequest {
         method,
         is_https: true,
         authority: b"h",
@@ -211,13 +211,13 @@ fn ask(client: &mut Client, method: Method, len: BodyLen, out: &mut Vec<u8>) -> 
         protocol: None,
     };
     client
-        .request(&ask, Lines::of(b"Accept: */*\r\n"), len, out)
+        .request(&ask, FieldLines::new(b"Accept: */*\r\n"), len, out)
         .ok()
 }
 
 /// The requests and events of both ends.
 #[derive(Default)]
-struct Known {
+struct StandardHeader {
     /// Bytes of bodies still to arrive, by stream: of requests, and of responses.
     requests: HashMap<StreamId, u64>,
     responses: HashMap<StreamId, u64>,
@@ -227,22 +227,22 @@ struct Known {
 /// Both ends perform the operations of the input, two bytes for each.
 fn talk(input: &[u8]) {
     // An unlimited rate: a long input may open and reset more streams than a server tolerates.
-    let patient = CellRate::new(Rate {
+    let patient = CellRate::new(RequestRate {
         requests: 1,
         period_ms: 1000,
         burst: u32::MAX.into(),
     });
-    let settings = Settings {
+    let settings = H2Settings {
         streams_max: 5,
         resets: patient,
         glitches: patient,
-        ..Settings::default()
+        ..H2Settings::default()
     };
-    let mut counters = Counters::default();
+    let mut counters = GlitchCounters::default();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     macro_rules! turn {
         ($out:expr) => {
-            &mut Turn {
+            &mut ConnectionTurn {
                 now_ms: 1,
                 settings: &settings,
                 out: $out,
@@ -250,8 +250,8 @@ fn talk(input: &[u8]) {
             }
         };
     }
-    let (mut client, mut server) = (Client::new(turn!(&mut up)), Server::new(turn!(&mut down)));
-    let (mut known, mut last) = (Known::default(), StreamId(1));
+    let (mut client, mut server) = (H2Client::new(turn!(&mut up)), H2Server::new(turn!(&mut down)));
+    let (mut known, mut last) = (StandardHeader::default(), StreamId(1));
     for pair in input.chunks_exact(2) {
         let (operation, number) = (pair[0] % 10, pair[1]);
         // One of the last streams; those of clients have odd numbers (RFC 9113 §5.1.1).
@@ -267,7 +267,7 @@ fn talk(input: &[u8]) {
                     last = stream;
                     if let BodyLen::Known(len) = len {
                         assert_eq!(client.body(stream, len), Ok(true));
-                        assert_eq!(client.end(stream, Lines::of(b"x: y\r\n")), Ok(()));
+                        assert_eq!(client.end(stream, FieldLines::new(b"x: y\r\n")), Ok(()));
                         known.requests.insert(stream, len);
                     }
                 }
@@ -276,23 +276,23 @@ fn talk(input: &[u8]) {
                 let len = u64::from(number) * 300;
                 if server.respond(
                     some,
-                    Status::OK,
-                    Lines::NONE,
+                    StatusCode::OK,
+                    FieldLines::NONE,
                     BodyLen::Unknown,
                     &DATE,
                     &mut down,
                 ) {
                     assert_eq!(server.body(some, len), Ok(true));
-                    assert_eq!(server.end(some, Lines::NONE), Ok(()));
+                    assert_eq!(server.end(some, FieldLines::NONE), Ok(()));
                     known.responses.insert(some, len);
                 }
             }
             4 => {
-                client.reset(some, Code::CANCEL, &mut up);
+                client.reset(some, ErrorCode::CANCEL, &mut up);
                 // A reset response ends early.
                 known.heard.remove(&some);
             }
-            5 => server.reset(some, Code::INTERNAL_ERROR, &mut down),
+            5 => server.reset(some, ErrorCode::INTERNAL_ERROR, &mut down),
             6 => server.leave_body(some, &mut down),
             7 => frame::put_priority_update(some.0, &[b'u', b'=', b'0' + number % 8], &mut up),
             8 => frame::put_ping(
@@ -321,7 +321,7 @@ fn talk(input: &[u8]) {
     let _ = Priority::parse(input);
 }
 
-fn hear_server(server: &mut Server, bytes: &[u8], turn: &mut Turn<'_>) {
+fn hear_server(server: &mut H2Server, bytes: &[u8], turn: &mut ConnectionTurn<'_>) {
     let mut used = 0;
     loop {
         let (mut text, mut place) = (Vec::new(), None);
@@ -330,20 +330,20 @@ fn hear_server(server: &mut Server, bytes: &[u8], turn: &mut Turn<'_>) {
         used += step.used;
         match step.event {
             None if step.used == 0 => break,
-            Some(Event::Data { stream, data }) => server.taken(stream, data.len(), turn.out),
-            Some(Event::Reset { stream, code }) => {
+            Some(H2ServerEvent::Data { stream, data }) => server.taken(stream, data.len(), turn.out),
+            Some(H2ServerEvent::Reset { stream, code }) => {
                 // The client resets streams with this code only.
-                assert_eq!(code, Code::CANCEL);
+                assert_eq!(code, ErrorCode::CANCEL);
                 server.done(stream, turn.out);
             }
-            Some(Event::Refused { refusal, .. }) => panic!("{refusal:?}"),
+            Some(H2ServerEvent::Refused { refusal, .. }) => panic!("{refusal:?}"),
             _ => {}
         }
     }
     assert_eq!(used, bytes.len());
 }
 
-fn hear_client(client: &mut Client, bytes: &[u8], known: &mut Known, turn: &mut Turn<'_>) {
+fn hear_client(client: &mut H2Client, bytes: &[u8], known: &mut StandardHeader, turn: &mut ConnectionTurn<'_>) {
     let mut used = 0;
     loop {
         let mut text = Vec::new();
@@ -352,11 +352,11 @@ fn hear_client(client: &mut Client, bytes: &[u8], known: &mut Known, turn: &mut 
         used += step.used;
         match step.event {
             None if step.used == 0 => break,
-            Some(ClientEvent::Data { stream, data }) => {
+            Some(H2ClientEvent::Data { stream, data }) => {
                 *known.heard.entry(stream).or_default() += data.len() as u64;
                 client.taken(stream, data.len(), turn.out);
             }
-            Some(ClientEvent::End { stream, .. }) => {
+            Some(H2ClientEvent::End { stream, .. }) => {
                 let heard = known.heard.remove(&stream).unwrap_or(0);
                 // A response that ended has all of its bytes.
                 assert_eq!(Some(heard), known.responses.get(&stream).copied());

@@ -9,16 +9,16 @@
 use libfuzzer_sys::fuzz_target;
 use loona_hpack::Decoder;
 use loona_hpack::decoder::DecoderError;
-use lowroad_http::fields::Name;
-use lowroad_http::h2::hpack::probe::Probe;
-use lowroad_http::h2::hpack::{Fault, put_field, put_field_short};
+use lowroad_http::fields::FieldName;
+use lowroad_http::h2::hpack::probe::DecoderProbe;
+use lowroad_http::h2::hpack::{HpackError, put_field, put_field_short};
 
 fuzz_target!(|input: &[u8]| {
     let Some((size, mut rest)) = input.split_first() else {
         return;
     };
     let size = usize::from(*size) * 16;
-    let (mut ours, mut theirs) = (Probe::new(size), Decoder::new());
+    let (mut ours, mut theirs) = (DecoderProbe::new(size), Decoder::new());
     theirs.set_max_allowed_table_size(size.max(1));
     theirs.set_max_table_size(size);
     while let Some((len, after)) = rest.split_first() {
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
             }
             // `loona-hpack` permits a size update anywhere but at a block's end; RFC 7541, section 4.2, only at its
             // start.
-            (Err(Fault::SizeUpdate), _) | (Ok(_), Err(DecoderError::SizeUpdateAtEnd)) => return,
+            (Err(HpackError::SizeUpdate), _) | (Ok(_), Err(DecoderError::SizeUpdateAtEnd)) => return,
             (Err(_), Err(_)) => return,
             (ours, theirs) => panic!("{ours:?} {theirs:?}"),
         }
@@ -47,13 +47,13 @@ fn again(fields: &[(Vec<u8>, Vec<u8>)]) {
         let Ok(name) = std::str::from_utf8(name) else {
             continue;
         };
-        put_field(Name::Other(name), value, &mut plain);
-        put_field_short(Name::Other(name), value, &mut short);
+        put_field(FieldName::Other(name), value, &mut plain);
+        put_field_short(FieldName::Other(name), value, &mut short);
         wanted.push((name.to_ascii_lowercase().into_bytes(), value.clone()));
     }
     // The plain and the shortest encoding.
     for block in [plain, short] {
-        assert_eq!(Probe::new(0).decode(&block), Ok(wanted.clone()));
+        assert_eq!(DecoderProbe::new(0).decode(&block), Ok(wanted.clone()));
         assert_eq!(Decoder::new().decode(&block).ok(), Some(wanted.clone()));
     }
 }

@@ -6,36 +6,36 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::proxy_protocol::{Ends, Parsed, parse, write_v1, write_v2};
+use lowroad_http::proxy_protocol::{ProxyAddresses, ProxyHeaderParse, parse, write_v1, write_v2};
 
 fuzz_target!(|input: &[u8]| {
     let more = [input, b"GET / HTTP/1.1\r\n\r\n"].concat();
     match parse(input) {
-        Parsed::Incomplete => {}
-        Parsed::Refused(_) => assert!(matches!(parse(&more), Parsed::Refused(_))),
-        Parsed::Header(header) => {
+        ProxyHeaderParse::Incomplete => {}
+        ProxyHeaderParse::Refused(_) => assert!(matches!(parse(&more), ProxyHeaderParse::Refused(_))),
+        ProxyHeaderParse::Header(header) => {
             assert!(header.len <= input.len());
-            assert_eq!(parse(&more), Parsed::Header(header));
+            assert_eq!(parse(&more), ProxyHeaderParse::Header(header));
             for len in 0..header.len {
-                assert_eq!(parse(&input[..len]), Parsed::Incomplete);
+                assert_eq!(parse(&input[..len]), ProxyHeaderParse::Incomplete);
             }
             check_written(header.ends);
         }
     }
 });
 
-fn check_written(ends: Ends) {
+fn check_written(ends: ProxyAddresses) {
     let mut bytes = Vec::new();
     write_v2(&mut bytes, ends);
-    assert!(matches!(parse(&bytes), Parsed::Header(again) if again.ends == ends));
+    assert!(matches!(parse(&bytes), ProxyHeaderParse::Header(again) if again.ends == ends));
     bytes.clear();
     write_v1(&mut bytes, ends);
-    let Parsed::Header(again) = parse(&bytes) else {
+    let ProxyHeaderParse::Header(again) = parse(&bytes) else {
         panic!("{bytes:?}");
     };
     // Version 1 has no LOCAL command; it writes UNKNOWN.
     let said = match ends {
-        Ends::Local => Ends::Unknown,
+        ProxyAddresses::Local => ProxyAddresses::Unknown,
         ends => ends,
     };
     assert_eq!(again.ends, said);

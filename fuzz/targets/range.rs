@@ -7,15 +7,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::range::{self, ByteRange, RANGES_MAX, Ranges};
+use lowroad_http::range::{self, ByteRange, RANGES_MAX, RangesSpecifier};
 
 fuzz_target!(|input: &[u8]| {
     let (len, value) = parts(input);
     let ranges = range::evaluate(value, len);
     match ranges {
-        Ranges::Whole | Ranges::Unsatisfiable => {}
-        Ranges::One(one) => check_range(&one, len),
-        Ranges::Many(set) => {
+        RangesSpecifier::Whole | RangesSpecifier::Unsatisfiable => {}
+        RangesSpecifier::One(one) => check_range(&one, len),
+        RangesSpecifier::Many(set) => {
             assert!((2..=RANGES_MAX).contains(&set.iter().count()));
             set.iter().for_each(|range| check_range(range, len));
             // Disjoint ranges, so they can't add up to more than the whole.
@@ -43,7 +43,7 @@ fn check_range(range: &ByteRange, len: u64) {
 }
 
 /// The result for one range of plain digits (RFC 9110 §14.1.2); None for any other value.
-fn naive(value: &[u8], len: u64) -> Option<Ranges> {
+fn naive(value: &[u8], len: u64) -> Option<RangesSpecifier> {
     let (first, last) = std::str::from_utf8(value)
         .ok()?
         .strip_prefix("bytes=")?
@@ -54,7 +54,7 @@ fn naive(value: &[u8], len: u64) -> Option<Ranges> {
     }
     if len == 0 {
         // Content-Range can't express "no bytes": the whole is sent.
-        return Some(Ranges::Whole);
+        return Some(RangesSpecifier::Whole);
     }
     // Numbers beyond u64 are not checked by this parser.
     let number = |text: &str| text.parse::<u64>();
@@ -64,14 +64,14 @@ fn naive(value: &[u8], len: u64) -> Option<Ranges> {
         (false, false) => {
             let (first, last) = (number(first).ok()?, number(last).ok()?);
             if first > last {
-                return Some(Ranges::Whole);
+                return Some(RangesSpecifier::Whole);
             }
             (first, last.saturating_add(1).min(len))
         }
     };
     Some(if start < end {
-        Ranges::One(ByteRange { start, end })
+        RangesSpecifier::One(ByteRange { start, end })
     } else {
-        Ranges::Unsatisfiable
+        RangesSpecifier::Unsatisfiable
     })
 }

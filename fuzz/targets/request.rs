@@ -6,14 +6,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::h1::{self, Head};
-use lowroad_http::request::{OwnedRequest, PartialRequest, Request, Target};
-use lowroad_http::{Framing, Limits, Refusal, Values, Version, host, target};
+use lowroad_http::h1::{self, H1RequestHead};
+use lowroad_http::request::{OwnedRequest, PartialRequest, Request, RequestTarget};
+use lowroad_http::{BodyFraming, RequestLimits, RequestRefusal, FieldLineValues, HttpVersion, host, target};
 
 fuzz_target!(|input: &[u8]| {
     check_partial(input);
     // With the small limits, refusals by limits are in reach.
-    for limits in [Limits::default(), SMALL] {
+    for limits in [RequestLimits::default(), SMALL] {
         check(input, &limits);
     }
 });
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
 fn check_partial(input: &[u8]) {
     let partial = PartialRequest::from_head(input);
     assert!(partial.authority.is_none_or(host::is_valid));
-    if let Ok(Some(head)) = h1::parse(input, &Limits::default())
+    if let Ok(Some(head)) = h1::parse(input, &RequestLimits::default())
         // An absolute-form target replaces the Host field (RFC 9112 §3.2.2).
         && head.request.raw_target().starts_with(b"/")
         && let Some(authority) = partial.authority
@@ -32,7 +32,7 @@ fn check_partial(input: &[u8]) {
 }
 
 /// Limits that are in reach of a fuzzer's short inputs.
-const SMALL: Limits = Limits {
+const SMALL: RequestLimits = RequestLimits {
     head_len_max: 160,
     target_len_max: 24,
     fields_max: 4,
@@ -44,7 +44,7 @@ const SMALL: Limits = Limits {
 /// Bytes that a pipelining client, or an attacker, may send behind a request.
 const FOLLOWERS: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n\r\n", b"\r\n", b"\n\n", b"\0"];
 
-fn check(input: &[u8], limits: &Limits) {
+fn check(input: &[u8], limits: &RequestLimits) {
     match h1::parse(input, limits) {
         Ok(Some(head)) => check_complete(input, &head, limits),
         Ok(None) => {
@@ -66,14 +66,14 @@ fn check(input: &[u8], limits: &Limits) {
     }
 }
 
-fn is_limit(refusal: Refusal) -> bool {
+fn is_limit(refusal: RequestRefusal) -> bool {
     matches!(
         refusal,
-        Refusal::HeadTooLarge | Refusal::TargetTooLong | Refusal::TooManyFields
+        RequestRefusal::HeadTooLarge | RequestRefusal::TargetTooLong | RequestRefusal::TooManyFields
     )
 }
 
-fn check_complete(input: &[u8], whole: &Head<'_>, limits: &Limits) {
+fn check_complete(input: &[u8], whole: &H1RequestHead<'_>, limits: &RequestLimits) {
     let (request, head_len) = (&whole.request, whole.len);
     assert!(head_len <= input.len() && head_len <= limits.head_len_max);
     let head = &input[..head_len];
@@ -97,7 +97,7 @@ fn check_complete(input: &[u8], whole: &Head<'_>, limits: &Limits) {
 }
 
 /// No continuation makes it a valid request.
-fn check_hopeless(input: &[u8], limits: &Limits) {
+fn check_hopeless(input: &[u8], limits: &RequestLimits) {
     for rest in [
         &b"\n"[..],
         b"\r\n",
@@ -112,7 +112,7 @@ fn check_hopeless(input: &[u8], limits: &Limits) {
 }
 
 /// All properties of a head, as text for comparison: the head may hold more of the buffer than it exposes.
-fn seen(head: &Head<'_>) -> String {
+fn seen(head: &H1RequestHead<'_>) -> String {
     let connection = (
         head.version,
         head.framing,
@@ -147,7 +147,7 @@ fn singles<'b>(request: &Request<'b>) -> [Option<&'b [u8]>; 6] {
     ]
 }
 
-fn lists<'b>(request: &Request<'b>) -> [Values<'b>; 3] {
+fn lists<'b>(request: &Request<'b>) -> [FieldLineValues<'b>; 3] {
     [
         request.accept_encoding(),
         request.if_match(),
@@ -156,7 +156,7 @@ fn lists<'b>(request: &Request<'b>) -> [Values<'b>; 3] {
 }
 
 /// Calls `judge` with the result for each proper prefix: whether it is complete, or its refusal.
-fn check_prefixes(input: &[u8], limits: &Limits, judge: impl Fn(Result<bool, Refusal>)) {
+fn check_prefixes(input: &[u8], limits: &RequestLimits, judge: impl Fn(Result<bool, RequestRefusal>)) {
     // All prefixes, or a sample if there are many: the time would be quadratic.
     for len in (0..input.len()).step_by(input.len() / 512 + 1) {
         let parsed = h1::parse(&input[..len], limits);
@@ -164,7 +164,7 @@ fn check_prefixes(input: &[u8], limits: &Limits, judge: impl Fn(Result<bool, Ref
     }
 }
 
-fn check_slices(head: &[u8], whole: &Head<'_>) {
+fn check_slices(head: &[u8], whole: &H1RequestHead<'_>) {
     let inside = |slice: &[u8]| {
         let (outer, inner) = (head.as_ptr_range(), slice.as_ptr_range());
         assert!(slice.is_empty() || (outer.start <= inner.start && inner.end <= outer.end));
@@ -174,14 +174,14 @@ fn check_slices(head: &[u8], whole: &Head<'_>) {
     inside(request.raw_target());
     match request.target {
         // The path of an absolute-form without one is a constant.
-        Target::Origin {
+        RequestTarget::Origin {
             path: b"/", query, ..
         } => query.into_iter().for_each(inside),
-        Target::Origin { path, query, .. } => {
+        RequestTarget::Origin { path, query, .. } => {
             [Some(path), query].into_iter().flatten().for_each(inside)
         }
-        Target::Authority(authority) => inside(authority),
-        Target::Asterisk => {}
+        RequestTarget::Authority(authority) => inside(authority),
+        RequestTarget::Asterisk => {}
     }
     let singles = singles(request).into_iter().chain([request.authority]);
     singles.flatten().for_each(inside);
@@ -197,7 +197,7 @@ fn check_slices(head: &[u8], whole: &Head<'_>) {
 }
 
 /// Checks the relations between the parts of a request against all of its fields.
-fn check_meaning(head: &Head<'_>) {
+fn check_meaning(head: &H1RequestHead<'_>) {
     let request = &head.request;
     let count = |name: &[u8]| {
         request
@@ -206,36 +206,36 @@ fn check_meaning(head: &Head<'_>) {
             .count()
     };
     match head.framing {
-        Framing::None => assert_eq!(count(b"content-length") + count(b"transfer-encoding"), 0),
+        BodyFraming::None => assert_eq!(count(b"content-length") + count(b"transfer-encoding"), 0),
         // Both fields together allow request smuggling (RFC 9112 §6.1).
-        Framing::Length(_) => {
+        BodyFraming::Length(_) => {
             assert_eq!(
                 (count(b"content-length"), count(b"transfer-encoding")),
                 (1, 0)
             );
         }
-        Framing::Chunked => {
+        BodyFraming::Chunked => {
             assert_eq!(
                 (count(b"content-length"), count(b"transfer-encoding")),
                 (0, 1)
             );
-            assert_eq!(head.version, Version::Http11);
+            assert_eq!(head.version, HttpVersion::Http11);
         }
     }
     assert!(count(b"host") <= 1);
     match request.authority {
         Some(host) => assert!(host::is_valid(host)),
         // Only HTTP/1.0 permits requests without Host (RFC 9112 §3.2).
-        None => assert_eq!((head.version, count(b"host")), (Version::Http10, 0)),
+        None => assert_eq!((head.version, count(b"host")), (HttpVersion::Http10, 0)),
     }
-    assert!(!head.expect_continue || head.framing != Framing::None);
+    assert!(!head.expect_continue || head.framing != BodyFraming::None);
     assert_eq!(
         request.if_none_match().is_empty(),
         count(b"if-none-match") == 0
     );
     check_values(request, b"accept-encoding", &request.accept_encoding());
     check_values(request, b"if-match", &request.if_match());
-    if let Target::Origin { path, plain, .. } = request.target {
+    if let RequestTarget::Origin { path, plain, .. } = request.target {
         assert_eq!(path.first(), Some(&b'/'));
         let mut scratch = vec![0; path.len()];
         let decoded = target::decode(path, &mut scratch);
@@ -244,7 +244,7 @@ fn check_meaning(head: &Head<'_>) {
 }
 
 /// Values and fields are two views of the same lines.
-fn check_values(request: &Request<'_>, name: &[u8], values: &Values<'_>) {
+fn check_values(request: &Request<'_>, name: &[u8], values: &FieldLineValues<'_>) {
     let fields = request
         .fields()
         .filter(|(field, _)| field.eq_ignore_ascii_case(name));

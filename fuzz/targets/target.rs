@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lowroad_http::request::Target;
-use lowroad_http::{Limits, Refusal, h1, target};
+use lowroad_http::request::RequestTarget;
+use lowroad_http::{RequestLimits, RequestRefusal, h1, target};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(decoded) = decode(input) {
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     check_plain(input);
 });
 
-fn decode(path: &[u8]) -> Result<Vec<u8>, Refusal> {
+fn decode(path: &[u8]) -> Result<Vec<u8>, RequestRefusal> {
     // Not zeros, so that bytes that were not written show.
     let mut scratch = vec![0xAA; path.len()];
     target::decode(path, &mut scratch).map(<[u8]>::to_vec)
@@ -71,10 +71,10 @@ fn check_name(name: &[u8]) {
 /// Decoding does not change paths that the request parser marks as plain.
 fn check_plain(path: &[u8]) {
     let head = [b"GET ", path, b" HTTP/1.0\r\n\r\n"].concat();
-    let Ok(Some(parsed)) = h1::parse(&head, &Limits::default()) else {
+    let Ok(Some(parsed)) = h1::parse(&head, &RequestLimits::default()) else {
         return;
     };
-    if let Target::Origin {
+    if let RequestTarget::Origin {
         path, plain: true, ..
     } = parsed.request.target
     {

@@ -20,7 +20,7 @@ use anyhow::Context;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use site::Site;
+use site::HowlSite;
 
 /// Connections that may wait to be accepted; the system has a limit of its own besides.
 const BACKLOG: i32 = 4096;
@@ -34,7 +34,7 @@ const REQUEST_MAX: usize = 16 * 1024;
 
 /// Serve a folder by accept, read, write, close, and nothing else
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct HowlArgs {
     /// The folder; its files are read once, at the start
     #[arg(value_name = "DIR")]
     root: PathBuf,
@@ -56,8 +56,8 @@ pub struct Args {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let site = Site::load(&args.root, args.keep_alive)?;
+pub fn run(args: &HowlArgs) -> anyhow::Result<ExitCode> {
+    let site = HowlSite::load(&args.root, args.keep_alive)?;
     let first = listen(args.listen)
         .with_context(|| format!("cannot listen on {}; is it in use?", args.listen))?;
     let address = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn work(
     first: OwnedFd,
     others: Vec<OwnedFd>,
-    site: Arc<Site>,
+    site: Arc<HowlSite>,
     keep_alive: bool,
 ) -> anyhow::Result<ExitCode> {
     let serve = if keep_alive { many::serve } else { one::serve };

@@ -10,31 +10,31 @@ use lowroad_lab::{experiment, howl, icount, load, peers, report, workload};
 /// Load generator, workloads, peers and figures for web servers
 #[derive(Parser)]
 #[command(name = "lowroad-lab", version, max_term_width = 100)]
-struct Cli {
+struct LabArgs {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    Load(Box<load::cli::Args>),
-    Files(workload::cli::Args),
-    Peers(peers::cli::Args),
-    Howl(howl::Args),
-    Run(experiment::cli::Args),
-    Icount(icount::cli::Args),
-    Report(report::cli::Args),
+enum LabCommand {
+    Load(Box<load::cli::LoadArgs>),
+    Files(workload::cli::WorkloadArgs),
+    Peers(peers::cli::PeersArgs),
+    Howl(howl::HowlArgs),
+    Run(experiment::cli::ExperimentArgs),
+    Icount(icount::cli::IcountArgs),
+    Report(report::cli::ReportArgs),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Load(args) => load::cli::run(&args),
-        Command::Files(args) => workload::cli::run(&args),
-        Command::Peers(args) => peers::cli::run(&args),
-        Command::Howl(args) => howl::run(&args),
-        Command::Run(args) => experiment::cli::run(&args),
-        Command::Icount(args) => icount::cli::run(&args),
-        Command::Report(args) => report::cli::run(&args),
+    let result = match LabArgs::parse().command {
+        LabCommand::Load(args) => load::cli::run(&args),
+        LabCommand::Files(args) => workload::cli::run(&args),
+        LabCommand::Peers(args) => peers::cli::run(&args),
+        LabCommand::Howl(args) => howl::run(&args),
+        LabCommand::Run(args) => experiment::cli::run(&args),
+        LabCommand::Icount(args) => icount::cli::run(&args),
+        LabCommand::Report(args) => report::cli::run(&args),
     };
     match result {
         Ok(code) => code,
@@ -63,6 +63,6 @@ mod tests {
             }
             command.get_subcommands().for_each(assert_whole);
         }
-        assert_whole(&Cli::command());
+        assert_whole(&LabArgs::command());
     }
 }

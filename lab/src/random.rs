@@ -3,19 +3,19 @@
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     /// A generator; equal seeds draw equal numbers.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
+    pub fn new(seed: u64) -> SplitMix {
+        SplitMix(seed)
     }
 
     /// One of many generators of a seed. Seeds that differ by little would be the same sequence,
     /// shifted; so both numbers go through the generator first.
-    pub fn stream(seed: u64, number: u64) -> Random {
-        let start = Random(seed).next_u64() ^ number;
-        Random(Random(start).next_u64())
+    pub fn stream(seed: u64, number: u64) -> SplitMix {
+        let start = SplitMix(seed).next_u64() ^ number;
+        SplitMix(SplitMix(start).next_u64())
     }
 
     /// The next number, uniform over all of `u64`.
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn draws_what_the_paper_s_code_draws() {
         // The first outputs of the reference implementation for the seed 1234567.
-        let mut random = Random::new(1_234_567);
+        let mut random = SplitMix::new(1_234_567);
         assert_eq!(random.next_u64(), 6_457_827_717_110_365_317);
         assert_eq!(random.next_u64(), 3_203_168_211_198_807_973);
     }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn neighbouring_streams_have_nothing_in_common() {
         let draw = |seed, number| {
-            let mut random = Random::stream(seed, number);
+            let mut random = SplitMix::stream(seed, number);
             (0..1000)
                 .map(|_| random.next_u64())
                 .collect::<std::collections::HashSet<_>>()

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 use rustix::process::{Pid, Signal, kill_process};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
@@ -88,7 +88,7 @@ fn what_failed_is_explained_and_the_status_tells() {
 
 #[test]
 fn known_files_are_compared() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("right/index.html", "hello");
     folder.file("wrong/index.html", "jello");
     let address = server(HELLO);
@@ -182,7 +182,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
 }
 
 /// Two experiments, computed, as counted ones are: several servers at a time.
-fn rehearse(folder: &Folder, results: &str) -> Output {
+fn rehearse(folder: &TempFolder, results: &str) -> Output {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
     lab(&[
@@ -205,7 +205,7 @@ fn rehearse(folder: &Folder, results: &str) -> Output {
 
 #[test]
 fn servers_that_are_counted_side_by_side_share_their_results() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let first = rehearse(&folder, "results");
     assert!(first.status.success(), "{}", errors_of(&first));
     let said = errors_of(&first);
@@ -238,7 +238,7 @@ fn servers_that_are_counted_side_by_side_share_their_results() {
 
 #[test]
 fn two_runs_are_compared_point_by_point() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for results in ["one", "other"] {
         assert!(rehearse(&folder, results).status.success());
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lowroad_lab::experiment::results;
-use lowroad_testkit::{Folder, skip};
+use lowroad_testkit::{TempFolder, skip};
 
 /// A process for each connection costs more than an event loop: on any machine, with any version.
 const FILE: &str = r#"
@@ -28,7 +28,7 @@ fn two_servers_get_the_same_work_and_come_out_in_the_right_order() {
     if let Err(why) = lowroad_lab::icount::needs::check() {
         return skip(test, &why);
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let path = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(path("small.toml"), FILE).expect("a file");
     let output = Command::new(env!("CARGO_BIN_EXE_lowroad-lab"))

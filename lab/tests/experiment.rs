@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use lowroad_lab::experiment::counting::By;
-use lowroad_lab::experiment::fake::Fake;
-use lowroad_lab::experiment::plan::{self, Extent};
-use lowroad_lab::experiment::progress::Progress;
-use lowroad_lab::experiment::results::{self, Found, Role, Stored};
-use lowroad_lab::experiment::runner::{self, End, Setting};
-use lowroad_lab::experiment::schema::{Experiment, X};
-use lowroad_lab::load::Pace;
+use lowroad_lab::experiment::counting::CountUnit;
+use lowroad_lab::experiment::fake::FakeBench;
+use lowroad_lab::experiment::plan::{self, RunExtent};
+use lowroad_lab::experiment::progress::ProgressSink;
+use lowroad_lab::experiment::results::{self, PointResult, MeasurementRole, StoredResults};
+use lowroad_lab::experiment::runner::{self, RunEnd, RunSetting};
+use lowroad_lab::experiment::schema::{ExperimentConfig, AxisValue};
+use lowroad_lab::load::RequestPace;
 
 const SMALL: &str = r#"
 title = "Small"
@@ -52,15 +52,15 @@ title = "Requests"
 measure = "requests_per_s"
 "#;
 
-fn small() -> Experiment {
-    Experiment::parse("small", SMALL).expect("a good file")
+fn small() -> ExperimentConfig {
+    ExperimentConfig::parse("small", SMALL).expect("a good file")
 }
 
 /// Progress that is kept.
 #[derive(Default)]
 struct Lines(Vec<String>);
 
-impl Progress for Lines {
+impl ProgressSink for Lines {
     fn line(&mut self, text: &str) {
         self.0.push(text.to_owned());
     }
@@ -71,7 +71,7 @@ impl Progress for Lines {
 /// A folder of results and what a run in it needs.
 struct Place {
     folder: PathBuf,
-    extent: Extent,
+    extent: RunExtent,
     fresh: bool,
     lines: Lines,
 }
@@ -82,15 +82,15 @@ impl Place {
         let _ = std::fs::remove_dir_all(&folder);
         Self {
             folder,
-            extent: Extent::default(),
+            extent: RunExtent::default(),
             fresh: false,
             lines: Lines::default(),
         }
     }
 
-    fn run(&mut self, experiment: &Experiment, bench: &mut Fake) -> Result<End, String> {
+    fn run(&mut self, experiment: &ExperimentConfig, bench: &mut FakeBench) -> Result<RunEnd, String> {
         let stop = AtomicBool::new(false);
-        let setting = Setting {
+        let setting = RunSetting {
             results: &self.folder,
             extent: &self.extent,
             fresh: self.fresh,
@@ -103,13 +103,13 @@ impl Place {
         results::path(&self.folder, "small")
     }
 
-    fn stored(&self) -> Stored {
+    fn stored(&self) -> StoredResults {
         results::read(&self.file()).expect("results")
     }
 }
 
 fn problem(change: impl Fn(&str) -> String) -> String {
-    Experiment::parse("small", &change(SMALL)).expect_err("a bad file")
+    ExperimentConfig::parse("small", &change(SMALL)).expect_err("a bad file")
 }
 
 #[test]
@@ -202,16 +202,16 @@ fn errors_name_line_and_key() {
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let error = Experiment::read(Path::new("nowhere/x.toml")).expect_err("no file");
+    let error = ExperimentConfig::read(Path::new("nowhere/x.toml")).expect_err("no file");
     assert!(error.starts_with("nowhere/x.toml:"), "{error}");
 }
 
-fn shipped() -> Vec<Experiment> {
+fn shipped() -> Vec<ExperimentConfig> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
     let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("shipped experiments");
     paths
         .iter()
-        .map(|path| Experiment::read(path).unwrap_or_else(|error| panic!("{error}")))
+        .map(|path| ExperimentConfig::read(path).unwrap_or_else(|error| panic!("{error}")))
         .collect()
 }
 
@@ -290,7 +290,7 @@ fn a_repeat_of_a_shipped_experiment_takes_minutes() {
             .servers
             .iter()
             .filter(|server| !server.peer.contains("lowroad-"));
-        let each_s = plan::expected_s(&experiment, &Extent::default());
+        let each_s = plan::expected_s(&experiment, &RunExtent::default());
         let all_s = each_s * (points * here.count()) as f64;
         assert!(all_s < 250.0, "{}: {all_s} s", experiment.name);
     }
@@ -299,7 +299,7 @@ fn a_repeat_of_a_shipped_experiment_takes_minutes() {
 #[test]
 fn repeats_are_outermost_and_servers_rotate() {
     let experiment = small();
-    let extent = Extent::default();
+    let extent = RunExtent::default();
     let points = plan::points(&experiment, None, &extent);
     let steps = plan::steps(&experiment, &points, &extent);
     let order: Vec<(u32, String, usize)> = steps
@@ -327,13 +327,13 @@ fn repeats_are_outermost_and_servers_rotate() {
 #[test]
 fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
     let text = SMALL.replace("peer = \"nginx\"", "peer = \"nginx\"\nalso = [1100]");
-    let experiment = Experiment::parse("small", &text).expect("a good file");
-    let counted = experiment.measured_by(By::Instructions).expect("countable");
-    let order = |experiment: &Experiment| {
-        let extent = Extent::default();
+    let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
+    let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
+    let order = |experiment: &ExperimentConfig| {
+        let extent = RunExtent::default();
         let points = plan::points(experiment, None, &extent);
         let steps = plan::steps(experiment, &points, &extent);
-        let place = |step: plan::Step| (step.server, step.repeat, step.x.to_string());
+        let place = |step: plan::MeasurementStep| (step.server, step.repeat, step.x.to_string());
         steps.into_iter().map(place).collect::<Vec<_>>()
     };
     let found = order(&counted);
@@ -358,12 +358,12 @@ fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
 #[test]
 fn counts_that_do_not_agree_are_repeated() {
     let mut place = Place::new("counts_that_do_not_agree");
-    let counted = small().measured_by(By::Instructions).expect("countable");
-    let mut bench = Fake {
+    let counted = small().measured_by(CountUnit::Instructions).expect("countable");
+    let mut bench = FakeBench {
         learns: true,
-        ..Fake::default()
+        ..FakeBench::default()
     };
-    let whole = Ok(End::Whole { broken: 0 });
+    let whole = Ok(RunEnd::Whole { broken: 0 });
     assert_eq!(place.run(&counted, &mut bench), whole);
     let records = results::read(&results::path(&place.folder, &counted.name));
     let records = records.expect("results").records;
@@ -378,7 +378,7 @@ fn counts_that_do_not_agree_are_repeated() {
     let of_the_absent = 4;
     let end = format!("/{}]", all + of_the_absent);
     assert!(last.contains(&end), "{all} and {of_the_absent}: {last}");
-    let mut again = Fake::default();
+    let mut again = FakeBench::default();
     assert_eq!(place.run(&counted, &mut again), whole);
     assert!(again.started.is_empty(), "all is there");
 }
@@ -386,16 +386,16 @@ fn counts_that_do_not_agree_are_repeated() {
 #[test]
 fn only_and_quick() {
     let experiment = small();
-    let only = Extent {
+    let only = RunExtent {
         only: vec!["lowroad".into()],
-        ..Extent::default()
+        ..RunExtent::default()
     };
     let points = plan::points(&experiment, None, &only);
     let steps = plan::steps(&experiment, &points, &only);
     assert!(steps.len() == 4 && steps.iter().all(|step| step.server == 1));
-    let quick = Extent {
+    let quick = RunExtent {
         quick: true,
-        ..Extent::default()
+        ..RunExtent::default()
     };
     let steps = plan::steps(&experiment, &points, &quick);
     let job = plan::job(&experiment, &steps[0], &quick);
@@ -405,10 +405,10 @@ fn only_and_quick() {
 #[test]
 fn runs_and_records() {
     let mut place = Place::new("runs_and_records");
-    let mut bench = Fake::default();
+    let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(End::Whole { broken: 0 })
+        Ok(RunEnd::Whole { broken: 0 })
     );
     let stored = place.stored();
     let measured = stored
@@ -423,7 +423,7 @@ fn runs_and_records() {
         .filter(|r| r.server == "later")
         .collect();
     assert_eq!(absent.len(), 1, "an absent server is recorded once");
-    assert!(matches!(&absent[0].found, Found::Failed { text, .. } if text.contains("softirq")));
+    assert!(matches!(&absent[0].found, PointResult::Failed { text, .. } if text.contains("softirq")));
     let first = stored.records.values().next().expect("records");
     assert!(first.pretended && !first.machine.kernel.is_empty() && first.unix_s > 0);
     assert!(place.lines.0[0].contains("[ 1/12]"), "{}", place.lines.0[0]);
@@ -465,13 +465,13 @@ fn a_full_disk_leaves_whole_lines() {
     let Some(disk) = Disk::new(&place.folder, "4k") else {
         return lowroad_testkit::skip(NAME, "no disk may be mounted here");
     };
-    let why = place.run(&small(), &mut Fake::default());
+    let why = place.run(&small(), &mut FakeBench::default());
     assert!(why.is_err_and(|why| why.contains("No space left")));
     let text = std::fs::read(place.file()).expect("results");
     assert!(text.ends_with(b"\n"), "half a line is there");
     disk.grow("1m");
-    let mut again = Fake::default();
-    let whole = Ok(End::Whole { broken: 0 });
+    let mut again = FakeBench::default();
+    let whole = Ok(RunEnd::Whole { broken: 0 });
     assert_eq!(place.run(&small(), &mut again), whole);
     assert!(place.stored().notes.is_empty() && again.started.len() < 8);
 }
@@ -479,19 +479,19 @@ fn a_full_disk_leaves_whole_lines() {
 #[test]
 fn what_is_broken_is_counted_and_tried_again() {
     let mut place = Place::new("broken");
-    let mut bench = Fake {
+    let mut bench = FakeBench {
         broken: Some("nginx".into()),
-        ..Fake::default()
+        ..FakeBench::default()
     };
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(End::Whole { broken: 4 })
+        Ok(RunEnd::Whole { broken: 4 })
     );
     assert!(place.lines.0[0].contains("it ended with status 1"));
-    let mut bench = Fake::default();
+    let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(End::Whole { broken: 0 })
+        Ok(RunEnd::Whole { broken: 0 })
     );
     assert_eq!(bench.started.len(), 4);
 }
@@ -499,11 +499,11 @@ fn what_is_broken_is_counted_and_tried_again() {
 #[test]
 fn goes_on_where_it_was_stopped() {
     let mut place = Place::new("goes_on");
-    let mut bench = Fake {
+    let mut bench = FakeBench {
         stop_after: Some(3),
-        ..Fake::default()
+        ..FakeBench::default()
     };
-    assert_eq!(place.run(&small(), &mut bench), Ok(End::Stopped));
+    assert_eq!(place.run(&small(), &mut bench), Ok(RunEnd::Stopped));
     let whole = |place: &Place| {
         place
             .stored()
@@ -513,16 +513,16 @@ fn goes_on_where_it_was_stopped() {
             .count()
     };
     assert_eq!(whole(&place), 3, "the measurement that was cut is not kept");
-    let mut bench = Fake::default();
+    let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(End::Whole { broken: 0 })
+        Ok(RunEnd::Whole { broken: 0 })
     );
     assert_eq!((whole(&place), bench.started.len()), (8, 5));
-    let mut bench = Fake::default();
+    let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(End::Whole { broken: 0 })
+        Ok(RunEnd::Whole { broken: 0 })
     );
     assert_eq!(bench.started.len(), 0, "nothing is measured twice");
 }
@@ -530,14 +530,14 @@ fn goes_on_where_it_was_stopped() {
 #[test]
 fn a_half_written_line_is_left_out_and_cut_off() {
     let mut place = Place::new("half_line");
-    place.run(&small(), &mut Fake::default()).expect("a run");
+    place.run(&small(), &mut FakeBench::default()).expect("a run");
     let text = std::fs::read(place.file()).expect("results");
     std::fs::write(place.file(), &text[..text.len() - 40]).expect("cut");
     assert_eq!(place.stored().notes.len(), 1);
-    let mut bench = Fake::default();
+    let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(End::Whole { broken: 0 })
+        Ok(RunEnd::Whole { broken: 0 })
     );
     assert!(bench.started.len() == 1 && place.stored().notes.is_empty());
     assert!(
@@ -561,27 +561,27 @@ fn a_line_within_that_is_no_record_is_an_error() {
 #[test]
 fn a_changed_file_asks_for_fresh() {
     let mut place = Place::new("changed");
-    place.run(&small(), &mut Fake::default()).expect("a run");
-    let parse = |text: String| Experiment::parse("small", &text).expect("a good file");
+    place.run(&small(), &mut FakeBench::default()).expect("a run");
+    let parse = |text: String| ExperimentConfig::parse("small", &text).expect("a good file");
     let titled = parse(SMALL.replace("title = \"Small\"", "title = \"Other\""));
     assert_eq!(
-        place.run(&titled, &mut Fake::default()),
-        Ok(End::Whole { broken: 0 }),
+        place.run(&titled, &mut FakeBench::default()),
+        Ok(RunEnd::Whole { broken: 0 }),
         "titles are free"
     );
     let more = parse(SMALL.replace("[8, 64]", "[8, 64, 128]"));
-    let mut bench = Fake::default();
-    assert_eq!(place.run(&more, &mut bench), Ok(End::Whole { broken: 0 }));
+    let mut bench = FakeBench::default();
+    assert_eq!(place.run(&more, &mut bench), Ok(RunEnd::Whole { broken: 0 }));
     assert_eq!(bench.started.len(), 4, "only the new point is measured");
     let longer = parse(SMALL.replace("pace = ", "duration_s = 9.0\npace = "));
     let error = place
-        .run(&longer, &mut Fake::default())
+        .run(&longer, &mut FakeBench::default())
         .expect_err("changed");
     assert!(error.contains("--fresh"), "{error}");
     place.fresh = true;
     assert_eq!(
-        place.run(&longer, &mut Fake::default()),
-        Ok(End::Whole { broken: 0 })
+        place.run(&longer, &mut FakeBench::default()),
+        Ok(RunEnd::Whole { broken: 0 })
     );
     assert!(place.file().with_extension("jsonl.old").is_file());
 }
@@ -595,19 +595,19 @@ fn rates_relative_to_a_capacity() {
             "relative_to_capacity = [0.5, 1.2]\nreference = \"nginx\"",
         )
         .replace("\"closed\"", "\"connections\"");
-    let experiment = Experiment::parse("small", &text).expect("a good file");
+    let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
     let mut place = Place::new("relative");
-    let mut bench = Fake::default();
+    let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&experiment, &mut bench),
-        Ok(End::Whole { broken: 0 })
+        Ok(RunEnd::Whole { broken: 0 })
     );
-    assert_eq!(bench.started[0].pace, Pace::Closed);
+    assert_eq!(bench.started[0].pace, RequestPace::Closed);
     let stored = place.stored();
     let reference = stored
         .records
         .values()
-        .find(|record| record.role == Role::Reference);
+        .find(|record| record.role == MeasurementRole::Reference);
     let capacity = reference
         .and_then(|r| r.measured())
         .expect("measured")
@@ -616,7 +616,7 @@ fn rates_relative_to_a_capacity() {
     let rates: BTreeSet<String> = stored
         .records
         .values()
-        .filter(|r| r.role == Role::Point)
+        .filter(|r| r.role == MeasurementRole::Point)
         .map(|r| r.x.to_string())
         .collect();
     assert_eq!(
@@ -631,10 +631,10 @@ fn rates_relative_to_a_capacity() {
             "{share}"
         );
     }
-    let mut bench = Fake::default();
+    let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&experiment, &mut bench),
-        Ok(End::Whole { broken: 0 })
+        Ok(RunEnd::Whole { broken: 0 })
     );
     assert_eq!(
         bench.started.len(),
@@ -655,15 +655,15 @@ fn a_capacity_is_found_beside_static_load() {
         .replace("\"closed\"", "\"connections\"\nshare_setting = \"dynamic\"")
         .replace("[[draw]]", "[search]\nstart = 500\nmax = 1e6\n\n[[draw]]")
         .replace("\"requests_per_s\"", "\"capacity\"");
-    let experiment = Experiment::parse("small", &text).expect("a good file");
+    let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
     let mut place = Place::new("capacity");
     assert_eq!(
-        place.run(&experiment, &mut Fake::default()),
-        Ok(End::Whole { broken: 0 })
+        place.run(&experiment, &mut FakeBench::default()),
+        Ok(RunEnd::Whole { broken: 0 })
     );
     let stored = place.stored();
     let capacity = |server: &str, x: f64| {
-        let key = results::key(Role::Point, server, &X::Number(x), 0);
+        let key = results::key(MeasurementRole::Point, server, &AxisValue::Number(x), 0);
         stored.records[&key]
             .measured()
             .and_then(|m| m.capacity_per_s)
@@ -682,10 +682,10 @@ fn the_dynamic_share_follows_the_rates() {
             "\"closed\"",
             "\"requests\"\nstatic_rate = 750\nshare_setting = \"dynamic\"",
         );
-    let experiment = Experiment::parse("small", &text).expect("a good file");
-    let extent = Extent::default();
-    let steps = plan::steps(&experiment, &[X::Number(250.0)], &extent);
+    let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
+    let extent = RunExtent::default();
+    let steps = plan::steps(&experiment, &[AxisValue::Number(250.0)], &extent);
     let job = plan::job(&experiment, &steps[0], &extent);
-    assert_eq!(job.pace, Pace::Requests(1000.0));
+    assert_eq!(job.pace, RequestPace::Requests(1000.0));
     assert_eq!(job.settings["dynamic"], "25.000");
 }

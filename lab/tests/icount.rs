@@ -5,7 +5,7 @@ mod own;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use lowroad_testkit::{Folder, skip};
+use lowroad_testkit::{TempFolder, skip};
 
 /// A guest can be started here, or the test is skipped.
 fn possible(test: &str) -> bool {
@@ -67,7 +67,7 @@ fn nothing_is_left(process: u32) {
 #[test]
 fn a_figure_comes_and_nothing_is_left() {
     let test = "icount: a figure comes and nothing is left";
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let json = folder.path().join("figures.json").display().to_string();
     let words = format!("--server lowroad --size 64 --mode ka -n 600 --json {json}");
     let Some((_, process)) = icount_lowroad(test, &words) else {
@@ -123,7 +123,7 @@ fn a_papers_page_is_made_from_a_database_beside_the_guest() {
     let Some(lowroad) = own::for_guest(test) else {
         return;
     };
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let json = folder.path().join("figures.json").display().to_string();
     let lowroad = lowroad.display().to_string();
     let words = "--paper 003 --server lowroad-bare --load rows1-kept -n 60 --repeats 1";

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_lab::icount::boot::Boot;
-use lowroad_lab::icount::guest::{Guest, Network};
-use lowroad_lab::icount::kernel::{Content, Copied, Kernel, plugin};
+use lowroad_lab::icount::boot::BootSpec;
+use lowroad_lab::icount::guest::{QemuGuest, GuestNetwork};
+use lowroad_lab::icount::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
 use lowroad_testkit::skip;
 use rustls::crypto::aws_lc_rs::{cipher_suite as suite, default_provider};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -49,20 +49,20 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 struct Place {
-    guest: Guest,
+    guest: QemuGuest,
     address: SocketAddr,
     certificate: CertificateDer<'static>,
     long: Vec<u8>,
 }
 
 impl Place {
-    fn boot(lowroad: &Path, kernel: &Kernel) -> Place {
+    fn boot(lowroad: &Path, kernel: &GuestKernel) -> Place {
         let pair = rcgen::generate_simple_self_signed(vec!["guest.test".to_owned()]);
         let pair = pair.expect("a certificate");
         let pem = pair.signing_key.serialize_pem() + &pair.cert.pem();
         let long = noise(LONG_LEN);
-        let content = Content {
-            copied: vec![Copied {
+        let content = GuestContent {
+            copied: vec![CopiedPath {
                 source: lowroad.to_owned(),
                 path: "usr/bin/lowroad".into(),
             }],
@@ -73,13 +73,13 @@ impl Place {
                 ("srv/long".into(), long.clone()),
             ],
             command: "lowroad run -c /etc/lowroad.toml &".into(),
-            ..Content::default()
+            ..GuestContent::default()
         };
-        let network = Network::new();
+        let network = GuestNetwork::new();
         let system = kernel.system(&network, &content).expect("an archive");
-        let boot = Boot::usual(kernel.image(), Some(system), 512);
+        let boot = BootSpec::usual(kernel.image(), Some(system), 512);
         let plugin = plugin().expect("the plugin");
-        let mut guest = Guest::boot(&boot, &plugin, network).expect("a guest");
+        let mut guest = QemuGuest::boot(&boot, &plugin, network).expect("a guest");
         let address = guest.wait_for(443).expect("the server");
         Place {
             guest,
@@ -199,7 +199,7 @@ fn long_files_are_sealed_by_a_guests_kernel() {
     let Some(lowroad) = own::for_guest(test) else {
         return;
     };
-    let kernel = match Kernel::new() {
+    let kernel = match GuestKernel::new() {
         Ok(kernel) => kernel,
         Err(why) => return skip(test, &why),
     };

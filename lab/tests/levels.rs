@@ -8,9 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lowroad_lab::icount::boot::Boot;
-use lowroad_lab::icount::guest::{Guest, Network};
-use lowroad_lab::icount::kernel::{Content, Copied, Kernel, plugin};
+use lowroad_lab::icount::boot::BootSpec;
+use lowroad_lab::icount::guest::{QemuGuest, GuestNetwork};
+use lowroad_lab::icount::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
 use lowroad_testkit::skip;
 use serde_json::Value;
 
@@ -27,9 +27,9 @@ const BODY: &str = "the same at each port\n";
 /// Generous, since the guest is emulated and other tests run beside it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn boot(lowroad: &Path, kernel: &Kernel) -> Guest {
-    let content = Content {
-        copied: vec![Copied {
+fn boot(lowroad: &Path, kernel: &GuestKernel) -> QemuGuest {
+    let content = GuestContent {
+        copied: vec![CopiedPath {
             source: lowroad.to_owned(),
             path: "usr/bin/lowroad".into(),
         }],
@@ -38,16 +38,16 @@ fn boot(lowroad: &Path, kernel: &Kernel) -> Guest {
             ("srv/page.txt".into(), BODY.into()),
         ],
         command: "lowroad run -c /etc/lowroad.toml &".into(),
-        ..Content::default()
+        ..GuestContent::default()
     };
-    let network = Network::new();
+    let network = GuestNetwork::new();
     let system = kernel.system(&network, &content).expect("an archive");
-    let boot = Boot::usual(kernel.image(), Some(system), 1024);
-    Guest::boot(&boot, &plugin().expect("the plugin"), network).expect("a guest")
+    let boot = BootSpec::usual(kernel.image(), Some(system), 1024);
+    QemuGuest::boot(&boot, &plugin().expect("the plugin"), network).expect("a guest")
 }
 
 /// Attaches a level; returns its output.
-fn attach(guest: &mut Guest, port: u16) -> String {
+fn attach(guest: &mut QemuGuest, port: u16) -> String {
     let log = format!("/run/attach-{port}");
     let command = format!(
         "lowroad attach {port} --ttl 600 >{log} 2>&1 & \
@@ -57,7 +57,7 @@ fn attach(guest: &mut Guest, port: u16) -> String {
 }
 
 /// The number of requests that each level has answered.
-fn hits(guest: &mut Guest) -> Vec<u64> {
+fn hits(guest: &mut QemuGuest) -> Vec<u64> {
     let status = guest.output_of("lowroad status --softirq --json");
     let status = serde_json::from_str::<Value>(&status.expect("status")).expect("JSON");
     let levels = status["levels"].as_array().expect("levels");
@@ -85,7 +85,7 @@ fn get(address: SocketAddr) {
 }
 
 /// Requests the page at all ports until this many levels have answered more often than before.
-fn answered_by(guest: &mut Guest, addresses: &[SocketAddr], levels: usize) {
+fn answered_by(guest: &mut QemuGuest, addresses: &[SocketAddr], levels: usize) {
     let before = hits(guest);
     assert_eq!(before.len(), levels, "{before:?}");
     let end = Instant::now() + PATIENCE;
@@ -109,7 +109,7 @@ fn native_xdp_and_tc_share_an_interface() {
     let Some(lowroad) = own::for_guest(test) else {
         return;
     };
-    let kernel = match Kernel::new() {
+    let kernel = match GuestKernel::new() {
         Ok(kernel) => kernel,
         Err(why) => return skip(test, &why),
     };

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_lab::load::{Load, Offered, Outcome, Pace, Tls, run};
-use lowroad_lab::workload::urls::{UrlSpec, Urls};
-use lowroad_lab::workload::{PerConnection, Version};
+use lowroad_lab::load::{LoadRun, OfferedTls, LoadResult, RequestPace, TlsSettings, run};
+use lowroad_lab::workload::urls::{UrlSpec, UrlWorkload};
+use lowroad_lab::workload::{PerConnection, WorkloadVersion};
 
 /// Serves each connection by a thread of its own.
 fn serve(each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
@@ -58,28 +58,28 @@ fn always(answer: impl Into<Vec<u8>>) -> SocketAddr {
     })
 }
 
-fn urls(specs: Vec<UrlSpec>, version: Version, per_connection: PerConnection) -> Arc<Urls> {
-    Arc::new(Urls::new(specs, "test", version, per_connection, true).expect("right URLs"))
+fn urls(specs: Vec<UrlSpec>, version: WorkloadVersion, per_connection: PerConnection) -> Arc<UrlWorkload> {
+    Arc::new(UrlWorkload::new(specs, "test", version, per_connection, true).expect("right URLs"))
 }
 
 /// A hundred requests on four connections, at most for ten seconds.
-fn load(address: SocketAddr) -> Load {
-    Load {
+fn load(address: SocketAddr) -> LoadRun {
+    LoadRun {
         connections: 4,
         requests: Some(100),
         timeout: Duration::from_secs(5),
-        ..Load::plain(
+        ..LoadRun::plain(
             address,
             urls(
                 vec![UrlSpec::get("/")],
-                Version::Http11,
+                WorkloadVersion::Http11,
                 PerConnection::Unlimited,
             ),
         )
     }
 }
 
-fn outcome(load: &Load) -> Outcome {
+fn outcome(load: &LoadRun) -> LoadResult {
     run(load, &mut |_| {}, &AtomicBool::new(false)).expect("it begins")
 }
 
@@ -88,10 +88,10 @@ fn so_many_connections_ask_for_all_that_they_have() {
     let address = always(answer("hello"));
     let workload = urls(
         vec![UrlSpec::get("/")],
-        Version::Http11,
+        WorkloadVersion::Http11,
         PerConnection::Fixed(3),
     );
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         connections: 4,
         openings: Some(6),
         workload,
@@ -114,10 +114,10 @@ fn who_ends_connections_early_does_not_keep_a_run_from_ending() {
     });
     let workload = urls(
         vec![UrlSpec::get("/")],
-        Version::Http11,
+        WorkloadVersion::Http11,
         PerConnection::Fixed(3),
     );
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         openings: Some(6),
         workload,
         ..load_without_end(address)
@@ -126,8 +126,8 @@ fn who_ends_connections_early_does_not_keep_a_run_from_ending() {
 }
 
 /// As [`load`], for an hour.
-fn load_without_end(address: SocketAddr) -> Load {
-    Load {
+fn load_without_end(address: SocketAddr) -> LoadRun {
+    LoadRun {
         requests: None,
         duration: Duration::from_secs(3600),
         ..load(address)
@@ -146,7 +146,7 @@ fn exactly_as_many_as_asked_for_are_made() {
     });
     for threads in [1, 3] {
         counter.store(0, Relaxed);
-        let found = outcome(&Load {
+        let found = outcome(&LoadRun {
             threads,
             ..load(address)
         });
@@ -173,8 +173,8 @@ fn a_stall_of_a_second_shows_in_the_open_loop() {
     };
     let requests = AtomicU64::new(0);
     let address = serve(move |stream| stalling(&requests, stream));
-    let found = outcome(&Load {
-        pace: Pace::Requests(200.0),
+    let found = outcome(&LoadRun {
+        pace: RequestPace::Requests(200.0),
         connections: 1,
         requests: None,
         duration: Duration::from_secs(3),
@@ -194,11 +194,11 @@ fn connections_that_are_due_are_made_at_their_rate() {
         head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
     });
-    let found = outcome(&Load {
-        pace: Pace::Connections(100.0),
+    let found = outcome(&LoadRun {
+        pace: RequestPace::Connections(100.0),
         workload: urls(
             vec![UrlSpec::get("/")],
-            Version::Http10,
+            WorkloadVersion::Http10,
             PerConnection::Fixed(1),
         ),
         requests: None,
@@ -227,10 +227,10 @@ fn connections_carry_as_many_requests_as_they_should() {
         }
         seen.lock().expect("not poisoned").push(of_connection);
     });
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         workload: urls(
             vec![UrlSpec::get("/a")],
-            Version::Http11,
+            WorkloadVersion::Http11,
             PerConnection::Fixed(5),
         ),
         connections: 1,
@@ -266,10 +266,10 @@ fn who_has_no_more_to_ask_makes_room() {
     });
     let sessions = urls(
         vec![UrlSpec::get("/")],
-        Version::Http11,
+        WorkloadVersion::Http11,
         PerConnection::Fixed(10),
     );
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         workload: sessions,
         requests: Some(44),
         ..load(address)
@@ -291,10 +291,10 @@ fn pipelined_answers_belong_to_their_requests() {
         spec.crc32 = Some(crc32fast::hash(path.as_bytes()));
         spec
     };
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         workload: urls(
             vec![spec("/a"), spec("/bb"), spec("/cccc")],
-            Version::Http11,
+            WorkloadVersion::Http11,
             PerConnection::Unlimited,
         ),
         pipeline: 8,
@@ -320,8 +320,8 @@ fn wrong_answers_are_told_by_kind() {
         (wrong_length, "wrong_length"),
         (wrong_checksum, "wrong_checksum"),
     ] {
-        let found = outcome(&Load {
-            workload: urls(vec![spec], Version::Http11, PerConnection::Unlimited),
+        let found = outcome(&LoadRun {
+            workload: urls(vec![spec], WorkloadVersion::Http11, PerConnection::Unlimited),
             requests: Some(20),
             ..load(address)
         });
@@ -332,7 +332,7 @@ fn wrong_answers_are_told_by_kind() {
 
 /// Twenty requests, each of which fails in the same way.
 fn assert_kind(address: SocketAddr, kind: &str) {
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         requests: Some(20),
         timeout: Duration::from_millis(300),
         ..load(address)
@@ -395,8 +395,8 @@ fn connections_that_are_not_made_in_time_are_unfinished() {
     let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     // Nobody accepts, and the queue takes one.
     rustix::net::listen(&full, 0).expect("a shorter queue");
-    let found = outcome(&Load {
-        pace: Pace::Connections(200.0),
+    let found = outcome(&LoadRun {
+        pace: RequestPace::Connections(200.0),
         connections: 200,
         requests: None,
         duration: Duration::from_millis(500),
@@ -413,7 +413,7 @@ fn an_endless_body_ends_with_the_run() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         while stream.write_all(b"4\r\nmore\r\n").is_ok() {}
     });
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         duration: Duration::from_millis(500),
         ..load(address)
     });
@@ -423,7 +423,7 @@ fn an_endless_body_ends_with_the_run() {
 #[test]
 fn a_slow_line_is_slow_and_conforming() {
     let address = always(answer(&"x".repeat(10_000)));
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         line_bits_per_s: Some(400_000),
         requests: None,
         duration: Duration::from_secs(3),
@@ -440,7 +440,7 @@ fn a_slow_line_is_slow_and_conforming() {
 #[test]
 fn a_slow_line_is_slow_from_byte_to_byte_and_across_connections() {
     // 50 kB are a second of 400 kbit/s; less the two segments that a client reads ahead.
-    let line = Load {
+    let line = LoadRun {
         line_bits_per_s: Some(400_000),
         connections: 1,
         requests: Some(2),
@@ -455,10 +455,10 @@ fn a_slow_line_is_slow_from_byte_to_byte_and_across_connections() {
         let body = "x".repeat(1000);
         let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{body}").as_bytes());
     });
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         workload: urls(
             vec![UrlSpec::get("/")],
-            Version::Http10,
+            WorkloadVersion::Http10,
             PerConnection::Fixed(1),
         ),
         requests: None,
@@ -488,10 +488,10 @@ fn one_that_sends_without_end_does_not_keep_the_others_waiting() {
     });
     let mut small = UrlSpec::get("/small");
     small.weight = 50.0;
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         workload: urls(
             vec![UrlSpec::get("/endless"), small],
-            Version::Http11,
+            WorkloadVersion::Http11,
             PerConnection::Unlimited,
         ),
         connections: 4,
@@ -517,7 +517,7 @@ fn what_was_sent_behind_the_last_answer_is_sent_again() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         while head(&mut stream).is_some() {}
     });
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         pipeline: 4,
         ..load(address)
     });
@@ -537,8 +537,8 @@ fn an_end_by_reset_after_the_answer_is_no_error() {
     });
     let mut spec = UrlSpec::get("/");
     spec.fields = vec![("X-Long".into(), "x".repeat(100))];
-    let found = outcome(&Load {
-        workload: urls(vec![spec], Version::Http10, PerConnection::Fixed(1)),
+    let found = outcome(&LoadRun {
+        workload: urls(vec![spec], WorkloadVersion::Http10, PerConnection::Fixed(1)),
         ..load(address)
     });
     assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
@@ -549,7 +549,7 @@ fn a_server_that_is_not_there_in_the_warm_up_is_told() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = nobody.local_addr().expect("its address");
     drop(nobody);
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         warmup: Duration::from_secs(60),
         threads: 2,
         ..load(address)
@@ -560,8 +560,8 @@ fn a_server_that_is_not_there_in_the_warm_up_is_told() {
 #[test]
 fn rates_without_measure_are_refused() {
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
-        let load = Load {
-            pace: Pace::Requests(rate),
+        let load = LoadRun {
+            pace: RequestPace::Requests(rate),
             ..load(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
         };
         assert!(run(&load, &mut |_| {}, &AtomicBool::new(false)).is_err());
@@ -580,7 +580,7 @@ fn cookies_come_back() {
             );
         }
     });
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         connections: 1,
         requests: Some(3),
         ..load(address)
@@ -596,7 +596,7 @@ fn somebody_may_end_it() {
     let address = always(answer("x"));
     let stop = AtomicBool::new(false);
     let mut told = 0;
-    let load = Load {
+    let load = LoadRun {
         requests: None,
         duration: Duration::from_secs(60),
         ..load(address)
@@ -655,17 +655,17 @@ fn a_large_body_goes_out_under_tls() {
     let mut spec = UrlSpec::get("/");
     spec.method = "POST".into();
     spec.body = vec![b'x'; 8 << 20];
-    let mut load = Load {
+    let mut load = LoadRun {
         connections: 1,
         requests: Some(1),
-        workload: urls(vec![spec], Version::Http11, PerConnection::Unlimited),
+        workload: urls(vec![spec], WorkloadVersion::Http11, PerConnection::Unlimited),
         ..load(address)
     };
-    load.target.tls = Some(Tls {
+    load.target.tls = Some(TlsSettings {
         name: "localhost".into(),
         insecure: true,
         authorities: None,
-        offered: Offered::All,
+        offered: OfferedTls::All,
     });
     let found = outcome(&load);
     assert_eq!((found.requests, found.errors), (1, 0), "{found:?}");
@@ -680,14 +680,14 @@ fn certificates_are_checked() {
 
 fn checks_certificates(is_ca: rcgen::IsCa) {
     let (address, certificate) = serve_tls(is_ca);
-    let folder = lowroad_testkit::Folder::new();
+    let folder = lowroad_testkit::TempFolder::new();
     let authority = folder.file("ca.pem", certificate);
     let with = |name: &str, insecure: bool, authorities: Option<std::path::PathBuf>| {
-        let tls = Tls {
+        let tls = TlsSettings {
             name: name.into(),
             insecure,
             authorities,
-            offered: Offered::All,
+            offered: OfferedTls::All,
         };
         let mut load = load(address);
         load.target.tls = Some(tls);

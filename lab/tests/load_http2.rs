@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response};
-use lowroad_lab::load::{Load, Outcome, Pace, run};
-use lowroad_lab::workload::script::{Carries, Script};
-use lowroad_lab::workload::urls::{UrlSpec, Urls};
-use lowroad_lab::workload::{PerConnection, Version};
+use lowroad_lab::load::{LoadRun, LoadResult, RequestPace, run};
+use lowroad_lab::workload::script::{ScriptConnection, ScriptWorkload};
+use lowroad_lab::workload::urls::{UrlSpec, UrlWorkload};
+use lowroad_lab::workload::{PerConnection, WorkloadVersion};
 
 /// What a server does with its connections.
 #[derive(Clone, Copy, PartialEq)]
@@ -107,25 +107,25 @@ fn get() -> UrlSpec {
 }
 
 /// Two hundred requests on two connections, eight at a time on each.
-fn load(address: SocketAddr, spec: UrlSpec) -> Load {
-    let urls = Urls::new(
+fn load(address: SocketAddr, spec: UrlSpec) -> LoadRun {
+    let urls = UrlWorkload::new(
         vec![spec],
         "test",
-        Version::Http2,
+        WorkloadVersion::Http2,
         PerConnection::Unlimited,
         true,
     );
-    Load {
+    LoadRun {
         connections: 2,
         pipeline: 8,
         duration: Duration::from_secs(60),
         requests: Some(200),
         timeout: Duration::from_secs(20),
-        ..Load::plain(address, Arc::new(urls.expect("right URLs")))
+        ..LoadRun::plain(address, Arc::new(urls.expect("right URLs")))
     }
 }
 
-fn outcome(load: &Load) -> Outcome {
+fn outcome(load: &LoadRun) -> LoadResult {
     run(load, &mut |_| {}, &AtomicBool::new(false)).expect("it begins")
 }
 
@@ -143,12 +143,12 @@ fields = { x-own = "1" }
 form = { body = "{body}", cookie = "{cookie}" }
 take = { both = "(?m)^body=hello&cookie=a%3Db$" }
 "#;
-    let script = Script::parse(text, "test", Version::Http2, Carries::All).expect("a script");
+    let script = ScriptWorkload::parse(text, "test", WorkloadVersion::Http2, ScriptConnection::All).expect("a script");
     let counter = Arc::new(AtomicU64::new(0));
-    let load = Load {
+    let load = LoadRun {
         connections: 2,
         requests: Some(100),
-        ..Load::plain(serve(Way::Answers, counter.clone()), Arc::new(script))
+        ..LoadRun::plain(serve(Way::Answers, counter.clone()), Arc::new(script))
     };
     let found = outcome(&load);
     assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
@@ -171,8 +171,8 @@ fn every_stream_is_answered_and_checked() {
 fn an_open_loop_is_open_over_streams() {
     let counter = Arc::new(AtomicU64::new(0));
     let address = serve(Way::Answers, counter.clone());
-    let found = outcome(&Load {
-        pace: Pace::Requests(1000.0),
+    let found = outcome(&LoadRun {
+        pace: RequestPace::Requests(1000.0),
         ..load(address, get())
     });
     assert_eq!((found.requests, found.errors), (200, 0), "{found:?}");
@@ -199,7 +199,7 @@ fn bodies_go_up_as_far_as_windows_allow() {
     (spec.method, spec.body) = ("POST".into(), vec![b'x'; 200_000]);
     spec.expected_len = Some(200_000);
     spec.crc32 = Some(crc32fast::hash(&spec.body));
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         requests: Some(20),
         ..load(address, spec)
     });
@@ -238,7 +238,7 @@ fn who_does_not_speak_it_is_found_out() {
             });
         }
     });
-    let found = outcome(&Load {
+    let found = outcome(&LoadRun {
         duration: Duration::from_millis(300),
         ..load(address, get())
     });

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lowroad_lab::load::{Load, Outcome, Pace, run};
-use lowroad_lab::workload::script::{Carries, Script};
-use lowroad_lab::workload::{PerConnection, Version};
-use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_lab::load::{LoadRun, LoadResult, RequestPace, run};
+use lowroad_lab::workload::script::{ScriptConnection, ScriptWorkload};
+use lowroad_lab::workload::{PerConnection, WorkloadVersion};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 
 const SHOPPING: &str = r#"
 [[step]]
@@ -33,8 +33,8 @@ path = "{bye}"
 "#;
 
 /// Gives each who comes a number, which has to come back as a cookie and as a token.
-fn shop() -> Origin {
-    Origin::start(|asked: &Asked, stream: &mut TcpStream| {
+fn shop() -> TestOrigin {
+    TestOrigin::start(|asked: &OriginRequest, stream: &mut TcpStream| {
         let user = asked
             .field("cookie")
             .and_then(|it| it.strip_prefix("user="));
@@ -73,12 +73,12 @@ fn shop() -> Origin {
     })
 }
 
-fn outcome(shop: &Origin, carries: Carries, change: impl FnOnce(&mut Load)) -> Outcome {
-    let script = Script::parse(SHOPPING, "shop", Version::Http11, carries).expect("a script");
-    let mut load = Load {
+fn outcome(shop: &TestOrigin, carries: ScriptConnection, change: impl FnOnce(&mut LoadRun)) -> LoadResult {
+    let script = ScriptWorkload::parse(SHOPPING, "shop", WorkloadVersion::Http11, carries).expect("a script");
+    let mut load = LoadRun {
         connections: 4,
         timeout: Duration::from_secs(5),
-        ..Load::plain(
+        ..LoadRun::plain(
             shop.url()["http://".len()..].parse().expect("an address"),
             Arc::new(script),
         )
@@ -90,7 +90,7 @@ fn outcome(shop: &Origin, carries: Carries, change: impl FnOnce(&mut Load)) -> O
 #[test]
 fn users_go_all_the_way() {
     let five = PerConnection::Fixed(5);
-    for carries in [Carries::All, Carries::Once, Carries::Requests(five)] {
+    for carries in [ScriptConnection::All, ScriptConnection::Once, ScriptConnection::Requests(five)] {
         let shop = shop();
         let outcome = outcome(&shop, carries, |load| load.requests = Some(400));
         assert_eq!((outcome.errors, outcome.requests), (0, 400), "{outcome:?}");
@@ -113,8 +113,8 @@ fn users_go_all_the_way() {
 #[test]
 fn so_many_users_begin_a_second() {
     let shop = shop();
-    let outcome = outcome(&shop, Carries::Once, |load| {
-        load.pace = Pace::Connections(50.0);
+    let outcome = outcome(&shop, ScriptConnection::Once, |load| {
+        load.pace = RequestPace::Connections(50.0);
         load.duration = Duration::from_secs(2);
     });
     assert_eq!(outcome.errors, 0);
@@ -125,12 +125,12 @@ fn so_many_users_begin_a_second() {
 
 #[test]
 fn what_lacks_a_value_is_an_error() {
-    let closed = Origin::start(|_, stream| {
+    let closed = TestOrigin::start(|_, stream| {
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbusy")
             .is_ok()
     });
-    let outcome = outcome(&closed, Carries::All, |load| load.requests = Some(20));
+    let outcome = outcome(&closed, ScriptConnection::All, |load| load.requests = Some(20));
     assert_eq!(outcome.requests, 0);
     assert_eq!(outcome.errors_by_kind.get("lacking"), Some(&20));
     let all = closed.asked();

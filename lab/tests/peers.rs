@@ -7,16 +7,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use lowroad_lab::peers::{self, Failure, Options, Place, Running};
+use lowroad_lab::peers::{self, PeerFailure, PeerOptions, PeerPlace, RunningPeer};
 use lowroad_lab::workload::files;
 use lowroad_lab::workload::specweb99::{PostLog, fetch_target};
-use lowroad_testkit::{Client, Folder, Response, skip, wait_until};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, skip, wait_until};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lowroad-lab");
 
 /// A page, and a file that no socket takes at once.
-fn site() -> (Folder, Vec<u8>) {
-    let folder = Folder::new();
+fn site() -> (TempFolder, Vec<u8>) {
+    let folder = TempFolder::new();
     folder.file("page.html", "a page\n");
     let big: Vec<u8> = (0..3_000_000_u32)
         .map(|at| (at.wrapping_mul(at) >> 7) as u8)
@@ -25,23 +25,23 @@ fn site() -> (Folder, Vec<u8>) {
     (folder, big)
 }
 
-fn options(folder: &Folder, settings: &[(&str, &str)]) -> Options {
+fn options(folder: &TempFolder, settings: &[(&str, &str)]) -> PeerOptions {
     let settings = settings
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Options {
+    PeerOptions {
         root: folder.path().to_owned(),
         workers: 1,
         settings: settings.collect::<BTreeMap<_, _>>(),
-        ..Options::default()
+        ..PeerOptions::default()
     }
 }
 
 /// Starts a peer, or notes that it can't be here.
-fn start(test: &str, name: &str, options: &Options) -> Option<Running> {
+fn start(test: &str, name: &str, options: &PeerOptions) -> Option<RunningPeer> {
     match peers::start(name, options) {
         Ok(running) => Some(running),
-        Err(Failure::NotInstalled(text)) => {
+        Err(PeerFailure::NotInstalled(text)) => {
             skip(&format!("{test} ({name})"), &text);
             None
         }
@@ -49,8 +49,8 @@ fn start(test: &str, name: &str, options: &Options) -> Option<Running> {
     }
 }
 
-fn get(address: SocketAddr, path: &str) -> Response {
-    let mut client = Client::connect(address);
+fn get(address: SocketAddr, path: &str) -> ClientResponse {
+    let mut client = TestClient::connect(address);
     client.send(format!(
         "GET {path} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n"
     ));
@@ -126,7 +126,7 @@ fn whole(address: SocketAddr, path: &str) -> Vec<u8> {
 }
 
 /// The peer's own folder, if its configuration names it.
-fn own_folder(running: &Running) -> Option<PathBuf> {
+fn own_folder(running: &RunningPeer) -> Option<PathBuf> {
     let at = running
         .configuration
         .find(&format!("lowroad-peer-{}-", std::process::id()))?;
@@ -144,14 +144,14 @@ fn howl_serves_and_goes() {
 fn howl_keeps_connections_only_if_told() {
     let (folder, _) = site();
     let running = peers::start("howl", &options(&folder, &[("keep_alive", "on")])).expect("howl");
-    let mut client = Client::connect(running.address);
+    let mut client = TestClient::connect(running.address);
     client.send("GET /page.html HTTP/1.1\r\n\r\n".repeat(3));
     for _ in 0..3 {
         assert_eq!(client.response().text(), "a page\n");
     }
     drop(running);
     let running = peers::start("howl", &options(&folder, &[])).expect("howl");
-    let mut client = Client::connect(running.address);
+    let mut client = TestClient::connect(running.address);
     assert_eq!(client.get("/page.html", "").status, 200);
     assert!(client.wait_for_close());
 }
@@ -211,7 +211,7 @@ fn caches_answer_by_themselves() {
         let page = get(address, "/page.html");
         assert_eq!(page.text(), "a page\n", "{name}");
         let modified = page.field("last-modified").expect("a time");
-        let mut client = Client::connect(address);
+        let mut client = TestClient::connect(address);
         client.send(format!(
             "GET /page.html HTTP/1.1\r\nHost: lab\r\nIf-Modified-Since: {modified}\r\n\r\n"
         ));
@@ -248,7 +248,7 @@ fn signal_processes_with(text: &str, signal: &str) {
 
 #[test]
 fn scripts_are_answered() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let script = folder.file(
         "programs/sum.php",
         "<?php $it = 'sum ' . (1 + 1) . ' ' . $_SERVER['QUERY_STRING'] . ' ' . $_SERVER['LAB_DB'] . ' ' . \
@@ -287,7 +287,7 @@ fn scripts_are_answered() {
 #[test]
 fn the_dynamic_set_is_answered_by_fastcgi() {
     let test = "the_dynamic_set_is_answered_by_fastcgi";
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let settings = [("dirs".to_owned(), "1".to_owned())].into();
     files::make("specweb99", &settings, folder.path(), &mut |_| ()).expect("a file set");
     let fronts = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fronts");
@@ -302,7 +302,7 @@ fn the_dynamic_set_is_answered_by_fastcgi() {
         ("processes", "3".to_owned()),
     ];
     let settings = settings.each_ref().map(|(name, value)| (*name, &**value));
-    let options = Options {
+    let options = PeerOptions {
         root: folder.path().join("site"),
         ..options(&folder, &settings)
     };
@@ -333,7 +333,7 @@ fn the_dynamic_set_is_answered_by_fastcgi() {
 fn pages_out_of_the_data_base_are_alike() {
     let test = "pages_out_of_the_data_base_are_alike";
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for name in ["page.lrp", "php/page.php", "php/schema.sql"] {
         let text = std::fs::read(programs.join(name)).expect("a file of ours");
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -368,7 +368,7 @@ fn pages_out_of_the_data_base_are_alike() {
 
 #[test]
 fn a_data_base_is_loaded_and_gone() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let schema = folder.file("schema.sql", "CREATE DATABASE lab_test;\n");
     let schema = schema.display().to_string();
     let options = options(&folder, &[("schema", &schema)]);
@@ -398,8 +398,8 @@ fn a_data_base_is_loaded_and_gone() {
 fn a_namespace_is_made_and_removed() {
     let test = "a_namespace_is_made_and_removed";
     let (folder, big) = site();
-    let options = Options {
-        place: Place::Namespace,
+    let options = PeerOptions {
+        place: PeerPlace::Namespace,
         ..options(&folder, &[])
     };
     let running = match peers::start("howl", &options) {
@@ -425,9 +425,9 @@ fn what_is_not_known_is_said() {
     assert!(text("howl", &[("keepalive", "on")]).contains("it has keep_alive"));
     assert!(text("lowroad-uring", &[]).contains("does not exist yet"));
     assert!(text("lowroad", &[("binary", "/nowhere")]).contains("/nowhere"));
-    let nowhere = Options {
+    let nowhere = PeerOptions {
         root: "/nowhere-at-all".into(),
-        ..Options::default()
+        ..PeerOptions::default()
     };
     let failure = peers::start("howl", &nowhere).err().expect("no folder");
     assert!(failure.to_string().contains("/nowhere-at-all"), "{failure}");
@@ -442,7 +442,7 @@ fn what_a_broken_server_printed_is_said() {
 }
 
 /// A lab that runs a peer, and the line with its address.
-fn lab_with(name: &str, folder: &Folder, more: &[&str]) -> (Child, String) {
+fn lab_with(name: &str, folder: &TempFolder, more: &[&str]) -> (Child, String) {
     let mut lab = Command::new(LAB)
         .args(["peers", "start", name, "--root"])
         .arg(folder.path())

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use lowroad_lab::experiment::counting::By;
-use lowroad_lab::experiment::fake::Fake;
-use lowroad_lab::experiment::plan::Extent;
-use lowroad_lab::experiment::progress::Progress;
-use lowroad_lab::experiment::results::{self, Found, Record, Role, Why};
-use lowroad_lab::experiment::runner::{self, Setting};
-use lowroad_lab::experiment::schema::{Experiment, X};
-use lowroad_lab::experiment::{Measured, machine::Machine};
-use lowroad_lab::icount::paper::figure::Figure;
+use lowroad_lab::experiment::counting::CountUnit;
+use lowroad_lab::experiment::fake::FakeBench;
+use lowroad_lab::experiment::plan::RunExtent;
+use lowroad_lab::experiment::progress::ProgressSink;
+use lowroad_lab::experiment::results::{self, PointResult, ResultRecord, MeasurementRole, MissingReason};
+use lowroad_lab::experiment::runner::{self, RunSetting};
+use lowroad_lab::experiment::schema::{ExperimentConfig, AxisValue};
+use lowroad_lab::experiment::{MeasurementResult, machine::MachineInfo};
+use lowroad_lab::icount::paper::figure::CountedFigure;
 use lowroad_lab::icount::paper::numbered;
-use lowroad_lab::report::claims::Counted;
-use lowroad_lab::report::instructions::Counts;
-use lowroad_lab::report::model::Study;
+use lowroad_lab::report::claims::CountedPaper;
+use lowroad_lab::report::instructions::InstructionCounts;
+use lowroad_lab::report::model::ExperimentStudy;
 use lowroad_lab::report::sentence::sentence;
 use lowroad_lab::report::svg::text_width;
 use lowroad_lab::report::{beside, chart, html, markdown};
@@ -83,19 +83,19 @@ place = "section 5.1"
 ours = "nginx"
 "#;
 
-fn record(server: &str, x: f64, repeat: u32, found: Found) -> Record {
-    Record {
+fn record(server: &str, x: f64, repeat: u32, found: PointResult) -> ResultRecord {
+    ResultRecord {
         experiment: "known".into(),
         fingerprint: String::new(),
-        role: Role::Point,
+        role: MeasurementRole::Point,
         server: server.into(),
-        x: X::Number(x),
+        x: AxisValue::Number(x),
         repeat,
         found,
         version: format!("{server} 1.0"),
         configuration: "workers 1; <none>".into(),
         unix_s: 1_795_269_600,
-        machine: Machine {
+        machine: MachineInfo {
             kernel: "Linux 6".into(),
             cpu: "some".into(),
             cores: 2,
@@ -105,31 +105,31 @@ fn record(server: &str, x: f64, repeat: u32, found: Found) -> Record {
     }
 }
 
-fn figures(requests_per_s: f64, errors: u64) -> Found {
-    let mut measured = Measured::default();
+fn figures(requests_per_s: f64, errors: u64) -> PointResult {
+    let mut measured = MeasurementResult::default();
     measured.outcome.requests_per_s = requests_per_s;
     measured.outcome.requests = (requests_per_s * 2.0) as u64;
     measured.outcome.errors = errors;
     measured.outcome.duration_s = 2.0;
-    Found::Measured(Box::new(measured))
+    PointResult::Measured(Box::new(measured))
 }
 
-fn study(records: Vec<Record>) -> Study {
-    let experiment = Experiment::parse("known", FILE).expect("a good file");
+fn study(records: Vec<ResultRecord>) -> ExperimentStudy {
+    let experiment = ExperimentConfig::parse("known", FILE).expect("a good file");
     let records = records
         .into_iter()
         .map(|record| (record.key(), record))
         .collect();
-    Study {
+    ExperimentStudy {
         experiment,
         records,
         notes: Vec::new(),
     }
 }
 
-fn known() -> Study {
-    let absent = Found::Failed {
-        why: Why::Absent,
+fn known() -> ExperimentStudy {
+    let absent = PointResult::Failed {
+        why: MissingReason::Absent,
         text: "does not exist yet".into(),
     };
     study(vec![
@@ -247,7 +247,7 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     let page = html::page(
         &[known(), partial],
         &["x.toml: <broken>".into()],
-        &Counts::default(),
+        &InstructionCounts::default(),
     );
     for text in [
         "Known &lt;data&gt; &amp; more",
@@ -264,48 +264,48 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     }
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
     assert!(!page.contains("A rehearsal"));
-    let summary = markdown::page(&[known()], &[], &Counts::default(), "levels.svg");
+    let summary = markdown::page(&[known()], &[], &InstructionCounts::default(), "levels.svg");
     assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
 }
 
 #[test]
 fn without_results_there_is_a_page_too() {
-    let page = html::page(&[study(Vec::new())], &[], &Counts::default());
+    let page = html::page(&[study(Vec::new())], &[], &InstructionCounts::default());
     assert!(page.contains("Without a measurement") && page.contains("<li>002, figure 3</li>"));
     assert!(!page.contains("Nothing of this figure"));
 }
 
 struct Quiet;
 
-impl Progress for Quiet {
+impl ProgressSink for Quiet {
     fn line(&mut self, _text: &str) {}
     fn passing(&mut self, _text: &str) {}
 }
 
 /// All shipped experiments, rehearsed.
-fn rehearsed(test: &str) -> Vec<Study> {
+fn rehearsed(test: &str) -> Vec<ExperimentStudy> {
     let results_folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     let _ = std::fs::remove_dir_all(&results_folder);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
     let stop = AtomicBool::new(false);
     let paths = lowroad_lab::experiment::cli::all_in(&folder).expect("experiments");
     let read = |path: &std::path::PathBuf| {
-        let experiment = Experiment::read(path).expect("a good file");
-        let ways = [By::Clock, By::Instructions].map(|by| experiment.measured_by(by));
+        let experiment = ExperimentConfig::read(path).expect("a good file");
+        let ways = [CountUnit::Clock, CountUnit::Instructions].map(|by| experiment.measured_by(by));
         ways.into_iter().flatten().collect::<Vec<_>>()
     };
-    let one = |experiment: Experiment| {
-        let extent = Extent::default();
-        let setting = Setting {
+    let one = |experiment: ExperimentConfig| {
+        let extent = RunExtent::default();
+        let setting = RunSetting {
             results: &results_folder,
             extent: &extent,
             fresh: false,
             stop: &stop,
         };
-        runner::run(&experiment, &setting, &mut Fake::default(), &mut Quiet).expect("a run");
+        runner::run(&experiment, &setting, &mut FakeBench::default(), &mut Quiet).expect("a run");
         let path = results::path(&results_folder, &experiment.name);
         let stored = results::read(&path).expect("results");
-        Study {
+        ExperimentStudy {
             experiment,
             records: stored.records,
             notes: stored.notes,
@@ -355,14 +355,14 @@ fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
             }
         }
     }
-    let page = html::page(&studies, &[], &Counts::default());
+    let page = html::page(&studies, &[], &InstructionCounts::default());
     assert!(page.contains("A rehearsal"), "computed figures must say so");
 }
 
 /// The medians of a measure by server and point, straight from the records.
-fn medians(study: &Study, of: impl Fn(&Measured) -> f64) -> BTreeMap<(String, String), f64> {
+fn medians(study: &ExperimentStudy, of: impl Fn(&MeasurementResult) -> f64) -> BTreeMap<(String, String), f64> {
     let mut values: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
-    let points = study.records.values().filter(|one| one.role == Role::Point);
+    let points = study.records.values().filter(|one| one.role == MeasurementRole::Point);
     for record in points {
         if let Some(measured) = record.measured() {
             let at = (record.server.clone(), record.x.to_string());
@@ -387,9 +387,9 @@ fn medians(study: &Study, of: impl Fn(&Measured) -> f64) -> BTreeMap<(String, St
 fn the_reports_numbers_are_those_of_the_results() {
     let mut checked = 0;
     for study in &rehearsed("numbers") {
-        let page = markdown::page(std::slice::from_ref(study), &[], &Counts::default(), "x");
+        let page = markdown::page(std::slice::from_ref(study), &[], &InstructionCounts::default(), "x");
         for figure in &study.experiment.figures {
-            let of: fn(&Measured) -> f64 = match figure.measure.name() {
+            let of: fn(&MeasurementResult) -> f64 = match figure.measure.name() {
                 "requests_per_s" => |measured| measured.outcome.requests_per_s,
                 "connections_per_s" => |measured| measured.outcome.connections_per_s,
                 "bits_per_s" => |measured| measured.outcome.bytes_per_s * 8.0,
@@ -427,24 +427,24 @@ fn apart(name: &str, width: f64, texts: &[(f64, f64, f64, String)]) {
 
 #[test]
 fn claims_of_a_paper_stand_beside_its_experiments() {
-    let figure = |server: &str, load: &str, instructions| Figure {
+    let figure = |server: &str, load: &str, instructions| CountedFigure {
         paper: "003".into(),
         server: server.into(),
         version: "1".into(),
         load: load.into(),
         instructions: vec![instructions],
         requests: 10,
-        ..Figure::default()
+        ..CountedFigure::default()
     };
-    let counts = Counts {
-        papers: vec![Counted {
+    let counts = InstructionCounts {
+        papers: vec![CountedPaper {
             paper: numbered("003").expect("known"),
             figures: vec![
                 figure("lowroad-bare", "static-close", 10_000),
                 figure("apache-mod-php", "static-close", 19_000),
             ],
         }],
-        ..Counts::default()
+        ..InstructionCounts::default()
     };
     let page = html::page(&[known()], &[], &counts);
     assert!(

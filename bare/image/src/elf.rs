@@ -3,9 +3,9 @@
 //! Read first: `elf(5)`.
 
 use lowroad_kernel::bytes::{u16_at, u32_at, u64_at};
-use lowroad_kernel::site::Places;
+use lowroad_kernel::site::SiteNote;
 
-use crate::Error;
+use crate::ImageError;
 
 const LOAD: u32 = 1;
 const NOTE: u32 = 4;
@@ -14,26 +14,26 @@ const SYMBOL_LEN: usize = 24;
 
 /// Positions in the kernel's file.
 #[derive(Debug)]
-pub struct Elf {
+pub struct ElfLayout {
     /// The end of the loaded bytes.
     pub loaded_end: usize,
     /// The reserved program header.
     pub spare_at: usize,
     /// The note's content.
     pub places_at: usize,
-    pub places_text: [u8; Places::LEN],
+    pub places_text: [u8; SiteNote::LEN],
 }
 
 /// Finds the positions that the builder changes.
-pub fn read(file: &[u8]) -> Result<Elf, Error> {
+pub fn read(file: &[u8]) -> Result<ElfLayout, ImageError> {
     // 64 bits, little endian, x86-64.
     if !file.starts_with(b"\x7fELF\x02\x01") || u16_at(file, 18) != Some(62) {
-        return Err(Error::NotElf);
+        return Err(ImageError::NotElf);
     }
-    let headers = headers(file).ok_or(Error::NotElf)?;
+    let headers = headers(file).ok_or(ImageError::NotElf)?;
     let (mut loaded_end, mut spare_at, mut places_at) = (0, None, None);
     for at in headers {
-        let segment = segment(file, at).ok_or(Error::NotElf)?;
+        let segment = segment(file, at).ok_or(ImageError::NotElf)?;
         match u32_at(file, at) {
             Some(LOAD) => loaded_end = loaded_end.max(segment.end),
             Some(NOTE) => places_at = places_at.or_else(|| places(file, segment.clone())),
@@ -42,21 +42,21 @@ pub fn read(file: &[u8]) -> Result<Elf, Error> {
         }
     }
     let places_at = places_at
-        .filter(|at| at + Places::LEN <= loaded_end)
-        .ok_or(Error::NotOurs)?;
+        .filter(|at| at + SiteNote::LEN <= loaded_end)
+        .ok_or(ImageError::NotOurs)?;
     let spare_at = spare_at.filter(|at| at + HEADER_LEN <= loaded_end);
     let text = file
         .get(places_at..)
         .and_then(|bytes| bytes.first_chunk())
-        .ok_or(Error::NotElf)?;
+        .ok_or(ImageError::NotElf)?;
     // A kernel with a site has no reserved header left; the caller reports the site instead.
-    let is_free = *text == [0; Places::LEN];
+    let is_free = *text == [0; SiteNote::LEN];
     let spare_at = if is_free {
-        spare_at.ok_or(Error::NotOurs)?
+        spare_at.ok_or(ImageError::NotOurs)?
     } else {
         0
     };
-    Ok(Elf {
+    Ok(ElfLayout {
         loaded_end,
         spare_at,
         places_at,
@@ -86,7 +86,7 @@ fn places(file: &[u8], segment: std::ops::Range<usize>) -> Option<usize> {
     while at < segment.end {
         let (name_len, text_len) = (u32_at(file, at)? as usize, u32_at(file, at + 4)? as usize);
         let text = at + 12 + name_len.next_multiple_of(4);
-        if text_len == Places::LEN
+        if text_len == SiteNote::LEN
             && file.get(at + 12..)?.starts_with(b"Lowroad\0")
             && name_len == 8
         {

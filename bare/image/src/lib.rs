@@ -5,11 +5,11 @@
 mod elf;
 mod names;
 
-use lowroad_kernel::site::{Places, SITE_ADDRESS};
+use lowroad_kernel::site::{SiteNote, SITE_ADDRESS};
 
 /// The reason that no image can be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum ImageError {
     /// The kernel is not a 64-bit ELF file of this processor, or is cut off.
     NotElf,
     /// It has no note named `Lowroad`, or no reserved program header.
@@ -20,18 +20,18 @@ pub enum Error {
     TooLong,
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for ImageError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Error::NotElf => "the kernel is not an ELF file for x86-64",
-            Error::NotOurs => "the kernel has no place for a site",
-            Error::HasSite => "the kernel has a site already",
-            Error::TooLong => "the site is too long: with the kernel it must end below 3 GiB",
+            ImageError::NotElf => "the kernel is not an ELF file for x86-64",
+            ImageError::NotOurs => "the kernel has no place for a site",
+            ImageError::HasSite => "the kernel has a site already",
+            ImageError::TooLong => "the site is too long: with the kernel it must end below 3 GiB",
         })
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ImageError {}
 
 /// Hypervisors reserve higher addresses for devices.
 const END: u64 = 3 << 30;
@@ -42,20 +42,20 @@ const PAGE: usize = 4096;
 ///
 /// # Errors
 /// `ImageError`. The kernel is not run, so other faults of it are not detected.
-pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, Error> {
+pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, ImageError> {
     let elf = elf::read(kernel)?;
     // As linked, the note is zero.
-    if elf.places_text != [0; Places::LEN] {
-        return Err(Error::HasSite);
+    if elf.places_text != [0; SiteNote::LEN] {
+        return Err(ImageError::HasSite);
     }
     let table = names::table(&elf::functions(kernel));
     // The contract with the kernel: the table of symbols is aligned to eight bytes.
     let table_at = site.len().next_multiple_of(8);
     let added_len = (table_at + table.len()) as u64;
     if SITE_ADDRESS + added_len > END {
-        return Err(Error::TooLong);
+        return Err(ImageError::TooLong);
     }
-    let places = Places {
+    let places = SiteNote {
         site_address: SITE_ADDRESS,
         site_len: site.len() as u64,
         symbols_address: SITE_ADDRESS + table_at as u64,
@@ -69,7 +69,7 @@ pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, Error> {
     image.extend_from_slice(site);
     image.resize(offset + table_at, 0);
     image.extend_from_slice(&table);
-    image[elf.places_at..elf.places_at + Places::LEN].copy_from_slice(&places.write());
+    image[elf.places_at..elf.places_at + SiteNote::LEN].copy_from_slice(&places.write());
     elf::set_segment(
         &mut image,
         elf.spare_at,

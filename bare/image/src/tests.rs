@@ -1,8 +1,8 @@
 use lowroad_kernel::bytes::{u16_at, u32_at, u64_at};
-use lowroad_kernel::site::{Places, SITE_ADDRESS};
+use lowroad_kernel::site::{SiteNote, SITE_ADDRESS};
 use lowroad_kernel::symbols;
 
-use super::{Error, build};
+use super::{ImageError, build};
 
 /// A kernel: code at 4096, then the note; a reserved header; two functions in the symbols.
 fn kernel() -> Vec<u8> {
@@ -15,7 +15,7 @@ fn kernel() -> Vec<u8> {
     file.extend(b"code____");
     file.extend([8, 0, 0, 0, 32, 0, 0, 0, 1, 0, 0, 0]);
     file.extend(b"Lowroad\0");
-    file.extend([0; Places::LEN]);
+    file.extend([0; SiteNote::LEN]);
     let end = file.len() as u64;
     let mut header = |n: usize, kind: u32, offset: u64, len: u64| {
         let at = 64 + n * 56;
@@ -66,7 +66,7 @@ fn site_and_symbols_are_where_the_note_says() {
     assert!(offset.is_multiple_of(4096));
     let added = &image[offset..];
     assert_eq!(u64_at(&image, header + 32), Some(added.len() as u64));
-    let places = Places::read(image[4096 + 28..][..Places::LEN].first_chunk().unwrap());
+    let places = SiteNote::read(image[4096 + 28..][..SiteNote::LEN].first_chunk().unwrap());
     assert_eq!((places.site_address, places.site_len), (SITE_ADDRESS, 6));
     assert_eq!(&added[..6], b"a site");
     let table = &added[(places.symbols_address - SITE_ADDRESS) as usize..];
@@ -79,15 +79,15 @@ fn site_and_symbols_are_where_the_note_says() {
 #[test]
 fn an_image_gets_no_second_site() {
     let image = build(&kernel(), b"a site").unwrap();
-    assert_eq!(build(&image, b"another"), Err(Error::HasSite));
+    assert_eq!(build(&image, b"another"), Err(ImageError::HasSite));
 }
 
 #[test]
 fn other_files_are_refused() {
-    assert_eq!(build(b"", b""), Err(Error::NotElf));
+    assert_eq!(build(b"", b""), Err(ImageError::NotElf));
     let mut other = kernel();
     other[4096 + 20] = b'l';
-    assert_eq!(build(&other, b""), Err(Error::NotOurs));
+    assert_eq!(build(&other, b""), Err(ImageError::NotOurs));
     let kernel = kernel();
     for len in 0..kernel.len() {
         let _ = build(&kernel[..len], b"site");

@@ -30,7 +30,7 @@ pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
 
 /// The power registers of the FADT. Port numbers; 0 if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Power {
+pub struct PowerRegisters {
     /// Writing `acpi_enable` to this port transfers the buttons from the firmware.
     pub smi_command: u16,
     /// See `smi_command`.
@@ -51,7 +51,7 @@ pub struct Power {
 
 /// Parses the FADT, without `off`. Also returns the address of the DSDT.
 #[must_use]
-pub fn power(fadt: &[u8]) -> Option<(Power, u64)> {
+pub fn power(fadt: &[u8]) -> Option<(PowerRegisters, u64)> {
     let port = |at| {
         u32_at(fadt, at)
             .and_then(|port| u16::try_from(port).ok())
@@ -67,19 +67,19 @@ pub fn power(fadt: &[u8]) -> Option<(Power, u64)> {
     let power = if reduced {
         // Address space 0 is system memory.
         let in_memory = fadt.get(244) == Some(&0);
-        Power {
+        PowerRegisters {
             sleep_address: u64_at(fadt, 248).filter(|_| in_memory).unwrap_or_default(),
-            ..Power::default()
+            ..PowerRegisters::default()
         }
     } else {
-        Power {
+        PowerRegisters {
             smi_command: port(48),
             acpi_enable: fadt[52],
             event: port(56),
             control: port(64),
             timer: port(76),
             line: u16_at(fadt, 46)?.into(),
-            ..Power::default()
+            ..PowerRegisters::default()
         }
     };
     Some((power, dsdt))

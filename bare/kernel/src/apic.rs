@@ -3,9 +3,9 @@
 //! Read first: Intel SDM volume 3, 11 (APIC); 82093AA (I/O APIC).
 
 use lowroad_kernel::acpi::IoController;
-use lowroad_kernel::ticks::Rate;
+use lowroad_kernel::ticks::TickRate;
 
-use crate::cpu::{self, Registers, out8, read_msr, write_msr};
+use crate::cpu::{self, DeviceRegisters, out8, read_msr, write_msr};
 use crate::{cores, interrupts, mapping};
 
 const BASE_MSR: u32 = 0x1b;
@@ -35,33 +35,33 @@ const RESET: u32 = 5 << 8;
 const START: u32 = 6 << 8;
 
 /// A processor's local APIC.
-pub struct Local {
-    memory: Option<Registers>,
-    timer: Timer,
+pub struct LocalApic {
+    memory: Option<DeviceRegisters>,
+    timer: ApicTimer,
 }
 
 /// The source of timer interrupts.
-enum Timer {
+enum ApicTimer {
     /// TSC deadline: the time stamp counter is compared with a register.
     Deadline,
     /// The APIC's counter, with its rate.
-    Counter(Rate),
+    Counter(TickRate),
 }
 
-impl Local {
+impl LocalApic {
     /// Enables the first core's local APIC and disables the PICs. The timer is off.
-    pub fn open() -> Local {
+    pub fn open() -> LocalApic {
         // Masks all lines of both PICs.
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
-        let local = Local::enter();
+        let local = LocalApic::enter();
         interrupts::open_wake_ups(local.memory.is_none());
         cores::set_id(0, local.id());
         local
     }
 
     /// Enables the local APIC of another core. The timer is off.
-    pub fn enter() -> Local {
+    pub fn enter() -> LocalApic {
         // The global enable bit first: a direct change from disabled to x2APIC mode is a fault.
         let base = read_msr(BASE_MSR) | 1 << 11;
         let is_x2 = cpu::id(1, 0).ecx & 1 << 21 != 0;
@@ -70,10 +70,10 @@ impl Local {
             write_msr(BASE_MSR, base | X2);
         }
         // SAFETY: the controller's registers, below 4 GiB and so mapped; it is still at its address after a reset.
-        let memory = (!is_x2).then(|| unsafe { Registers::new(0xfee0_0000) });
-        let local = Local {
+        let memory = (!is_x2).then(|| unsafe { DeviceRegisters::new(0xfee0_0000) });
+        let local = LocalApic {
             memory,
-            timer: Timer::Deadline,
+            timer: ApicTimer::Deadline,
         };
         local.write(TASK_PRIORITY, 0);
         local.write(LINT0, MASKED);
@@ -100,15 +100,15 @@ impl Local {
     }
 
     /// Starts the timer: with TSC deadlines if possible, else with the counter of this rate.
-    pub fn open_timer(&mut self, counter: Rate) {
+    pub fn open_timer(&mut self, counter: TickRate) {
         let vector = u32::from(interrupts::TIMER);
-        if Local::has_deadline() {
-            self.timer = Timer::Deadline;
+        if LocalApic::has_deadline() {
+            self.timer = ApicTimer::Deadline;
             self.write(TIMER, vector | BY_DEADLINE);
             // The mode must be set before the first write of the deadline MSR (Intel SDM volume 3, 11.5.4.1).
             cpu::store_load_fence();
         } else {
-            self.timer = Timer::Counter(counter);
+            self.timer = ApicTimer::Counter(counter);
             self.write(INITIAL, 0);
             self.write(TIMER, vector);
         }
@@ -116,13 +116,13 @@ impl Local {
 
     /// Sets the timer to `us` microseconds from now, or a little less if that is very long. Replaces the previous
     /// setting.
-    pub fn wake_in(&self, us: u64, clock: Rate) {
+    pub fn wake_in(&self, us: u64, clock: TickRate) {
         match self.timer {
-            Timer::Deadline => write_msr(
+            ApicTimer::Deadline => write_msr(
                 DEADLINE_MSR,
                 cpu::ticks().saturating_add(clock.ticks(us.max(1))),
             ),
-            Timer::Counter(rate) => {
+            ApicTimer::Counter(rate) => {
                 // A count of 0 would stop the timer.
                 self.write(INITIAL, rate.ticks(us).clamp(1, u32::MAX.into()) as u32)
             }
@@ -198,18 +198,18 @@ pub fn message_address(id: u8) -> u32 {
 }
 
 /// The I/O APICs.
-pub struct Controllers {
+pub struct IoControllers {
     all: [Option<IoController>; 4],
     destination: u32,
 }
 
-impl Controllers {
+impl IoControllers {
     /// Maps the controllers. All lines stay masked, as after a reset.
-    pub fn new(all: [Option<IoController>; 4], local: &Local) -> Controllers {
+    pub fn new(all: [Option<IoController>; 4], local: &LocalApic) -> IoControllers {
         for controller in all.iter().flatten() {
             mapping::map(controller.address, 4096);
         }
-        Controllers {
+        IoControllers {
             all,
             destination: u32::from(local.id()) << 24,
         }
@@ -219,7 +219,7 @@ impl Controllers {
     pub fn open_line(&self, line: u32, vector: u8) {
         for controller in self.all.iter().flatten() {
             // SAFETY: the address comes from the firmware; mapped by `new`.
-            let registers = unsafe { Registers::new(controller.address) };
+            let registers = unsafe { DeviceRegisters::new(controller.address) };
             registers.write(0, 1_u32);
             let count = (registers.read::<u32>(16) >> 16 & 0xff) + 1;
             let Some(own) = line.checked_sub(controller.line).filter(|own| *own < count) else {

@@ -1,9 +1,9 @@
 //! Time: the time stamp counter, with a rate that is queried or measured at the start, and the date.
 
-use lowroad_bare::Now;
-use lowroad_kernel::ticks::{self, Date, Rate};
+use lowroad_bare::CurrentTime;
+use lowroad_kernel::ticks::{self, UtcDate, TickRate};
 
-use crate::apic::Local;
+use crate::apic::LocalApic;
 use crate::cpu::{self, in8, in32, out8};
 use crate::kvm;
 
@@ -20,24 +20,24 @@ const LOOKS_MAX: u32 = 50_000_000;
 
 /// The clock. Reading it costs one multiplication.
 #[derive(Clone)]
-pub struct Clock {
-    rate: Rate,
+pub struct TickClock {
+    rate: TickRate,
     /// The rate of the local APICs' counters.
-    counter: Rate,
+    counter: TickRate,
     start: u64,
     unix_s: u64,
     next_second_us: u64,
 }
 
-impl Clock {
+impl TickClock {
     /// Opens the clock and starts the local APIC's timer. Also returns the source of the rate, for the console.
-    pub fn open(local: &mut Local, acpi_timer: u16) -> (Clock, &'static str) {
+    pub fn open(local: &mut LocalApic, acpi_timer: u16) -> (TickClock, &'static str) {
         let start = cpu::ticks();
         local.start_counter();
         let (rate, how) = match told_khz() {
             Some(khz) => {
-                let rate = Rate::new(khz);
-                if !Local::has_deadline() {
+                let rate = TickRate::new(khz);
+                if !LocalApic::has_deadline() {
                     // The local APIC's counter is measured against the known rate.
                     while rate.us(cpu::ticks() - start) < MEASURE_US {}
                 }
@@ -47,14 +47,14 @@ impl Clock {
         };
         let counted = u64::from(local.counted());
         let us = rate.us(cpu::ticks() - start).max(1);
-        let counter = Rate::new(counted * 1000 / us);
+        let counter = TickRate::new(counted * 1000 / us);
         local.open_timer(counter);
         let unix_s = date()
-            .and_then(Date::unix_s)
+            .and_then(UtcDate::unix_s)
             .or_else(kvm::unix_s)
             .unwrap_or(0);
         (
-            Clock {
+            TickClock {
                 rate,
                 counter,
                 start,
@@ -67,7 +67,7 @@ impl Clock {
 
     /// The same clock for another core, called on that core: `theirs` is the recent counter of the core that gives its
     /// clock. Also starts this core's timer.
-    pub fn beside(mut self, theirs: u64, local: &mut Local) -> Clock {
+    pub fn beside(mut self, theirs: u64, local: &mut LocalApic) -> TickClock {
         let slack = self.rate.ticks(SLACK_US);
         self.start = ticks::start_beside(cpu::ticks(), theirs, self.start, slack);
         local.open_timer(self.counter);
@@ -75,19 +75,19 @@ impl Clock {
     }
 
     /// The rate of the time stamp counter.
-    pub fn rate(&self) -> Rate {
+    pub fn rate(&self) -> TickRate {
         self.rate
     }
 
     /// The current time.
-    pub fn now(&mut self) -> Now {
+    pub fn now(&mut self) -> CurrentTime {
         let mono_us = self.rate.us(cpu::ticks().wrapping_sub(self.start));
         if mono_us >= self.next_second_us {
             let seconds = (mono_us - self.next_second_us) / 1_000_000 + 1;
             self.unix_s += seconds;
             self.next_second_us += seconds * 1_000_000;
         }
-        Now {
+        CurrentTime {
             mono_us,
             unix_s: self.unix_s,
         }
@@ -111,17 +111,17 @@ fn told_khz() -> Option<u64> {
         .or_else(kvm::khz)
 }
 
-fn measure(acpi_timer: u16) -> (Rate, &'static str) {
+fn measure(acpi_timer: u16) -> (TickRate, &'static str) {
     if let Some(khz) = by_pit() {
-        return (Rate::new(khz), "measured by the PIT");
+        return (TickRate::new(khz), "measured by the PIT");
     }
     if acpi_timer != 0
         && let Some(khz) = by_acpi(acpi_timer)
     {
-        return (Rate::new(khz), "measured by ACPI's timer");
+        return (TickRate::new(khz), "measured by ACPI's timer");
     }
     // Without any timer: a rate of 1 GHz, so that the machine runs at least.
-    (Rate::new(1_000_000), "guessed")
+    (TickRate::new(1_000_000), "guessed")
 }
 
 /// Measures by the PIT's channel 0; its interrupt is masked.
@@ -165,7 +165,7 @@ fn by_acpi(port: u16) -> Option<u64> {
 }
 
 /// The date of the real-time clock, taken as UTC; read until two reads agree, since an update may be in progress.
-fn date() -> Option<Date> {
+fn date() -> Option<UtcDate> {
     let mut last = registers()?;
     for _ in 0..10 {
         let next = registers()?;
@@ -177,7 +177,7 @@ fn date() -> Option<Date> {
     None
 }
 
-fn registers() -> Option<Date> {
+fn registers() -> Option<UtcDate> {
     let register = |n| {
         out8(0x70, n);
         in8(0x71)
@@ -201,7 +201,7 @@ fn registers() -> Option<Date> {
     if form & 2 == 0 {
         hour = hour % 12 + if raw_hour & 0x80 != 0 { 12 } else { 0 };
     }
-    Some(Date {
+    Some(UtcDate {
         // The clock has two digits of the year.
         year: 2000 + number(9),
         month: number(8),

@@ -2,11 +2,11 @@
 
 use core::net::Ipv4Addr;
 
-use lowroad_net::Address;
+use lowroad_net::AddressSource;
 
 /// A virtio-mmio device, as listed by Firecracker and QEMU's microvm: `virtio_mmio.device=4K@0xd0000000:5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct VirtioMmioDevice {
     /// Physical address.
     pub address: u64,
     /// Its line at the I/O APICs.
@@ -17,30 +17,30 @@ pub struct Device {
 pub const DEVICES_MAX: usize = 16;
 
 /// A word of the command line.
-pub enum Word<'l> {
+pub enum KernelOption<'l> {
     /// `ip=dhcp`, or `ip=192.0.2.2/24,192.0.2.1`; the gateway may be left out.
-    Address(Address),
+    Address(AddressSource),
     /// `virtio_mmio.device=`.
-    Device(Device),
+    Device(VirtioMmioDevice),
     /// Unknown, or an invalid `ip=`.
     Unknown(&'l str),
 }
 
 /// The words of a command line.
-pub fn words(line: &str) -> impl Iterator<Item = Word<'_>> {
+pub fn words(line: &str) -> impl Iterator<Item = KernelOption<'_>> {
     line.split_ascii_whitespace().map(|word| {
         let known = match word.split_once('=') {
-            Some(("ip", value)) => address(value).map(Word::Address),
-            Some(("virtio_mmio.device", value)) => device(value).map(Word::Device),
+            Some(("ip", value)) => address(value).map(KernelOption::Address),
+            Some(("virtio_mmio.device", value)) => device(value).map(KernelOption::Device),
             _ => None,
         };
-        known.unwrap_or(Word::Unknown(word))
+        known.unwrap_or(KernelOption::Unknown(word))
     })
 }
 
-fn address(value: &str) -> Option<Address> {
+fn address(value: &str) -> Option<AddressSource> {
     if value == "dhcp" {
-        return Some(Address::Dhcp);
+        return Some(AddressSource::Dhcp);
     }
     let (own, gateway) = match value.split_once(',') {
         Some((own, gateway)) => (own, Some(gateway.parse::<Ipv4Addr>().ok()?)),
@@ -48,7 +48,7 @@ fn address(value: &str) -> Option<Address> {
     };
     let (address, prefix_len) = own.split_once('/')?;
     let prefix_len = prefix_len.parse().ok().filter(|len| *len <= 32)?;
-    Some(Address::Static {
+    Some(AddressSource::Static {
         address: address.parse().ok()?,
         prefix_len,
         gateway,
@@ -56,12 +56,12 @@ fn address(value: &str) -> Option<Address> {
 }
 
 /// Parses a device. The length (`512`, `4K`) is ignored: the standard defines the registers.
-fn device(value: &str) -> Option<Device> {
+fn device(value: &str) -> Option<VirtioMmioDevice> {
     let (_len, place) = value.split_once('@')?;
     let mut parts = place.split(':');
     let address = number(parts.next()?)?;
     let line = number(parts.next()?)?.try_into().ok()?;
-    Some(Device { address, line })
+    Some(VirtioMmioDevice { address, line })
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -80,20 +80,20 @@ mod tests {
         let line = "ip=192.0.2.2/24,192.0.2.1 virtio_mmio.device=512@0xfeb00e00:12 reboot=t virtio_mmio.device=4K@4096:5:0";
         let mut words = words(line);
         assert!(
-            matches!(words.next(), Some(Word::Address(Address::Static { address, prefix_len: 24, gateway: Some(gateway) }))
+            matches!(words.next(), Some(KernelOption::Address(AddressSource::Static { address, prefix_len: 24, gateway: Some(gateway) }))
             if address == Ipv4Addr::new(192, 0, 2, 2) && gateway == Ipv4Addr::new(192, 0, 2, 1))
         );
         assert!(matches!(
             words.next(),
-            Some(Word::Device(Device {
+            Some(KernelOption::Device(VirtioMmioDevice {
                 address: 0xfeb0_0e00,
                 line: 12
             }))
         ));
-        assert!(matches!(words.next(), Some(Word::Unknown("reboot=t"))));
+        assert!(matches!(words.next(), Some(KernelOption::Unknown("reboot=t"))));
         assert!(matches!(
             words.next(),
-            Some(Word::Device(Device {
+            Some(KernelOption::Device(VirtioMmioDevice {
                 address: 4096,
                 line: 5
             }))
@@ -112,13 +112,13 @@ mod tests {
             "ip=DHCP",
         ] {
             assert!(
-                matches!(words(line).next(), Some(Word::Unknown(word)) if word == line),
+                matches!(words(line).next(), Some(KernelOption::Unknown(word)) if word == line),
                 "{line}"
             );
         }
         assert!(matches!(
             words("ip=1.2.3.4/8").next(),
-            Some(Word::Address(Address::Static { gateway: None, .. }))
+            Some(KernelOption::Address(AddressSource::Static { gateway: None, .. }))
         ));
     }
 }

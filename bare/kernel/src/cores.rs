@@ -11,19 +11,19 @@ pub const MAX: usize = 16;
 pub const TASK: u16 = 32;
 
 static COUNT: AtomicU16 = AtomicU16::new(1);
-static PLACES: [Place; MAX] = [const { Place::new() }; MAX];
+static PLACES: [CoreSlot; MAX] = [const { CoreSlot::new() }; MAX];
 
 /// The data of a core that other cores use.
-struct Place {
+struct CoreSlot {
     /// Its APIC id.
     id: AtomicU8,
     stack: [AtomicU64; 2],
     exception_stack: [AtomicU64; 2],
 }
 
-impl Place {
-    const fn new() -> Place {
-        Place {
+impl CoreSlot {
+    const fn new() -> CoreSlot {
+        CoreSlot {
             id: AtomicU8::new(0),
             stack: [AtomicU64::new(0), AtomicU64::new(0)],
             exception_stack: [AtomicU64::new(0), AtomicU64::new(0)],

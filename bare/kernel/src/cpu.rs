@@ -115,15 +115,15 @@ pub fn halt() -> ! {
 
 /// Memory-mapped registers of a device.
 #[derive(Clone, Copy)]
-pub struct Registers {
+pub struct DeviceRegisters {
     address: usize,
 }
 
-impl Registers {
+impl DeviceRegisters {
     /// # Safety
     /// The address belongs to a device, or to memory reserved for it; it is mapped, and no Rust object is there.
-    pub unsafe fn new(address: u64) -> Registers {
-        Registers {
+    pub unsafe fn new(address: u64) -> DeviceRegisters {
+        DeviceRegisters {
             address: address as usize,
         }
     }
@@ -134,20 +134,20 @@ impl Registers {
     }
 
     /// Registers of the same device at an offset.
-    pub fn at(self, offset: usize) -> Registers {
-        Registers {
+    pub fn at(self, offset: usize) -> DeviceRegisters {
+        DeviceRegisters {
             address: self.address.wrapping_add(offset),
         }
     }
 
     /// Reads the register at `offset`.
-    pub fn read<T: Plain>(self, offset: usize) -> T {
+    pub fn read<T: RegisterValue>(self, offset: usize) -> T {
         // SAFETY: a register of a device, by the contract of `new`.
         unsafe { core::ptr::with_exposed_provenance::<T>(self.address + offset).read_volatile() }
     }
 
     /// Writes the register at `offset`.
-    pub fn write<T: Plain>(self, offset: usize, value: T) {
+    pub fn write<T: RegisterValue>(self, offset: usize, value: T) {
         // SAFETY: a register of a device, by the contract of `new`.
         unsafe {
             core::ptr::with_exposed_provenance_mut::<T>(self.address + offset).write_volatile(value)
@@ -156,7 +156,7 @@ impl Registers {
 }
 
 /// A value of a register.
-pub trait Plain: Copy {}
-impl Plain for u8 {}
-impl Plain for u16 {}
-impl Plain for u32 {}
+pub trait RegisterValue: Copy {}
+impl RegisterValue for u8 {}
+impl RegisterValue for u16 {}
+impl RegisterValue for u32 {}

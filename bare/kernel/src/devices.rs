@@ -5,44 +5,44 @@ use alloc::vec::Vec;
 
 use lowroad_kernel::command_line;
 
-use crate::apic::{self, Controllers};
+use crate::apic::{self, IoControllers};
 use crate::serial::say;
-use crate::virtio::net::{Device, Net};
-use crate::virtio::transport::{self, Error};
+use crate::virtio::net::{VirtioNetDevice, NetQueuePair};
+use crate::virtio::transport::{self, VirtioError};
 use crate::virtio::{mmio, pci as over_pci};
 use crate::{cores, interrupts, pci};
 
 /// A detected device, and its kind of interrupts.
-pub struct Found {
+pub struct DetectedDevice {
     /// The device.
-    pub device: Device,
-    way: Way,
+    pub device: VirtioNetDevice,
+    way: InterruptMode,
 }
 
 /// The kind of a device's interrupts.
-enum Way {
+enum InterruptMode {
     /// A line, to the first core.
     Line,
     /// Messages (MSI-X), one for each receiving queue.
-    Messages(pci::Function),
+    Messages(pci::PciFunction),
 }
 
 /// Finds the device; unusable ones are reported on the console. `many`: several cores could use it.
 pub fn find(
-    devices: &[command_line::Device],
-    controllers: &Controllers,
+    devices: &[command_line::VirtioMmioDevice],
+    controllers: &IoControllers,
     many: bool,
-) -> Option<Found> {
+) -> Option<DetectedDevice> {
     devices
         .iter()
         .find_map(|device| by_mmio(*device, controllers))
         .or_else(|| pci::find(|function| by_pci(function, many)))
 }
 
-fn by_mmio(place: command_line::Device, controllers: &Controllers) -> Option<Found> {
+fn by_mmio(place: command_line::VirtioMmioDevice, controllers: &IoControllers) -> Option<DetectedDevice> {
     let device = match mmio::kind(place) {
         // All queues share one line.
-        Ok((transport::NET, transport)) => Device::open(Box::new(transport), false),
+        Ok((transport::NET, transport)) => VirtioNetDevice::open(Box::new(transport), false),
         Ok(_) => return None,
         Err(error) => Err(error),
     };
@@ -54,9 +54,9 @@ fn by_mmio(place: command_line::Device, controllers: &Controllers) -> Option<Fou
                 "lowroad: network device at {address:#x}, line {}",
                 place.line
             );
-            Some(Found {
+            Some(DetectedDevice {
                 device,
-                way: Way::Line,
+                way: InterruptMode::Line,
             })
         }
         Err(error) => {
@@ -66,7 +66,7 @@ fn by_mmio(place: command_line::Device, controllers: &Controllers) -> Option<Fou
     }
 }
 
-fn by_pci(function: pci::Function, many: bool) -> Option<Found> {
+fn by_pci(function: pci::PciFunction, many: bool) -> Option<DetectedDevice> {
     if over_pci::kind(function) != Some(transport::NET) {
         return None;
     }
@@ -76,14 +76,14 @@ fn by_pci(function: pci::Function, many: bool) -> Option<Found> {
         .and_then(|transport| {
             // One message suffices at first; those of other cores follow once these have started.
             open_messages(function, 1)?;
-            Device::open(Box::new(transport), many)
+            VirtioNetDevice::open(Box::new(transport), many)
         });
     match opened {
         Ok(opened) => {
             say!("lowroad: network device at PCI {bus:02x}:{device:02x}.{number}");
-            Some(Found {
+            Some(DetectedDevice {
                 device: opened,
-                way: Way::Messages(function),
+                way: InterruptMode::Messages(function),
             })
         }
         Err(error) => {
@@ -93,7 +93,7 @@ fn by_pci(function: pci::Function, many: bool) -> Option<Found> {
     }
 }
 
-fn open_messages(function: pci::Function, count: u16) -> Result<(), Error> {
+fn open_messages(function: pci::PciFunction, count: u16) -> Result<(), VirtioError> {
     let addresses =
         (0..usize::from(count)).map(|core| apic::message_address(cores::id(core as u16)));
     function
@@ -101,11 +101,11 @@ fn open_messages(function: pci::Function, count: u16) -> Result<(), Error> {
         .ok_or("it sends no messages (MSI-X)")
 }
 
-impl Found {
+impl DetectedDevice {
     /// Starts a pair of queues for each of `count` cores, or one for the first core if the device has no more.
-    pub fn begin(&mut self, count: u16) -> Result<Vec<Net>, Error> {
+    pub fn begin(&mut self, count: u16) -> Result<Vec<NetQueuePair>, VirtioError> {
         let several = match self.way {
-            Way::Messages(function) if count > 1 => {
+            InterruptMode::Messages(function) if count > 1 => {
                 open_messages(function, count).and_then(|()| self.device.begin(count))
             }
             _ => return self.device.begin(1),

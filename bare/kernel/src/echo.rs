@@ -6,8 +6,8 @@
 use alloc::string::String;
 use core::net::Ipv4Addr;
 
-use lowroad_bare::{Machine, Now};
-use lowroad_net::{Address, Frame, Link, Received};
+use lowroad_bare::{MachineSetup, CurrentTime};
+use lowroad_net::{AddressSource, OutgoingFrame, LinkDevice, ReceivedFrame};
 
 /// UDP ports, and the actions of datagrams to them.
 const PANIC: u16 = 1;
@@ -33,7 +33,7 @@ const KEPT_LEN: usize = 64;
 static LASTING: [u8; 40_000] = [b'l'; 40_000];
 
 /// The stand-in for the server.
-pub struct Server {
+pub struct EchoServer {
     core: u8,
     mac: [u8; 6],
     address: Ipv4Addr,
@@ -44,9 +44,9 @@ pub struct Server {
     said: Option<String>,
 }
 
-impl Server {
-    pub fn new(machine: Machine) -> Result<Server, String> {
-        let Address::Static { address, .. } = machine.address else {
+impl EchoServer {
+    pub fn new(machine: MachineSetup) -> Result<EchoServer, String> {
+        let AddressSource::Static { address, .. } = machine.address else {
             return Err(String::from("ip= is needed"));
         };
         crate::check::bytes();
@@ -56,7 +56,7 @@ impl Server {
             "core {core} answers pings at {address}, {} MiB",
             machine.memory_len >> 20
         ));
-        Ok(Server {
+        Ok(EchoServer {
             core,
             mac: machine.mac,
             address,
@@ -67,7 +67,7 @@ impl Server {
         })
     }
 
-    pub fn received(&mut self, now: Now, link: &mut impl Link, received: Received<'_>) {
+    pub fn received(&mut self, now: CurrentTime, link: &mut impl LinkDevice, received: ReceivedFrame<'_>) {
         let frame = received.frame;
         let mut buffer = [0; 1514];
         let Some(answer) = buffer
@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// The first core runs each second; others only when due, so that only the tested event wakes them.
-    pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
+    pub fn tick(&mut self, now: CurrentTime, link: &mut impl LinkDevice) -> Option<u64> {
         if now.mono_us >= self.next_us {
             self.next_us = now.mono_us + TICK_US;
         }
@@ -150,7 +150,7 @@ impl Server {
         self.stopping = true;
     }
 
-    pub fn is_stopped(&self, _now: Now) -> bool {
+    pub fn is_stopped(&self, _now: CurrentTime) -> bool {
         self.stopping
     }
 
@@ -165,9 +165,9 @@ fn swap_addresses(answer: &mut [u8]) {
     answer[30..34].copy_from_slice(&source);
 }
 
-fn send(link: &mut impl Link, head: &[u8], lasting: &'static [u8]) {
+fn send(link: &mut impl LinkDevice, head: &[u8], lasting: &'static [u8]) {
     let (head, copied) = head.split_at(34);
-    link.send(&Frame {
+    link.send(&OutgoingFrame {
         head,
         copied,
         lasting,
@@ -176,7 +176,7 @@ fn send(link: &mut impl Link, head: &[u8], lasting: &'static [u8]) {
     });
 }
 
-fn datagram(link: &mut impl Link, answer: &mut [u8], port: u16) {
+fn datagram(link: &mut impl LinkDevice, answer: &mut [u8], port: u16) {
     match port {
         PANIC => panic!("as asked for"),
         // SAFETY: none; the fault is intended.
@@ -204,7 +204,7 @@ fn datagram(link: &mut impl Link, answer: &mut [u8], port: u16) {
                 0,
             ]);
             lengthen(&mut head, 28 + 1000);
-            link.send(&Frame {
+            link.send(&OutgoingFrame {
                 head: &head,
                 copied: &copied,
                 lasting: &LASTING[..500],
@@ -217,7 +217,7 @@ fn datagram(link: &mut impl Link, answer: &mut [u8], port: u16) {
 }
 
 /// Sends a TCP segment of no connection, for the device to checksum and segment.
-fn long(link: &mut impl Link, answer: &[u8]) {
+fn long(link: &mut impl LinkDevice, answer: &[u8]) {
     let mut head = [0; 54];
     head[..34].copy_from_slice(&answer[..34]);
     head[23] = 6;
@@ -234,7 +234,7 @@ fn long(link: &mut impl Link, answer: &[u8]) {
     let Some(offload) = Some(link.offload()).filter(|offload| offload.segmentation) else {
         return;
     };
-    let frame = Frame {
+    let frame = OutgoingFrame {
         head: &head,
         copied: &[],
         lasting: &LASTING,

@@ -8,12 +8,12 @@ use core::ptr::with_exposed_provenance;
 use lowroad_kernel::symbols;
 
 use crate::interrupts::gate;
-use crate::serial::{self, Console, say};
-use crate::{cores, crashes, place, power};
+use crate::serial::{self, SerialConsole, say};
+use crate::{cores, crash_record, boot_placement, power};
 
 /// The stack frame that the processor and the stubs push.
 #[repr(C)]
-struct Frame {
+struct ExceptionFrame {
     /// rax, rbx, rcx, rdx, rsi, rdi, rbp, r8 to r15.
     registers: [u64; 15],
     vector: u64,
@@ -63,7 +63,7 @@ extern "C" fn all() {
     )
 }
 
-extern "C" fn report(frame: &Frame) -> ! {
+extern "C" fn report(frame: &ExceptionFrame) -> ! {
     let _hold = serial::hold_for_report();
     let what = match frame.vector {
         0 => "division by zero",
@@ -76,7 +76,7 @@ extern "C" fn report(frame: &Frame) -> ! {
         _ => "exception",
     };
     say!(
-        "lowroad: {Own}{what} ({}, error {:#x}) at {:#x}",
+        "lowroad: {CoreLocal}{what} ({}, error {:#x}) at {:#x}",
         frame.vector,
         frame.error,
         frame.rip
@@ -91,7 +91,7 @@ extern "C" fn report(frame: &Frame) -> ! {
     }
     for (n, (name, value)) in NAMES.iter().zip(frame.registers).enumerate() {
         let _ = write!(
-            Console,
+            SerialConsole,
             "{}{name:>5} {value:016x}",
             if n % 4 == 0 && n > 0 { "\n" } else { "" }
         );
@@ -100,28 +100,28 @@ extern "C" fn report(frame: &Frame) -> ! {
     // Register 6 is rbp, the head of the frame chain.
     line(frame.rip);
     trace(frame.registers[6]);
-    crashes::note(format_args!("{Own}{what} at {:#x}", frame.rip));
+    crash_record::note(format_args!("{CoreLocal}{what} at {:#x}", frame.rip));
     power::restart()
 }
 
 #[panic_handler]
 fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
     let _hold = serial::hold_for_report();
-    say!("lowroad: {Own}{info}");
+    say!("lowroad: {CoreLocal}{info}");
     let frame: u64;
     // SAFETY: reads a register.
     unsafe {
         core::arch::asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags))
     }
     trace(frame);
-    crashes::note(format_args!("{Own}{info}"));
+    crash_record::note(format_args!("{CoreLocal}{info}"));
     power::restart()
 }
 
 /// Formats this core's number if there are several.
-struct Own;
+struct CoreLocal;
 
-impl fmt::Display for Own {
+impl fmt::Display for CoreLocal {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match cores::count() {
             1 => Ok(()),
@@ -152,7 +152,7 @@ fn line(address: u64) {
     if !(&raw const image_start as u64..&raw const text_end as u64).contains(&address) {
         return;
     }
-    match symbols::name_of(place::symbols(), address) {
+    match symbols::name_of(boot_placement::symbols(), address) {
         Some((name, offset)) => say!("  {address:#x} {name}+{offset:#x}"),
         None => say!("  {address:#x}"),
     }

@@ -14,13 +14,13 @@ use crate::cores;
 
 const PAGE_LEN: usize = 4096;
 
-struct Piece {
+struct CoreHeap {
     heap: UnsafeCell<Heap>,
     is_taken: AtomicBool,
 }
 
-struct Pieces {
-    all: [Piece; cores::MAX],
+struct CoreHeaps {
+    all: [CoreHeap; cores::MAX],
     /// 1 until [`split`].
     count: AtomicUsize,
     /// The start of the second heap.
@@ -30,12 +30,12 @@ struct Pieces {
 }
 
 // SAFETY: a heap is used under its lock, or by the only core while there is one heap.
-unsafe impl Sync for Pieces {}
+unsafe impl Sync for CoreHeaps {}
 
 #[global_allocator]
-static HEAP: Pieces = Pieces {
+static HEAP: CoreHeaps = CoreHeaps {
     all: [const {
-        Piece {
+        CoreHeap {
             heap: UnsafeCell::new(Heap::empty()),
             is_taken: AtomicBool::new(false),
         }
@@ -45,7 +45,7 @@ static HEAP: Pieces = Pieces {
     len: AtomicUsize::new(0),
 };
 
-impl Piece {
+impl CoreHeap {
     fn with<T>(&self, use_it: impl FnOnce(&mut Heap) -> T) -> T {
         // Interrupt handlers don't allocate, so a core can't wait for itself.
         while self.is_taken.swap(true, Ordering::Acquire) {
@@ -58,7 +58,7 @@ impl Piece {
     }
 }
 
-impl Pieces {
+impl CoreHeaps {
     fn is_one(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 1
     }
@@ -74,7 +74,7 @@ impl Pieces {
     }
 
     /// The heaps, beginning with this core's.
-    fn beginning_with_own(&self) -> impl Iterator<Item = &Piece> {
+    fn beginning_with_own(&self) -> impl Iterator<Item = &CoreHeap> {
         let all = &self.all[..self.count.load(Ordering::Relaxed)];
         let (before, from) = all.split_at(usize::from(cores::own()).min(all.len()));
         from.iter().chain(before)
@@ -93,13 +93,13 @@ impl Pieces {
     /// The memory was allocated from this heap with this layout.
     #[inline(never)]
     unsafe fn dealloc_shared(&self, memory: NonNull<u8>, layout: Layout) {
-        self.of(memory.as_ptr() as usize)
+        self.find_heap(memory.as_ptr() as usize)
             // SAFETY: by the caller's contract; the memory belongs to this heap.
             .with(|heap| unsafe { heap.deallocate(memory, layout) });
     }
 
     /// The heap that an address belongs to.
-    fn of(&self, address: usize) -> &Piece {
+    fn find_heap(&self, address: usize) -> &CoreHeap {
         let (start, len) = (
             self.start.load(Ordering::Relaxed),
             self.len.load(Ordering::Relaxed),
@@ -117,7 +117,7 @@ impl Pieces {
 }
 
 // SAFETY: `Heap` returns memory of the layout; `CoreHeap` serializes its users.
-unsafe impl GlobalAlloc for Pieces {
+unsafe impl GlobalAlloc for CoreHeaps {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let found = if self.is_one() {

@@ -28,15 +28,15 @@ pub static BUTTON: AtomicBool = AtomicBool::new(false);
 pub const STACK_LEN: usize = 16 << 10;
 
 #[repr(C, align(16))]
-struct Shared<T>(UnsafeCell<T>);
+struct InterruptTables<T>(UnsafeCell<T>);
 
 // SAFETY: written before interrupts are enabled and other cores start, or by the core that owns the part; afterwards
 // read by processors only.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for InterruptTables<T> {}
 
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
-struct Task {
+struct TaskStateSegment {
     reserved: u32,
     stacks: [u64; 3],
     reserved2: u64,
@@ -45,18 +45,18 @@ struct Task {
     ports: u32,
 }
 
-const TASK: Task = Task {
+const TASK: TaskStateSegment = TaskStateSegment {
     reserved: 0,
     stacks: [0; 3],
     reserved2: 0,
     interrupt_stacks: [0; 7],
     reserved3: 0,
-    ports: size_of::<Task>() as u32,
+    ports: size_of::<TaskStateSegment>() as u32,
 };
 
-static TASKS: [Shared<Task>; cores::MAX] = [const { Shared(UnsafeCell::new(TASK)) }; cores::MAX];
-static STACKS: Shared<[[u8; STACK_LEN]; 2]> = Shared(UnsafeCell::new([[0; STACK_LEN]; 2]));
-static GATES: Shared<[[u64; 2]; 256]> = Shared(UnsafeCell::new([[0; 2]; 256]));
+static TASKS: [InterruptTables<TaskStateSegment>; cores::MAX] = [const { InterruptTables(UnsafeCell::new(TASK)) }; cores::MAX];
+static STACKS: InterruptTables<[[u8; STACK_LEN]; 2]> = InterruptTables(UnsafeCell::new([[0; STACK_LEN]; 2]));
+static GATES: InterruptTables<[[u64; 2]; 256]> = InterruptTables(UnsafeCell::new([[0; 2]; 256]));
 
 unsafe extern "C" {
     static mut descriptors: [u64; 4 + 2 * cores::MAX];
@@ -92,7 +92,7 @@ pub fn enter(core: u16, stack: (u64, u64), interrupt_stacks: u64) {
             .cast::<u64>()
             .add(usize::from(selector / 8));
         entry.write_volatile(
-            (size_of::<Task>() as u64 - 1)
+            (size_of::<TaskStateSegment>() as u64 - 1)
                 | (base & 0xff_ffff) << 16
                 | 0x89 << 40
                 | (base >> 24 & 0xff) << 56,

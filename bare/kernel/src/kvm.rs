@@ -2,7 +2,7 @@
 //!
 //! Read first: Linux's `Documentation/virt/kvm/x86/msr.rst`, MSR_KVM_WALL_CLOCK_NEW and MSR_KVM_SYSTEM_TIME_NEW.
 
-use crate::cpu::{self, Registers, write_msr};
+use crate::cpu::{self, DeviceRegisters, write_msr};
 use crate::heap;
 
 const WALL_CLOCK: u32 = 0x4b56_4d00;
@@ -15,11 +15,11 @@ fn has_clock() -> bool {
 }
 
 /// Lets the hypervisor write to a page, which `use_it` reads.
-fn with_page<T>(register: u32, enable: u64, use_it: impl FnOnce(Registers) -> T) -> Option<T> {
+fn with_page<T>(register: u32, enable: u64, use_it: impl FnOnce(DeviceRegisters) -> T) -> Option<T> {
     let page = heap::pages(4096)?.as_ptr() as u64;
     write_msr(register, page | enable);
     // SAFETY: the page belongs to the hypervisor for good; no Rust object is there.
-    Some(use_it(unsafe { Registers::new(page) }))
+    Some(use_it(unsafe { DeviceRegisters::new(page) }))
 }
 
 /// The rate of the time stamp counter.

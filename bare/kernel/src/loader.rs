@@ -3,7 +3,7 @@
 
 use core::ptr::with_exposed_provenance;
 
-use lowroad_kernel::regions::{Region, Regions};
+use lowroad_kernel::regions::{MemoryRegion, MemoryMap};
 use lowroad_kernel::{multiboot2, pvh};
 
 /// The kind of loader, in `edi` from the entry points on.
@@ -15,20 +15,20 @@ pub const BY_MULTIBOOT2: u32 = 2;
 const COMMAND_LINE_MAX: usize = 4096;
 
 /// The boot information.
-pub struct Told {
+pub struct BootInfo {
     /// The loader's name.
     pub loader: &'static str,
     command_line: [u8; COMMAND_LINE_MAX],
     command_line_len: usize,
     /// Usable memory.
-    pub memory: Regions,
+    pub memory: MemoryMap,
     /// The first module of the loader.
-    pub module: Option<Region>,
+    pub module: Option<MemoryRegion>,
     /// The ACPI root pointer.
     pub rsdp: Option<[u8; 36]>,
 }
 
-impl Told {
+impl BootInfo {
     /// The command line; empty if it isn't UTF-8.
     pub fn command_line(&self) -> &str {
         core::str::from_utf8(&self.command_line[..self.command_line_len]).unwrap_or_default()
@@ -55,12 +55,12 @@ pub fn is_mapped(address: u64, len: u64) -> bool {
 }
 
 /// Reads the boot information at `info`.
-pub fn told(by: u32, info: u32) -> Told {
-    let mut told = Told {
+pub fn told(by: u32, info: u32) -> BootInfo {
+    let mut told = BootInfo {
         loader: "unknown",
         command_line: [0; COMMAND_LINE_MAX],
         command_line_len: 0,
-        memory: Regions::default(),
+        memory: MemoryMap::default(),
         module: None,
         rsdp: None,
     };
@@ -72,7 +72,7 @@ pub fn told(by: u32, info: u32) -> Told {
     told
 }
 
-fn by_pvh(told: &mut Told, address: u64) {
+fn by_pvh(told: &mut BootInfo, address: u64) {
     told.loader = "PVH";
     // SAFETY: below 4 GiB, and no memory is written before all is read.
     let Some(info) = pvh::start_info(unsafe { left(address, pvh::START_INFO_LEN) }) else {
@@ -111,7 +111,7 @@ fn by_pvh(told: &mut Told, address: u64) {
     }
 }
 
-fn by_multiboot2(told: &mut Told, address: u64) {
+fn by_multiboot2(told: &mut BootInfo, address: u64) {
     told.loader = "Multiboot2";
     // SAFETY: below 4 GiB, and no memory is written before all is read.
     let len = unsafe { left(address, 4) }

@@ -18,7 +18,7 @@ mod check;
 mod clock;
 mod cores;
 mod cpu;
-mod crashes;
+mod crash_record;
 mod devices;
 #[cfg(feature = "echo")]
 mod echo;
@@ -30,26 +30,26 @@ mod loader;
 mod mapping;
 mod memcpy;
 mod pci;
-mod place;
+mod boot_placement;
 mod power;
 mod processors;
 mod random;
-mod run;
+mod main_loop;
 mod serial;
 mod server;
 mod tables;
-mod team;
+mod core_startup;
 mod virtio;
 
-use lowroad_kernel::command_line::{DEVICES_MAX, Device, Word, words};
-use lowroad_kernel::regions::{Region, Regions};
-use lowroad_net::Address;
+use lowroad_kernel::command_line::{DEVICES_MAX, VirtioMmioDevice, KernelOption, words};
+use lowroad_kernel::regions::{MemoryRegion, MemoryMap};
+use lowroad_net::AddressSource;
 
-use crate::apic::{Controllers, Local};
-use crate::clock::Clock;
-use crate::loader::Told;
+use crate::apic::{IoControllers, LocalApic};
+use crate::clock::TickClock;
+use crate::loader::BootInfo;
 use crate::serial::say;
-use crate::team::Plan;
+use crate::core_startup::CorePlan;
 
 /// The largest heap, regardless of the machine's memory.
 const HEAP_MAX: u64 = 256 << 20;
@@ -71,7 +71,7 @@ extern "C" fn start(by: u32, info: u32) -> ! {
         told.loader,
         told.memory.total_len() >> 20
     );
-    crashes::say_last();
+    crash_record::say_last();
     match open_heap(&told) {
         Ok(site) => serve(&told, site).unwrap_or_else(|error| say!("lowroad: {error}")),
         Err(error) => say!("lowroad: {error}"),
@@ -80,26 +80,26 @@ extern "C" fn start(by: u32, info: u32) -> ! {
     power::off()
 }
 
-fn serve(told: &Told, site: Option<Region>) -> Result<(), alloc::string::String> {
+fn serve(told: &BootInfo, site: Option<MemoryRegion>) -> Result<(), alloc::string::String> {
     // Page tables are allocated from the heap, which exists by now.
     mapping::protect();
-    let mut local = Local::open();
+    let mut local = LocalApic::open();
     let firmware = tables::read(told.rsdp);
-    let (mut clock, how) = Clock::open(&mut local, firmware.power.timer);
+    let (mut clock, how) = TickClock::open(&mut local, firmware.power.timer);
     let now = clock.now();
     say!(
         "lowroad: clock {} kHz, {how}; {} s since 1970",
         clock.rate().khz(),
         now.unix_s
     );
-    let controllers = Controllers::new(firmware.controllers, &local);
+    let controllers = IoControllers::new(firmware.controllers, &local);
     power::open(&firmware.power, &controllers);
     let wanted = read_command_line(told);
-    let mut plan = Plan::new(&firmware, &told.memory, &taken(told));
+    let mut plan = CorePlan::new(&firmware, &told.memory, &taken(told));
     let mut found = devices::find(wanted.devices(), &controllers, plan.cores > 1)
         .ok_or("no network device that can be used")?;
     let site = site
-        .and_then(place::bytes)
+        .and_then(boot_placement::bytes)
         .ok_or("no site: `lowroad image build` puts one in, or give it with -initrd")?;
     let [a, b, c, d, e, f] = found.device.mac;
     say!(
@@ -108,18 +108,18 @@ fn serve(told: &Told, site: Option<Region>) -> Result<(), alloc::string::String>
         site.len()
     );
     let nets = plan.start(&firmware, &mut found, &local, &mut clock)?;
-    team::work(&found, nets, site, wanted.address, clock, &local)
+    core_startup::work(&found, nets, site, wanted.address, clock, &local)
 }
 
 /// Makes the largest free region the heap. Returns the site's region.
-fn open_heap(told: &Told) -> Result<Option<Region>, &'static str> {
-    let site = place::site(told.module);
+fn open_heap(told: &BootInfo) -> Result<Option<MemoryRegion>, &'static str> {
+    let site = boot_placement::site(told.module);
     if site.is_some_and(|site| !told.memory.contains(site)) {
         return Err("the site lies where no memory is: the machine needs more");
     }
     let free = told.memory.largest_free(
         &taken(told),
-        Region {
+        MemoryRegion {
             start: 1 << 20,
             end: 1 << 32,
         },
@@ -136,16 +136,16 @@ fn open_heap(told: &Told) -> Result<Option<Region>, &'static str> {
 }
 
 /// The regions that must not become heap.
-fn taken(told: &Told) -> Regions {
-    let places = place::places();
-    let mut taken = Regions::default();
-    taken.add(Region {
+fn taken(told: &BootInfo) -> MemoryMap {
+    let places = boot_placement::places();
+    let mut taken = MemoryMap::default();
+    taken.add(MemoryRegion {
         start: &raw const image_start as u64,
         end: &raw const image_end as u64,
     });
-    taken.add(Region::new(crashes::PAGE, 4096));
-    taken.add(Region::new(places.symbols_address, places.symbols_len));
-    for module in [place::site(told.module), told.module]
+    taken.add(MemoryRegion::new(crash_record::PAGE, 4096));
+    taken.add(MemoryRegion::new(places.symbols_address, places.symbols_len));
+    for module in [boot_placement::site(told.module), told.module]
         .into_iter()
         .flatten()
     {
@@ -154,38 +154,38 @@ fn taken(told: &Told) -> Regions {
     taken
 }
 
-struct Wanted {
-    address: Address,
-    devices: [Device; DEVICES_MAX],
+struct BootOptions {
+    address: AddressSource,
+    devices: [VirtioMmioDevice; DEVICES_MAX],
     devices_len: usize,
 }
 
-impl Wanted {
-    fn devices(&self) -> &[Device] {
+impl BootOptions {
+    fn devices(&self) -> &[VirtioMmioDevice] {
         &self.devices[..self.devices_len]
     }
 }
 
-fn read_command_line(told: &Told) -> Wanted {
-    let none = Device {
+fn read_command_line(told: &BootInfo) -> BootOptions {
+    let none = VirtioMmioDevice {
         address: 0,
         line: 0,
     };
-    let mut wanted = Wanted {
-        address: Address::Dhcp,
+    let mut wanted = BootOptions {
+        address: AddressSource::Dhcp,
         devices: [none; DEVICES_MAX],
         devices_len: 0,
     };
     for word in words(told.command_line()) {
         match word {
-            Word::Address(address) => wanted.address = address,
-            Word::Device(device) => {
+            KernelOption::Address(address) => wanted.address = address,
+            KernelOption::Device(device) => {
                 if let Some(place) = wanted.devices.get_mut(wanted.devices_len) {
                     *place = device;
                     wanted.devices_len += 1;
                 }
             }
-            Word::Unknown(word) => say!("lowroad: unknown on the command line: {word}"),
+            KernelOption::Unknown(word) => say!("lowroad: unknown on the command line: {word}"),
         }
     }
     wanted

@@ -3,25 +3,25 @@
 //! Read first: Multiboot2 specification, 3.6.
 
 use crate::bytes::{u32_at, u64_at};
-use crate::regions::{Region, Regions};
+use crate::regions::{MemoryRegion, MemoryMap};
 
 /// The used parts.
 #[derive(Default)]
-pub struct Info<'b> {
+pub struct MultibootInfo<'b> {
     /// Without the image's name, which GRUB omits.
     pub command_line: &'b str,
     /// The first module.
-    pub module: Option<Region>,
+    pub module: Option<MemoryRegion>,
     /// Usable memory.
-    pub memory: Regions,
+    pub memory: MemoryMap,
     /// The ACPI root pointer, copied by the loader.
     pub rsdp: Option<&'b [u8]>,
 }
 
 /// Parses the information; `bytes` has the length of its first four bytes.
 #[must_use]
-pub fn info(bytes: &[u8]) -> Info<'_> {
-    let mut info = Info::default();
+pub fn info(bytes: &[u8]) -> MultibootInfo<'_> {
+    let mut info = MultibootInfo::default();
     let mut at = 8;
     while let (Some(kind), Some(len)) = (u32_at(bytes, at), u32_at(bytes, at + 4)) {
         let len = len as usize;
@@ -38,14 +38,14 @@ pub fn info(bytes: &[u8]) -> Info<'_> {
     info
 }
 
-fn take<'b>(info: &mut Info<'b>, kind: u32, tag: &'b [u8]) {
+fn take<'b>(info: &mut MultibootInfo<'b>, kind: u32, tag: &'b [u8]) {
     match kind {
         1 => info.command_line = text(&tag[8..]),
         // Only the first module can be the site.
         3 if info.module.is_none() => {
             info.module = u32_at(tag, 8)
                 .zip(u32_at(tag, 12))
-                .map(|(start, end)| Region {
+                .map(|(start, end)| MemoryRegion {
                     start: start.into(),
                     end: end.into(),
                 });
@@ -64,7 +64,7 @@ fn text(bytes: &[u8]) -> &str {
     core::str::from_utf8(&bytes[..len]).unwrap_or_default()
 }
 
-fn memory(info: &mut Info<'_>, tag: &[u8]) {
+fn memory(info: &mut MultibootInfo<'_>, tag: &[u8]) {
     let Some(entry_len) = u32_at(tag, 8).filter(|len| *len >= 24) else {
         return;
     };
@@ -76,7 +76,7 @@ fn memory(info: &mut Info<'_>, tag: &[u8]) {
         if u32_at(entry, 16) == Some(1)
             && let (Some(start), Some(len)) = (u64_at(entry, 0), u64_at(entry, 8))
         {
-            info.memory.add(Region::new(start, len));
+            info.memory.add(MemoryRegion::new(start, len));
         }
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(info.command_line, "ip=dhcp");
         assert_eq!(
             info.module,
-            Some(Region {
+            Some(MemoryRegion {
                 start: 0x200_0000,
                 end: 0x200_0005
             })

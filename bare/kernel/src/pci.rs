@@ -3,13 +3,13 @@
 //!
 //! Read first: PCI Local Bus Specification 3.0, 3.2.2.3.2 (ports), 6.2 (header), 6.8.2 (MSI-X).
 
-use crate::cpu::{Registers, in8};
+use crate::cpu::{DeviceRegisters, in8};
 use crate::cpu::{in32, out8, out16, out32};
 use crate::mapping;
 
 /// A PCI function.
 #[derive(Clone, Copy, Debug)]
-pub struct Function {
+pub struct PciFunction {
     place: u32,
 }
 
@@ -17,13 +17,13 @@ const BRIDGE: u8 = 1;
 const BUSES_MAX: usize = 64;
 
 /// Calls `found` for every function until it returns a result.
-pub fn find<T>(mut found: impl FnMut(Function) -> Option<T>) -> Option<T> {
+pub fn find<T>(mut found: impl FnMut(PciFunction) -> Option<T>) -> Option<T> {
     let mut buses = [0_u8; BUSES_MAX];
     let (mut next, mut count) = (0, 1);
     while next < count {
         for device in 0..32_u32 {
             for number in 0..8_u32 {
-                let function = Function {
+                let function = PciFunction {
                     place: 1 << 31 | u32::from(buses[next]) << 16 | device << 11 | number << 8,
                 };
                 if function.read32(0) == u32::MAX {
@@ -52,7 +52,7 @@ pub fn find<T>(mut found: impl FnMut(Function) -> Option<T>) -> Option<T> {
     None
 }
 
-impl Function {
+impl PciFunction {
     fn select(self, at: u8) {
         out32(0xcf8, self.place | u32::from(at & 0xfc));
     }
@@ -122,7 +122,7 @@ impl Function {
 
     /// Maps `len` bytes at `offset` in base address register `n`. None: it is for ports, or the firmware has assigned
     /// no address.
-    pub fn memory(self, n: u8, offset: u32, len: u32) -> Option<Registers> {
+    pub fn memory(self, n: u8, offset: u32, len: u32) -> Option<DeviceRegisters> {
         let at = 16 + n.checked_mul(4).filter(|at| *at < 24)?;
         let low = self.read32(at);
         if low & 1 != 0 {
@@ -140,7 +140,7 @@ impl Function {
             return None;
         }
         // SAFETY: registers of a device that responds there, and mapped.
-        Some(unsafe { Registers::new(start) })
+        Some(unsafe { DeviceRegisters::new(start) })
     }
 
     /// The number of message interrupts (MSI-X) of the device; 0 if it has none.

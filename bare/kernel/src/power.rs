@@ -3,10 +3,10 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-use lowroad_kernel::acpi::Power;
+use lowroad_kernel::acpi::PowerRegisters;
 
-use crate::apic::{Controllers, Local};
-use crate::cpu::{Registers, in16, out8, out16};
+use crate::apic::{IoControllers, LocalApic};
+use crate::cpu::{DeviceRegisters, in16, out8, out16};
 use crate::{interrupts, loader};
 
 /// Bits of the event registers: power button; of the control register: sleep enable.
@@ -21,7 +21,7 @@ static SLEEP_ADDRESS: AtomicU64 = AtomicU64::new(0);
 static OFF_NUMBER: AtomicU8 = AtomicU8::new(0);
 
 /// Takes over the button from the firmware.
-pub fn open(power: &Power, controllers: &Controllers) {
+pub fn open(power: &PowerRegisters, controllers: &IoControllers) {
     EVENT.store(power.event, Ordering::Relaxed);
     CONTROL.store(power.control, Ordering::Relaxed);
     SLEEP_ADDRESS.store(power.sleep_address, Ordering::Relaxed);
@@ -50,7 +50,7 @@ pub fn flag(core: u16) -> &'static AtomicBool {
 
 /// Whether a core should begin its shutdown. The first core reads the button, and informs the others.
 #[cold]
-pub fn is_stop_asked(core: u16, local: &Local) -> bool {
+pub fn is_stop_asked(core: u16, local: &LocalApic) -> bool {
     if core != 0 {
         return IS_STOPPING.load(Ordering::Relaxed);
     }
@@ -85,7 +85,7 @@ pub fn off() -> ! {
     let address = SLEEP_ADDRESS.load(Ordering::Relaxed);
     if loader::is_mapped(address, 1) {
         // SAFETY: the register's address comes from the firmware.
-        unsafe { Registers::new(address) }.write(0, number << 2 | 1 << 5);
+        unsafe { DeviceRegisters::new(address) }.write(0, number << 2 | 1 << 5);
     }
     restart()
 }

@@ -7,11 +7,11 @@ use alloc::boxed::Box;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use lowroad_kernel::regions::{Region, Regions};
+use lowroad_kernel::regions::{MemoryRegion, MemoryMap};
 
-use crate::apic::Local;
-use crate::clock::Clock;
-use crate::cpu::{self, Registers};
+use crate::apic::LocalApic;
+use crate::clock::TickClock;
+use crate::cpu::{self, DeviceRegisters};
 use crate::serial::say;
 use crate::{cores, heap, interrupts, mapping};
 
@@ -38,20 +38,20 @@ unsafe extern "C" {
 
 /// The last core that has started.
 static HERE: AtomicU16 = AtomicU16::new(0);
-static WORK: [AtomicPtr<Work>; cores::MAX] =
+static WORK: [AtomicPtr<CoreWork>; cores::MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; cores::MAX];
 
 /// The work of a core, called with its local APIC and the counter of [`give`].
-struct Work {
+struct CoreWork {
     /// The counter of the giving core at that moment.
     ticks: u64,
-    run: Box<dyn FnOnce(Local, u64) + Send>,
+    run: Box<dyn FnOnce(LocalApic, u64) + Send>,
 }
 
 /// A free page in low memory where processors can start.
-pub fn place(memory: &Regions, taken: &Regions) -> Option<u8> {
+pub fn place(memory: &MemoryMap, taken: &MemoryMap) -> Option<u8> {
     // The first page stays unmapped, to catch null pointers.
-    let limits = Region {
+    let limits = MemoryRegion {
         start: 0x1000,
         end: 0xa_0000,
     };
@@ -65,8 +65,8 @@ pub fn start(
     ids: impl Iterator<Item = u32> + Clone,
     count: u16,
     page: u8,
-    local: &Local,
-    clock: &mut Clock,
+    local: &LocalApic,
+    clock: &mut TickClock,
 ) -> u16 {
     let own = local.id();
     let ids = ids
@@ -91,12 +91,12 @@ pub fn start(
             break;
         };
         let outcome = start_one(id, core, top, page, local, clock);
-        if outcome == Outcome::Here {
+        if outcome == CoreStart::Here {
             core += 1;
             continue;
         }
         say!("lowroad: processor {id} does not start");
-        if outcome == Outcome::Lost {
+        if outcome == CoreStart::Lost {
             break;
         }
     }
@@ -109,7 +109,7 @@ fn prepare(page: u8) {
     let start = (&raw const trampoline_start).cast::<u8>();
     let len = &raw const trampoline_end as usize - start as usize;
     // SAFETY: an unused page of memory, below 1 MiB.
-    let to = unsafe { Registers::new(u64::from(page) << 12) };
+    let to = unsafe { DeviceRegisters::new(u64::from(page) << 12) };
     for n in 0..len {
         // SAFETY: within the image's code.
         to.write(n, unsafe { start.add(n).read() });
@@ -132,7 +132,7 @@ fn stack(core: u16) -> Option<u64> {
 }
 
 #[derive(PartialEq, Eq)]
-enum Outcome {
+enum CoreStart {
     Here,
     /// It did not take its stack, and gets none later.
     Absent,
@@ -142,7 +142,7 @@ enum Outcome {
 
 /// Starts a processor as a core. One that comes too late finds no stack and halts, or takes the stack of the next core
 /// and becomes that one: each core reads its number from its stack.
-fn start_one(id: u8, core: u16, top: u64, page: u8, local: &Local, clock: &mut Clock) -> Outcome {
+fn start_one(id: u8, core: u16, top: u64, page: u8, local: &LocalApic, clock: &mut TickClock) -> CoreStart {
     // SAFETY: a static of `boot`, used as an atomic number only.
     let offered = unsafe { &processor_stack };
     offered.store(top, Ordering::Release);
@@ -154,17 +154,17 @@ fn start_one(id: u8, core: u16, top: u64, page: u8, local: &Local, clock: &mut C
             let is_taken = offered.swap(0, Ordering::AcqRel) == 0;
             // Taken at the last moment: then it will be here at once.
             return match is_taken && wait(AGAIN_US, clock, is_here) {
-                true => Outcome::Here,
-                false if is_taken => Outcome::Lost,
-                false => Outcome::Absent,
+                true => CoreStart::Here,
+                false if is_taken => CoreStart::Lost,
+                false => CoreStart::Absent,
             };
         }
     }
-    Outcome::Here
+    CoreStart::Here
 }
 
 /// Waits for `us` microseconds or until `is_done`; returns the last result of `is_done`.
-fn wait(us: u64, clock: &mut Clock, is_done: impl Fn() -> bool) -> bool {
+fn wait(us: u64, clock: &mut TickClock, is_done: impl Fn() -> bool) -> bool {
     let end_us = clock.now().mono_us + us;
     while !is_done() {
         if clock.now().mono_us >= end_us {
@@ -180,7 +180,7 @@ pub extern "C" fn begin(core: u64, top: u64) -> ! {
     let core = core as u16;
     let end = top + 16;
     interrupts::enter(core, (end - STACK_LEN as u64, end), end);
-    let local = Local::enter();
+    let local = LocalApic::enter();
     cores::set_id(core, local.id());
     HERE.store(core, Ordering::Release);
     loop {
@@ -197,8 +197,8 @@ pub extern "C" fn begin(core: u64, top: u64) -> ! {
 }
 
 /// Gives a started core its work; when that ends, the core halts.
-pub fn give(core: u16, local: &Local, run: Box<dyn FnOnce(Local, u64) + Send>) {
-    let work = Box::new(Work {
+pub fn give(core: u16, local: &LocalApic, run: Box<dyn FnOnce(LocalApic, u64) + Send>) {
+    let work = Box::new(CoreWork {
         ticks: cpu::ticks(),
         run,
     });

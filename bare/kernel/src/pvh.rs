@@ -3,7 +3,7 @@
 //! Read first: Xen's `xen/include/public/arch-x86/hvm/start_info.h`.
 
 use crate::bytes::{u32_at, u64_at};
-use crate::regions::Region;
+use crate::regions::MemoryRegion;
 
 /// Bytes of the start information, version 1.
 pub const START_INFO_LEN: usize = 56;
@@ -48,14 +48,14 @@ pub fn start_info(bytes: &[u8]) -> Option<StartInfo> {
 
 /// Parses an entry of the memory map; None if it isn't usable memory.
 #[must_use]
-pub fn map_entry(bytes: &[u8]) -> Option<Region> {
-    (u32_at(bytes, 16)? == 1).then_some(Region::new(u64_at(bytes, 0)?, u64_at(bytes, 8)?))
+pub fn map_entry(bytes: &[u8]) -> Option<MemoryRegion> {
+    (u32_at(bytes, 16)? == 1).then_some(MemoryRegion::new(u64_at(bytes, 0)?, u64_at(bytes, 8)?))
 }
 
 /// Parses a module's entry.
 #[must_use]
-pub fn module(bytes: &[u8]) -> Option<Region> {
-    Some(Region::new(u64_at(bytes, 0)?, u64_at(bytes, 8)?))
+pub fn module(bytes: &[u8]) -> Option<MemoryRegion> {
+    Some(MemoryRegion::new(u64_at(bytes, 0)?, u64_at(bytes, 8)?))
 }
 
 #[cfg(test)]

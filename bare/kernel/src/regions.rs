@@ -2,18 +2,18 @@
 
 /// A region of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Region {
+pub struct MemoryRegion {
     /// Its first byte.
     pub start: u64,
     /// The end, exclusive.
     pub end: u64,
 }
 
-impl Region {
+impl MemoryRegion {
     /// A region of `len` bytes from `start` on.
     #[must_use]
-    pub fn new(start: u64, len: u64) -> Region {
-        Region {
+    pub fn new(start: u64, len: u64) -> MemoryRegion {
+        MemoryRegion {
             start,
             end: start.saturating_add(len),
         }
@@ -34,26 +34,26 @@ impl Region {
 
 /// At most `MemoryMap::MAX` regions; further ones are dropped, which only loses memory.
 #[derive(Clone)]
-pub struct Regions {
-    all: [Region; Regions::MAX],
+pub struct MemoryMap {
+    all: [MemoryRegion; MemoryMap::MAX],
     count: usize,
 }
 
-impl Default for Regions {
-    fn default() -> Regions {
-        Regions {
-            all: [Region::default(); Regions::MAX],
+impl Default for MemoryMap {
+    fn default() -> MemoryMap {
+        MemoryMap {
+            all: [MemoryRegion::default(); MemoryMap::MAX],
             count: 0,
         }
     }
 }
 
-impl Regions {
+impl MemoryMap {
     /// The most regions.
     pub const MAX: usize = 64;
 
     /// Adds a region unless it is empty; merges it with a preceding neighbour, since firmware often splits memory.
-    pub fn add(&mut self, region: Region) {
+    pub fn add(&mut self, region: MemoryRegion) {
         if region.is_empty() {
             return;
         }
@@ -70,26 +70,26 @@ impl Regions {
 
     /// Whether one region contains all of `region`.
     #[must_use]
-    pub fn contains(&self, region: Region) -> bool {
+    pub fn contains(&self, region: MemoryRegion) -> bool {
         self.iter()
             .any(|other| other.start <= region.start && region.end <= other.end)
     }
 
     /// The regions.
-    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+    pub fn iter(&self) -> impl Iterator<Item = &MemoryRegion> {
         self.all[..self.count].iter()
     }
 
     /// The sum of the lengths.
     #[must_use]
     pub fn total_len(&self) -> u64 {
-        self.iter().map(Region::len).sum()
+        self.iter().map(MemoryRegion::len).sum()
     }
 
     /// The largest region within `limits` that is disjoint from `taken`.
     #[must_use]
-    pub fn largest_free(&self, taken: &Regions, limits: Region) -> Region {
-        let mut best = Region::default();
+    pub fn largest_free(&self, taken: &MemoryMap, limits: MemoryRegion) -> MemoryRegion {
+        let mut best = MemoryRegion::default();
         for region in self.iter() {
             let mut at = region.start.max(limits.start);
             let end = region.end.min(limits.end);
@@ -103,7 +103,7 @@ impl Regions {
                     Some(other) => (other.start.clamp(at, end), other.end),
                     None => (end, end),
                 };
-                let free = Region {
+                let free = MemoryRegion {
                     start: at,
                     end: free_end,
                 };
@@ -121,10 +121,10 @@ impl Regions {
 mod tests {
     use super::*;
 
-    fn regions(all: &[(u64, u64)]) -> Regions {
-        let mut regions = Regions::default();
+    fn regions(all: &[(u64, u64)]) -> MemoryMap {
+        let mut regions = MemoryMap::default();
         for &(start, end) in all {
-            regions.add(Region { start, end });
+            regions.add(MemoryRegion { start, end });
         }
         regions
     }
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn finds_the_largest_hole() {
         let ram = regions(&[(0, 0xa0), (0x100, 0x1000)]);
-        let limits = Region {
+        let limits = MemoryRegion {
             start: 0x100,
             end: 0x900,
         };
@@ -145,7 +145,7 @@ mod tests {
         ]);
         assert_eq!(
             ram.largest_free(&taken, limits),
-            Region {
+            MemoryRegion {
                 start: 0x480,
                 end: 0x8f0
             }
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn pieces_side_by_side_are_one() {
         let ram = regions(&[(0, 0x100), (0x100, 0x300), (0x400, 0x500)]);
-        assert!(ram.contains(Region {
+        assert!(ram.contains(MemoryRegion {
             start: 0x80,
             end: 0x300
         }));
-        assert!(!ram.contains(Region {
+        assert!(!ram.contains(MemoryRegion {
             start: 0x80,
             end: 0x301
         }));
@@ -171,10 +171,10 @@ mod tests {
 
     #[test]
     fn too_many_are_left_out() {
-        let mut ram = Regions::default();
+        let mut ram = MemoryMap::default();
         for n in 0..100 {
-            ram.add(Region::new(n * 10, 5));
+            ram.add(MemoryRegion::new(n * 10, 5));
         }
-        assert_eq!(ram.total_len(), 5 * Regions::MAX as u64);
+        assert_eq!(ram.total_len(), 5 * MemoryMap::MAX as u64);
     }
 }

@@ -43,15 +43,15 @@ static HOLDER: AtomicU32 = AtomicU32::new(0);
 
 /// Exclusive use of the console, until dropped. A core may hold it several times.
 #[must_use]
-pub struct Hold {
+pub struct ConsoleGuard {
     is_outermost: bool,
 }
 
 /// Waits until no other core prints, or the printing core has exceeded its time.
-pub fn hold() -> Hold {
+pub fn hold() -> ConsoleGuard {
     let own = u32::from(cores::own()) + 1;
     if HOLDER.load(Ordering::Relaxed) == own {
-        return Hold {
+        return ConsoleGuard {
             is_outermost: false,
         };
     }
@@ -63,7 +63,7 @@ pub fn hold() -> Hold {
     if !take(own) && !(0..HOLD_POLLS_MAX).any(is_free) {
         HOLDER.store(own, Ordering::Relaxed);
     }
-    Hold { is_outermost: true }
+    ConsoleGuard { is_outermost: true }
 }
 
 fn take(own: u32) -> bool {
@@ -72,7 +72,7 @@ fn take(own: u32) -> bool {
         .is_ok()
 }
 
-impl Drop for Hold {
+impl Drop for ConsoleGuard {
     fn drop(&mut self) {
         if self.is_outermost {
             release();
@@ -92,7 +92,7 @@ static REPORTER: AtomicU32 = AtomicU32::new(0);
 
 /// Takes the console for a fault's report. A second fault of the reporting core restarts at once; a fault of another
 /// core during a report only halts that core.
-pub fn hold_for_report() -> Hold {
+pub fn hold_for_report() -> ConsoleGuard {
     let own = u32::from(cores::own()) + 1;
     let before = REPORTER.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
     match before {
@@ -114,9 +114,9 @@ fn give_way() {
 }
 
 /// Writes to the console, which the caller should hold.
-pub struct Console;
+pub struct SerialConsole;
 
-impl Write for Console {
+impl Write for SerialConsole {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if byte == b'\n' {
@@ -138,7 +138,7 @@ macro_rules! say {
     ($($arg:tt)*) => {{
         use core::fmt::Write as _;
         let _hold = $crate::serial::hold();
-        let _ = writeln!($crate::serial::Console, $($arg)*);
+        let _ = writeln!($crate::serial::SerialConsole, $($arg)*);
     }};
 }
 pub(crate) use say;

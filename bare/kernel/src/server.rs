@@ -2,23 +2,23 @@
 
 use alloc::string::String;
 
-use lowroad_bare::Machine;
+use lowroad_bare::MachineSetup;
 
 #[cfg(feature = "echo")]
-pub use crate::echo::Server;
+pub use crate::echo::EchoServer as UnikernelServer;
 #[cfg(not(feature = "echo"))]
-pub use lowroad_bare::Server;
+pub use lowroad_bare::UnikernelServer;
 
 /// Creates the server for a site.
 #[cfg(not(feature = "echo"))]
-pub fn open(site: &'static [u8], machine: Machine) -> Result<Server, String> {
-    let archive = lowroad_bare::archive::Archive::open(site)
+pub fn open(site: &'static [u8], machine: MachineSetup) -> Result<UnikernelServer, String> {
+    let archive = lowroad_bare::archive::SiteArchive::open(site)
         .map_err(|error| alloc::format!("the site: {error}"))?;
-    Server::new(archive, machine)
+    UnikernelServer::new(archive, machine)
 }
 
 /// Creates the stand-in; the site is ignored.
 #[cfg(feature = "echo")]
-pub fn open(_site: &'static [u8], machine: Machine) -> Result<Server, String> {
-    Server::new(machine)
+pub fn open(_site: &'static [u8], machine: MachineSetup) -> Result<UnikernelServer, String> {
+    UnikernelServer::new(machine)
 }

@@ -17,7 +17,7 @@ pub const SITE_ADDRESS: u64 = 0x100_0000;
 
 /// The content of the note; lengths are 0 for absent parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct SiteNote {
     /// Physical address.
     pub site_address: u64,
     /// Length in bytes.
@@ -28,15 +28,15 @@ pub struct Places {
     pub symbols_len: u64,
 }
 
-impl Places {
+impl SiteNote {
     /// Bytes of the note's content.
     pub const LEN: usize = 32;
 
     /// Parses the note's content.
     #[must_use]
-    pub fn read(bytes: &[u8; Places::LEN]) -> Places {
+    pub fn read(bytes: &[u8; SiteNote::LEN]) -> SiteNote {
         let at = |at| u64_at(bytes, at).unwrap_or_default();
-        Places {
+        SiteNote {
             site_address: at(0),
             site_len: at(8),
             symbols_address: at(16),
@@ -46,8 +46,8 @@ impl Places {
 
     /// The note's content.
     #[must_use]
-    pub fn write(self) -> [u8; Places::LEN] {
-        let mut bytes = [0; Places::LEN];
+    pub fn write(self) -> [u8; SiteNote::LEN] {
+        let mut bytes = [0; SiteNote::LEN];
         let all = [
             self.site_address,
             self.site_len,
@@ -67,12 +67,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let places = Places {
+        let places = SiteNote {
             site_address: SITE_ADDRESS,
             site_len: 5,
             symbols_address: SITE_ADDRESS + 8,
             symbols_len: 12,
         };
-        assert_eq!(Places::read(&places.write()), places);
+        assert_eq!(SiteNote::read(&places.write()), places);
     }
 }

@@ -1,6 +1,6 @@
 //! Finds the ACPI tables in memory and extracts the needed values.
 
-use lowroad_kernel::acpi::{self, IoController, Power};
+use lowroad_kernel::acpi::{self, IoController, PowerRegisters};
 use lowroad_kernel::bytes::{u32_at, u64_at};
 
 use crate::loader::{is_mapped, left};
@@ -20,16 +20,16 @@ const USUAL: [IoController; 2] = [
 ];
 
 /// The firmware's information.
-pub struct Firmware {
+pub struct FirmwareTables {
     /// Power registers; all 0 if unknown.
-    pub power: Power,
+    pub power: PowerRegisters,
     /// The I/O APICs.
     pub controllers: [Option<IoController>; 4],
     /// The MADT, which also lists the processors.
     madt: &'static [u8],
 }
 
-impl Firmware {
+impl FirmwareTables {
     /// The enabled processors, by APIC id.
     pub fn processors(&self) -> impl Iterator<Item = u32> + Clone {
         acpi::processors(self.madt)
@@ -37,9 +37,9 @@ impl Firmware {
 }
 
 /// Reads the tables; without an `rsdp` of the loader, searches the BIOS area.
-pub fn read(rsdp: Option<[u8; 36]>) -> Firmware {
-    let mut firmware = Firmware {
-        power: Power::default(),
+pub fn read(rsdp: Option<[u8; 36]>) -> FirmwareTables {
+    let mut firmware = FirmwareTables {
+        power: PowerRegisters::default(),
         controllers: [Some(USUAL[0]), Some(USUAL[1]), None, None],
         madt: &[],
     };
@@ -66,9 +66,9 @@ pub fn read(rsdp: Option<[u8; 36]>) -> Firmware {
             firmware.power = power;
         } else {
             // Without `_S5_` the machine can't be switched off; only the timer is used.
-            firmware.power = Power {
+            firmware.power = PowerRegisters {
                 timer: power.timer,
-                ..Power::default()
+                ..PowerRegisters::default()
             };
         }
     }

@@ -2,17 +2,17 @@
 
 /// A rate: microseconds are ticks times `multiplier`, shifted right by 32.
 #[derive(Clone, Copy)]
-pub struct Rate {
+pub struct TickRate {
     multiplier: u64,
     khz: u64,
 }
 
-impl Rate {
+impl TickRate {
     /// The rate of a counter with `khz` ticks in a millisecond, at least 1.
     #[must_use]
-    pub fn new(khz: u64) -> Rate {
+    pub fn new(khz: u64) -> TickRate {
         let khz = khz.max(1);
-        Rate {
+        TickRate {
             multiplier: (1000 << 32) / khz,
             khz,
         }
@@ -53,7 +53,7 @@ pub fn start_beside(own: u64, theirs: u64, start: u64, slack: u64) -> u64 {
 
 /// A date and time of day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Date {
+pub struct UtcDate {
     /// From 1970 on.
     pub year: u32,
     /// 1 to 12.
@@ -68,7 +68,7 @@ pub struct Date {
     pub second: u32,
 }
 
-impl Date {
+impl UtcDate {
     /// Seconds since 1970; none if the date is invalid.
     #[must_use]
     pub fn unix_s(self) -> Option<u64> {
@@ -104,14 +104,14 @@ mod tests {
     #[test]
     fn rates_lose_little() {
         for khz in [1_000, 2_399_987, 5_000_000] {
-            let rate = Rate::new(khz);
+            let rate = TickRate::new(khz);
             let day_us = 86_400_000_000;
             assert!(
                 day_us - rate.us(rate.ticks(day_us)) < day_us / 100_000,
                 "{khz}"
             );
         }
-        assert_eq!(Rate::new(0).us(3), 3000);
+        assert_eq!(TickRate::new(0).us(3), 3000);
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn dates() {
-        let date = |year, month, day| Date {
+        let date = |year, month, day| UtcDate {
             year,
             month,
             day,

@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-mod forwarded;
+mod forwarded_client;
 pub mod passwords;
 mod rule_index;
 pub mod traffic_classes;
@@ -19,34 +19,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lowroad_config as config;
-use lowroad_config::{Action, ClientField, PrefixSet};
+use lowroad_config::{RuleAction, ClientField, PrefixSet};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 use lowroad_limits::ClientRates;
 use lowroad_site_rules::{FormSet, PathMatches};
 
-use forwarded::Unreadable;
-pub use forwarded::{ForwardedClient, Sender};
-use passwords::Passwords;
+use forwarded_client::AmbiguousForwarding;
+pub use forwarded_client::{ForwardedClient, DirectPeer};
+use passwords::PasswordFile;
 use rule_index::RuleIndex;
 
 /// The access policy of a site: its rules and trusted proxies.
-pub struct Guard {
-    rules: Vec<Rule>,
+pub struct AccessPolicy {
+    rules: Vec<AccessRule>,
     index: RuleIndex,
     trusted_proxies: PrefixSet,
     client_field: ClientField,
 }
 
 /// An access rule.
-pub struct Rule {
-    config: config::Rule,
+pub struct AccessRule {
+    config: config::RuleConfig,
     addresses: PrefixSet,
     except: PrefixSet,
     /// The limiter of a rate limit.
     limit: Option<ClientRates>,
     /// The password file, if the rule requires a password.
-    passwords: Option<Arc<Passwords>>,
+    passwords: Option<Arc<PasswordFile>>,
     /// Requests that it refused.
     refused: AtomicU64,
 }
@@ -60,17 +60,17 @@ pub struct RuleInput {
     pub peer: IpAddr,
 }
 
-impl Guard {
+impl AccessPolicy {
     /// The access policy of a site, if it has one; an unchanged policy of the previous site with the same names and
     /// addresses is reused. `users` finds the password file in force at a path.
     ///
     /// # Errors
     /// A password file is unusable; the text names it and the reason.
-    pub fn of(
-        site: &config::Site,
-        before: Option<(&config::Site, &Arc<Guard>)>,
-        users: impl Fn(&Path) -> Option<Arc<Passwords>>,
-    ) -> io::Result<Option<Arc<Guard>>> {
+    pub fn new(
+        site: &config::SiteConfig,
+        before: Option<(&config::SiteConfig, &Arc<AccessPolicy>)>,
+        users: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
+    ) -> io::Result<Option<Arc<AccessPolicy>>> {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
         }
@@ -79,12 +79,12 @@ impl Guard {
         {
             return Ok(Some(known.clone()));
         }
-        let rules: io::Result<Vec<Rule>> = site
+        let rules: io::Result<Vec<AccessRule>> = site
             .access
             .iter()
-            .map(|rule| Rule::new(rule, &users))
+            .map(|rule| AccessRule::new(rule, &users))
             .collect();
-        Ok(Some(Arc::new(Guard {
+        Ok(Some(Arc::new(AccessPolicy {
             rules: rules?,
             index: RuleIndex::new(&site.access),
             trusted_proxies: PrefixSet::new(&site.trusted_proxies.addresses),
@@ -98,10 +98,10 @@ impl Guard {
     /// A trusted proxy's field is ambiguous.
     pub fn forwarded_client(
         &self,
-        sender: Sender,
+        sender: DirectPeer,
         request: &Request<'_>,
-    ) -> Result<Option<ForwardedClient>, Unreadable> {
-        forwarded::read((&self.trusted_proxies, self.client_field), sender, request)
+    ) -> Result<Option<ForwardedClient>, AmbiguousForwarding> {
+        forwarded_client::read((&self.trusted_proxies, self.client_field), sender, request)
     }
 
     /// Whether a rule may match this path for any client. Then no lower level, which lacks the rules, may answer.
@@ -120,10 +120,10 @@ impl Guard {
     }
 
     /// The matching fallback rule for a missing file, and its path.
-    pub fn fallback(&self, matches: &PathMatches<'_>, input: RuleInput) -> Option<(&Rule, &str)> {
+    pub fn fallback(&self, matches: &PathMatches<'_>, input: RuleInput) -> Option<(&AccessRule, &str)> {
         let mut rules = self.rules_for(matches, input);
         rules.find_map(|(_, rule)| match &rule.config.action {
-            Action::Fallback(to) => Some((rule, to.as_str())),
+            RuleAction::Fallback(to) => Some((rule, to.as_str())),
             _ => None,
         })
     }
@@ -133,44 +133,44 @@ impl Guard {
         &self,
         matches: &PathMatches<'_>,
         input: RuleInput,
-    ) -> impl Iterator<Item = (usize, &Rule)> {
+    ) -> impl Iterator<Item = (usize, &AccessRule)> {
         let numbers = self.index.rules(matches, input).into_iter();
         let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));
         rules.filter(move |(_, rule)| rule.is_for(input))
     }
 
     /// The rule of a number.
-    pub fn rule(&self, number: usize) -> Option<&Rule> {
+    pub fn rule(&self, number: usize) -> Option<&AccessRule> {
         self.rules.get(number)
     }
 
     /// The password files of its rules.
-    pub fn passwords(&self) -> impl Iterator<Item = &Arc<Passwords>> {
-        self.rules.iter().filter_map(Rule::passwords)
+    pub fn passwords(&self) -> impl Iterator<Item = &Arc<PasswordFile>> {
+        self.rules.iter().filter_map(AccessRule::passwords)
     }
 
     /// The counters of its rules, as text.
     pub fn status(&self) -> impl Iterator<Item = String> {
-        self.rules.iter().filter_map(Rule::status)
+        self.rules.iter().filter_map(AccessRule::status)
     }
 }
 
-impl Rule {
+impl AccessRule {
     fn new(
-        config: &config::Rule,
-        users: impl Fn(&Path) -> Option<Arc<Passwords>>,
-    ) -> io::Result<Rule> {
+        config: &config::RuleConfig,
+        users: impl Fn(&Path) -> Option<Arc<PasswordFile>>,
+    ) -> io::Result<AccessRule> {
         let (mut limit, mut passwords) = (None, None);
         match &config.action {
-            Action::Limit(rate) => limit = Some(ClientRates::new(*rate)),
-            Action::Auth(auth) => {
+            RuleAction::Limit(rate) => limit = Some(ClientRates::new(*rate)),
+            RuleAction::Auth(auth) => {
                 let before = users(&auth.file);
-                let opened = Passwords::open(&auth.file, &auth.realm, before.as_deref())?;
+                let opened = PasswordFile::open(&auth.file, &auth.realm, before.as_deref())?;
                 passwords = Some(Arc::new(opened));
             }
-            Action::Deny(_) | Action::Allow | Action::Fallback(_) => {}
+            RuleAction::Deny(_) | RuleAction::Allow | RuleAction::Fallback(_) => {}
         }
-        Ok(Rule {
+        Ok(AccessRule {
             addresses: PrefixSet::new(&config.addresses),
             except: PrefixSet::new(&config.except),
             config: config.clone(),
@@ -181,7 +181,7 @@ impl Rule {
     }
 
     /// The action.
-    pub fn action(&self) -> &Action {
+    pub fn action(&self) -> &RuleAction {
         &self.config.action
     }
 
@@ -191,7 +191,7 @@ impl Rule {
     }
 
     /// The password file, if the rule requires a password.
-    pub fn passwords(&self) -> Option<&Arc<Passwords>> {
+    pub fn passwords(&self) -> Option<&Arc<PasswordFile>> {
         self.passwords.as_ref()
     }
 
@@ -212,18 +212,18 @@ impl Rule {
     pub fn text(&self) -> String {
         let config = &self.config;
         let what = match &config.action {
-            Action::Deny(status) => format!("deny {status}"),
-            Action::Allow => "allow".into(),
-            Action::Limit(rate) => {
+            RuleAction::Deny(status) => format!("deny {status}"),
+            RuleAction::Allow => "allow".into(),
+            RuleAction::Limit(rate) => {
                 let (requests, period) = (rate.requests, period(rate.period_ms));
                 format!("rate {requests}/{period}, burst {}", rate.burst)
             }
-            Action::Auth(auth) => format!("auth {}", auth.file.display()),
-            Action::Fallback(to) => format!("fallback {to}"),
+            RuleAction::Auth(auth) => format!("auth {}", auth.file.display()),
+            RuleAction::Fallback(to) => format!("fallback {to}"),
         };
         let mut text = format!("{}: {what}", config.pattern);
         let methods = config.methods.join(", ");
-        let prefixes = |prefixes: &[config::Prefix]| {
+        let prefixes = |prefixes: &[config::AddressPrefix]| {
             let texts: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
             texts.join(", ")
         };

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lowroad_config::passwords::{self, PASSWORD_FILE_LEN_MAX, Users};
-use lowroad_engine::helpers::Helpers;
+use lowroad_config::passwords::{self, PASSWORD_FILE_LEN_MAX, PasswordUsers};
+use lowroad_engine::helper_pool::HelperPool;
 use lowroad_file_stamp::FileStamp;
-use lowroad_limits::{ClientRates, Rate, retry_after_s};
+use lowroad_limits::{ClientRates, RequestRate, retry_after_s};
 use lowroad_privileges::helper;
 use lowroad_store::clock;
 
-pub use basic::Credentials;
+pub use basic::BasicCredentials;
 
 /// Wrong attempts of a client: the burst, and the number per minute afterwards.
 const TRIES: u64 = 10;
@@ -35,26 +35,26 @@ const KNOWN_FOR_MS: u64 = 600_000;
 const LOOKED_FOR_MS: u64 = 1000;
 
 /// A password file.
-pub struct Passwords {
+pub struct PasswordFile {
     file: PathBuf,
     /// The realm that browsers display.
     pub realm: String,
     tries: ClientRates,
-    state: Mutex<State>,
+    state: Mutex<PasswordState>,
     /// The callbacks of each pending verification.
-    waiting: Mutex<HashMap<Shown, Vec<Done>>>,
+    waiting: Mutex<HashMap<CredentialHash, Vec<VerifyCallback>>>,
     /// The number of wrong passwords.
     wrong: AtomicU64,
     hashers: [RandomState; 2],
 }
 
 /// A hash of credentials, and the client.
-type Shown = ([u64; 2], IpAddr);
+type CredentialHash = ([u64; 2], IpAddr);
 /// Resumes a waiting request.
-type Done = Box<dyn FnOnce(Checked) + Send>;
+type VerifyCallback = Box<dyn FnOnce(PasswordOutcome) + Send>;
 
-struct State {
-    users: Arc<Users>,
+struct PasswordState {
+    users: Arc<PasswordUsers>,
     /// The stamp of the file that was read.
     stamp: Option<FileStamp>,
     looked_ms: u64,
@@ -66,7 +66,7 @@ struct State {
 
 /// The result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checked {
+pub enum PasswordOutcome {
     /// The password is right.
     Right,
     /// The password is wrong, or the user is unknown.
@@ -77,12 +77,12 @@ pub enum Checked {
     Busy,
 }
 
-impl Passwords {
+impl PasswordFile {
     /// Reads a password file. If it can't be read, the users that `before` has of the same file stay in force.
     ///
     /// # Errors
     /// The file is unusable, or a thread can't be started; the text names the file.
-    pub fn open(file: &Path, realm: &str, before: Option<&Passwords>) -> io::Result<Passwords> {
+    pub fn open(file: &Path, realm: &str, before: Option<&PasswordFile>) -> io::Result<PasswordFile> {
         helpers()?;
         let (users, stamp, fault) = match (read(file), before) {
             (Ok((users, stamp)), _) => (Arc::new(users), stamp, None),
@@ -94,15 +94,15 @@ impl Passwords {
                 return Err(io::Error::other(format!("{}: {error}", file.display())));
             }
         };
-        Ok(Passwords {
+        Ok(PasswordFile {
             file: file.into(),
             realm: realm.into(),
-            tries: ClientRates::new(Rate {
+            tries: ClientRates::new(RequestRate {
                 requests: TRIES,
                 period_ms: 60_000,
                 burst: TRIES,
             }),
-            state: Mutex::new(State {
+            state: Mutex::new(PasswordState {
                 users,
                 stamp,
                 looked_ms: clock::now_ms(),
@@ -116,7 +116,7 @@ impl Passwords {
     }
 
     /// Whether these credentials were verified recently. Costs one hash.
-    pub fn is_known(&self, credentials: &Credentials, now_ms: u64) -> bool {
+    pub fn is_known(&self, credentials: &BasicCredentials, now_ms: u64) -> bool {
         let hash = self.hash(credentials);
         let state = self.lock();
         now_ms < state.looked_ms + LOOKED_FOR_MS && state.knows(hash, now_ms)
@@ -128,11 +128,11 @@ impl Passwords {
     /// Too many verifications are pending.
     pub fn verify(
         self: &Arc<Self>,
-        credentials: Credentials,
+        credentials: BasicCredentials,
         client: IpAddr,
-        done: impl FnOnce(Checked) + Send + 'static,
-    ) -> Result<(), Checked> {
-        let helpers = helpers().map_err(|_| Checked::Busy)?;
+        done: impl FnOnce(PasswordOutcome) + Send + 'static,
+    ) -> Result<(), PasswordOutcome> {
+        let helpers = helpers().map_err(|_| PasswordOutcome::Busy)?;
         let shown = (self.hash(&credentials), client);
         let mut waiting = lock(&self.waiting);
         if let Some(others) = waiting.get_mut(&shown) {
@@ -140,14 +140,14 @@ impl Passwords {
             return Ok(());
         }
         if waiting.len() >= WAITING_MAX {
-            return Err(Checked::Busy);
+            return Err(PasswordOutcome::Busy);
         }
         waiting.insert(shown, vec![Box::new(done)]);
         drop(waiting);
-        let verifying = Verifying {
+        let verifying = PendingVerification {
             passwords: self.clone(),
             shown,
-            found: Checked::Busy,
+            found: PasswordOutcome::Busy,
         };
         // A full queue drops the verification, which reports `Busy`.
         let _ = helpers.submit(move || verifying.check(&credentials));
@@ -155,16 +155,16 @@ impl Passwords {
     }
 
     /// Verifies at once, without recording anything. Blocks.
-    pub fn look(&self, credentials: &Credentials) -> Checked {
+    pub fn look(&self, credentials: &BasicCredentials) -> PasswordOutcome {
         let users = self.lock().users.clone();
         match self.is_right(&users, credentials) {
-            true => Checked::Right,
-            false => Checked::Wrong,
+            true => PasswordOutcome::Right,
+            false => PasswordOutcome::Wrong,
         }
     }
 
     /// Verifies credentials. Blocks on the disk and computes.
-    fn check(&self, credentials: &Credentials, client: IpAddr) -> Checked {
+    fn check(&self, credentials: &BasicCredentials, client: IpAddr) -> PasswordOutcome {
         self.follow();
         let (hash, now_ms) = (self.hash(credentials), clock::now_ms());
         let (users, is_known) = {
@@ -172,15 +172,15 @@ impl Passwords {
             (state.users.clone(), state.knows(hash, now_ms))
         };
         if is_known {
-            return Checked::Right;
+            return PasswordOutcome::Right;
         }
         // Taken before the verification, so that concurrent attempts can't exceed the limit.
         if let Err(wait_ms) = self.tries.take(client, now_ms) {
-            return Checked::TooOften(retry_after_s(wait_ms));
+            return PasswordOutcome::TooOften(retry_after_s(wait_ms));
         }
         if !self.is_right(&users, credentials) {
             self.wrong.fetch_add(1, Relaxed);
-            return Checked::Wrong;
+            return PasswordOutcome::Wrong;
         }
         // Only wrong attempts count.
         self.tries.give_back(client, now_ms);
@@ -189,7 +189,7 @@ impl Passwords {
         if Arc::ptr_eq(&state.users, &users) {
             state.learn(hash, clock::now_ms());
         }
-        Checked::Right
+        PasswordOutcome::Right
     }
 
     /// Reads the file again if it has changed. An unusable file leaves the previous users in force.
@@ -241,7 +241,7 @@ impl Passwords {
         text
     }
 
-    fn is_right(&self, users: &Users, credentials: &Credentials) -> bool {
+    fn is_right(&self, users: &PasswordUsers, credentials: &BasicCredentials) -> bool {
         let Some((hash, is_own)) = hash_for(users, &credentials.user, &self.hashers[0]) else {
             return false;
         };
@@ -253,18 +253,18 @@ impl Passwords {
     }
 
     /// A keyed hash: without the keys, collisions can't be found.
-    fn hash(&self, credentials: &Credentials) -> [u64; 2] {
+    fn hash(&self, credentials: &BasicCredentials) -> [u64; 2] {
         let hash =
             |hasher: &RandomState| hasher.hash_one((&credentials.user, &credentials.password));
         [hash(&self.hashers[0]), hash(&self.hashers[1])]
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PasswordState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl PasswordState {
     fn knows(&self, hash: [u64; 2], now_ms: u64) -> bool {
         let since_ms = self.known.get(&hash);
         since_ms.is_some_and(|since_ms| now_ms < since_ms + KNOWN_FOR_MS)
@@ -282,19 +282,19 @@ impl State {
 }
 
 /// A pending verification; its drop calls all callbacks.
-struct Verifying {
-    passwords: Arc<Passwords>,
-    shown: Shown,
-    found: Checked,
+struct PendingVerification {
+    passwords: Arc<PasswordFile>,
+    shown: CredentialHash,
+    found: PasswordOutcome,
 }
 
-impl Verifying {
-    fn check(mut self, credentials: &Credentials) {
+impl PendingVerification {
+    fn check(mut self, credentials: &BasicCredentials) {
         self.found = self.passwords.check(credentials, self.shown.1);
     }
 }
 
-impl Drop for Verifying {
+impl Drop for PendingVerification {
     fn drop(&mut self) {
         let waiting = lock(&self.passwords.waiting).remove(&self.shown);
         for done in waiting.unwrap_or_default() {
@@ -310,7 +310,7 @@ fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The hash to verify a password against, and whether it is the user's own. An unknown user gets the hash of a known
 /// one, always the same, so that timing does not reveal which users exist: hashes of a file may differ in cost, so a
 /// common hash for all unknown users would be detectable.
-fn hash_for<'u>(users: &'u Users, user: &str, hasher: &RandomState) -> Option<(&'u str, bool)> {
+fn hash_for<'u>(users: &'u PasswordUsers, user: &str, hasher: &RandomState) -> Option<(&'u str, bool)> {
     if let Some(own) = users.get(user) {
         return Some((own, true));
     }
@@ -328,7 +328,7 @@ fn is_argon2(password: &[u8], hash: &str) -> bool {
 
 /// # Errors
 /// Of kind [`ErrorKind::InvalidData`] if the file was read and can't be used.
-fn read(file: &Path) -> io::Result<(Users, Option<FileStamp>)> {
+fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
     let invalid = |why: String| io::Error::new(ErrorKind::InvalidData, why);
     let before = helper::stamp(file);
     let len = before.map_or(0, |stamp| stamp.len);
@@ -342,12 +342,12 @@ fn read(file: &Path) -> io::Result<(Users, Option<FileStamp>)> {
 }
 
 /// Starts the threads with the first password file.
-fn helpers() -> io::Result<&'static Helpers> {
-    static HELPERS: OnceLock<Helpers> = OnceLock::new();
+fn helpers() -> io::Result<&'static HelperPool> {
+    static HELPERS: OnceLock<HelperPool> = OnceLock::new();
     if let Some(helpers) = HELPERS.get() {
         return Ok(helpers);
     }
-    let started = Helpers::start_as("password", THREADS)?;
+    let started = HelperPool::start_as("password", THREADS)?;
     Ok(HELPERS.get_or_init(|| started))
 }
 
@@ -359,12 +359,12 @@ mod tests {
 
     #[test]
     fn equal_credentials_are_verified_once() {
-        let folder = lowroad_testkit::Folder::new();
+        let folder = lowroad_testkit::TempFolder::new();
         let hash = bcrypt::hash("right", 4).expect("a hash");
         let file = folder.file("users", format!("ann:{hash}\n"));
-        let passwords = Arc::new(Passwords::open(&file, "realm", None).expect("a file"));
+        let passwords = Arc::new(PasswordFile::open(&file, "realm", None).expect("a file"));
         let (to, from) = channel();
-        let shown = |password: &str| Credentials {
+        let shown = |password: &str| BasicCredentials {
             user: "ann".into(),
             password: password.into(),
         };
@@ -386,20 +386,20 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(ask("wrong", 0), Ok(()), "it waits already");
         }
-        assert_eq!(ask("wrong", 1), Err(Checked::Busy), "another client's");
+        assert_eq!(ask("wrong", 1), Err(PasswordOutcome::Busy), "another client's");
         drop(state);
         for _ in 0..WAITING_MAX + 1000 {
-            assert_eq!(from.recv(), Ok(Checked::Wrong));
+            assert_eq!(from.recv(), Ok(PasswordOutcome::Wrong));
         }
         assert_eq!(passwords.wrong.load(Relaxed), WAITING_MAX as u64);
         assert_eq!(ask("right", 0), Ok(()));
-        assert_eq!(from.recv(), Ok(Checked::Right));
+        assert_eq!(from.recv(), Ok(PasswordOutcome::Right));
     }
 
     #[test]
     fn strangers_cost_what_users_do() {
         let users = (0..10).map(|number| (format!("user {number}"), format!("hash {number}")));
-        let (users, hasher): (Users, _) = (users.collect(), RandomState::new());
+        let (users, hasher): (PasswordUsers, _) = (users.collect(), RandomState::new());
         assert_eq!(hash_for(&users, "user 3", &hasher), Some(("hash 3", true)));
         let stranger = |number: usize| {
             let name = format!("stranger {number}");
@@ -411,6 +411,6 @@ mod tests {
         };
         let hashes: HashSet<&str> = (0..300).map(stranger).collect();
         assert_eq!(hashes.len(), users.len());
-        assert_eq!(hash_for(&Users::new(), "user 3", &hasher), None);
+        assert_eq!(hash_for(&PasswordUsers::new(), "user 3", &hasher), None);
     }
 }

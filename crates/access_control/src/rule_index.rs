@@ -42,7 +42,7 @@ impl PatternRules {
     }
 
     /// The rules for a method. HEAD is a GET without the body; a rule for both comes twice.
-    fn of_method(&self, method: Method) -> impl Iterator<Item = &usize> {
+    fn for_method(&self, method: Method) -> impl Iterator<Item = &usize> {
         let is_head = method == Method::Head;
         let of_get = is_head.then(|| self.by_method.get("GET")).flatten();
         let of_method = self.by_method.get(method.as_str()).into_iter();
@@ -53,8 +53,8 @@ impl PatternRules {
 
 impl RuleIndex {
     /// For rules in their order.
-    pub(super) fn new(rules: &[config::Rule]) -> RuleIndex {
-        let patterns = DistinctPatterns::of_rules(rules);
+    pub(super) fn new(rules: &[config::RuleConfig]) -> RuleIndex {
+        let patterns = DistinctPatterns::from_rules(rules);
         let mut index = RuleIndex {
             by_pattern: vec![PatternRules::default(); patterns.patterns.len()],
             pattern_of: patterns.index_of,
@@ -62,7 +62,7 @@ impl RuleIndex {
         };
         for (number, rule) in rules.iter().enumerate() {
             let of_pattern = &mut index.by_pattern[index.pattern_of[number]];
-            of_pattern.has_access_rule |= !matches!(rule.action, config::Action::Fallback(_));
+            of_pattern.has_access_rule |= !matches!(rule.action, config::RuleAction::Fallback(_));
             if rule.addresses.is_empty() {
                 of_pattern.insert(number, &rule.methods);
             }
@@ -101,7 +101,7 @@ impl RuleIndex {
             return rules;
         }
         for pattern in found {
-            rules.extend(self.by_pattern[pattern].of_method(input.method));
+            rules.extend(self.by_pattern[pattern].for_method(input.method));
         }
         let for_address = self.by_address.get(input.peer).copied();
         rules.extend(for_address.filter(|number| self.has_pattern(*number, matches)));
@@ -137,7 +137,7 @@ mod tests {
         let index = RuleIndex::new(&site.access);
         let rules = |method: Method| {
             let peer = [127, 0, 0, 1].into();
-            index.rules(&patterns.of(b"/a/b", None), RuleInput { method, peer })
+            index.rules(&patterns.match_path(b"/a/b", None), RuleInput { method, peer })
         };
         assert_eq!(rules(Method::Get), [1000, 1001, 1002]);
         assert_eq!(rules(Method::Head), [1000, 1001, 1002]);

@@ -3,7 +3,7 @@
 
 mod conditions;
 mod index;
-mod turn;
+mod class_wait;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,25 +18,25 @@ use lowroad_limits::{
 use index::ClassIndex;
 
 /// The classes of one configuration, of which there is at least one.
-pub struct Classes {
+pub struct ClassTable {
     /// In matching order; the last class matches all requests.
-    all: Vec<Class>,
+    all: Vec<TrafficClass>,
     index: ClassIndex,
     bounds: CallBounds,
     scheduler: Mutex<ClassScheduler<Arc<WaitCell>>>,
 }
 
 /// One class.
-pub struct Class {
-    rules: config::Class,
+pub struct TrafficClass {
+    rules: config::ClassConfig,
     bucket: Option<TokenBucket>,
     /// Counters of its requests.
-    pub counts: Counts,
+    pub counts: ClassCounters,
 }
 
 /// Counters of a class.
 #[derive(Default)]
-pub struct Counts {
+pub struct ClassCounters {
     /// All requests.
     pub requests: AtomicU64,
     /// Requests that exceeded the rate.
@@ -53,22 +53,22 @@ pub struct Counts {
 
 /// The class of a request.
 #[derive(Clone)]
-pub struct Chosen {
-    classes: Arc<Classes>,
+pub struct ClassChoice {
+    classes: Arc<ClassTable>,
     number: usize,
 }
 
-impl Classes {
+impl ClassTable {
     /// The classes of a configuration, if it has any; unchanged ones are reused.
-    pub fn of(config: &config::Config, before: Option<&Arc<Classes>>) -> Option<Arc<Classes>> {
+    pub fn from_rules(config: &config::Config, before: Option<&Arc<ClassTable>>) -> Option<Arc<ClassTable>> {
         if config.classes.is_empty() {
             return None;
         }
         let others = match config.classes.last() {
             Some(last) if last.members.is_everything() => None,
-            _ => Some(config::Class::new(config::Class::OTHERS.into())),
+            _ => Some(config::ClassConfig::new(config::ClassConfig::OTHERS.into())),
         };
-        let rules: Vec<&config::Class> = config.classes.iter().chain(&others).collect();
+        let rules: Vec<&config::ClassConfig> = config.classes.iter().chain(&others).collect();
         let bounds = CallBounds {
             calls_max: config.limits.calls_max,
             waiting_max: config.limits.calls_waiting_max,
@@ -76,11 +76,11 @@ impl Classes {
         let same = before.filter(|before| before.are(&rules, bounds));
         Some(match same {
             Some(same) => same.clone(),
-            None => Arc::new(Classes::new(&rules, bounds)),
+            None => Arc::new(ClassTable::new(&rules, bounds)),
         })
     }
 
-    fn new(rules: &[&config::Class], bounds: CallBounds) -> Classes {
+    fn new(rules: &[&config::ClassConfig], bounds: CallBounds) -> ClassTable {
         let of_scheduler: Vec<ClassRules> = rules
             .iter()
             .map(|class| ClassRules {
@@ -90,12 +90,12 @@ impl Classes {
                 deadline_ms: class.deadline_ms,
             })
             .collect();
-        let class = |rules: &&config::Class| Class {
+        let class = |rules: &&config::ClassConfig| TrafficClass {
             rules: (*rules).clone(),
             bucket: rules.rate.map(TokenBucket::new),
-            counts: Counts::default(),
+            counts: ClassCounters::default(),
         };
-        Classes {
+        ClassTable {
             all: rules.iter().map(class).collect(),
             index: ClassIndex::new(rules),
             bounds,
@@ -103,7 +103,7 @@ impl Classes {
         }
     }
 
-    fn are(&self, rules: &[&config::Class], bounds: CallBounds) -> bool {
+    fn are(&self, rules: &[&config::ClassConfig], bounds: CallBounds) -> bool {
         self.bounds == bounds
             && self
                 .all
@@ -113,9 +113,9 @@ impl Classes {
     }
 
     /// The class of a request for a decoded path from this address.
-    pub fn choose(self: &Arc<Self>, request: &Request<'_>, path: &[u8], peer: IpAddr) -> Chosen {
+    pub fn choose(self: &Arc<Self>, request: &Request<'_>, path: &[u8], peer: IpAddr) -> ClassChoice {
         let first = self.index.class(request, path, peer);
-        Chosen {
+        ClassChoice {
             classes: self.clone(),
             number: first.unwrap_or(self.all.len() - 1),
         }
@@ -142,7 +142,7 @@ impl Classes {
     }
 }
 
-impl Counts {
+impl ClassCounters {
     fn list(&self) -> [(&'static str, u64); 6] {
         let of = |count: &AtomicU64| count.load(Relaxed);
         [
@@ -156,9 +156,9 @@ impl Counts {
     }
 }
 
-impl Chosen {
+impl ClassChoice {
     /// The class itself.
-    pub fn class(&self) -> &Class {
+    pub fn class(&self) -> &TrafficClass {
         &self.classes.all[self.number]
     }
 
@@ -173,7 +173,7 @@ impl Chosen {
     }
 }
 
-impl Class {
+impl TrafficClass {
     /// Takes a request of the class's rate.
     ///
     /// # Errors

@@ -8,11 +8,11 @@ use instant_acme::{Account, AccountCredentials, Error, ExternalAccountKey, NewAc
 use serde::{Deserialize, Serialize};
 
 use crate::error::{problem_type, trouble};
-use crate::folder::{Folder, Lock};
-use crate::http::{Asker, Http};
-use crate::manager::Shared;
-use crate::plan::{Kind, Trouble};
-use crate::settings::{Authority, Settings};
+use crate::folder::{AcmeFolder, FolderLock};
+use crate::authority_client::{AcmeClient, AcmeConnections};
+use crate::manager::ManagerContext;
+use crate::plan::{FailureKind, AcmeFailure};
+use crate::settings::{AuthoritySettings, AcmeSettings};
 use crate::severity::Severity;
 
 /// Polling interval and limit while another process makes the account.
@@ -21,7 +21,7 @@ const LOOKS_MAX: u32 = 600;
 
 /// A stored account.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredAccount {
     directory: String,
     contact: Vec<String>,
     /// The key identifier of the external account.
@@ -30,13 +30,13 @@ struct Stored {
 }
 
 /// An account and the client for its authority.
-pub(crate) struct Opened {
+pub(crate) struct AccountSession {
     pub account: Account,
-    pub asker: Asker,
+    pub asker: AcmeClient,
 }
 
 /// The file name of an account.
-pub(crate) fn file_name(authority: &Authority) -> String {
+pub(crate) fn file_name(authority: &AuthoritySettings) -> String {
     let url = &authority.directory;
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     // The name becomes a file name, so all other characters are replaced.
@@ -52,20 +52,20 @@ pub(crate) fn file_name(authority: &Authority) -> String {
 
 /// Opens the account with this authority, and makes it if necessary.
 pub(crate) async fn open(
-    shared: &Arc<Shared>,
-    authority: &Authority,
-    http: &Http,
-) -> Result<Opened, Trouble> {
+    shared: &Arc<ManagerContext>,
+    authority: &AuthoritySettings,
+    http: &AcmeConnections,
+) -> Result<AccountSession, AcmeFailure> {
     let (settings, folder) = (&shared.settings, &shared.folder);
     let name = file_name(authority);
     let asker = http.asker();
     // Usually the account exists, and no lock is needed.
-    if let Ok(Some(stored)) = stored(folder, &name, authority) {
+    if let Ok(Some(stored)) = load_account(folder, &name, authority) {
         return restore(settings, folder, &name, stored, asker).await;
     }
     let _lock = lock(folder, &name).await?;
     // Another process may have made the account before this one got the lock.
-    match stored(folder, &name, authority) {
+    match load_account(folder, &name, authority) {
         Ok(Some(stored)) => return restore(settings, folder, &name, stored, asker).await,
         Ok(None) => {}
         Err(AccountFault::Trouble(trouble)) => return Err(trouble),
@@ -78,27 +78,27 @@ pub(crate) async fn open(
         }
     }
     let account = create(settings, folder, authority, &asker).await?;
-    Ok(Opened { account, asker })
+    Ok(AccountSession { account, asker })
 }
 
 /// Why a stored account cannot be used.
 enum AccountFault {
     /// Its file is damaged for good: another account is needed.
     Damaged(String),
-    Trouble(Trouble),
+    Trouble(AcmeFailure),
 }
 
 /// Restores the stored account. If the configured contacts have changed, the authority is updated.
 async fn restore(
-    settings: &Settings,
-    folder: &Folder,
+    settings: &AcmeSettings,
+    folder: &AcmeFolder,
     name: &str,
-    stored: Stored,
-    asker: Asker,
-) -> Result<Opened, Trouble> {
+    stored: StoredAccount,
+    asker: AcmeClient,
+) -> Result<AccountSession, AcmeFailure> {
     let sorted = |error: Error| trouble(&error, asker.said());
     let credentials = serde_json::from_value(stored.credentials.clone());
-    let credentials = credentials.map_err(Trouble::local)?;
+    let credentials = credentials.map_err(AcmeFailure::local)?;
     let builder = Account::builder_with_http(Box::new(asker.clone()));
     let restored = builder.from_credentials(credentials).await;
     let account = restored.map_err(sorted)?;
@@ -112,11 +112,11 @@ async fn restore(
                 updated.map_err(sorted)?;
                 let contact = settings.contact.clone();
                 // Stored after the authority has accepted them, so that a failure is repeated.
-                store(folder, name, &Stored { contact, ..stored })?;
+                store(folder, name, &StoredAccount { contact, ..stored })?;
             }
         }
     }
-    Ok(Opened { account, asker })
+    Ok(AccountSession { account, asker })
 }
 
 /// Whether the authority does not know the account.
@@ -125,11 +125,11 @@ pub(crate) fn is_lost(error: &Error) -> bool {
 }
 
 /// The stored account, unless it is of another authority or another external account.
-fn stored(
-    folder: &Folder,
+fn load_account(
+    folder: &AcmeFolder,
     name: &str,
-    authority: &Authority,
-) -> Result<Option<Stored>, AccountFault> {
+    authority: &AuthoritySettings,
+) -> Result<Option<StoredAccount>, AccountFault> {
     let text = match folder.account(name) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -138,12 +138,12 @@ fn stored(
             return Err(AccountFault::Damaged(error.to_string()));
         }
         Err(error) => {
-            let trouble = Trouble::local(format!("account {name} cannot be read: {error}"));
+            let trouble = AcmeFailure::local(format!("account {name} cannot be read: {error}"));
             return Err(AccountFault::Trouble(trouble));
         }
     };
     let damaged = |error: serde_json::Error| AccountFault::Damaged(error.to_string());
-    let stored: Stored = serde_json::from_slice(&text).map_err(damaged)?;
+    let stored: StoredAccount = serde_json::from_slice(&text).map_err(damaged)?;
     let credentials = serde_json::from_value(stored.credentials.clone());
     // Parsed to detect damage here, where another account can be made.
     let _: AccountCredentials = credentials.map_err(damaged)?;
@@ -154,17 +154,17 @@ fn stored(
     Ok(same.then_some(stored))
 }
 
-fn store(folder: &Folder, name: &str, stored: &Stored) -> Result<(), Trouble> {
-    let text = serde_json::to_vec_pretty(stored).map_err(Trouble::local)?;
+fn store(folder: &AcmeFolder, name: &str, stored: &StoredAccount) -> Result<(), AcmeFailure> {
+    let text = serde_json::to_vec_pretty(stored).map_err(AcmeFailure::local)?;
     folder.store_account(name, &text)
 }
 
 async fn create(
-    settings: &Settings,
-    folder: &Folder,
-    authority: &Authority,
-    asker: &Asker,
-) -> Result<Account, Trouble> {
+    settings: &AcmeSettings,
+    folder: &AcmeFolder,
+    authority: &AuthoritySettings,
+    asker: &AcmeClient,
+) -> Result<Account, AcmeFailure> {
     let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
     let new = NewAccount {
         contact: &contact,
@@ -174,7 +174,7 @@ async fn create(
     let key = match &authority.external_account {
         Some(external) => {
             let key = external.decoded();
-            let key = key.ok_or_else(|| Trouble::local("the external key is not in base64"))?;
+            let key = key.ok_or_else(|| AcmeFailure::local("the external key is not in base64"))?;
             Some(ExternalAccountKey::new(external.key_id.clone(), &key))
         }
         None => None,
@@ -185,33 +185,33 @@ async fn create(
     let (account, credentials) = created.map_err(|error| {
         let mut trouble = trouble(&error, asker.said());
         // Distinguishes refused accounts from refused names in the log.
-        if trouble.kind == Kind::Refused {
+        if trouble.kind == FailureKind::Refused {
             trouble.text = format!("makes no account: {}", trouble.text);
         }
         trouble
     })?;
-    let stored = Stored {
+    let stored = StoredAccount {
         directory: authority.directory.clone(),
         contact: settings.contact.clone(),
         key_id: authority
             .external_account
             .as_ref()
             .map(|external| external.key_id.clone()),
-        credentials: serde_json::to_value(credentials).map_err(Trouble::local)?,
+        credentials: serde_json::to_value(credentials).map_err(AcmeFailure::local)?,
     };
     // Stored before its first use: an account with a lost key counts against the authority's limits.
     store(folder, &file_name(authority), &stored)?;
     Ok(account)
 }
 
-async fn lock(folder: &Folder, name: &str) -> Result<Lock, Trouble> {
+async fn lock(folder: &AcmeFolder, name: &str) -> Result<FolderLock, AcmeFailure> {
     for _ in 0..LOOKS_MAX {
         if let Some(lock) = folder.lock_account(name)? {
             return Ok(lock);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    Err(Trouble::local(format!(
+    Err(AcmeFailure::local(format!(
         "account {name}: somebody else has its lock"
     )))
 }
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn files_are_called_as_their_authorities() {
-        let authority = Authority {
+        let authority = AuthoritySettings {
             directory: "https://acme-v02.api.example/../directory".into(),
-            ..Authority::default()
+            ..AuthoritySettings::default()
         };
         assert_eq!(file_name(&authority), "acme-v02.api.example-..-directory");
     }

@@ -4,35 +4,35 @@ use std::path::Path;
 use std::sync::Arc;
 
 use instant_acme::{ChallengeType, KeyAuthorization};
-use lowroad_tls::certificates::{Pair, Texts};
+use lowroad_tls::certificates::{CertificatePair, PemTexts};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 
-use crate::hook::{self, Action, Record};
-use crate::manager::Shared;
-use crate::plan::Trouble;
-use crate::settings::Challenge;
+use crate::hook::{self, HookAction, TxtRecord};
+use crate::manager::ManagerContext;
+use crate::plan::AcmeFailure;
+use crate::settings::ChallengeMethod;
 use crate::severity::Severity;
 
-impl Challenge {
+impl ChallengeMethod {
     pub(crate) fn kind(&self) -> ChallengeType {
         match self {
-            Challenge::Http01 => ChallengeType::Http01,
-            Challenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
-            Challenge::Dns01(_) => ChallengeType::Dns01,
+            ChallengeMethod::Http01 => ChallengeType::Http01,
+            ChallengeMethod::TlsAlpn01 => ChallengeType::TlsAlpn01,
+            ChallengeMethod::Dns01(_) => ChallengeType::Dns01,
         }
     }
 
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Challenge::Http01 => "http-01",
-            Challenge::TlsAlpn01 => "tls-alpn-01",
-            Challenge::Dns01(_) => "dns-01",
+            ChallengeMethod::Http01 => "http-01",
+            ChallengeMethod::TlsAlpn01 => "tls-alpn-01",
+            ChallengeMethod::Dns01(_) => "dns-01",
         }
     }
 }
 
 /// A name's challenge from the authority.
-pub(crate) struct Given<'a> {
+pub(crate) struct PendingChallenge<'a> {
     pub domain: &'a str,
     pub token: &'a str,
     pub authorization: KeyAuthorization,
@@ -40,16 +40,16 @@ pub(crate) struct Given<'a> {
 }
 
 /// The published challenges of one order. Dropping it withdraws those that can be withdrawn without waiting.
-pub(crate) struct Shown {
-    shared: Arc<Shared>,
+pub(crate) struct PublishedChallenges {
+    shared: Arc<ManagerContext>,
     tokens: Vec<String>,
     names: Vec<String>,
-    records: Vec<Record>,
+    records: Vec<TxtRecord>,
 }
 
-impl Shown {
-    pub fn new(shared: Arc<Shared>) -> Shown {
-        Shown {
+impl PublishedChallenges {
+    pub fn new(shared: Arc<ManagerContext>) -> PublishedChallenges {
+        PublishedChallenges {
             shared,
             tokens: Vec::new(),
             names: Vec::new(),
@@ -58,28 +58,28 @@ impl Shown {
     }
 
     /// Publishes a challenge response. When this returns, the authority may validate it.
-    pub async fn show(&mut self, given: Given<'_>) -> Result<(), Trouble> {
+    pub async fn show(&mut self, given: PendingChallenge<'_>) -> Result<(), AcmeFailure> {
         match &self.shared.settings.challenge {
-            Challenge::Http01 => {
+            ChallengeMethod::Http01 => {
                 let answer = given.authorization.as_str();
                 self.shared.tokens.insert(given.token, answer);
                 self.tokens.push(given.token.into());
             }
-            Challenge::TlsAlpn01 => {
+            ChallengeMethod::TlsAlpn01 => {
                 let pair = certificate(&given, self.shared.settings.clock.unix_s())?;
                 // The callback returns when handshakes use the new certificate, so the authority may connect.
                 self.shared.show_challenge(given.domain, Some(pair));
                 self.names.push(given.domain.into());
             }
-            Challenge::Dns01(hook) => {
-                let record = Record {
+            ChallengeMethod::Dns01(hook) => {
+                let record = TxtRecord {
                     domain: given.domain.into(),
                     value: given.authorization.dns_value(),
                     authority: given.authority.into(),
                 };
                 // Recorded first, so that a record is removed even if the hook fails halfway.
                 self.records.push(record.clone());
-                hook::run(hook, Action::Present, &record).await?;
+                hook::run(hook, HookAction::Present, &record).await?;
             }
         }
         Ok(())
@@ -87,18 +87,18 @@ impl Shown {
 
     /// Withdraws all, DNS records too. A failing hook is harmless, but is logged.
     pub async fn take_away(mut self) {
-        let Challenge::Dns01(hook) = &self.shared.settings.challenge else {
+        let ChallengeMethod::Dns01(hook) = &self.shared.settings.challenge else {
             return;
         };
         for record in std::mem::take(&mut self.records) {
-            if let Err(trouble) = hook::run(hook, Action::Cleanup, &record).await {
+            if let Err(trouble) = hook::run(hook, HookAction::Cleanup, &record).await {
                 self.shared.log(Severity::Warning, &trouble.text);
             }
         }
     }
 }
 
-impl Drop for Shown {
+impl Drop for PublishedChallenges {
     fn drop(&mut self) {
         // Runs also if the order's future is dropped, for example by a reload.
         for token in &self.tokens {
@@ -111,8 +111,8 @@ impl Drop for Shown {
 }
 
 /// The certificate that proves knowledge of the challenge (RFC 8737, section 3).
-fn certificate(given: &Given<'_>, unix_s: u64) -> Result<Pair, Trouble> {
-    let making = |error: rcgen::Error| Trouble::local(format!("no challenge: {error}"));
+fn certificate(given: &PendingChallenge<'_>, unix_s: u64) -> Result<CertificatePair, AcmeFailure> {
+    let making = |error: rcgen::Error| AcmeFailure::local(format!("no challenge: {error}"));
     let mut params = CertificateParams::new([given.domain.to_owned()]).map_err(making)?;
     // rcgen's default subject would name rcgen.
     params.distinguished_name = DistinguishedName::new();
@@ -122,13 +122,13 @@ fn certificate(given: &Given<'_>, unix_s: u64) -> Result<Pair, Trouble> {
     let certificate = params.self_signed(&key).map_err(making)?;
     let (certificate, key) = (certificate.pem(), key.serialize_pem());
     let file = Path::new("challenge");
-    let texts = Texts {
+    let texts = PemTexts {
         certificates_file: file,
         certificates: certificate.as_bytes(),
         key_file: file,
         key: key.as_bytes(),
         staple: None,
     };
-    let loaded = Pair::load(&texts, unix_s);
-    loaded.map(|(pair, _)| pair).map_err(Trouble::local)
+    let loaded = CertificatePair::load(&texts, unix_s);
+    loaded.map(|(pair, _)| pair).map_err(AcmeFailure::local)
 }

@@ -11,15 +11,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The system's clock. All clones share one state.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Arc<Ahead>);
+pub struct SystemClock(Arc<ClockOffset>);
 
 #[derive(Debug, Default)]
-struct Ahead {
+struct ClockOffset {
     seconds: AtomicU64,
     moved: Notify,
 }
 
-impl Clock {
+impl SystemClock {
     /// Seconds since 1970-01-01 UTC.
     pub fn unix_s(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);

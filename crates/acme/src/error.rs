@@ -2,8 +2,8 @@
 
 use instant_acme::{Error, Problem};
 
-use crate::http::{Said, Unreachable};
-use crate::plan::{Kind, Trouble};
+use crate::authority_client::{ResponseMeta, AuthorityUnreachable};
+use crate::plan::{FailureKind, AcmeFailure};
 
 /// The type of a problem without the common URN prefix.
 pub(crate) fn problem_type(error: &Error) -> Option<&str> {
@@ -18,38 +18,38 @@ fn short_type(problem: &Problem) -> Option<&str> {
 }
 
 /// Converts an error of `instant-acme`, with the metadata of the last response.
-pub(crate) fn trouble(error: &Error, said: Said) -> Trouble {
+pub(crate) fn trouble(error: &Error, said: ResponseMeta) -> AcmeFailure {
     let (kind, text) = sorted(error, said);
     let retry_after_s = match kind {
         // For other kinds waiting does not help, so the authority's delay is not recorded.
-        Kind::RateLimited | Kind::Unreachable => said.retry_after_s,
-        Kind::Refused | Kind::WrongAnswer | Kind::Local => None,
+        FailureKind::RateLimited | FailureKind::Unreachable => said.retry_after_s,
+        FailureKind::Refused | FailureKind::WrongAnswer | FailureKind::Local => None,
     };
-    Trouble {
+    AcmeFailure {
         kind,
         retry_after_s,
         text,
     }
 }
 
-fn sorted(error: &Error, said: Said) -> (Kind, String) {
+fn sorted(error: &Error, said: ResponseMeta) -> (FailureKind, String) {
     if let Error::Other(error) = error
-        && error.is::<Unreachable>()
+        && error.is::<AuthorityUnreachable>()
     {
-        return (Kind::Unreachable, format!("cannot be reached: {error}"));
+        return (FailureKind::Unreachable, format!("cannot be reached: {error}"));
     }
     let status = said.status.as_u16();
     match error {
         Error::Api(problem) => {
             let kind = match short_type(problem) {
-                Some("rateLimited") => Kind::RateLimited,
+                Some("rateLimited") => FailureKind::RateLimited,
                 // The next order starts with fresh nonces.
-                Some("serverInternal" | "badNonce") => Kind::Unreachable,
-                Some("malformed") => Kind::WrongAnswer,
+                Some("serverInternal" | "badNonce") => FailureKind::Unreachable,
+                Some("malformed") => FailureKind::WrongAnswer,
                 // Problem types are optional (RFC 8555 §6.7), so the status decides otherwise.
-                _ if status == 429 => Kind::RateLimited,
-                _ if status >= 500 => Kind::Unreachable,
-                _ => Kind::Refused,
+                _ if status == 429 => FailureKind::RateLimited,
+                _ if status >= 500 => FailureKind::Unreachable,
+                _ => FailureKind::Refused,
             };
             let text = in_words(problem);
             match text.is_empty() {
@@ -61,16 +61,16 @@ fn sorted(error: &Error, said: Said) -> (Kind, String) {
             }
         }
         // Responses of proxies in front of the authority have no problem document.
-        _ if status == 429 => (Kind::RateLimited, "too many requests".into()),
-        _ if status >= 500 => (Kind::Unreachable, format!("answers with status {status}")),
-        Error::Timeout(_) => (Kind::Unreachable, "does not come to an end".into()),
-        Error::Crypto | Error::KeyRejected => (Kind::Local, error.to_string()),
-        Error::Unsupported(what) => (Kind::Refused, format!("does not know {what}")),
+        _ if status == 429 => (FailureKind::RateLimited, "too many requests".into()),
+        _ if status >= 500 => (FailureKind::Unreachable, format!("answers with status {status}")),
+        Error::Timeout(_) => (FailureKind::Unreachable, "does not come to an end".into()),
+        Error::Crypto | Error::KeyRejected => (FailureKind::Local, error.to_string()),
+        Error::Unsupported(what) => (FailureKind::Refused, format!("does not know {what}")),
         Error::Json(error) => {
             let text = format!("answers with status {status} and what is not ACME: {error}");
-            (Kind::WrongAnswer, text)
+            (FailureKind::WrongAnswer, text)
         }
-        error => (Kind::WrongAnswer, format!("answers wrongly: {error}")),
+        error => (FailureKind::WrongAnswer, format!("answers wrongly: {error}")),
     }
 }
 
@@ -94,9 +94,9 @@ mod tests {
 
     use super::*;
 
-    fn api(json: &str, status: u16) -> Trouble {
+    fn api(json: &str, status: u16) -> AcmeFailure {
         let problem: Problem = serde_json::from_str(json).expect("a problem");
-        let said = Said {
+        let said = ResponseMeta {
             status: StatusCode::from_u16(status).expect("a status"),
             retry_after_s: Some(60),
         };
@@ -109,18 +109,18 @@ mod tests {
             r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"slow"}"#,
             429,
         );
-        assert_eq!(limited.kind, Kind::RateLimited);
+        assert_eq!(limited.kind, FailureKind::RateLimited);
         assert_eq!(limited.retry_after_s, Some(60));
         assert_eq!(limited.text, "rateLimited: slow");
         let refused = api(
             r#"{"type":"urn:ietf:params:acme:error:dns","detail":"a\nb"}"#,
             400,
         );
-        assert_eq!((refused.kind, refused.retry_after_s), (Kind::Refused, None));
+        assert_eq!((refused.kind, refused.retry_after_s), (FailureKind::Refused, None));
         assert_eq!(refused.text, "dns: a b");
-        assert_eq!(api("{}", 503).kind, Kind::Unreachable);
+        assert_eq!(api("{}", 503).kind, FailureKind::Unreachable);
         let unexplained = api("{}", 429);
-        assert_eq!(unexplained.kind, Kind::RateLimited);
+        assert_eq!(unexplained.kind, FailureKind::RateLimited);
         assert_eq!(
             unexplained.text,
             "answers with status 429 and gives no reason"

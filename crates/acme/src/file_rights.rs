@@ -6,13 +6,13 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 use crate::account;
-use crate::folder::Folder;
-use crate::settings::{Challenge, Settings};
+use crate::folder::AcmeFolder;
+use crate::settings::{ChallengeMethod, AcmeSettings};
 
-impl Settings {
+impl AcmeSettings {
     /// Files and folders without the required rights, a line each. May block.
     pub fn file_problems(&self) -> Vec<String> {
-        let folder = Folder::new(&self.folder);
+        let folder = AcmeFolder::new(&self.folder);
         let mut problems = Vec::new();
         problems.extend(unwritable(&self.folder));
         // If the folder is unusable, so is everything below it.
@@ -29,7 +29,7 @@ impl Settings {
             problems.extend(unusable(roots, Access::READ_OK, "read", false));
         }
         // Programs without a folder are looked up in `PATH`.
-        if let Challenge::Dns01(hook) = &self.challenge
+        if let ChallengeMethod::Dns01(hook) = &self.challenge
             && let Some(program) = hook.command.first().filter(|it| it.contains('/'))
         {
             problems.extend(unusable(Path::new(program), Access::EXEC_OK, "run", false));
@@ -38,7 +38,7 @@ impl Settings {
     }
 
     /// Folders with files that are replaced.
-    fn own_folders(&self, folder: &Folder) -> Vec<PathBuf> {
+    fn own_folders(&self, folder: &AcmeFolder) -> Vec<PathBuf> {
         let names = self.keys().map(|key| folder.certificate_file(&key));
         let files = names.chain(self.account_files(folder));
         let mut folders: Vec<PathBuf> = Vec::new();
@@ -53,7 +53,7 @@ impl Settings {
     }
 
     /// Files that are read if they exist.
-    fn own_files(&self, folder: &Folder) -> Vec<PathBuf> {
+    fn own_files(&self, folder: &AcmeFolder) -> Vec<PathBuf> {
         let names = self.keys().map(|key| folder.certificate_file(&key));
         names.chain(self.account_files(folder)).collect()
     }
@@ -64,7 +64,7 @@ impl Settings {
         sites.into_iter().map(|(key, _)| key)
     }
 
-    fn account_files(&self, folder: &Folder) -> impl Iterator<Item = PathBuf> {
+    fn account_files(&self, folder: &AcmeFolder) -> impl Iterator<Item = PathBuf> {
         let authorities = self.authorities.iter();
         authorities.map(|authority| folder.account_file(&account::file_name(authority)))
     }

@@ -18,43 +18,43 @@ use serde::{Deserialize, Serialize};
 
 mod write;
 
-use crate::plan::{Plan, Trouble};
+use crate::plan::{RenewalPlan, AcmeFailure};
 
 /// Bytes of a write test: more than a certificate, its key and its state.
 const PROBE_LEN: usize = 64 * 1024;
 
 /// The folder.
 #[derive(Clone, Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct AcmeFolder(PathBuf);
 
 /// The stored state of a certificate, besides its own contents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Saved {
+pub(crate) struct CertificateRecord {
     pub names: Vec<String>,
     pub on_demand: bool,
     /// The directory URL of its issuer.
     pub authority: Option<String>,
-    pub plan: Plan,
+    pub plan: RenewalPlan,
 }
 
 /// An exclusive lock: no other process orders for the name, or makes the account, while this exists.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub(crate) struct FolderLock {
     _file: File,
 }
 
-impl Folder {
-    pub fn new(path: &Path) -> Folder {
-        Folder(path.into())
+impl AcmeFolder {
+    pub fn new(path: &Path) -> AcmeFolder {
+        AcmeFolder(path.into())
     }
 
-    fn of(&self, name: &str) -> PathBuf {
+    fn name_path(&self, name: &str) -> PathBuf {
         self.0.join("names").join(name.replace('*', "_"))
     }
 
     /// The path of a name's certificate.
     pub fn certificate_file(&self, name: &str) -> PathBuf {
-        self.of(name).join("certificate.pem")
+        self.name_path(name).join("certificate.pem")
     }
 
     /// A name's certificate and key.
@@ -67,24 +67,24 @@ impl Folder {
         FileStamp::at(&self.certificate_file(name)).ok()
     }
 
-    pub fn store_certificate(&self, name: &str, pem: &[u8]) -> Result<(), Trouble> {
+    pub fn store_certificate(&self, name: &str, pem: &[u8]) -> Result<(), AcmeFailure> {
         self.write(&self.certificate_file(name), pem)
     }
 
     /// The stored state of a name. A file that cannot be parsed counts as missing.
-    pub fn saved(&self, name: &str) -> Option<Saved> {
-        let text = fs::read(self.of(name).join("state.json")).ok()?;
+    pub fn saved(&self, name: &str) -> Option<CertificateRecord> {
+        let text = fs::read(self.name_path(name).join("state.json")).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    pub fn save(&self, name: &str, saved: &Saved) -> Result<(), Trouble> {
-        let text = serde_json::to_vec_pretty(saved).map_err(Trouble::local)?;
-        self.write(&self.of(name).join("state.json"), &text)
+    pub fn save(&self, name: &str, saved: &CertificateRecord) -> Result<(), AcmeFailure> {
+        let text = serde_json::to_vec_pretty(saved).map_err(AcmeFailure::local)?;
+        self.write(&self.name_path(name).join("state.json"), &text)
     }
 
     /// Deletes a name's state. A certificate stays.
-    pub fn forget(&self, name: &str) -> Result<(), Trouble> {
-        let path = self.of(name).join("state.json");
+    pub fn forget(&self, name: &str) -> Result<(), AcmeFailure> {
+        let path = self.name_path(name).join("state.json");
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(in_words(&path, &error)),
             _ => Ok(()),
@@ -92,7 +92,7 @@ impl Folder {
     }
 
     /// All stored states.
-    pub fn all_saved(&self) -> Vec<Saved> {
+    pub fn all_saved(&self) -> Vec<CertificateRecord> {
         let Ok(folders) = fs::read_dir(self.0.join("names")) else {
             return Vec::new();
         };
@@ -103,17 +103,17 @@ impl Folder {
     }
 
     /// Tests whether a certificate can be stored, before an order, since authorities limit orders.
-    pub fn probe(&self, name: &str) -> Result<(), Trouble> {
-        self.probe_file(&self.of(name).join("probe"))
+    pub fn probe(&self, name: &str) -> Result<(), AcmeFailure> {
+        self.probe_file(&self.name_path(name).join("probe"))
     }
 
     /// Tests whether files can be stored.
-    pub fn probe_all(&self) -> Result<(), Trouble> {
+    pub fn probe_all(&self) -> Result<(), AcmeFailure> {
         // The process id avoids collisions with other processes that test the same folder.
         self.probe_file(&self.0.join(format!("probe-{}", std::process::id())))
     }
 
-    fn probe_file(&self, path: &Path) -> Result<(), Trouble> {
+    fn probe_file(&self, path: &Path) -> Result<(), AcmeFailure> {
         self.write(path, &[0; PROBE_LEN])?;
         fs::remove_file(path).map_err(|error| in_words(path, &error))
     }
@@ -123,7 +123,7 @@ impl Folder {
         fs::read(self.account_file(account))
     }
 
-    pub fn store_account(&self, account: &str, text: &[u8]) -> Result<(), Trouble> {
+    pub fn store_account(&self, account: &str, text: &[u8]) -> Result<(), AcmeFailure> {
         self.write(&self.account_file(account), text)
     }
 
@@ -139,33 +139,33 @@ impl Folder {
     }
 
     /// Takes a name's lock. `None` if another process has it.
-    pub fn lock(&self, name: &str) -> Result<Option<Lock>, Trouble> {
-        self.lock_file(&self.of(name).join("lock"))
+    pub fn lock(&self, name: &str) -> Result<Option<FolderLock>, AcmeFailure> {
+        self.lock_file(&self.name_path(name).join("lock"))
     }
 
     /// Takes an account's lock.
-    pub fn lock_account(&self, account: &str) -> Result<Option<Lock>, Trouble> {
+    pub fn lock_account(&self, account: &str) -> Result<Option<FolderLock>, AcmeFailure> {
         self.lock_file(&self.account_file(account).with_extension("lock"))
     }
 
-    fn lock_file(&self, path: &Path) -> Result<Option<Lock>, Trouble> {
+    fn lock_file(&self, path: &Path) -> Result<Option<FolderLock>, AcmeFailure> {
         let opened = write::opened(&self.0, path);
         let file = opened.map_err(|error| in_words(path, &error))?;
         // flock ends with the process, so a crash leaves no stale lock.
         match file.try_lock() {
-            Ok(()) => Ok(Some(Lock { _file: file })),
+            Ok(()) => Ok(Some(FolderLock { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(in_words(path, &error)),
         }
     }
 
-    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Trouble> {
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), AcmeFailure> {
         write::whole(&self.0, path, bytes).map_err(|error| in_words(path, &error))
     }
 }
 
-fn in_words(path: &Path, error: &io::Error) -> Trouble {
-    Trouble::local(format!("{} cannot be written: {error}", path.display()))
+fn in_words(path: &Path, error: &io::Error) -> AcmeFailure {
+    AcmeFailure::local(format!("{} cannot be written: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -174,11 +174,11 @@ mod tests {
 
     use super::*;
 
-    fn folder(name: &str) -> (Folder, PathBuf) {
+    fn folder(name: &str) -> (AcmeFolder, PathBuf) {
         let name = format!("lowroad-acme-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&path);
-        (Folder::new(&path.join("acme")), path)
+        (AcmeFolder::new(&path.join("acme")), path)
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
             trouble.text.contains("certificate.pem cannot be written"),
             "{trouble}"
         );
-        let parent = folder.of("a.example");
+        let parent = folder.name_path("a.example");
         assert_eq!(fs::read_dir(parent).expect("a folder").count(), 1);
         let _ = fs::remove_dir_all(&path);
     }
@@ -262,16 +262,16 @@ mod tests {
     #[test]
     fn states_that_cannot_be_understood_are_none() {
         let (folder, path) = folder("state");
-        let saved = Saved {
+        let saved = CertificateRecord {
             names: vec!["a.example".into()],
             on_demand: true,
             authority: None,
-            plan: Plan::new(["https://ca.example/"]),
+            plan: RenewalPlan::new(["https://ca.example/"]),
         };
         folder.save("a.example", &saved).expect("saved");
         folder.save("b.example", &saved).expect("saved");
         assert_eq!(folder.saved("a.example").expect("saved").plan, saved.plan);
-        let file = folder.of("b.example").join("state.json");
+        let file = folder.name_path("b.example").join("state.json");
         fs::write(file, "{\"names\":").expect("half a file");
         assert!(folder.saved("b.example").is_none());
         assert_eq!(folder.all_saved().len(), 1);

@@ -7,33 +7,33 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-use crate::plan::Trouble;
-use crate::settings::Hook;
+use crate::plan::AcmeFailure;
+use crate::settings::DnsHook;
 
 /// Bytes of a command's last output that are kept for messages.
 const OUTPUT_LEN_MAX: usize = 2000;
 
 /// The task of the command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Action {
+pub(crate) enum HookAction {
     /// Add a record, and return when it is publicly visible.
     Present,
     /// Remove it.
     Cleanup,
 }
 
-impl Action {
+impl HookAction {
     fn name(self) -> &'static str {
         match self {
-            Action::Present => "present",
-            Action::Cleanup => "cleanup",
+            HookAction::Present => "present",
+            HookAction::Cleanup => "cleanup",
         }
     }
 }
 
 /// A record of type TXT.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct TxtRecord {
     /// The name being validated, without `*.`.
     pub domain: String,
     pub value: String,
@@ -41,17 +41,17 @@ pub(crate) struct Record {
     pub authority: String,
 }
 
-impl Record {
+impl TxtRecord {
     fn name(&self) -> String {
         format!("_acme-challenge.{}", self.domain)
     }
 }
 
 /// Runs the command and waits for it.
-pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<(), Trouble> {
+pub(crate) async fn run(hook: &DnsHook, action: HookAction, record: &TxtRecord) -> Result<(), AcmeFailure> {
     let (program, first) = hook.command.split_first().unwrap_or((&EMPTY, &[]));
     let failed = |what: String| {
-        Trouble::local(format!(
+        AcmeFailure::local(format!(
             "{program} {} {}: {what}",
             action.name(),
             record.name()
@@ -73,7 +73,7 @@ pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| failed(error.to_string()))?;
-    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+    let mut group = HookProcess(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let mut output = Vec::new();
     let end = async {
@@ -99,9 +99,9 @@ pub(crate) async fn run(hook: &Hook, action: Action, record: &Record) -> Result<
 static EMPTY: String = String::new();
 
 /// The process group of the command. It is killed on drop.
-struct Group(Option<Pid>);
+struct HookProcess(Option<Pid>);
 
-impl Drop for Group {
+impl Drop for HookProcess {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
             let _ = kill_process_group(leader, Signal::KILL);
@@ -144,8 +144,8 @@ fn in_words(status: ExitStatus, output: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn hook(script: &str, timeout_s: u64) -> Hook {
-        Hook {
+    fn hook(script: &str, timeout_s: u64) -> DnsHook {
+        DnsHook {
             command: ["/bin/sh", "-c", script, "hook"]
                 .map(str::to_owned)
                 .to_vec(),
@@ -154,12 +154,12 @@ mod tests {
     }
 
     async fn result(script: &str, timeout_s: u64) -> Result<(), String> {
-        let record = Record {
+        let record = TxtRecord {
             domain: "example.org".into(),
             value: "value".into(),
             authority: "https://ca.example/".into(),
         };
-        let ran = run(&hook(script, timeout_s), Action::Present, &record).await;
+        let ran = run(&hook(script, timeout_s), HookAction::Present, &record).await;
         ran.map_err(|trouble| trouble.text)
     }
 

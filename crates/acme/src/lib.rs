@@ -5,22 +5,22 @@
 //! |---|---|
 //! | `AcmeSettings` | authorities, names, challenges and limits |
 //! | `CertificateManager`, `CertificateView` | runs the orders; provides certificates, challenges and states |
-//! | `ChallengeTokens` | the workers' responses for `http-01` |
+//! | `ChallengeTokens` | the workers' responses for `authority_client-01` |
 //! | [`plan`] | the next step and its time, without a clock, a network or a file |
 //! | `AcmeFailure` | the reason for a missing certificate, classified by its remedy |
 
 #![forbid(unsafe_code)]
 
 mod account;
-mod ask;
+mod demand_check;
 mod challenge;
 mod clock;
 mod error;
 mod file_rights;
 mod folder;
 mod hook;
-mod http;
-mod issued;
+mod authority_client;
+mod issued_certificate;
 mod manager;
 pub mod name;
 mod order;
@@ -30,10 +30,10 @@ mod severity;
 mod state;
 mod tokens;
 
-pub use clock::Clock;
-pub use manager::{Denied, Event, Manager, View};
-pub use plan::{Kind, Trouble};
-pub use settings::{Authority, Challenge, ExternalAccount, Hook, OnDemand, Problem, Settings};
+pub use clock::SystemClock;
+pub use manager::{DemandRefusal, AcmeEvent, CertificateManager, CertificateView};
+pub use plan::{FailureKind, AcmeFailure};
+pub use settings::{AuthoritySettings, ChallengeMethod, ExternalAccount, DnsHook, OnDemandSettings, AcmeProblem, AcmeSettings};
 pub use severity::Severity;
-pub use state::{Next, State};
-pub use tokens::{PATH_PREFIX, Tokens};
+pub use state::{RenewalStep, CertificateState};
+pub use tokens::{PATH_PREFIX, ChallengeTokens};

@@ -6,39 +6,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_limits::SlidingWindow;
-use lowroad_tls::certificates::{Certificates, Pair};
+use lowroad_tls::certificates::{CertificateMap, CertificatePair};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-mod apply;
+mod effects;
 mod demand;
 mod entry;
 mod file_check;
 mod history;
 mod load;
-mod note;
-mod run;
+mod outcomes;
+mod tasks;
 
-pub use demand::Denied;
-use entry::{Busy, Entry};
+pub use demand::DemandRefusal;
+use entry::{EntryActivity, CertificateEntry};
 use history::OrderHistory;
 
-use crate::folder::Folder;
-use crate::http::Http;
+use crate::folder::AcmeFolder;
+use crate::authority_client::AcmeConnections;
 use crate::name;
-use crate::plan::{Jitter, LifetimeStage};
-use crate::settings::{Problem, Settings};
+use crate::plan::{RenewalJitter, LifetimeStage};
+use crate::settings::{AcmeProblem, AcmeSettings};
 use crate::severity::Severity;
-use crate::state::State;
-use crate::tokens::Tokens;
+use crate::state::CertificateState;
+use crate::tokens::ChallengeTokens;
 
 const HOUR_S: u64 = 3600;
 const MINUTE_S: u64 = 60;
 
 /// An event for listeners and the log.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum AcmeEvent<'a> {
     /// Certificates or challenges have changed: when the callback returns, handshakes must use the current output of
     /// `CertificateManager::add_to`.
     Changed,
@@ -46,24 +46,24 @@ pub enum Event<'a> {
     Message(Severity, &'a str),
 }
 
-type Callback = Box<dyn Fn(&View, Event<'_>) + Send + Sync>;
+type EventCallback = Box<dyn Fn(&CertificateView, AcmeEvent<'_>) + Send + Sync>;
 
 /// Access to the certificates for a callback that has no manager yet.
-pub struct View(Arc<Shared>);
+pub struct CertificateView(Arc<ManagerContext>);
 
 /// Obtains certificates and renews them. Dropping it stops it; its certificates stay in the folder.
-pub struct Manager {
-    shared: Arc<Shared>,
+pub struct CertificateManager {
+    shared: Arc<ManagerContext>,
     task: JoinHandle<()>,
 }
 
 /// The context shared by orders, tasks and callers.
-pub(crate) struct Shared {
-    pub settings: Settings,
-    pub folder: Folder,
-    pub tokens: Tokens,
+pub(crate) struct ManagerContext {
+    pub settings: AcmeSettings,
+    pub folder: AcmeFolder,
+    pub tokens: ChallengeTokens,
     pub history: Arc<OrderHistory>,
-    callback: Callback,
+    callback: EventCallback,
     /// Wakes the task runner.
     wake: Notify,
     /// Files of certificates may have changed.
@@ -72,37 +72,37 @@ pub(crate) struct Shared {
     is_over: AtomicBool,
     /// Counts the tasks that have ended.
     ended: watch::Sender<u64>,
-    inner: Mutex<Inner>,
+    inner: Mutex<ManagerState>,
     /// By the authority's index.
-    clients: Mutex<Vec<Option<Http>>>,
+    clients: Mutex<Vec<Option<AcmeConnections>>>,
 }
 
 /// The mutable state.
-struct Inner {
-    entries: BTreeMap<String, Entry>,
+struct ManagerState {
+    entries: BTreeMap<String, CertificateEntry>,
     /// The running task of each certificate, also of those that are no longer wanted.
-    busy: HashMap<String, Busy>,
+    busy: HashMap<String, EntryActivity>,
     /// Certificates for `tls-alpn-01`, by name.
-    challenges: HashMap<String, Pair>,
+    challenges: HashMap<String, CertificatePair>,
     orders: SlidingWindow,
     /// Names requested on demand.
     asked: SlidingWindow,
     /// Refused names: not requested again before this second, and the reason.
-    denied: HashMap<String, (u64, Denied)>,
+    denied: HashMap<String, (u64, DemandRefusal)>,
 }
 
-impl Manager {
+impl CertificateManager {
     /// Reads the folder, and starts on a runtime. The callback runs on the runtime's threads: it must be quick, and
     /// must not call the manager, but may use the `CertificateView`. May block while it reads.
     ///
     /// # Errors
     /// The settings are invalid. An unusable folder is no error, since it is tried again.
     pub fn start(
-        settings: Settings,
+        settings: AcmeSettings,
         runtime: &Handle,
-        callback: impl Fn(&View, Event<'_>) + Send + Sync + 'static,
-    ) -> Result<Manager, Problem> {
-        Manager::start_with(settings, runtime, callback, None)
+        callback: impl Fn(&CertificateView, AcmeEvent<'_>) + Send + Sync + 'static,
+    ) -> Result<CertificateManager, AcmeProblem> {
+        CertificateManager::start_with(settings, runtime, callback, None)
     }
 
     /// Replaces another manager, with other settings. Certificates in use stay in use, even if their files are damaged;
@@ -111,20 +111,20 @@ impl Manager {
     /// # Errors
     /// As with `CertificateManager::start`; the other manager continues.
     pub fn succeed(
-        previous: &Manager,
-        settings: Settings,
+        previous: &CertificateManager,
+        settings: AcmeSettings,
         runtime: &Handle,
-        callback: impl Fn(&View, Event<'_>) + Send + Sync + 'static,
-    ) -> Result<Manager, Problem> {
-        Manager::start_with(settings, runtime, callback, Some(previous))
+        callback: impl Fn(&CertificateView, AcmeEvent<'_>) + Send + Sync + 'static,
+    ) -> Result<CertificateManager, AcmeProblem> {
+        CertificateManager::start_with(settings, runtime, callback, Some(previous))
     }
 
     fn start_with(
-        settings: Settings,
+        settings: AcmeSettings,
         runtime: &Handle,
-        callback: impl Fn(&View, Event<'_>) + Send + Sync + 'static,
-        previous: Option<&Manager>,
-    ) -> Result<Manager, Problem> {
+        callback: impl Fn(&CertificateView, AcmeEvent<'_>) + Send + Sync + 'static,
+        previous: Option<&CertificateManager>,
+    ) -> Result<CertificateManager, AcmeProblem> {
         settings.check()?;
         let sites = settings.checked_sites(&settings.sites)?;
         let per_minute_max = settings
@@ -136,9 +136,9 @@ impl Manager {
             previous.shared.is_over.store(true, Ordering::Relaxed);
             previous.task.abort();
         }
-        let shared = Arc::new(Shared {
-            folder: Folder::new(&settings.folder),
-            tokens: Tokens::default(),
+        let shared = Arc::new(ManagerContext {
+            folder: AcmeFolder::new(&settings.folder),
+            tokens: ChallengeTokens::default(),
             history: previous
                 .map(|it| it.shared.history.clone())
                 .unwrap_or_default(),
@@ -147,7 +147,7 @@ impl Manager {
             files_changed: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             ended: watch::Sender::new(0),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(ManagerState {
                 entries: BTreeMap::new(),
                 busy: HashMap::new(),
                 challenges: HashMap::new(),
@@ -161,31 +161,31 @@ impl Manager {
         let in_use = previous.map(|it| it.shared.in_use()).unwrap_or_default();
         shared.take_sites(sites, &in_use);
         shared.take_asked_before(&in_use);
-        let task = runtime.spawn(run::run(shared.clone()));
-        Ok(Manager { shared, task })
+        let task = runtime.spawn(tasks::run(shared.clone()));
+        Ok(CertificateManager { shared, task })
     }
 
-    /// The workers' responses for `http-01`.
-    pub fn tokens(&self) -> Tokens {
+    /// The workers' responses for `authority_client-01`.
+    pub fn tokens(&self) -> ChallengeTokens {
         self.shared.tokens.clone()
     }
 
     /// Adds all current certificates and challenges.
-    pub fn add_to(&self, certificates: &mut Certificates) {
+    pub fn add_to(&self, certificates: &mut CertificateMap) {
         self.shared.add_to(certificates);
     }
 
     /// The certificate of this key (its first name), for example for clients without SNI.
-    pub fn pair(&self, name: &str) -> Option<Pair> {
+    pub fn pair(&self, name: &str) -> Option<CertificatePair> {
         self.shared.pair(name)
     }
 
     /// The state of each certificate, by name.
-    pub fn state(&self) -> Vec<State> {
+    pub fn state(&self) -> Vec<CertificateState> {
         let now_s = self.shared.settings.clock.unix_s();
         let inner = self.shared.inner();
         let entries = inner.entries.values();
-        let state = |entry: &Entry| {
+        let state = |entry: &CertificateEntry| {
             let busy = inner.busy.get(entry.name()).copied();
             entry.state(busy, &self.shared.settings, now_s)
         };
@@ -231,7 +231,7 @@ impl Manager {
     ///
     /// # Errors
     /// As with `CertificateManager::start`; the names are unchanged.
-    pub fn replace_sites(&self, sites: &[Vec<String>]) -> Result<(), Problem> {
+    pub fn replace_sites(&self, sites: &[Vec<String>]) -> Result<(), AcmeProblem> {
         let sites = self.shared.settings.checked_sites(sites)?;
         self.shared.take_sites(sites, &self.shared.in_use());
         self.shared.changed();
@@ -253,35 +253,35 @@ impl Manager {
     ///
     /// # Errors
     /// `DemandRefusal`
-    pub async fn on_demand(&self, name: &str) -> Result<(), Denied> {
+    pub async fn on_demand(&self, name: &str) -> Result<(), DemandRefusal> {
         demand::get(&self.shared, name).await
     }
 }
 
-impl Drop for Manager {
+impl Drop for CertificateManager {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl View {
+impl CertificateView {
     /// See `CertificateManager::add_to`.
-    pub fn add_to(&self, certificates: &mut Certificates) {
+    pub fn add_to(&self, certificates: &mut CertificateMap) {
         self.0.add_to(certificates);
     }
 
     /// See `CertificateManager::pair`.
-    pub fn pair(&self, name: &str) -> Option<Pair> {
+    pub fn pair(&self, name: &str) -> Option<CertificatePair> {
         self.0.pair(name)
     }
 }
 
-impl Shared {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+impl ManagerContext {
+    fn inner(&self) -> MutexGuard<'_, ManagerState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add_to(&self, certificates: &mut Certificates) {
+    fn add_to(&self, certificates: &mut CertificateMap) {
         let inner = self.inner();
         for issued in inner
             .entries
@@ -295,7 +295,7 @@ impl Shared {
         }
     }
 
-    fn pair(&self, name: &str) -> Option<Pair> {
+    fn pair(&self, name: &str) -> Option<CertificatePair> {
         let name = name::check(name).ok()?;
         let inner = self.inner();
         let issued = inner.entries.get(&name)?.issued.as_ref()?;
@@ -307,11 +307,11 @@ impl Shared {
         if self.is_over.load(Ordering::Relaxed) {
             return;
         }
-        (self.callback)(&View(self.clone()), Event::Changed);
+        (self.callback)(&CertificateView(self.clone()), AcmeEvent::Changed);
     }
 
     pub(crate) fn log(self: &Arc<Self>, severity: Severity, line: &str) {
-        (self.callback)(&View(self.clone()), Event::Message(severity, line));
+        (self.callback)(&CertificateView(self.clone()), AcmeEvent::Message(severity, line));
     }
 
     fn request_file_check(&self) {
@@ -320,7 +320,7 @@ impl Shared {
     }
 
     /// Publishes a certificate of `tls-alpn-01`, or withdraws it.
-    pub(crate) fn show_challenge(self: &Arc<Self>, name: &str, pair: Option<Pair>) {
+    pub(crate) fn show_challenge(self: &Arc<Self>, name: &str, pair: Option<CertificatePair>) {
         let mut inner = self.inner();
         match pair {
             Some(pair) => inner.challenges.insert(name.into(), pair),
@@ -332,21 +332,21 @@ impl Shared {
     }
 
     /// The client for an authority.
-    pub(crate) fn http(&self, place: usize) -> Result<Http, String> {
+    pub(crate) fn http(&self, place: usize) -> Result<AcmeConnections, String> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(http) = &clients[place] {
             return Ok(http.clone());
         }
-        let http = Http::new(self.settings.authorities[place].roots.as_deref())?;
+        let http = AcmeConnections::new(self.settings.authorities[place].roots.as_deref())?;
         clients[place] = Some(http.clone());
         Ok(http)
     }
 }
 
 /// A random jitter.
-pub(crate) fn jitter() -> Jitter {
+pub(crate) fn jitter() -> RenewalJitter {
     let mut bytes = [0; 4];
     // Without a random source TLS does not work either.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
-    Jitter(u32::from_le_bytes(bytes))
+    RenewalJitter(u32::from_le_bytes(bytes))
 }

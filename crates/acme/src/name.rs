@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a name cannot be in a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAName {
+pub enum InvalidIdentifier {
     /// Empty, or more than 253 bytes.
     Length,
     /// A label is empty, too long, or has characters other than letters, digits and hyphens.
@@ -13,14 +13,14 @@ pub enum NotAName {
     NotPublic,
 }
 
-impl fmt::Display for NotAName {
+impl fmt::Display for InvalidIdentifier {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            NotAName::Length => "a name has 1 to 253 bytes",
-            NotAName::Label => {
+            InvalidIdentifier::Length => "a name has 1 to 253 bytes",
+            InvalidIdentifier::Label => {
                 "between dots stand 1 to 63 letters, digits and hyphens (other scripts as `xn--…`)"
             }
-            NotAName::NotPublic => {
+            InvalidIdentifier::NotPublic => {
                 "it is an address or a single word; authorities sign for domains"
             }
         })
@@ -31,19 +31,19 @@ impl fmt::Display for NotAName {
 ///
 /// # Errors
 /// `InvalidIdentifier`
-pub fn check(name: &str) -> Result<String, NotAName> {
+pub fn check(name: &str) -> Result<String, InvalidIdentifier> {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     if name.is_empty() || name.len() > 253 {
-        return Err(NotAName::Length);
+        return Err(InvalidIdentifier::Length);
     }
     let labels = || name.strip_prefix("*.").unwrap_or(&name).split('.');
     if !labels().all(is_label) {
-        return Err(NotAName::Label);
+        return Err(InvalidIdentifier::Label);
     }
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
     // A numeric last label is an IPv4 address.
     if labels().count() < 2 || labels().next_back().is_none_or(is_number) {
-        return Err(NotAName::NotPublic);
+        return Err(InvalidIdentifier::NotPublic);
     }
     Ok(name)
 }
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_refused() {
-        assert_eq!(check(""), Err(NotAName::Length));
-        assert_eq!(check(&"a.".repeat(200)), Err(NotAName::Length));
+        assert_eq!(check(""), Err(InvalidIdentifier::Length));
+        assert_eq!(check(&"a.".repeat(200)), Err(InvalidIdentifier::Length));
         for name in [
             "a..b",
             "../etc",
@@ -84,10 +84,10 @@ mod tests {
             "a b.c",
             "**.a.b",
         ] {
-            assert_eq!(check(name), Err(NotAName::Label), "{name}");
+            assert_eq!(check(name), Err(InvalidIdentifier::Label), "{name}");
         }
         for name in ["localhost", "127.0.0.1", "*.org", "example.123"] {
-            assert_eq!(check(name), Err(NotAName::NotPublic), "{name}");
+            assert_eq!(check(name), Err(InvalidIdentifier::NotPublic), "{name}");
         }
     }
 }

@@ -9,16 +9,16 @@ use instant_acme::{
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
-use crate::account::{self, Opened};
-use crate::ask;
-use crate::challenge::{Given, Shown};
+use crate::account::{self, AccountSession};
+use crate::demand_check;
+use crate::challenge::{PendingChallenge, PublishedChallenges};
 use crate::error::{in_words, problem_type, trouble};
-use crate::folder::Lock;
-use crate::http::Unreachable;
-use crate::issued::Issued;
-use crate::manager::Shared;
-use crate::plan::{Kind, Trouble};
-use crate::settings::{Authority, Challenge};
+use crate::folder::FolderLock;
+use crate::authority_client::AuthorityUnreachable;
+use crate::issued_certificate::IssuedCertificate;
+use crate::manager::ManagerContext;
+use crate::plan::{FailureKind, AcmeFailure};
+use crate::settings::{AuthoritySettings, ChallengeMethod};
 
 /// Time limit from the lock to the certificate.
 const TIMEOUT: Duration = Duration::from_secs(900);
@@ -32,7 +32,7 @@ const POLLING: RetryPolicy = RetryPolicy::new()
 
 /// A certificate to order.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct OrderRequest {
     /// The certificate's key.
     pub key: String,
     pub names: Vec<String>,
@@ -44,51 +44,51 @@ pub(crate) struct Wanted {
 }
 
 /// The result of an order.
-pub(crate) enum Got {
+pub(crate) enum OrderOutcome {
     /// A certificate, and the failure to store it, if any.
-    Issued(Issued, Option<Trouble>),
+    Issued(IssuedCertificate, Option<AcmeFailure>),
     /// The folder already has one: the certificate, and the directory URL of its issuer.
-    Found(Issued, Option<String>),
+    Found(IssuedCertificate, Option<String>),
     /// The operator's service refused it.
     Unwanted,
 }
 
 /// Orders a certificate.
-pub(crate) async fn get(shared: Arc<Shared>, wanted: Wanted) -> Result<Got, Trouble> {
+pub(crate) async fn get(shared: Arc<ManagerContext>, wanted: OrderRequest) -> Result<OrderOutcome, AcmeFailure> {
     let minutes = TIMEOUT.as_secs() / 60;
     let locked = tokio::time::timeout(TIMEOUT, lock(&shared, &wanted.key)).await;
     let _lock = locked.unwrap_or_else(|_| {
         let text = format!("another process has been ordering for {minutes} minutes");
-        Err(Trouble::local(text))
+        Err(AcmeFailure::local(text))
     })?;
     let order = ordered(&shared, &wanted);
     match tokio::time::timeout(TIMEOUT, order).await {
         Ok(got) => got,
-        Err(_) => Err(Trouble::new(
-            Kind::Unreachable,
+        Err(_) => Err(AcmeFailure::new(
+            FailureKind::Unreachable,
             format!("no certificate after {minutes} minutes"),
         )),
     }
 }
 
-async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> {
+async fn ordered(shared: &Arc<ManagerContext>, wanted: &OrderRequest) -> Result<OrderOutcome, AcmeFailure> {
     let authority = &shared.settings.authorities[wanted.place];
     // Another process may have stored a certificate while this one waited for the lock.
     if let Some((issued, authority)) = fresh(shared, wanted) {
-        return Ok(Got::Found(issued, authority));
+        return Ok(OrderOutcome::Found(issued, authority));
     }
-    let http = shared.http(wanted.place).map_err(Trouble::local)?;
+    let http = shared.http(wanted.place).map_err(AcmeFailure::local)?;
     // Asked for each order, so that the operator can withdraw a name.
     if let (Some(on_demand), true) = (&shared.settings.on_demand, wanted.on_demand)
-        && !ask::ask(&http, &on_demand.ask, &wanted.key).await?
+        && !demand_check::ask(&http, &on_demand.ask, &wanted.key).await?
     {
-        return Ok(Got::Unwanted);
+        return Ok(OrderOutcome::Unwanted);
     }
     let folder = &shared.folder;
     // Before the order: a certificate that cannot be stored would count against the authority's limits.
     folder.probe(&wanted.key)?;
-    let said_by = |mut trouble: Trouble| {
-        if trouble.kind != Kind::Local {
+    let said_by = |mut trouble: AcmeFailure| {
+        if trouble.kind != FailureKind::Local {
             trouble.text = format!("{}: {}", authority.directory, trouble.text);
         }
         trouble
@@ -102,11 +102,11 @@ async fn ordered(shared: &Arc<Shared>, wanted: &Wanted) -> Result<Got, Trouble> 
     // Recorded before the file appears; see `record_order`.
     shared.history.record_order(&wanted.key, fingerprint);
     let stored = folder.store_certificate(&wanted.key, &pem);
-    Ok(Got::Issued(issued, stored.err()))
+    Ok(OrderOutcome::Issued(issued, stored.err()))
 }
 
 /// Takes the name's lock, so that one process at a time orders.
-async fn lock(shared: &Shared, key: &str) -> Result<Lock, Trouble> {
+async fn lock(shared: &ManagerContext, key: &str) -> Result<FolderLock, AcmeFailure> {
     loop {
         if let Some(lock) = shared.folder.lock(key)? {
             return Ok(lock);
@@ -116,9 +116,9 @@ async fn lock(shared: &Shared, key: &str) -> Result<Lock, Trouble> {
 }
 
 /// The certificate that another process has stored, if it is not due for renewal.
-fn fresh(shared: &Shared, wanted: &Wanted) -> Option<(Issued, Option<String>)> {
+fn fresh(shared: &ManagerContext, wanted: &OrderRequest) -> Option<(IssuedCertificate, Option<String>)> {
     let now_s = shared.settings.clock.unix_s();
-    let issued = shared.stored(&wanted.key, &wanted.names)?;
+    let issued = shared.load_stored(&wanted.key, &wanted.names)?;
     let saved = shared.folder.saved(&wanted.key);
     let mut plan = saved
         .as_ref()
@@ -134,27 +134,27 @@ fn fresh(shared: &Shared, wanted: &Wanted) -> Option<(Issued, Option<String>)> {
 }
 
 /// Orders; returns key, certificate and chain.
-async fn issue(shared: &Arc<Shared>, wanted: &Wanted, opened: &Opened) -> Result<Vec<u8>, Trouble> {
+async fn issue(shared: &Arc<ManagerContext>, wanted: &OrderRequest, opened: &AccountSession) -> Result<Vec<u8>, AcmeFailure> {
     let authority = &shared.settings.authorities[wanted.place];
     let sorted = |error: Error| trouble(&error, opened.asker.said());
     let mut order = match placed(wanted, authority, &opened.account).await {
         Ok(order) => order,
-        Err(Failed::Acme(error)) if account::is_lost(&error) => {
+        Err(OrderError::Acme(error)) if account::is_lost(&error) => {
             shared.folder.forget_account(&account::file_name(authority));
             let mut trouble = sorted(error);
             // The account is gone; the next order, which is soon, makes a new one.
-            trouble.kind = Kind::Unreachable;
+            trouble.kind = FailureKind::Unreachable;
             return Err(trouble);
         }
         Err(failed) => return Err(failed.sorted(sorted)),
     };
-    let mut shown = Shown::new(shared.clone());
+    let mut shown = PublishedChallenges::new(shared.clone());
     // Challenges are withdrawn in any case, also if the validation failed.
     let proved = prove(shared, wanted, &mut order, &mut shown).await;
     shown.take_away().await;
     proved.map_err(|failed| failed.sorted(sorted))?;
 
-    let making = |error: rcgen::Error| Trouble::local(format!("no request can be made: {error}"));
+    let making = |error: rcgen::Error| AcmeFailure::local(format!("no request can be made: {error}"));
     // A new key for each certificate.
     let key = KeyPair::generate().map_err(making)?;
     let mut params = CertificateParams::new(wanted.names.clone()).map_err(making)?;
@@ -167,39 +167,39 @@ async fn issue(shared: &Arc<Shared>, wanted: &Wanted, opened: &Opened) -> Result
 }
 
 /// Why an order fails: an error of the authority, or a local one.
-enum Failed {
+enum OrderError {
     Acme(Error),
-    Own(Trouble),
+    Own(AcmeFailure),
 }
 
-impl Failed {
-    fn sorted(self, sorted: impl Fn(Error) -> Trouble) -> Trouble {
+impl OrderError {
+    fn sorted(self, sorted: impl Fn(Error) -> AcmeFailure) -> AcmeFailure {
         match self {
-            Failed::Acme(error) => sorted(error),
-            Failed::Own(trouble) => trouble,
+            OrderError::Acme(error) => sorted(error),
+            OrderError::Own(trouble) => trouble,
         }
     }
 
-    fn refused(text: String) -> Failed {
-        Failed::Own(Trouble::new(Kind::Refused, text))
+    fn refused(text: String) -> OrderError {
+        OrderError::Own(AcmeFailure::new(FailureKind::Refused, text))
     }
 
-    fn wrong(text: String) -> Failed {
-        Failed::Own(Trouble::new(Kind::WrongAnswer, text))
+    fn wrong(text: String) -> OrderError {
+        OrderError::Own(AcmeFailure::new(FailureKind::WrongAnswer, text))
     }
 }
 
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::Acme(error)
+impl From<Error> for OrderError {
+    fn from(error: Error) -> OrderError {
+        OrderError::Acme(error)
     }
 }
 
 async fn placed(
-    wanted: &Wanted,
-    authority: &Authority,
+    wanted: &OrderRequest,
+    authority: &AuthoritySettings,
     account: &Account,
-) -> Result<Order, Failed> {
+) -> Result<Order, OrderError> {
     let names = wanted.names.iter().cloned().map(Identifier::Dns);
     let names: Vec<Identifier> = names.collect();
     let mut new = NewOrder::new(&names);
@@ -210,7 +210,7 @@ async fn placed(
         if !offered.contains(&profile.as_str()) {
             let offered = offered.join(", ");
             let text = format!("has no profile {profile}; those that it has: {offered}");
-            return Err(Failed::refused(text));
+            return Err(OrderError::refused(text));
         }
         new = new.profile(profile);
     }
@@ -232,7 +232,7 @@ async fn placed(
 fn may_go_without(error: &Error) -> bool {
     match error {
         Error::Unsupported(_) => true,
-        Error::Other(error) => !error.is::<Unreachable>(),
+        Error::Other(error) => !error.is::<AuthorityUnreachable>(),
         error => !matches!(
             problem_type(error),
             None | Some("rateLimited" | "accountDoesNotExist" | "badNonce")
@@ -242,11 +242,11 @@ fn may_go_without(error: &Error) -> bool {
 
 /// Publishes the challenges, and waits until the authority has validated them.
 async fn prove(
-    shared: &Shared,
-    wanted: &Wanted,
+    shared: &ManagerContext,
+    wanted: &OrderRequest,
     order: &mut Order,
-    shown: &mut Shown,
-) -> Result<(), Failed> {
+    shown: &mut PublishedChallenges,
+) -> Result<(), OrderError> {
     let challenge = &shared.settings.challenge;
     let authority = &shared.settings.authorities[wanted.place].directory;
     if !show(challenge, authority, wanted, order, shown).await? {
@@ -267,21 +267,21 @@ async fn prove(
         Ok(OrderStatus::Ready) => Ok(()),
         Ok(_) => Err(why(order).await),
         Err(error @ Error::Api(_)) => match why(order).await {
-            failed @ Failed::Own(_) => Err(failed),
-            Failed::Acme(_) => Err(Failed::Acme(error)),
+            failed @ OrderError::Own(_) => Err(failed),
+            OrderError::Acme(_) => Err(OrderError::Acme(error)),
         },
-        Err(error) => Err(Failed::Acme(error)),
+        Err(error) => Err(OrderError::Acme(error)),
     }
 }
 
 /// Publishes the pending challenges; false if there are none.
 async fn show(
-    challenge: &Challenge,
+    challenge: &ChallengeMethod,
     authority: &str,
-    wanted: &Wanted,
+    wanted: &OrderRequest,
     order: &mut Order,
-    shown: &mut Shown,
-) -> Result<bool, Failed> {
+    shown: &mut PublishedChallenges,
+) -> Result<bool, OrderError> {
     let mut some = false;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -291,30 +291,30 @@ async fn show(
             AuthorizationStatus::Pending => {}
             status => {
                 let text = format!("has an authorization that is {status:?} from the start");
-                return Err(Failed::wrong(text));
+                return Err(OrderError::wrong(text));
             }
         }
         let name = authorization.identifier().to_string();
         // A faulty authority must not make this server prove foreign names.
         if !wanted.names.contains(&name) {
             let text = format!("wants a proof for {name:.80}, which was not ordered");
-            return Err(Failed::wrong(text));
+            return Err(OrderError::wrong(text));
         }
         let Some(given) = authorization.challenge(challenge.kind()) else {
             let text = format!("offers no {} for {name}", challenge.name());
-            return Err(Failed::refused(text));
+            return Err(OrderError::refused(text));
         };
         // The token becomes part of a path and a file name.
         if given.token.is_empty() || !given.token.bytes().all(is_of_token) {
-            return Err(Failed::wrong("gives a token that is none".into()));
+            return Err(OrderError::wrong("gives a token that is none".into()));
         }
-        let given = Given {
+        let given = PendingChallenge {
             domain: name.strip_prefix("*.").unwrap_or(&name),
             token: &given.token,
             authorization: given.key_authorization(),
             authority,
         };
-        shown.show(given).await.map_err(Failed::Own)?;
+        shown.show(given).await.map_err(OrderError::Own)?;
         some = true;
     }
     Ok(some)
@@ -326,7 +326,7 @@ fn is_of_token(byte: u8) -> bool {
 }
 
 /// The authority's errors of the failed validations.
-async fn why(order: &mut Order) -> Failed {
+async fn why(order: &mut Order) -> OrderError {
     let mut seen = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -344,18 +344,18 @@ async fn why(order: &mut Order) -> Failed {
         seen.extend(errors.map(|problem| format!("{name}: {}", in_words(problem))));
     }
     match seen.is_empty() {
-        true => Failed::Acme(Error::Str("a reason: the order is invalid")),
-        false => Failed::refused(format!("cannot verify {}", seen.join("; "))),
+        true => OrderError::Acme(Error::Str("a reason: the order is invalid")),
+        false => OrderError::refused(format!("cannot verify {}", seen.join("; "))),
     }
 }
 
 /// Checks that the issued certificate is the ordered one.
-fn checked(shared: &Shared, wanted: &Wanted, pem: &[u8]) -> Result<Issued, Trouble> {
+fn checked(shared: &ManagerContext, wanted: &OrderRequest, pem: &[u8]) -> Result<IssuedCertificate, AcmeFailure> {
     let wrong =
-        |what: String| Trouble::new(Kind::WrongAnswer, format!("a certificate that {what}"));
+        |what: String| AcmeFailure::new(FailureKind::WrongAnswer, format!("a certificate that {what}"));
     let now_s = shared.settings.clock.unix_s();
     let file = shared.folder.certificate_file(&wanted.key);
-    let issued = Issued::read(pem, &file, now_s);
+    let issued = IssuedCertificate::read(pem, &file, now_s);
     let issued = issued.map_err(|error| wrong(format!("cannot be used: {error}")))?;
     // A certificate that lacks names or has expired would cause an endless loop of orders.
     if !issued.covers(&wanted.names) {

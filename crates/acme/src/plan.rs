@@ -11,19 +11,19 @@ mod renewal;
 #[cfg(test)]
 mod tests;
 
-pub use backoff::{Kind, Trouble};
-pub use renewal::{LifetimeStage, Validity, Window};
+pub use backoff::{FailureKind, AcmeFailure};
+pub use renewal::{LifetimeStage, ValidityPeriod, RenewalWindow};
 
 /// The least time between a certificate and the next order, in seconds.
 const BETWEEN_S: u64 = 3600;
 
 /// A random fraction of 2³².
 #[derive(Clone, Copy, Debug)]
-pub struct Jitter(pub u32);
+pub struct RenewalJitter(pub u32);
 
-impl Jitter {
+impl RenewalJitter {
     /// A number in `0..span`.
-    pub(crate) fn of(self, span: u64) -> u64 {
+    pub(crate) fn share_of(self, span: u64) -> u64 {
         let part = (u128::from(span) * u128::from(self.0)) >> 32;
         u64::try_from(part).unwrap_or(span)
     }
@@ -31,7 +31,7 @@ impl Jitter {
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum PlanStep {
     /// Order a certificate from the authority at this index.
     Order(usize),
     /// Request the renewal window from the authority.
@@ -42,25 +42,25 @@ pub enum Due {
 
 /// The plan of one certificate. It is stored in a file, so that a restart contacts no authority too early.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct RenewalPlan {
     /// In the order in which they are tried.
-    authorities: Vec<Standing>,
+    authorities: Vec<AuthorityHealth>,
     /// Local failures, which no authority can help with.
-    local: Hold,
-    held: Option<Held>,
+    local: RetryState,
+    held: Option<CurrentCertificate>,
     last_error: Option<LastError>,
 }
 
 /// The health of an authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Standing {
+struct AuthorityHealth {
     url: String,
-    hold: Hold,
+    hold: RetryState,
 }
 
 /// The effect of failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Hold {
+struct RetryState {
     /// Consecutive failures.
     failures: u32,
     /// No attempt before this second.
@@ -69,11 +69,11 @@ struct Hold {
 
 /// The current certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Held {
+struct CurrentCertificate {
     /// Its fingerprint; two certificates may have the same validity.
     fingerprint: String,
-    validity: Validity,
-    window: Option<Window>,
+    validity: ValidityPeriod,
+    window: Option<RenewalWindow>,
     /// A second in the window, or before two thirds of the lifetime.
     renewal_s: u64,
     /// The next request for the window.
@@ -89,20 +89,20 @@ pub struct LastError {
     pub text: String,
 }
 
-impl Plan {
+impl RenewalPlan {
     /// A plan without a certificate, for authorities with these directory URLs, in order of preference.
-    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Plan {
-        Plan::default().with(urls)
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> RenewalPlan {
+        RenewalPlan::default().with(urls)
     }
 
     /// Replaces the authorities; the state of those that stay is kept.
-    pub fn with<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> Plan {
+    pub fn with<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> RenewalPlan {
         let known = std::mem::take(&mut self.authorities);
         let standing = |url: &str| {
             let known = known.iter().find(|standing| standing.url == url);
-            known.cloned().unwrap_or_else(|| Standing {
+            known.cloned().unwrap_or_else(|| AuthorityHealth {
                 url: url.into(),
-                hold: Hold::default(),
+                hold: RetryState::default(),
             })
         };
         self.authorities = urls.into_iter().map(standing).collect();
@@ -110,13 +110,13 @@ impl Plan {
     }
 
     /// Sets the current certificate. If it is a new one, all errors are cleared, and its window is due to be requested.
-    pub fn holds(&mut self, fingerprint: &str, validity: Validity, jitter: Jitter) {
+    pub fn holds(&mut self, fingerprint: &str, validity: ValidityPeriod, jitter: RenewalJitter) {
         let held = self.held.as_ref();
         // The same certificate again, for example after a restart: waits and window stay.
         if held.is_some_and(|held| held.fingerprint == fingerprint) {
             return;
         }
-        self.held = Some(Held {
+        self.held = Some(CurrentCertificate {
             fingerprint: fingerprint.into(),
             validity,
             window: None,
@@ -130,7 +130,7 @@ impl Plan {
 
     /// Records an issued certificate. The next order is at least an hour later, even if its window asks for an earlier
     /// one: certificates that are due for renewal at once would otherwise be ordered for ever.
-    pub fn got(&mut self, now_s: u64, fingerprint: &str, validity: Validity, jitter: Jitter) {
+    pub fn got(&mut self, now_s: u64, fingerprint: &str, validity: ValidityPeriod, jitter: RenewalJitter) {
         self.holds(fingerprint, validity, jitter);
         self.local.until_s = now_s + BETWEEN_S;
     }
@@ -144,11 +144,11 @@ impl Plan {
     /// remain.
     pub fn lost(&mut self) {
         self.held = None;
-        self.local = Hold::default();
+        self.local = RetryState::default();
     }
 
     /// Sets the renewal window of the authority, if it has one; the next request is at `ask_s`.
-    pub fn window(&mut self, window: Option<Window>, ask_s: u64, jitter: Jitter) {
+    pub fn window(&mut self, window: Option<RenewalWindow>, ask_s: u64, jitter: RenewalJitter) {
         let Some(held) = &mut self.held else {
             return;
         };
@@ -168,11 +168,11 @@ impl Plan {
     }
 
     /// Records a failed order from the authority at this index. The next authority is tried at once, this one later.
-    pub fn failed(&mut self, now_s: u64, place: usize, trouble: &Trouble, jitter: Jitter) {
+    pub fn failed(&mut self, now_s: u64, place: usize, trouble: &AcmeFailure, jitter: RenewalJitter) {
         let lifetime_s = self.validity().map(|validity| validity.lifetime_s());
         // A local failure delays all authorities; theirs delays only the one.
         let hold = match (trouble.kind, self.authorities.get_mut(place)) {
-            (Kind::Local, _) | (_, None) => &mut self.local,
+            (FailureKind::Local, _) | (_, None) => &mut self.local,
             (_, Some(standing)) => &mut standing.hold,
         };
         hold.failures = hold.failures.saturating_add(1);
@@ -191,24 +191,24 @@ impl Plan {
     /// Clears the last error.
     pub fn forget_error(&mut self) {
         self.last_error = None;
-        self.local = Hold::default();
+        self.local = RetryState::default();
     }
 
     /// Ends all waits after failures.
     pub fn forgive(&mut self) {
-        self.local = Hold::default();
+        self.local = RetryState::default();
         for standing in &mut self.authorities {
-            standing.hold = Hold::default();
+            standing.hold = RetryState::default();
         }
     }
 
     /// The next step.
-    pub fn due(&self, now_s: u64) -> Due {
+    pub fn due(&self, now_s: u64) -> PlanStep {
         match &self.held {
             // The window is requested before the renewal, since it may move the renewal forward.
             Some(held) if now_s < held.renewal_s => match now_s < held.ask_s {
-                true => Due::At(held.renewal_s.min(held.ask_s)),
-                false => Due::Window,
+                true => PlanStep::At(held.renewal_s.min(held.ask_s)),
+                false => PlanStep::Window,
             },
             _ => self.next_order(now_s),
         }
@@ -221,13 +221,13 @@ impl Plan {
     }
 
     /// The first authority without a wait, or the end of the shortest wait.
-    fn next_order(&self, now_s: u64) -> Due {
+    fn next_order(&self, now_s: u64) -> PlanStep {
         // Both waits must be over.
-        let ready_s = |standing: &Standing| standing.hold.until_s.max(self.local.until_s);
-        let ready = |standing: &Standing| ready_s(standing) <= now_s;
+        let ready_s = |standing: &AuthorityHealth| standing.hold.until_s.max(self.local.until_s);
+        let ready = |standing: &AuthorityHealth| ready_s(standing) <= now_s;
         match self.authorities.iter().position(ready) {
-            Some(place) => Due::Order(place),
-            None => Due::At(
+            Some(place) => PlanStep::Order(place),
+            None => PlanStep::At(
                 self.authorities
                     .iter()
                     .map(ready_s)
@@ -242,14 +242,14 @@ impl Plan {
         match &self.held {
             Some(held) if now_s < held.renewal_s => held.renewal_s.max(self.local.until_s),
             _ => match self.next_order(now_s) {
-                Due::At(at_s) => at_s,
+                PlanStep::At(at_s) => at_s,
                 _ => now_s,
             },
         }
     }
 
     /// The validity of the current certificate.
-    pub fn validity(&self) -> Option<Validity> {
+    pub fn validity(&self) -> Option<ValidityPeriod> {
         self.held.as_ref().map(|held| held.validity)
     }
 

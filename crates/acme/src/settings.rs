@@ -4,23 +4,23 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::clock::Clock;
-use crate::http::is_private;
-use crate::name::{self, NotAName};
+use crate::clock::SystemClock;
+use crate::authority_client::is_private;
+use crate::name::{self, InvalidIdentifier};
 
 /// All settings.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct AcmeSettings {
     /// The folder of accounts, keys and certificates. Made with mode 0700 if it is missing.
     pub folder: PathBuf,
     /// The authorities, in the order in which they are tried.
-    pub authorities: Vec<Authority>,
+    pub authorities: Vec<AuthoritySettings>,
     /// Contact URLs for the authorities, such as `mailto:admin@example.org`.
     pub contact: Vec<String>,
     /// Whether the operator agrees to the authorities' terms of service.
     pub terms_agreed: bool,
     /// The challenge that proves control of names.
-    pub challenge: Challenge,
+    pub challenge: ChallengeMethod,
     /// The names of each certificate. The first one is its key in the folder.
     pub sites: Vec<Vec<String>>,
     /// The most names in one certificate (default 100, the limit of most authorities).
@@ -28,14 +28,14 @@ pub struct Settings {
     /// The most orders in an hour, for all names together (default 100).
     pub orders_per_hour_max: usize,
     /// Certificates for names outside of the configuration. `None`: none.
-    pub on_demand: Option<OnDemand>,
+    pub on_demand: Option<OnDemandSettings>,
     /// The source of time.
-    pub clock: Clock,
+    pub clock: SystemClock,
 }
 
 /// A CA.
 #[derive(Clone, Debug, Default)]
-pub struct Authority {
+pub struct AuthoritySettings {
     /// The URL of its directory.
     pub directory: String,
     /// An existing account with the authority's operator.
@@ -63,18 +63,18 @@ impl fmt::Debug for ExternalAccount {
 
 /// The challenge that proves control of a name.
 #[derive(Clone, Debug)]
-pub enum Challenge {
+pub enum ChallengeMethod {
     /// A response on port 80: see `ChallengeTokens`.
     Http01,
     /// A certificate on port 443: see `CertificateManager::add_to`.
     TlsAlpn01,
     /// A DNS record that a command adds. The only one for wildcards.
-    Dns01(Hook),
+    Dns01(DnsHook),
 }
 
 /// A command that changes the DNS: see `docs/acme.md`.
 #[derive(Clone, Debug)]
-pub struct Hook {
+pub struct DnsHook {
     /// Program and first arguments.
     pub command: Vec<String>,
     /// The command is killed after this many seconds (default 120).
@@ -83,7 +83,7 @@ pub struct Hook {
 
 /// Certificates for names that clients request.
 #[derive(Clone, Debug)]
-pub struct OnDemand {
+pub struct OnDemandSettings {
     /// The URL of the approving service: it answers 200 to `GET URL?domain=NAME` for names that may get a certificate.
     pub ask: String,
     /// The most new names in a minute (default 10).
@@ -92,10 +92,10 @@ pub struct OnDemand {
     pub names_max: usize,
 }
 
-impl OnDemand {
+impl OnDemandSettings {
     /// Settings with the defaults.
-    pub fn new(ask: impl Into<String>) -> OnDemand {
-        OnDemand {
+    pub fn new(ask: impl Into<String>) -> OnDemandSettings {
+        OnDemandSettings {
             ask: ask.into(),
             per_minute_max: 10,
             names_max: 10_000,
@@ -105,7 +105,7 @@ impl OnDemand {
 
 /// A fault in settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum AcmeProblem {
     /// The terms of service are not agreed to.
     Terms,
     /// There is no authority.
@@ -123,7 +123,7 @@ pub enum Problem {
     /// A certificate has no names.
     NoNames,
     /// A name is invalid.
-    Name(String, NotAName),
+    Name(String, InvalidIdentifier),
     /// Only `dns-01` is for wildcards.
     Wildcard(String),
     /// A certificate has more names than `names_max`.
@@ -132,48 +132,48 @@ pub enum Problem {
     SameName(String),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for AcmeProblem {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Terms => to.write_str("the authorities' terms of service must be agreed to"),
-            Problem::NoAuthority => to.write_str("there is no authority to ask"),
-            Problem::SameAuthority(url) => write!(to, "{url}: the authority is there twice"),
-            Problem::Url(url) => write!(to, "{url}: it must begin with https://"),
-            Problem::Contact(contact) => {
+            AcmeProblem::Terms => to.write_str("the authorities' terms of service must be agreed to"),
+            AcmeProblem::NoAuthority => to.write_str("there is no authority to ask"),
+            AcmeProblem::SameAuthority(url) => write!(to, "{url}: the authority is there twice"),
+            AcmeProblem::Url(url) => write!(to, "{url}: it must begin with https://"),
+            AcmeProblem::Contact(contact) => {
                 write!(
                     to,
                     "{contact}: a contact is a URL, as mailto:admin@example.org"
                 )
             }
-            Problem::ExternalKey(id) => write!(to, "{id}: the key is not in base64"),
-            Problem::NoCommand => to.write_str("the command of dns-01 is empty"),
-            Problem::NoNames => to.write_str("a certificate has no names"),
-            Problem::Name(name, why) => write!(to, "{name}: {why}"),
-            Problem::Wildcard(name) => write!(to, "{name}: wildcards need the challenge dns-01"),
-            Problem::TooManyNames(name, max) => {
+            AcmeProblem::ExternalKey(id) => write!(to, "{id}: the key is not in base64"),
+            AcmeProblem::NoCommand => to.write_str("the command of dns-01 is empty"),
+            AcmeProblem::NoNames => to.write_str("a certificate has no names"),
+            AcmeProblem::Name(name, why) => write!(to, "{name}: {why}"),
+            AcmeProblem::Wildcard(name) => write!(to, "{name}: wildcards need the challenge dns-01"),
+            AcmeProblem::TooManyNames(name, max) => {
                 write!(to, "{name}: a certificate has at most {max} names")
             }
-            Problem::SameName(name) => write!(to, "{name}: two certificates begin with it"),
+            AcmeProblem::SameName(name) => write!(to, "{name}: two certificates begin with it"),
         }
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for AcmeProblem {}
 
-impl Settings {
-    /// Settings with the defaults: `http-01`, no authority, and no names.
-    pub fn new(folder: impl Into<PathBuf>) -> Settings {
-        Settings {
+impl AcmeSettings {
+    /// Settings with the defaults: `authority_client-01`, no authority, and no names.
+    pub fn new(folder: impl Into<PathBuf>) -> AcmeSettings {
+        AcmeSettings {
             folder: folder.into(),
             authorities: Vec::new(),
             contact: Vec::new(),
             terms_agreed: false,
-            challenge: Challenge::Http01,
+            challenge: ChallengeMethod::Http01,
             sites: Vec::new(),
             names_max: 100,
             orders_per_hour_max: 100,
             on_demand: None,
-            clock: Clock::default(),
+            clock: SystemClock::default(),
         }
     }
 
@@ -181,34 +181,34 @@ impl Settings {
     ///
     /// # Errors
     /// The first fault.
-    pub fn check(&self) -> Result<(), Problem> {
+    pub fn check(&self) -> Result<(), AcmeProblem> {
         if !self.terms_agreed {
-            return Err(Problem::Terms);
+            return Err(AcmeProblem::Terms);
         }
         if self.authorities.is_empty() {
-            return Err(Problem::NoAuthority);
+            return Err(AcmeProblem::NoAuthority);
         }
         let mut seen = HashSet::new();
         for authority in &self.authorities {
             authority.check()?;
             // Plans and accounts are stored by directory URL, so a second entry would share them.
             if !seen.insert(&authority.directory) {
-                return Err(Problem::SameAuthority(authority.directory.clone()));
+                return Err(AcmeProblem::SameAuthority(authority.directory.clone()));
             }
         }
         // A contact is a URL, which has a scheme.
         if let Some(contact) = self.contact.iter().find(|contact| !contact.contains(':')) {
-            return Err(Problem::Contact(contact.clone()));
+            return Err(AcmeProblem::Contact(contact.clone()));
         }
-        if let Challenge::Dns01(hook) = &self.challenge
+        if let ChallengeMethod::Dns01(hook) = &self.challenge
             && hook.command.is_empty()
         {
-            return Err(Problem::NoCommand);
+            return Err(AcmeProblem::NoCommand);
         }
         if let Some(on_demand) = &self.on_demand
             && on_demand.ask.parse::<http::Uri>().is_err()
         {
-            return Err(Problem::Url(on_demand.ask.clone()));
+            return Err(AcmeProblem::Url(on_demand.ask.clone()));
         }
         self.checked_sites(&self.sites).map(|_| ())
     }
@@ -224,28 +224,28 @@ impl Settings {
     pub(crate) fn checked_sites(
         &self,
         sites: &[Vec<String>],
-    ) -> Result<Vec<(String, Vec<String>)>, Problem> {
+    ) -> Result<Vec<(String, Vec<String>)>, AcmeProblem> {
         let mut checked: Vec<(String, Vec<String>)> = Vec::with_capacity(sites.len());
         let mut seen = HashSet::new();
         for names in sites {
             let names = self.checked_names(names)?;
-            let first = names.first().ok_or(Problem::NoNames)?.clone();
+            let first = names.first().ok_or(AcmeProblem::NoNames)?.clone();
             // The first name is the key of the certificate's folder.
             if !seen.insert(first.clone()) {
-                return Err(Problem::SameName(first));
+                return Err(AcmeProblem::SameName(first));
             }
             checked.push((first, names));
         }
         Ok(checked)
     }
 
-    fn checked_names(&self, names: &[String]) -> Result<Vec<String>, Problem> {
+    fn checked_names(&self, names: &[String]) -> Result<Vec<String>, AcmeProblem> {
         let mut checked = Vec::with_capacity(names.len());
         for name in names {
-            let usual = name::check(name).map_err(|why| Problem::Name(name.clone(), why))?;
+            let usual = name::check(name).map_err(|why| AcmeProblem::Name(name.clone(), why))?;
             // http-01 and tls-alpn-01 prove control of single hosts only.
-            if usual.starts_with("*.") && !matches!(self.challenge, Challenge::Dns01(_)) {
-                return Err(Problem::Wildcard(usual));
+            if usual.starts_with("*.") && !matches!(self.challenge, ChallengeMethod::Dns01(_)) {
+                return Err(AcmeProblem::Wildcard(usual));
             }
             // A site may list a name in two spellings.
             if !checked.contains(&usual) {
@@ -254,22 +254,22 @@ impl Settings {
         }
         match checked.first() {
             Some(first) if checked.len() > self.names_max => {
-                Err(Problem::TooManyNames(first.clone(), self.names_max))
+                Err(AcmeProblem::TooManyNames(first.clone(), self.names_max))
             }
             _ => Ok(checked),
         }
     }
 }
 
-impl Authority {
-    fn check(&self) -> Result<(), Problem> {
+impl AuthoritySettings {
+    fn check(&self) -> Result<(), AcmeProblem> {
         match self.directory.parse() {
             Ok(url) if is_private(&url) => {}
-            _ => return Err(Problem::Url(self.directory.clone())),
+            _ => return Err(AcmeProblem::Url(self.directory.clone())),
         }
         match &self.external_account {
             Some(external) if external.decoded().is_none() => {
-                Err(Problem::ExternalKey(external.key_id.clone()))
+                Err(AcmeProblem::ExternalKey(external.key_id.clone()))
             }
             _ => Ok(()),
         }
@@ -291,12 +291,12 @@ impl ExternalAccount {
 mod tests {
     use super::*;
 
-    fn settings() -> Settings {
-        let mut settings = Settings::new("/nowhere");
+    fn settings() -> AcmeSettings {
+        let mut settings = AcmeSettings::new("/nowhere");
         settings.terms_agreed = true;
-        settings.authorities = vec![Authority {
+        settings.authorities = vec![AuthoritySettings {
             directory: "https://ca.example/directory".into(),
-            ..Authority::default()
+            ..AuthoritySettings::default()
         }];
         settings.sites = vec![vec!["Example.org".into(), "www.example.org".into()]];
         settings
@@ -311,40 +311,40 @@ mod tests {
 
     #[test]
     fn problems_are_named() {
-        type Change = fn(&mut Settings);
+        type Change = fn(&mut AcmeSettings);
         let url = "http://ca.example/".to_owned();
-        let cases: [(Change, Problem); 9] = [
-            (|to| to.terms_agreed = false, Problem::Terms),
-            (|to| to.authorities.clear(), Problem::NoAuthority),
+        let cases: [(Change, AcmeProblem); 9] = [
+            (|to| to.terms_agreed = false, AcmeProblem::Terms),
+            (|to| to.authorities.clear(), AcmeProblem::NoAuthority),
             (
                 |to| to.authorities[0].directory = "http://ca.example/".into(),
-                Problem::Url(url),
+                AcmeProblem::Url(url),
             ),
             (
                 |to| to.contact.push("admin@example.org".into()),
-                Problem::Contact("admin@example.org".into()),
+                AcmeProblem::Contact("admin@example.org".into()),
             ),
             (
                 |to| to.sites[0].push("*.example.org".into()),
-                Problem::Wildcard("*.example.org".into()),
+                AcmeProblem::Wildcard("*.example.org".into()),
             ),
-            (|to| to.sites.push(vec![]), Problem::NoNames),
+            (|to| to.sites.push(vec![]), AcmeProblem::NoNames),
             (
                 |to| to.sites.push(vec!["example.org.".into()]),
-                Problem::SameName("example.org".into()),
+                AcmeProblem::SameName("example.org".into()),
             ),
             (
                 |to| to.names_max = 1,
-                Problem::TooManyNames("example.org".into(), 1),
+                AcmeProblem::TooManyNames("example.org".into(), 1),
             ),
             (
                 |to| {
-                    to.challenge = Challenge::Dns01(Hook {
+                    to.challenge = ChallengeMethod::Dns01(DnsHook {
                         command: vec![],
                         timeout_s: 1,
                     });
                 },
-                Problem::NoCommand,
+                AcmeProblem::NoCommand,
             ),
         ];
         for (change, problem) in cases {

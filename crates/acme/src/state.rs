@@ -8,7 +8,7 @@ use crate::plan::LastError;
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RenewalStep {
     /// An order is in progress.
     Ordering,
     /// An order is due at this second; in the past: at once.
@@ -17,7 +17,7 @@ pub enum Next {
 
 /// The state of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct CertificateState {
     /// The certificate's names.
     pub names: Vec<String>,
     /// The directory URL of its issuer, or of the authority of the current order.
@@ -25,14 +25,14 @@ pub struct State {
     /// The last valid second of the certificate in use. `None`: there is none.
     pub not_after_s: Option<u64>,
     /// The next step.
-    pub next: Next,
+    pub next: RenewalStep,
     /// The last error, if no success followed.
     pub last_error: Option<LastError>,
     /// The time of this state.
     pub now_s: u64,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for CertificateState {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}: ", self.names.join(", "))?;
         match self.not_after_s {
@@ -47,11 +47,11 @@ impl fmt::Display for State {
             Some(_) => "renewal",
         };
         match (self.next, &self.authority) {
-            (Next::Ordering, Some(authority)) => write!(to, "; being ordered from {authority}")?,
-            (Next::Ordering, None) => to.write_str("; being ordered")?,
-            (Next::Order(u64::MAX), _) => write!(to, "; no {what} planned")?,
-            (Next::Order(at_s), _) if at_s <= self.now_s => write!(to, "; {what} due now")?,
-            (Next::Order(at_s), _) => write!(to, "; next {what} {}", display_time(at_s))?,
+            (RenewalStep::Ordering, Some(authority)) => write!(to, "; being ordered from {authority}")?,
+            (RenewalStep::Ordering, None) => to.write_str("; being ordered")?,
+            (RenewalStep::Order(u64::MAX), _) => write!(to, "; no {what} planned")?,
+            (RenewalStep::Order(at_s), _) if at_s <= self.now_s => write!(to, "; {what} due now")?,
+            (RenewalStep::Order(at_s), _) => write!(to, "; next {what} {}", display_time(at_s))?,
         }
         if let Some(error) = &self.last_error {
             write!(
@@ -78,11 +78,11 @@ mod tests {
 
     #[test]
     fn it_is_said_in_words() {
-        let mut state = State {
+        let mut state = CertificateState {
             names: vec!["example.org".into(), "www.example.org".into()],
             authority: None,
             not_after_s: Some(NOW_S + 86_400),
-            next: Next::Order(NOW_S + 3600),
+            next: RenewalStep::Order(NOW_S + 3600),
             last_error: None,
             now_s: NOW_S,
         };
@@ -93,7 +93,7 @@ mod tests {
         );
         state.names.pop();
         state.not_after_s = Some(NOW_S - 1);
-        state.next = Next::Order(0);
+        state.next = RenewalStep::Order(0);
         state.last_error = Some(LastError {
             at_s: NOW_S - 60,
             text: "no".into(),
@@ -105,7 +105,7 @@ mod tests {
         );
         state.not_after_s = None;
         state.last_error = None;
-        state.next = Next::Ordering;
+        state.next = RenewalStep::Ordering;
         state.authority = Some("https://ca.example/".into());
         assert_eq!(
             state.to_string(),

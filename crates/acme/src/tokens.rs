@@ -10,16 +10,16 @@ pub const PATH_PREFIX: &str = "/.well-known/acme-challenge/";
 
 /// The table. All clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Tokens(Arc<Table>);
+pub struct ChallengeTokens(Arc<TokenTable>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct TokenTable {
     /// The length of `answers`: workers check it without the lock.
     len: AtomicUsize,
     answers: RwLock<HashMap<String, Arc<str>>>,
 }
 
-impl Tokens {
+impl ChallengeTokens {
     /// The content of the response, of type `application/octet-stream`. `None` for unknown tokens.
     pub fn find(&self, token: &str) -> Option<Arc<str>> {
         // The usual case, in which workers take no lock.
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn all_copies_are_one() {
-        let (tokens, workers) = (Tokens::default(), Tokens::default());
+        let (tokens, workers) = (ChallengeTokens::default(), ChallengeTokens::default());
         let same = tokens.clone();
         tokens.insert("token", "token.thumb");
         assert_eq!(same.find("token").as_deref(), Some("token.thumb"));

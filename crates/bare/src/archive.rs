@@ -10,15 +10,15 @@ mod open;
 
 use alloc::vec::Vec;
 
-use lowroad_http::encoding::{Encoding, EncodingSet};
-use lowroad_http::head::date_offset;
-use lowroad_http::status::Status;
+use lowroad_http::content_coding::{ContentCoding, CodingSet};
+use lowroad_http::head_writer::date_offset;
+use lowroad_http::status::StatusCode;
 
-pub use builder::{BuildError, Builder, NewVariant};
+pub use builder::{BuildError, ArchiveBuilder, NewVariant};
 pub use open::OpenError;
 
 /// Offset of the 29 bytes of the date in each response of a variant. They are zero in the archive.
-pub const DATE_AT: usize = date_offset(Status::OK);
+pub const DATE_AT: usize = date_offset(StatusCode::OK);
 /// Offset of the fields of a variant in its response: behind the Date line.
 pub const FIELDS_AT: usize = DATE_AT + 31;
 /// Bytes of the body covered by one checksum: the payload of a full segment on Ethernet.
@@ -26,41 +26,41 @@ pub const SUMMED_LEN: usize = 1460;
 
 /// A site in static memory.
 #[derive(Clone, Copy)]
-pub struct Archive {
-    tables: &'static Tables,
+pub struct SiteArchive {
+    tables: &'static ArchiveTables,
 }
 
 /// The parsed tables of an archive.
-struct Tables {
+struct ArchiveTables {
     /// A power of two in number, with at least one empty slot.
-    slots: Vec<Slot>,
-    named: Vec<Named>,
+    slots: Vec<HashSlot>,
+    named: Vec<PathEntry>,
     settings: Vec<(&'static str, &'static str)>,
     /// By status code, ascending.
-    error_pages: Vec<(u16, ErrorPage)>,
+    error_pages: Vec<(u16, ArchivedErrorPage)>,
     /// By name, ascending.
-    sources: Vec<Page>,
+    sources: Vec<PageSource>,
 }
 
 /// A slot of the hash table.
 #[derive(Clone, Copy)]
-struct Slot {
+struct HashSlot {
     /// The upper half of the path's hash.
     mark: u32,
     /// Index in `named` plus one; 0: the slot is empty.
     named: u32,
 }
 
-struct Named {
+struct PathEntry {
     path: &'static [u8],
-    entry: Entry,
+    entry: ArchiveEntry,
 }
 
 /// The resource at a path.
 #[derive(Clone, Copy, Debug)]
-pub enum Entry {
+pub enum ArchiveEntry {
     /// A static file.
-    File(File),
+    File(ArchivedFile),
     /// A folder without its trailing slash.
     Redirect {
         /// The target, percent-encoded; the request's query is appended.
@@ -69,22 +69,22 @@ pub enum Entry {
     /// A folder without an index file: 403.
     Forbidden,
     /// A dynamic page, generated for each request.
-    Page(Page),
+    Page(PageSource),
 }
 
 /// A file with its content codings.
 #[derive(Clone, Copy, Debug)]
-pub struct File {
+pub struct ArchivedFile {
     /// The content codings besides identity.
-    pub encodings: EncodingSet,
-    variants: &'static [Variant],
+    pub encodings: CodingSet,
+    variants: &'static [FileVariant],
 }
 
 /// A file in one content coding.
 #[derive(Clone, Copy, Debug)]
-pub struct Variant {
+pub struct FileVariant {
     /// The content coding.
-    pub encoding: Encoding,
+    pub encoding: ContentCoding,
     /// The whole 200 response for a persistent HTTP/1.1 connection, head and body, with zeros for the date
     /// ([`DATE_AT`]). Aligned to eight bytes in the archive.
     pub response: &'static [u8],
@@ -107,7 +107,7 @@ pub struct Variant {
 
 /// The source of a page, or of an included part.
 #[derive(Clone, Copy, Debug)]
-pub struct Page {
+pub struct PageSource {
     /// The file's path below the site's folder, as `shop/item.lrp`.
     pub name: &'static str,
     /// The source text.
@@ -116,28 +116,28 @@ pub struct Page {
 
 /// The site's own error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ErrorPage {
+pub struct ArchivedErrorPage {
     /// The value of Content-Type.
     pub content_type: &'static str,
     /// The body.
     pub body: &'static [u8],
 }
 
-impl Archive {
+impl SiteArchive {
     /// Opens an archive: checks every offset, so that later reads are in bounds. Leaks the memory of the tables: to be
     /// called once.
     ///
     /// # Errors
     /// The bytes are no archive of this version, or damaged.
-    pub fn open(bytes: &'static [u8]) -> Result<Archive, OpenError> {
+    pub fn open(bytes: &'static [u8]) -> Result<SiteArchive, OpenError> {
         let tables = alloc::boxed::Box::leak(alloc::boxed::Box::new(open::tables(bytes)?));
-        Ok(Archive { tables })
+        Ok(SiteArchive { tables })
     }
 
     /// Finds the resource of a path, decoded as by [`lowroad_http::target::decode`]. Allocates no memory.
     #[inline]
     #[must_use]
-    pub fn find(&self, path: &[u8]) -> Option<&'static Entry> {
+    pub fn find(&self, path: &[u8]) -> Option<&'static ArchiveEntry> {
         let (mut at, mark) = hash::place(path);
         let last = self.tables.slots.len().wrapping_sub(1);
         // The loop ends, since a slot is empty.
@@ -158,7 +158,7 @@ impl Archive {
     }
 
     /// All paths and their resources, sorted by the bytes of the paths.
-    pub fn entries(&self) -> impl Iterator<Item = (&'static [u8], &'static Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'static [u8], &'static ArchiveEntry)> {
         let tables = self.tables;
         tables.named.iter().map(|named| (named.path, &named.entry))
     }
@@ -187,31 +187,31 @@ impl Archive {
 
     /// The site's error page for a status code of 300 or more.
     #[must_use]
-    pub fn error_page(&self, status: u16) -> Option<&'static ErrorPage> {
+    pub fn error_page(&self, status: u16) -> Option<&'static ArchivedErrorPage> {
         let pages = &self.tables.error_pages;
         let at = pages.binary_search_by_key(&status, |page| page.0).ok()?;
         pages.get(at).map(|page| &page.1)
     }
 }
 
-impl File {
+impl ArchivedFile {
     /// All variants; identity is the first.
     #[must_use]
-    pub fn variants(&self) -> &'static [Variant] {
+    pub fn variants(&self) -> &'static [FileVariant] {
         self.variants
     }
 
     /// The variant with a content coding, or identity if it is missing.
     #[inline]
     #[must_use]
-    pub fn variant(&self, encoding: Encoding) -> Option<&'static Variant> {
+    pub fn variant(&self, encoding: ContentCoding) -> Option<&'static FileVariant> {
         let mut all = self.variants.iter();
         all.find(|variant| variant.encoding == encoding)
             .or(self.variants.first())
     }
 }
 
-impl Variant {
+impl FileVariant {
     /// The head, the empty line included.
     #[inline]
     #[must_use]

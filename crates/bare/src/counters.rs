@@ -7,7 +7,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident $name:literal;)*) => {
         /// A counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Counter {
+        pub enum UnikernelCounter {
             $($(#[$doc])* $variant,)*
         }
 
@@ -36,24 +36,24 @@ counters! {
 }
 
 /// The counters.
-pub struct Counters([u64; COUNT]);
+pub struct UnikernelCounters([u64; COUNT]);
 
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters([0; COUNT])
+impl Default for UnikernelCounters {
+    fn default() -> UnikernelCounters {
+        UnikernelCounters([0; COUNT])
     }
 }
 
-impl Counters {
+impl UnikernelCounters {
     /// Increments a counter.
     #[inline]
-    pub fn add(&mut self, counter: Counter) {
+    pub fn add(&mut self, counter: UnikernelCounter) {
         self.add_all(counter, 1);
     }
 
     /// Adds to a counter.
     #[inline]
-    pub fn add_all(&mut self, counter: Counter, count: u64) {
+    pub fn add_all(&mut self, counter: UnikernelCounter, count: u64) {
         self.0[counter as usize] += count;
     }
 
@@ -63,10 +63,10 @@ impl Counters {
     }
 }
 
-impl Index<Counter> for Counters {
+impl Index<UnikernelCounter> for UnikernelCounters {
     type Output = u64;
 
-    fn index(&self, counter: Counter) -> &u64 {
+    fn index(&self, counter: UnikernelCounter) -> &u64 {
         &self.0[counter as usize]
     }
 }

@@ -5,10 +5,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use lowroad_mysql::{Client, Error, Event, Limits, Login, Refused, Value};
-use lowroad_net::{Calls, Id, Piece};
+use lowroad_mysql::{MySqlClient, MySqlError, MySqlEvent, MySqlLimits, LoginRequest, StatementRefusal, SqlValue};
+use lowroad_net::{StackCalls, ConnectionId, SendPiece};
 
-use crate::archive::Archive;
+use crate::archive::SiteArchive;
 
 /// Connections of the whole machine, divided among the cores; each core has at least one.
 const LINKS_MAX: usize = 8;
@@ -26,12 +26,12 @@ const PACKET_LEN_MAX: usize = 60_000;
 const ROW_COUNT_MAX: u32 = 10_000;
 
 /// The page task that waits for a query.
-pub type Asker = usize;
+pub type QueryOwner = usize;
 
-struct Link {
-    id: Id,
-    client: Client,
-    asker: Option<Asker>,
+struct DatabaseLink {
+    id: ConnectionId,
+    client: MySqlClient,
+    asker: Option<QueryOwner>,
     /// A response to the pending query has begun.
     is_answered: bool,
     /// No query was sent on this connection yet.
@@ -41,9 +41,9 @@ struct Link {
 }
 
 /// A query that was pending when its connection was lost.
-pub struct Lost {
+pub struct LostQuery {
     /// The owner of the query.
-    pub asker: Asker,
+    pub asker: QueryOwner,
     /// The cause of the loss.
     pub cause: LossCause,
 }
@@ -55,17 +55,17 @@ pub enum LossCause {
     /// The server closed the connection, or sent bytes that can't be parsed.
     Server,
     /// The response exceeds a limit, so the client did not read the rest of it: the page's fault.
-    Answer(Error),
+    Answer(MySqlError),
 }
 
 /// Connections to one database server.
-pub struct Database {
+pub struct DatabaseClient {
     address: SocketAddrV4,
-    login: Login,
+    login: LoginRequest,
     secret: [u8; 32],
-    links: Vec<Link>,
+    links: Vec<DatabaseLink>,
     links_max: usize,
-    opened: Vec<Id>,
+    opened: Vec<ConnectionId>,
     retry_us: u64,
     backoff_us: u64,
     /// The time of the last failed attempt.
@@ -90,12 +90,12 @@ pub const COUNTS: [&str; 3] = [
     "database_losses",
 ];
 
-impl Database {
+impl DatabaseClient {
     /// The database server of the site's settings, if there is one, for one of `cores` cores.
     ///
     /// # Errors
     /// A text for the operator.
-    pub fn of(site: &Archive, secret: [u8; 32], cores: u16) -> Result<Option<Database>, String> {
+    pub fn of(site: &SiteArchive, secret: [u8; 32], cores: u16) -> Result<Option<DatabaseClient>, String> {
         let Some(address) = site.setting("database.address") else {
             return Ok(None);
         };
@@ -103,17 +103,17 @@ impl Database {
             format!("`{address}` is no address of a database server: write 192.0.2.1:3306")
         })?;
         let text = |key| site.setting(key).unwrap_or_default().to_string();
-        let login = Login {
+        let login = LoginRequest {
             user: text("database.user"),
             password: text("database.password"),
             database: text("database.name"),
             read_only: true,
             statement_timeout_ms: STATEMENT_TIMEOUT_MS,
             trusts_key: false,
-            ..Login::default()
+            ..LoginRequest::default()
         };
         let links_max = (LINKS_MAX / usize::from(cores)).max(1);
-        Ok(Some(Database {
+        Ok(Some(DatabaseClient {
             address,
             login,
             secret,
@@ -134,8 +134,8 @@ impl Database {
 
     /// Opens a connection if fewer are available than the `wanting` tasks need, and drops those with an overdue login.
     /// Returns the time of the next call.
-    pub fn tick(&mut self, calls: &mut impl Calls, now_us: u64, wanting: usize) -> Option<u64> {
-        let due = |link: &Link| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
+    pub fn tick(&mut self, calls: &mut impl StackCalls, now_us: u64, wanting: usize) -> Option<u64> {
+        let due = |link: &DatabaseLink| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
         while let Some(at) = self.links.iter().position(due) {
             // A silent server is tried again with growing delays.
             let link = self.links.swap_remove(at);
@@ -149,7 +149,7 @@ impl Database {
             self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
         }
         // Connections that are free, or will be after their login.
-        let coming = |link: &&Link| link.login_end_us.is_some() || link.client.is_idle();
+        let coming = |link: &&DatabaseLink| link.login_end_us.is_some() || link.client.is_idle();
         let mut coming = self.links.iter().filter(coming).count();
         // One connection stays open, so that the first request does not wait for it.
         while coming < wanting.max(1)
@@ -167,7 +167,7 @@ impl Database {
         [logins, retry].into_iter().flatten().min()
     }
 
-    fn open(&mut self, calls: &mut impl Calls, now_us: u64) -> bool {
+    fn open(&mut self, calls: &mut impl StackCalls, now_us: u64) -> bool {
         let Ok(id) = calls.connect(self.address) else {
             return false;
         };
@@ -179,9 +179,9 @@ impl Database {
             *byte ^= serial;
         }
         self.opened.push(id);
-        self.links.push(Link {
+        self.links.push(DatabaseLink {
             id,
-            client: Client::new(self.login.clone(), limits(), random),
+            client: MySqlClient::new(self.login.clone(), limits(), random),
             asker: None,
             is_answered: false,
             is_new: true,
@@ -191,7 +191,7 @@ impl Database {
     }
 
     /// Connections opened since the last call.
-    pub fn take_opened(&mut self) -> Vec<Id> {
+    pub fn take_opened(&mut self) -> Vec<ConnectionId> {
         core::mem::take(&mut self.opened)
     }
 
@@ -203,18 +203,18 @@ impl Database {
     /// Sends a query on a free connection.
     ///
     /// # Errors
-    /// [`Refused::Busy`] if no connection is free.
+    /// [`StatementRefusal::Busy`] if no connection is free.
     pub fn ask<'v>(
         &mut self,
-        calls: &mut impl Calls,
-        asker: Asker,
+        calls: &mut impl StackCalls,
+        asker: QueryOwner,
         statement: &str,
-        values: impl ExactSizeIterator<Item = Value<'v>>,
-    ) -> Result<(), Refused> {
+        values: impl ExactSizeIterator<Item = SqlValue<'v>>,
+    ) -> Result<(), StatementRefusal> {
         let mut links = self.links.iter_mut();
         let link = links
             .find(|link| link.client.is_idle())
-            .ok_or(Refused::Busy)?;
+            .ok_or(StatementRefusal::Busy)?;
         link.client.execute(statement, values)?;
         link.asker = Some(asker);
         // From now on, a loss before any response means that the server had closed an idle connection.
@@ -231,12 +231,12 @@ impl Database {
     /// The connection is unusable; with the query that was pending on it.
     pub fn input(
         &mut self,
-        calls: &mut impl Calls,
+        calls: &mut impl StackCalls,
         now_us: u64,
-        id: Id,
+        id: ConnectionId,
         bytes: &[u8],
-        mut events: impl FnMut(Asker, Event<'_>),
-    ) -> Result<(), Option<Lost>> {
+        mut events: impl FnMut(QueryOwner, MySqlEvent<'_>),
+    ) -> Result<(), Option<LostQuery>> {
         let Some(at) = self.links.iter().position(|link| link.id == id) else {
             return Ok(());
         };
@@ -246,14 +246,14 @@ impl Database {
         let taken = link
             .client
             .input(bytes, &mut |event| match (&event, asker) {
-                (Event::Ready, _) => is_ready = true,
-                (Event::Done { .. } | Event::Failed(_), Some(asking)) => {
+                (MySqlEvent::Ready, _) => is_ready = true,
+                (MySqlEvent::Done { .. } | MySqlEvent::Failed(_), Some(asking)) => {
                     // Later events on the connection have no owner.
                     events(asking, event);
                     asker = None;
                 }
                 (_, Some(asking)) => events(asking, event),
-                (Event::Failed(failure), None) => refusal = Some(failure.message.to_string()),
+                (MySqlEvent::Failed(failure), None) => refusal = Some(failure.message.to_string()),
                 _ => {}
             });
         link.is_answered = true;
@@ -279,14 +279,14 @@ impl Database {
     }
 
     /// Sends output that did not fit before.
-    pub fn sent(&mut self, calls: &mut impl Calls, id: Id) {
+    pub fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
             flush(calls, link);
         }
     }
 
     /// Handles the end of a connection. Returns its pending query.
-    pub fn lost(&mut self, now_us: u64, id: Id) -> Option<Lost> {
+    pub fn lost(&mut self, now_us: u64, id: ConnectionId) -> Option<LostQuery> {
         let at = self.links.iter().position(|link| link.id == id)?;
         let link = self.links.swap_remove(at);
         self.ended(now_us, &link, "the connection is refused or lost");
@@ -294,7 +294,7 @@ impl Database {
             true => LossCause::Stale,
             false => LossCause::Server,
         };
-        link.asker.map(|asker| Lost { asker, cause })
+        link.asker.map(|asker| LostQuery { asker, cause })
     }
 
     /// Drops a connection with invalid bytes. Returns its pending query, if there is one.
@@ -302,9 +302,9 @@ impl Database {
         &mut self,
         now_us: u64,
         at: usize,
-        error: Error,
+        error: MySqlError,
         refusal: Option<String>,
-    ) -> Option<Lost> {
+    ) -> Option<LostQuery> {
         let link = self.links.swap_remove(at);
         let reason = refusal.unwrap_or_else(|| error.to_string());
         self.ended(now_us, &link, &reason);
@@ -312,12 +312,12 @@ impl Database {
             true => LossCause::Answer(error),
             false => LossCause::Server,
         };
-        link.asker.map(|asker| Lost { asker, cause })
+        link.asker.map(|asker| LostQuery { asker, cause })
     }
 
     /// Handles the end of a connection. Only a connection that has served no page delays the next one: otherwise a
     /// visitor with queries that end connections would block the database for all others.
-    fn ended(&mut self, now_us: u64, link: &Link, reason: &str) {
+    fn ended(&mut self, now_us: u64, link: &DatabaseLink, reason: &str) {
         let was_of_use = link.asker.is_some() || !link.is_new;
         match was_of_use {
             true => {
@@ -330,7 +330,7 @@ impl Database {
     }
 
     /// Closes all connections.
-    pub fn close(self, calls: &mut impl Calls) {
+    pub fn close(self, calls: &mut impl StackCalls) {
         for link in self.links {
             calls.abort(link.id);
         }
@@ -351,8 +351,8 @@ impl Database {
     }
 
     /// Drops the connection with a query of `asker`: its response is no longer needed.
-    pub fn give_up(&mut self, calls: &mut impl Calls, asker: Asker) {
-        let of_asker = |link: &Link| link.asker == Some(asker);
+    pub fn give_up(&mut self, calls: &mut impl StackCalls, asker: QueryOwner) {
+        let of_asker = |link: &DatabaseLink| link.asker == Some(asker);
         if let Some(at) = self.links.iter().position(of_asker) {
             let link = self.links.swap_remove(at);
             calls.abort(link.id);
@@ -380,18 +380,18 @@ impl Database {
 }
 
 /// The limits of a connection.
-pub fn limits() -> Limits {
-    Limits {
+pub fn limits() -> MySqlLimits {
+    MySqlLimits {
         packet_len_max: PACKET_LEN_MAX,
         row_count_max: ROW_COUNT_MAX,
-        ..Limits::default()
+        ..MySqlLimits::default()
     }
 }
 
 /// Sends the client's output; the part that does not fit waits for `DatabaseClient::sent`.
-fn flush(calls: &mut impl Calls, link: &mut Link) {
+fn flush(calls: &mut impl StackCalls, link: &mut DatabaseLink) {
     let output = link.client.output();
-    if !output.is_empty() && calls.send(link.id, Piece::Copied(output)).is_ok() {
+    if !output.is_empty() && calls.send(link.id, SendPiece::Copied(output)).is_ok() {
         let len = output.len();
         link.client.sent(len);
     }

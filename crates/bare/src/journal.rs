@@ -12,7 +12,7 @@ const HEAD_LEN: usize = 2 + 8 + 4 + 2 + 2 + 8 + 4 + 3 * 2;
 
 /// A request.
 #[derive(Clone, Copy)]
-pub struct Record<'r> {
+pub struct JournalRecord<'r> {
     /// Seconds since 1970.
     pub unix_s: u64,
     /// The client.
@@ -31,10 +31,10 @@ pub struct Record<'r> {
     pub user_agent: &'r [u8],
 }
 
-impl<'r> Record<'r> {
+impl<'r> JournalRecord<'r> {
     /// The reason of a page's failure for this client: a record without a status, which counts as no request.
-    pub fn failure(unix_s: u64, peer: SocketAddrV4, reason: &'r str) -> Record<'r> {
-        Record {
+    pub fn failure(unix_s: u64, peer: SocketAddrV4, reason: &'r str) -> JournalRecord<'r> {
+        JournalRecord {
             unix_s,
             peer,
             status: 0,
@@ -49,7 +49,7 @@ impl<'r> Record<'r> {
 
 /// A ring of records: new ones overwrite the oldest. Each record is contiguous; the rest at the end of the memory
 /// stays unused.
-pub struct Journal {
+pub struct RequestJournal {
     bytes: Vec<u8>,
     /// The offset of the next record.
     end: usize,
@@ -61,10 +61,10 @@ pub struct Journal {
     pub dropped: u64,
 }
 
-impl Journal {
+impl RequestJournal {
     /// A ring of `len` bytes, at least for a few records.
-    pub fn new(len: usize) -> Journal {
-        Journal {
+    pub fn new(len: usize) -> RequestJournal {
+        RequestJournal {
             bytes: vec![0; len.max(4 * (HEAD_LEN + 3 * TEXT_LEN_MAX))],
             end: 0,
             start: 0,
@@ -75,7 +75,7 @@ impl Journal {
 
     /// Adds a record.
     #[inline]
-    pub fn put(&mut self, record: &Record<'_>) {
+    pub fn put(&mut self, record: &JournalRecord<'_>) {
         let cut = |text: &'_ [u8]| text.len().min(TEXT_LEN_MAX);
         let texts = [record.line, record.referer, record.user_agent];
         let [line, referer, user_agent] = texts.map(|text| &text[..cut(text)]);
@@ -183,10 +183,10 @@ mod tests {
 
     #[test]
     fn the_newest_are_whole_and_no_longer_than_asked_for() {
-        let mut journal = Journal::new(0);
+        let mut journal = RequestJournal::new(0);
         let mut marks = Vec::new();
         for number in 0..500_u64 {
-            journal.put(&Record {
+            journal.put(&JournalRecord {
                 unix_s: number,
                 peer: SocketAddrV4::new([192, 0, 2, 7].into(), 999),
                 status: 200,

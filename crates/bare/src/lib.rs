@@ -10,26 +10,26 @@
 extern crate alloc;
 
 pub mod archive;
-mod asked;
+mod page_input;
 mod cores;
 mod counters;
 mod database;
-mod decide;
+mod decision;
 mod journal;
-mod known;
+mod request_memo;
 mod log;
-mod member;
-mod out;
+mod core_member;
+mod response;
 mod pages;
-mod refuse;
-mod respond;
+mod refusal_page;
+mod response_fields;
 mod server;
 mod status;
 #[cfg(test)]
 mod tests;
-mod trusted;
+mod trusted_networks;
 mod web;
-mod whole;
+mod machine_view;
 
-pub use cores::Cores;
-pub use server::{Machine, Now, Server};
+pub use cores::CoreSet;
+pub use server::{MachineSetup, CurrentTime, UnikernelServer};

@@ -10,15 +10,15 @@ use lowroad_http::date;
 use crate::journal::split_record;
 
 /// Lines with their seconds, the oldest first.
-pub struct Log {
+pub struct LogRing {
     lines: Vec<(u64, String)>,
     len_max: usize,
 }
 
-impl Log {
+impl LogRing {
     /// An empty log. Its text, and the text that is formatted for each journal, are at most `len_max` bytes long.
-    pub fn new(len_max: usize) -> Log {
-        Log {
+    pub fn new(len_max: usize) -> LogRing {
+        LogRing {
             lines: Vec::new(),
             len_max,
         }
@@ -153,11 +153,11 @@ fn shown(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Journal, Record};
+    use crate::journal::{RequestJournal, JournalRecord};
     use core::net::SocketAddrV4;
 
-    fn record(line: &[u8]) -> Record<'_> {
-        Record {
+    fn record(line: &[u8]) -> JournalRecord<'_> {
+        JournalRecord {
             unix_s: 784_111_777,
             peer: SocketAddrV4::new([192, 0, 2, 7].into(), 999),
             status: 200,
@@ -169,15 +169,15 @@ mod tests {
         }
     }
 
-    fn text(journal: &Journal, len_max: usize) -> String {
-        let mut log = Log::new(len_max);
+    fn text(journal: &RequestJournal, len_max: usize) -> String {
+        let mut log = LogRing::new(len_max);
         log.add(journal.newest(len_max));
         log.text()
     }
 
     #[test]
     fn a_line_is_in_the_combined_format() {
-        let mut journal = Journal::new(0);
+        let mut journal = RequestJournal::new(0);
         journal.put(&record(b"GET / HTTP/1.1"));
         assert_eq!(
             text(&journal, 1000),
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room_and_the_newest_are_whole() {
-        let mut journal = Journal::new(0);
+        let mut journal = RequestJournal::new(0);
         for number in 0..5000 {
             let mut line = String::new();
             write!(line, "GET /{number} HTTP/1.1").expect("a string");
@@ -215,25 +215,25 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut() {
-        let mut journal = Journal::new(0);
+        let mut journal = RequestJournal::new(0);
         journal.put(&record(&[b'x'; 5000]));
         assert!(text(&journal, usize::MAX).len() < 700);
     }
 
     #[test]
     fn journals_are_shown_in_the_order_of_time() {
-        let mut journals = [0, 1, 2].map(|_| Journal::new(0));
+        let mut journals = [0, 1, 2].map(|_| RequestJournal::new(0));
         for second in 0..100 {
             for (at, journal) in journals.iter_mut().enumerate() {
                 let line = alloc::format!("GET /{second}/{at}");
-                journal.put(&Record {
+                journal.put(&JournalRecord {
                     unix_s: 784_111_777 + second,
                     ..record(line.as_bytes())
                 });
             }
         }
         for len_max in [0, 500, 4000, usize::MAX] {
-            let mut log = Log::new(len_max);
+            let mut log = LogRing::new(len_max);
             for journal in &journals {
                 log.add(journal.newest(len_max));
             }
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_no_trouble() {
-        let mut log = Log::new(1000);
+        let mut log = LogRing::new(1000);
         for bytes in [&[0; 5][..], &[1], &[0xff; 300], &[36; 36], &[0; 100]] {
             log.add([bytes, bytes]);
         }

@@ -4,15 +4,15 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 
-use lowroad_net::{Address, Link, Received, Settings, Stack};
+use lowroad_net::{AddressSource, LinkDevice, ReceivedFrame, StackSettings, TcpStack};
 
-use crate::archive::Archive;
-use crate::cores::Cores;
-use crate::member::{self, Member};
-use crate::pages::Pages;
-use crate::trusted::Trusted;
-use crate::web::Web;
-use crate::whole::Whole;
+use crate::archive::SiteArchive;
+use crate::cores::CoreSet;
+use crate::core_member::{self, CoreMember};
+use crate::pages::PageEngine;
+use crate::trusted_networks::TrustedNetworks;
+use crate::web::WebService;
+use crate::machine_view::MachineView;
 
 /// The port of HTTP.
 const PORT: u16 = 80;
@@ -30,24 +30,24 @@ const JOURNAL_LEN: usize = 256 << 10;
 const DRAIN_US: u64 = 5_000_000;
 
 /// The properties of the machine.
-pub struct Machine {
+pub struct MachineSetup {
     /// The device's MAC address.
     pub mac: [u8; 6],
     /// Its MTU.
     pub mtu: u16,
     /// The source of the IP address.
-    pub address: Address,
+    pub address: AddressSource,
     /// Memory in bytes for pools and tables of this core.
     pub memory_len: usize,
     /// Random, new at each start; may be equal for all cores.
     pub secret: [u8; 32],
     /// The state shared with the other cores, and this core's number from 0. `None`: a single core.
-    pub cores: Option<(&'static Cores, u16)>,
+    pub cores: Option<(&'static CoreSet, u16)>,
 }
 
 /// The current time.
 #[derive(Clone, Copy)]
-pub struct Now {
+pub struct CurrentTime {
     /// Monotonic microseconds since the start.
     pub mono_us: u64,
     /// Seconds since 1970, UTC.
@@ -80,23 +80,23 @@ fn serial(secret: &[u8; 32]) -> u64 {
 /// `UnikernelServer::take_wakes`; sleep if `UnikernelServer::may_sleep`; then `UnikernelServer::woke`. Between
 /// `may_sleep` and the sleep itself no wake-up may be lost: on bare metal interrupts are disabled, a process has a
 /// descriptor that stays readable.
-pub struct Server {
-    stack: Stack,
-    web: Web,
+pub struct UnikernelServer {
+    stack: TcpStack,
+    web: WebService,
     /// `None`: a single core.
-    member: Option<Member>,
+    member: Option<CoreMember>,
     /// The time at which the shutdown began.
     stopping_us: Option<u64>,
     is_address_said: bool,
     now_us: u64,
 }
 
-impl Server {
+impl UnikernelServer {
     /// Creates the server; allocates all memory for static files.
     ///
     /// # Errors
     /// The machine has too little memory, or the archive's settings are invalid: a text for the operator.
-    pub fn new(site: Archive, machine: Machine) -> Result<Server, String> {
+    pub fn new(site: SiteArchive, machine: MachineSetup) -> Result<UnikernelServer, String> {
         let memory_len = machine.memory_len;
         if memory_len < MEMORY_LEN_MIN {
             return Err(format!(
@@ -108,7 +108,7 @@ impl Server {
         // Three eighths for small buffers, an eighth for large ones, a quarter for connections; the rest is for pages.
         let share = memory_len / 8;
         let connections_max = CONNECTIONS_MAX.min(2 * share / CONNECTION_LEN);
-        let trusted = Trusted::parse(site.settings("status.from"))?;
+        let trusted = TrustedNetworks::parse(site.settings("status.from"))?;
         // A secret for each core, or database connections of different cores would use the same random numbers.
         let mut secret = machine.secret;
         let (count, core) = machine
@@ -117,15 +117,15 @@ impl Server {
         let [.., low, high] = &mut secret;
         *low ^= core.to_le_bytes()[0];
         *high ^= core.to_le_bytes()[1];
-        let member = machine.cores.map(|(cores, core)| Member::new(cores, core));
-        let pages = Pages::new(&site, secret, share, count)?;
+        let member = machine.cores.map(|(cores, core)| CoreMember::new(cores, core));
+        let pages = PageEngine::new(&site, secret, share, count)?;
         let serial = serial(&secret);
-        let stack = Stack::new(Settings {
+        let stack = TcpStack::new(StackSettings {
             mac: machine.mac,
             mtu: machine.mtu,
             address: match machine.address {
                 // Core 0 runs the DHCP client and publishes the address.
-                Address::Dhcp if core > 0 => Address::Told,
+                AddressSource::Dhcp if core > 0 => AddressSource::Told,
                 address => address,
             },
             ports: vec![PORT],
@@ -134,18 +134,18 @@ impl Server {
             large_buffers: share / lowroad_net::LARGE,
             idle_timeout_ms: IDLE_TIMEOUT_MS,
             secret,
-            share: member.as_ref().map(Member::share),
+            share: member.as_ref().map(CoreMember::share),
         });
-        Ok(Server {
+        Ok(UnikernelServer {
             stack,
-            web: Web::new(
+            web: WebService::new(
                 site,
                 connections_max,
                 JOURNAL_LEN,
                 pages,
                 trusted,
                 serial,
-                Whole(machine.cores),
+                MachineView(machine.cores),
             ),
             member,
             stopping_us: None,
@@ -156,7 +156,7 @@ impl Server {
 
     /// Processes a received frame.
     #[inline]
-    pub fn received(&mut self, now: Now, link: &mut impl Link, received: Received<'_>) {
+    pub fn received(&mut self, now: CurrentTime, link: &mut impl LinkDevice, received: ReceivedFrame<'_>) {
         self.now_us = now.mono_us;
         self.web.set_now(now);
         if let Some(member) = &mut self.member {
@@ -172,7 +172,7 @@ impl Server {
 
     /// Does the due work; called after each burst of frames and at the returned time, in `CurrentTime::mono_us`.
     #[inline]
-    pub fn tick(&mut self, now: Now, link: &mut impl Link) -> Option<u64> {
+    pub fn tick(&mut self, now: CurrentTime, link: &mut impl LinkDevice) -> Option<u64> {
         self.now_us = now.mono_us;
         self.web.set_now(now);
         if self.member.is_some() {
@@ -204,7 +204,7 @@ impl Server {
     /// Processes the frames and messages of the other cores.
     #[cold]
     #[inline(never)]
-    fn hear(&mut self, link: &mut impl Link) {
+    fn hear(&mut self, link: &mut impl LinkDevice) {
         let Some(member) = &mut self.member else {
             return;
         };
@@ -213,12 +213,12 @@ impl Server {
             stack.set_address(now_us, link, web, address);
         }
         for from in 0..member.count() {
-            for _ in 0..member::BURST_MAX {
+            for _ in 0..core_member::BURST_MAX {
                 let Some((len, sum_is_good)) = member.take(from) else {
                     break;
                 };
                 let frame = member.buffer.get(..len).unwrap_or_default();
-                stack.received(now_us, link, web, Received { frame, sum_is_good });
+                stack.received(now_us, link, web, ReceivedFrame { frame, sum_is_good });
             }
         }
         if member.is_stopping() {
@@ -261,7 +261,7 @@ impl Server {
     /// to be woken. A superfluous wake-up is harmless.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
-        self.member.as_mut().map_or(0, Member::take_wakes)
+        self.member.as_mut().map_or(0, CoreMember::take_wakes)
     }
 
     /// Announces that this core will sleep, until its device, its timer or another core wakes it. False: there is
@@ -297,7 +297,7 @@ impl Server {
 
     /// Whether the shutdown is complete, or its time is over. All cores return the same (within a wake-up), so each
     /// may leave its loop then.
-    pub fn is_stopped(&self, now: Now) -> bool {
+    pub fn is_stopped(&self, now: CurrentTime) -> bool {
         let Some(stopping_us) = self.stopping_us else {
             return false;
         };
@@ -325,7 +325,7 @@ impl Server {
         if let Some(trouble) = self.web.take_trouble() {
             return Some(trouble);
         }
-        let leads = self.member.as_ref().is_none_or(Member::leads);
+        let leads = self.member.as_ref().is_none_or(CoreMember::leads);
         // All cores have the same address; one line suffices.
         let is_news = leads && !self.is_address_said;
         let (address, prefix_len, _) = self.stack.address().filter(|_| is_news)?;

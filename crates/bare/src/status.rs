@@ -3,10 +3,10 @@
 use alloc::string::String;
 use core::fmt::Write;
 
-use lowroad_http::head::HeadWriter;
-use lowroad_http::status::Status;
+use lowroad_http::head_writer::HeadWriter;
+use lowroad_http::status::StatusCode;
 
-use crate::out::{About, Out};
+use crate::response::{ResponseContext, UnikernelResponse};
 
 /// Counters as text, one line each: name, then value.
 pub fn text(all: &[(&'static str, u64)]) -> String {
@@ -31,9 +31,9 @@ pub fn json(all: &[(&'static str, u64)]) -> String {
 }
 
 /// Writes the response with such a text; it must not be cached.
-pub fn write(content_type: &[u8], body: &[u8], has_body: bool, about: &About, out: &mut Out) {
-    out.status(Status::OK);
-    let mut head = HeadWriter::start(&mut out.copied, Status::OK, &about.date);
+pub fn write(content_type: &[u8], body: &[u8], has_body: bool, about: &ResponseContext, out: &mut UnikernelResponse) {
+    out.status(StatusCode::OK);
+    let mut head = HeadWriter::start(&mut out.copied, StatusCode::OK, &about.date);
     head.field("Content-Type", content_type);
     // Counters and log are private, and change constantly.
     head.field("Cache-Control", b"no-store");

@@ -9,18 +9,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use lowroad_http::encoding::Encoding;
-use lowroad_net::{Calls, End, Full, Id, Opened, Piece, Service};
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_net::{StackCalls, ConnectionEnd, SendQueueFull, ConnectionId, ConnectionInitiator, SendPiece, TcpService};
 
-use crate::archive::{Archive, Builder, NewVariant};
-use crate::counters::Counter;
-use crate::pages::Pages;
-use crate::server::Now;
-use crate::trusted::Trusted;
-use crate::web::Web;
-use crate::whole::Whole;
+use crate::archive::{SiteArchive, ArchiveBuilder, NewVariant};
+use crate::counters::UnikernelCounter;
+use crate::pages::PageEngine;
+use crate::server::CurrentTime;
+use crate::trusted_networks::TrustedNetworks;
+use crate::web::WebService;
+use crate::machine_view::MachineView;
 
-const VISITOR: Id = Id {
+const VISITOR: ConnectionId = ConnectionId {
     index: 3,
     generation: 9,
 };
@@ -30,36 +30,36 @@ const PEER: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::new(192, 0, 2,
 #[derive(Default)]
 struct Fake {
     sent: BTreeMap<u32, Vec<u8>>,
-    closed: Vec<Id>,
-    aborted: Vec<Id>,
-    resumed: Vec<Id>,
+    closed: Vec<ConnectionId>,
+    aborted: Vec<ConnectionId>,
+    resumed: Vec<ConnectionId>,
     connects: u32,
     waiting: usize,
     is_full: bool,
 }
 
-impl Calls for Fake {
+impl StackCalls for Fake {
     fn now_us(&self) -> u64 {
         0
     }
 
-    fn send(&mut self, id: Id, piece: Piece<'_>) -> Result<(), Full> {
+    fn send(&mut self, id: ConnectionId, piece: SendPiece<'_>) -> Result<(), SendQueueFull> {
         if self.is_full {
-            return Err(Full);
+            return Err(SendQueueFull);
         }
         let bytes = match piece {
-            Piece::Copied(bytes) => bytes,
-            Piece::Lasting { bytes, .. } => bytes,
+            SendPiece::Copied(bytes) => bytes,
+            SendPiece::Lasting { bytes, .. } => bytes,
         };
         self.sent.entry(id.index).or_default().extend(bytes);
         Ok(())
     }
 
-    fn unsent_len(&self, _: Id) -> usize {
+    fn unsent_len(&self, _: ConnectionId) -> usize {
         0
     }
 
-    fn waiting_len(&self, _: Id) -> usize {
+    fn waiting_len(&self, _: ConnectionId) -> usize {
         self.waiting
     }
 
@@ -67,21 +67,21 @@ impl Calls for Fake {
         vec![("net_frames", 7)]
     }
 
-    fn close(&mut self, id: Id) {
+    fn close(&mut self, id: ConnectionId) {
         self.closed.push(id);
     }
 
-    fn abort(&mut self, id: Id) {
+    fn abort(&mut self, id: ConnectionId) {
         self.aborted.push(id);
     }
 
-    fn resume(&mut self, id: Id) {
+    fn resume(&mut self, id: ConnectionId) {
         self.resumed.push(id);
     }
 
-    fn connect(&mut self, _: SocketAddrV4) -> Result<Id, Full> {
+    fn connect(&mut self, _: SocketAddrV4) -> Result<ConnectionId, SendQueueFull> {
         self.connects += 1;
-        Ok(Id {
+        Ok(ConnectionId {
             index: 10 + self.connects,
             generation: 0,
         })
@@ -89,11 +89,11 @@ impl Calls for Fake {
 }
 
 struct Net {
-    web: Web,
+    web: WebService,
     calls: Fake,
 }
 
-fn variant(encoding: Encoding, body: &[u8]) -> NewVariant {
+fn variant(encoding: ContentCoding, body: &[u8]) -> NewVariant {
     NewVariant {
         encoding,
         shared_fields: b"Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"e\"\r\n".to_vec(),
@@ -109,17 +109,17 @@ fn long() -> Vec<u8> {
     (0..5000_u32).map(|at| b'a' + (at % 23) as u8).collect()
 }
 
-fn site(page: &str) -> Archive {
-    let mut builder = Builder::new();
+fn site(page: &str) -> SiteArchive {
+    let mut builder = ArchiveBuilder::new();
     let file = |encoding, body: &[u8]| variant(encoding, body);
     builder
         .file(
             &[b"/", b"/index.html"],
-            vec![file(Encoding::Identity, b"<p>Hello")],
+            vec![file(ContentCoding::Identity, b"<p>Hello")],
         )
         .expect("a file");
     builder
-        .file(&[b"/long"], vec![file(Encoding::Identity, &long())])
+        .file(&[b"/long"], vec![file(ContentCoding::Identity, &long())])
         .expect("a file");
     builder.redirect(b"/sub", "/sub/").expect("a redirect");
     builder.forbidden(b"/sub/").expect("a folder");
@@ -129,28 +129,28 @@ fn site(page: &str) -> Archive {
     builder.setting("status.from", "192.0.2.0/24");
     builder.setting("database.address", "192.0.2.1:3306");
     let bytes = builder.finish().expect("an archive");
-    Archive::open(Vec::leak(bytes)).expect("an archive")
+    SiteArchive::open(Vec::leak(bytes)).expect("an archive")
 }
 
 impl Net {
     fn new(page: &str) -> Net {
         let site = site(page);
-        let pages = Pages::new(&site, [1; 32], 16 << 20, 1).expect("pages");
-        let trusted = Trusted::parse(site.settings("status.from"));
-        let web = Web::new(
+        let pages = PageEngine::new(&site, [1; 32], 16 << 20, 1).expect("pages");
+        let trusted = TrustedNetworks::parse(site.settings("status.from"));
+        let web = WebService::new(
             site,
             64,
             1 << 16,
             pages,
             trusted.expect("networks"),
             1,
-            Whole(None),
+            MachineView(None),
         );
         let mut net = Net {
             web,
             calls: Fake::default(),
         };
-        net.web.set_now(Now {
+        net.web.set_now(CurrentTime {
             mono_us: 1_000_000,
             unix_s: 784_111_800,
         });
@@ -159,7 +159,7 @@ impl Net {
     }
 
     fn open(&mut self) {
-        let opened = Opened {
+        let opened = ConnectionInitiator {
             peer: PEER,
             port: 80,
             by_us: false,
@@ -231,11 +231,11 @@ fn what_was_asked_before_is_answered_and_logged_alike() {
     // Two pipelined requests, which are not in the memo as a whole.
     let request = format!("GET /long HTTP/1.1\r\nHost: a\r\n{fields}\r\n").repeat(2);
     assert_eq!(net.send(request.as_bytes()), [first.clone(), first]);
-    let log = Whole(None).log(&net.web.journal);
+    let log = MachineView(None).log(&net.web.journal);
     let line = "\"GET /long HTTP/1.1\" 200 5000 \"there\" \"tests\" 0\n";
     // All but the range request, whether parsed or found in the memo.
     assert_eq!(log.matches(line).count(), 6, "{log}");
-    assert_eq!(net.web.counters[Counter::Requests], 7);
+    assert_eq!(net.web.counters[UnikernelCounter::Requests], 7);
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn a_head_that_does_not_end_is_ended() {
     net.web.input(&mut net.calls, VISITOR, b"GET / HT");
     let next_us = net.web.tick(&mut net.calls);
     assert!(next_us.is_some_and(|us| us <= 11_000_000));
-    net.web.set_now(Now {
+    net.web.set_now(CurrentTime {
         // The timeout of 10 seconds for a head has passed.
         mono_us: 11_000_001,
         unix_s: 784_111_810,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use lowroad_bare::archive::{
-    Archive, BuildError, Builder, DATE_AT, Entry, NewVariant, OpenError, SUMMED_LEN,
+    SiteArchive, BuildError, ArchiveBuilder, DATE_AT, ArchiveEntry, NewVariant, OpenError, SUMMED_LEN,
 };
-use lowroad_http::encoding::Encoding;
-use lowroad_wire::checksum::Sum;
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_wire::checksum::InternetChecksum;
 
 /// Random numbers from a seed (SplitMix64).
 struct Draws(u64);
@@ -25,7 +25,7 @@ impl Draws {
     }
 }
 
-fn variant(encoding: Encoding, body: Vec<u8>) -> NewVariant {
+fn variant(encoding: ContentCoding, body: Vec<u8>) -> NewVariant {
     NewVariant {
         encoding,
         shared_fields: b"ETag: \"1-2\"\r\nVary: Accept-Encoding\r\n".to_vec(),
@@ -37,15 +37,15 @@ fn variant(encoding: Encoding, body: Vec<u8>) -> NewVariant {
     }
 }
 
-fn opened(bytes: &[u8]) -> Result<Archive, OpenError> {
-    Archive::open(bytes.to_vec().leak())
+fn opened(bytes: &[u8]) -> Result<SiteArchive, OpenError> {
+    SiteArchive::open(bytes.to_vec().leak())
 }
 
 /// A site of random files, each with its bodies.
-type Site = BTreeMap<Vec<u8>, Vec<(Encoding, Vec<u8>)>>;
+type Site = BTreeMap<Vec<u8>, Vec<(ContentCoding, Vec<u8>)>>;
 
 fn drawn(draws: &mut Draws) -> Site {
-    let encodings = [Encoding::Identity, Encoding::Brotli, Encoding::Gzip];
+    let encodings = [ContentCoding::Identity, ContentCoding::Brotli, ContentCoding::Gzip];
     let files = (0..draws.below(40)).map(|_| {
         let path_len = draws.below(30);
         let path = [b"/".to_vec(), draws.bytes(path_len)].concat();
@@ -60,7 +60,7 @@ fn drawn(draws: &mut Draws) -> Site {
 }
 
 fn built(site: &Site) -> Vec<u8> {
-    let mut builder = Builder::new();
+    let mut builder = ArchiveBuilder::new();
     for (path, bodies) in site {
         let variants = bodies
             .iter()
@@ -81,7 +81,7 @@ fn what_is_built_is_read_back() {
         let archive = opened(&built(&site)).expect("sound");
         assert_eq!(archive.entries().count(), site.len() + 1, "seed {seed}");
         for (path, bodies) in &site {
-            let Some(Entry::File(file)) = archive.find(path) else {
+            let Some(ArchiveEntry::File(file)) = archive.find(path) else {
                 panic!("seed {seed}: {path:?}");
             };
             assert_eq!(file.variants().len(), bodies.len());
@@ -102,15 +102,15 @@ fn what_is_built_is_read_back() {
 #[test]
 fn a_response_is_what_the_server_sends() {
     let body: Vec<u8> = (0..3001u32).map(|at| at as u8).collect();
-    let mut builder = Builder::new();
+    let mut builder = ArchiveBuilder::new();
     let paths = [&b"/a/"[..], b"/a/index.html"];
     let variants = vec![
-        variant(Encoding::Identity, body.clone()),
-        variant(Encoding::Zstd, vec![]),
+        variant(ContentCoding::Identity, body.clone()),
+        variant(ContentCoding::Zstd, vec![]),
     ];
     builder.file(&paths, variants).expect("free");
     let archive = opened(&builder.finish().expect("short")).expect("sound");
-    let Some(Entry::File(file)) = archive.find(b"/a/") else {
+    let Some(ArchiveEntry::File(file)) = archive.find(b"/a/") else {
         panic!("a file");
     };
     let one = &file.variants()[0];
@@ -130,16 +130,16 @@ fn a_response_is_what_the_server_sends() {
     assert_eq!(one.last_modified_s, Some(784_111_777));
     let sums = one.body().chunks(SUMMED_LEN);
     let sums: Vec<u16> = sums
-        .map(|part| !Sum::default().bytes(part).checksum())
+        .map(|part| !InternetChecksum::default().bytes(part).checksum())
         .collect();
     assert_eq!((one.sums, one.sums.len()), (&sums[..], 3));
     // A missing content coding falls back to identity.
-    assert!(file.encodings.contains(Encoding::Zstd) && !file.encodings.contains(Encoding::Gzip));
+    assert!(file.encodings.contains(ContentCoding::Zstd) && !file.encodings.contains(ContentCoding::Gzip));
     assert_eq!(
-        file.variant(Encoding::Gzip).map(|one| one.encoding),
-        Some(Encoding::Identity)
+        file.variant(ContentCoding::Gzip).map(|one| one.encoding),
+        Some(ContentCoding::Identity)
     );
-    let Some(Entry::File(same)) = archive.find(b"/a/index.html") else {
+    let Some(ArchiveEntry::File(same)) = archive.find(b"/a/index.html") else {
         panic!("a file");
     };
     assert!(std::ptr::eq(same.variants(), file.variants()));
@@ -147,7 +147,7 @@ fn a_response_is_what_the_server_sends() {
 
 #[test]
 fn other_entries_and_settings() {
-    let mut builder = Builder::new();
+    let mut builder = ArchiveBuilder::new();
     builder.redirect(b"/a b", "/a%20b/").expect("free");
     builder.forbidden(b"/a b/").expect("free");
     builder
@@ -171,12 +171,12 @@ fn other_entries_and_settings() {
     let archive = opened(&builder.finish().expect("short")).expect("sound");
     assert!(matches!(
         archive.find(b"/a b"),
-        Some(Entry::Redirect {
+        Some(ArchiveEntry::Redirect {
             location: "/a%20b/"
         })
     ));
-    assert!(matches!(archive.find(b"/a b/"), Some(Entry::Forbidden)));
-    let Some(Entry::Page(page)) = archive.find(b"/page") else {
+    assert!(matches!(archive.find(b"/a b/"), Some(ArchiveEntry::Forbidden)));
+    let Some(ArchiveEntry::Page(page)) = archive.find(b"/page") else {
         panic!("a page");
     };
     assert_eq!((page.name, page.text), ("page.lrp", "<p>\0</p>"));
@@ -195,14 +195,14 @@ fn other_entries_and_settings() {
 
 #[test]
 fn an_empty_site_is_one() {
-    let archive = opened(&Builder::new().finish().expect("short")).expect("sound");
+    let archive = opened(&ArchiveBuilder::new().finish().expect("short")).expect("sound");
     assert!(archive.find(b"/").is_none() && archive.find(b"").is_none());
 }
 
 #[test]
 fn what_is_wrong_is_not_built() {
-    let one = || vec![variant(Encoding::Identity, vec![])];
-    let mut builder = Builder::new();
+    let one = || vec![variant(ContentCoding::Identity, vec![])];
+    let mut builder = ArchiveBuilder::new();
     builder.file(&[b"/a"], one()).expect("free");
     assert_eq!(
         builder.file(&[b"/a"], one()),
@@ -212,7 +212,7 @@ fn what_is_wrong_is_not_built() {
         builder.file(&[b"a"], one()),
         Err(BuildError::NotAPath("a".into()))
     );
-    for wrong in [vec![], vec![Encoding::Gzip], vec![Encoding::Identity; 2]] {
+    for wrong in [vec![], vec![ContentCoding::Gzip], vec![ContentCoding::Identity; 2]] {
         let wrong = wrong
             .into_iter()
             .map(|encoding| variant(encoding, vec![]))
@@ -226,20 +226,20 @@ fn what_is_wrong_is_not_built() {
 }
 
 /// Reads all parts of an archive.
-fn read_all(archive: Archive) -> usize {
+fn read_all(archive: SiteArchive) -> usize {
     let entries = archive.entries().map(|(path, entry)| {
         let found = usize::from(archive.find(path).is_some());
         found
             + match entry {
-                Entry::File(file) => {
+                ArchiveEntry::File(file) => {
                     let lens = file.variants().iter().map(|one| {
                         one.head().len() + one.body().len() + one.fields.len() + one.sums.len()
                     });
                     lens.sum()
                 }
-                Entry::Redirect { location } => location.len(),
-                Entry::Page(page) => page.text.len(),
-                Entry::Forbidden => 0,
+                ArchiveEntry::Redirect { location } => location.len(),
+                ArchiveEntry::Page(page) => page.text.len(),
+                ArchiveEntry::Forbidden => 0,
             }
     });
     entries.sum::<usize>() + usize::from(archive.setting("name").is_some())
@@ -267,9 +267,9 @@ fn a_changed_archive_does_no_harm() {
         let site: Site = [
             (
                 b"/".to_vec(),
-                vec![(Encoding::Identity, vec![1; 50]), (Encoding::Gzip, vec![])],
+                vec![(ContentCoding::Identity, vec![1; 50]), (ContentCoding::Gzip, vec![])],
             ),
-            (b"/b".to_vec(), vec![(Encoding::Identity, vec![2; 1500])]),
+            (b"/b".to_vec(), vec![(ContentCoding::Identity, vec![2; 1500])]),
         ]
         .into();
         let mut bytes = built(&site);

@@ -3,7 +3,7 @@
 
 use lowroad_http::forwarding;
 
-use crate::exclude::Excluded;
+use crate::excluded_paths::ExcludedPaths;
 
 /// Selects the requests that bypass the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct BypassRules {
     /// Requests with Cache-Control or Pragma.
     pub cache_control: bool,
     /// Requests for these paths.
-    pub excluded: Excluded,
+    pub excluded: ExcludedPaths,
 }
 
 impl BypassRules {
@@ -46,7 +46,7 @@ mod tests {
         let all = BypassRules {
             cookies: true,
             cache_control: true,
-            excluded: Excluded::read(&["/private".to_owned()]).expect("paths"),
+            excluded: ExcludedPaths::read(&["/private".to_owned()]).expect("paths"),
         };
         let none = BypassRules::default();
         let has = |bypass: &BypassRules, target: &str, name: &str| {

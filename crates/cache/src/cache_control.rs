@@ -37,18 +37,18 @@ pub struct CacheControl {
     /// `immutable` (RFC 8246)
     pub immutable: bool,
     /// `max-age`
-    pub max_age: Delta,
+    pub max_age: DeltaSeconds,
     /// `s-maxage`
-    pub s_maxage: Delta,
+    pub s_maxage: DeltaSeconds,
     /// `stale-while-revalidate` (RFC 5861)
-    pub stale_while_revalidate: Delta,
+    pub stale_while_revalidate: DeltaSeconds,
     /// `stale-if-error` (RFC 5861)
-    pub stale_if_error: Delta,
+    pub stale_if_error: DeltaSeconds,
 }
 
 /// The delta-seconds argument of a directive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Delta {
+pub enum DeltaSeconds {
     /// The directive is absent.
     #[default]
     Absent,
@@ -62,7 +62,7 @@ impl CacheControl {
     /// Adds one line; call it for each.
     pub fn add_line(&mut self, line: &[u8]) {
         self.present = true;
-        for directive in Directives::of(line) {
+        for directive in CacheDirectives::new(line) {
             match directive {
                 Some((name, argument)) => self.add_directive(name, argument),
                 None => self.malformed = true,
@@ -106,7 +106,7 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         (is(b"no-cache") || is(b"private")).then_some(argument)?
     };
-    let arguments = Directives::of(line).flatten().filter_map(qualified);
+    let arguments = CacheDirectives::new(line).flatten().filter_map(qualified);
     let names = arguments.flat_map(|it| it.split(|b| matches!(b, b',' | b'"')));
     names
         .map(<[u8]>::trim_ascii)
@@ -129,15 +129,15 @@ fn names_nothing(argument: &[u8]) -> bool {
 }
 
 /// The directives of one line, each with its argument; `None` for a malformed one.
-pub(crate) struct Directives<'l>(&'l [u8]);
+pub(crate) struct CacheDirectives<'l>(&'l [u8]);
 
-impl<'l> Directives<'l> {
-    pub(crate) fn of(line: &'l [u8]) -> Directives<'l> {
-        Directives(line)
+impl<'l> CacheDirectives<'l> {
+    pub(crate) fn new(line: &'l [u8]) -> CacheDirectives<'l> {
+        CacheDirectives(line)
     }
 }
 
-impl<'l> Iterator for Directives<'l> {
+impl<'l> Iterator for CacheDirectives<'l> {
     type Item = Option<(&'l [u8], Option<&'l [u8]>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -164,24 +164,24 @@ fn split(member: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     (name.is_empty() || is_token(name)).then_some((name, argument))
 }
 
-impl Delta {
+impl DeltaSeconds {
     /// The seconds, if there are any.
     #[must_use]
     pub fn secs(self) -> Option<u64> {
         match self {
-            Delta::Secs(secs) => Some(secs),
-            Delta::Absent | Delta::Invalid => None,
+            DeltaSeconds::Secs(secs) => Some(secs),
+            DeltaSeconds::Absent | DeltaSeconds::Invalid => None,
         }
     }
 
     /// Adds another occurrence of the directive.
-    pub(crate) fn and(self, argument: Option<&[u8]>) -> Delta {
+    pub(crate) fn and(self, argument: Option<&[u8]>) -> DeltaSeconds {
         let new = argument.and_then(delta_secs);
         match (self, new) {
-            (Delta::Absent, Some(secs)) => Delta::Secs(secs),
+            (DeltaSeconds::Absent, Some(secs)) => DeltaSeconds::Secs(secs),
             // RFC 9111 §4.2.1: conflicting values make the response stale.
-            (Delta::Secs(known), Some(secs)) if known == secs => self,
-            _ => Delta::Invalid,
+            (DeltaSeconds::Secs(known), Some(secs)) if known == secs => self,
+            _ => DeltaSeconds::Invalid,
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         assert!(!all.malformed && !all.private && !all.no_cache && !all.must_understand);
         assert_eq!(
             (all.max_age, all.s_maxage),
-            (Delta::Secs(60), Delta::Secs(5))
+            (DeltaSeconds::Secs(60), DeltaSeconds::Secs(5))
         );
     }
 
@@ -256,7 +256,7 @@ mod tests {
         // A naive split at commas would find directives in the quoted string.
         let all = read(&[r#"ext="a, no-store, \", private", max-age=1"#]);
         assert!(!all.no_store && !all.private && !all.malformed);
-        assert_eq!(all.max_age, Delta::Secs(1));
+        assert_eq!(all.max_age, DeltaSeconds::Secs(1));
     }
 
     #[test]
@@ -275,17 +275,17 @@ mod tests {
         let all = read(&["stale-while-revalidate=5, stale-if-error=9, immutable"]);
         assert!(all.immutable);
         assert_eq!(all.stale_while_revalidate.secs(), Some(5));
-        assert_eq!(all.stale_if_error, Delta::Secs(9));
+        assert_eq!(all.stale_if_error, DeltaSeconds::Secs(9));
     }
 
     #[test]
     fn duplicates_count_only_when_they_agree() {
         // RFC 9111 §4.2.1.
-        assert_eq!(read(&["max-age=1, max-age=1"]).max_age, Delta::Secs(1));
-        assert_eq!(read(&["max-age=1", "max-age=2"]).max_age, Delta::Invalid);
+        assert_eq!(read(&["max-age=1, max-age=1"]).max_age, DeltaSeconds::Secs(1));
+        assert_eq!(read(&["max-age=1", "max-age=2"]).max_age, DeltaSeconds::Invalid);
         assert_eq!(
             read(&["max-age=1,max-age=x,max-age=1"]).max_age,
-            Delta::Invalid
+            DeltaSeconds::Invalid
         );
     }
 
@@ -302,10 +302,10 @@ mod tests {
             "max-age=\"1",
         ] {
             let all = read(&[bad]);
-            assert!(all.max_age == Delta::Invalid || all.malformed, "{bad}");
+            assert!(all.max_age == DeltaSeconds::Invalid || all.malformed, "{bad}");
         }
         let long = "max-age=99999999999999999999999999";
-        assert_eq!(read(&[long]).max_age, Delta::Secs(DELTA_SECS_MAX));
+        assert_eq!(read(&[long]).max_age, DeltaSeconds::Secs(DELTA_SECS_MAX));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use lowroad_http::head::put_number;
+use lowroad_http::head_writer::put_number;
 
 /// A member of the field.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStatus<'a> {
     /// How the request was handled.
-    pub answered: Answered,
+    pub answered: CacheResult,
     /// The status of the origin's response, if it differs from the client's.
     pub fwd_status: Option<u16>,
     /// The remaining freshness in seconds; negative if the response is stale.
@@ -23,7 +23,7 @@ pub struct CacheStatus<'a> {
 
 /// How a request was handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answered {
+pub enum CacheResult {
     /// Answered from the store.
     #[default]
     Hit,
@@ -45,18 +45,18 @@ pub enum Answered {
     Partial,
 }
 
-impl Answered {
+impl CacheResult {
     fn forwarded(self) -> Option<&'static str> {
         Some(match self {
-            Answered::Hit => return None,
-            Answered::UriMiss => "uri-miss",
-            Answered::VaryMiss => "vary-miss",
-            Answered::Stale => "stale",
-            Answered::Request => "request",
-            Answered::Bypass => "bypass",
-            Answered::Method => "method",
-            Answered::Miss => "miss",
-            Answered::Partial => "partial",
+            CacheResult::Hit => return None,
+            CacheResult::UriMiss => "uri-miss",
+            CacheResult::VaryMiss => "vary-miss",
+            CacheResult::Stale => "stale",
+            CacheResult::Request => "request",
+            CacheResult::Bypass => "bypass",
+            CacheResult::Method => "method",
+            CacheResult::Miss => "miss",
+            CacheResult::Partial => "partial",
         })
     }
 }
@@ -73,7 +73,7 @@ impl CacheStatus<'_> {
             }
         }
         // The following parameters describe forwarded requests only.
-        if let (Some(status), true) = (self.fwd_status, self.answered != Answered::Hit) {
+        if let (Some(status), true) = (self.fwd_status, self.answered != CacheResult::Hit) {
             out.extend_from_slice(b"; fwd-status=");
             put_number(out, u64::from(status));
         }
@@ -84,7 +84,7 @@ impl CacheStatus<'_> {
             put_number(out, secs.unsigned_abs());
         }
         for (is_so, name) in [(self.stored, "; stored"), (self.collapsed, "; collapsed")] {
-            if is_so && self.answered != Answered::Hit {
+            if is_so && self.answered != CacheResult::Hit {
                 out.extend_from_slice(name.as_bytes());
             }
         }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_forwarded_one_says_why() {
         let miss = CacheStatus {
-            answered: Answered::VaryMiss,
+            answered: CacheResult::VaryMiss,
             fwd_status: Some(304),
             ttl_secs: Some(60),
             stored: true,

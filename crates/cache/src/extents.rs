@@ -13,7 +13,7 @@ mod tests;
 /// would waste 32 MB with a million of them.
 pub const UNIT: u64 = 8;
 
-/// The size of a page in bytes, for [`Align::Page`].
+/// The size of a page in bytes, for [`ExtentAlign::Page`].
 pub const PAGE: u64 = 4096;
 
 /// The number of free extents of sufficient length that are tried for a page-aligned position, before one is used that
@@ -22,18 +22,18 @@ const TRIES: usize = 8;
 
 /// The alignment of both ends of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
+pub enum ExtentAlign {
     /// Multiples of [`UNIT`].
     Unit,
     /// Multiples of [`PAGE`], so that no other extent shares its pages.
     Page,
 }
 
-impl Align {
+impl ExtentAlign {
     const fn bytes(self) -> u64 {
         match self {
-            Align::Unit => UNIT,
-            Align::Page => PAGE,
+            ExtentAlign::Unit => UNIT,
+            ExtentAlign::Page => PAGE,
         }
     }
 }
@@ -43,13 +43,13 @@ impl Align {
 /// Dropping it does not free it; the bytes then stay in use for as long as the allocator exists.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the bytes stay in use until the extent is given to Extents::free"]
-pub struct Extent {
+pub struct ArenaExtent {
     /// The first byte, a multiple of [`UNIT`], plus 1 for page alignment. Packed, since there are many extents.
     place: u64,
     asked: NonZeroU64,
 }
 
-impl Extent {
+impl ArenaExtent {
     /// The first byte, counted from the start of the arena.
     pub fn offset(&self) -> u64 {
         self.place & !1
@@ -66,10 +66,10 @@ impl Extent {
         self.asked().next_multiple_of(self.align().bytes())
     }
 
-    fn align(&self) -> Align {
+    fn align(&self) -> ExtentAlign {
         match self.place & 1 {
-            0 => Align::Unit,
-            _ => Align::Page,
+            0 => ExtentAlign::Unit,
+            _ => ExtentAlign::Page,
         }
     }
 
@@ -81,9 +81,9 @@ impl Extent {
 /// A short, unit-aligned extent, packed into one number. There is one for each stored response.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the bytes stay in use until the extent is given to Extents::free"]
-pub struct Short(NonZeroU64);
+pub struct ShortExtent(NonZeroU64);
 
-impl Short {
+impl ShortExtent {
     /// The number of bits for the length; the others are for the first unit.
     const LEN_BITS: u32 = 24;
     /// The longest extent that can be packed.
@@ -94,12 +94,12 @@ impl Short {
     ///
     /// # Errors
     /// The extent, if it is too long, too far out or page-aligned.
-    pub fn new(extent: Extent) -> Result<Short, Extent> {
+    pub fn new(extent: ArenaExtent) -> Result<ShortExtent, ArenaExtent> {
         let (unit, asked) = (extent.offset() / UNIT, extent.asked);
         let is_short = asked.get() <= Self::LEN_MAX && unit <= Self::UNITS_MAX;
         // The packed form has no bit for the alignment.
-        match is_short && extent.align() == Align::Unit {
-            true => Ok(Short(asked | unit << Self::LEN_BITS)),
+        match is_short && extent.align() == ExtentAlign::Unit {
+            true => Ok(ShortExtent(asked | unit << Self::LEN_BITS)),
             false => Err(extent),
         }
     }
@@ -117,8 +117,8 @@ impl Short {
     }
 
     /// Unpacks the extent.
-    pub fn extent(self) -> Extent {
-        Extent {
+    pub fn extent(self) -> ArenaExtent {
+        ArenaExtent {
             place: self.offset(),
             asked: NonZeroU64::new(self.asked()).unwrap_or(NonZeroU64::MIN),
         }
@@ -127,7 +127,7 @@ impl Short {
 
 /// The free and the used bytes of an arena `[0, len)`.
 #[derive(Debug)]
-pub struct Extents {
+pub struct ExtentAllocator {
     /// A multiple of [`UNIT`].
     len: u64,
     /// `used` + the sum of all free lengths == `len`.
@@ -138,11 +138,11 @@ pub struct Extents {
     by_len: BTreeSet<(u64, u64)>,
 }
 
-impl Extents {
+impl ExtentAllocator {
     /// An allocator with all of `[0, len)` free; `len` is rounded down to a multiple of [`UNIT`].
-    pub fn new(len: u64) -> Extents {
+    pub fn new(len: u64) -> ExtentAllocator {
         let len = len - len % UNIT;
-        let mut extents = Extents {
+        let mut extents = ExtentAllocator {
             len,
             used: 0,
             free: BTreeMap::new(),
@@ -160,7 +160,7 @@ impl Extents {
     /// `None` if no extent was found; freeing some extents may help even if enough bytes are free in total. With page
     /// alignment a fitting extent may be missed if many of the same length begin off a page boundary, since the search
     /// is bounded.
-    pub fn allocate(&mut self, len: u64, align: Align) -> Option<Extent> {
+    pub fn allocate(&mut self, len: u64, align: ExtentAlign) -> Option<ArenaExtent> {
         let asked = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
         let len = asked.get().checked_next_multiple_of(align.bytes())?;
         let (found_len, found, offset) = self.best_fit(len, align)?;
@@ -174,14 +174,14 @@ impl Extents {
             self.add(end, found_end - end);
         }
         self.used += len;
-        Some(Extent {
-            place: offset | u64::from(align == Align::Page),
+        Some(ArenaExtent {
+            place: offset | u64::from(align == ExtentAlign::Page),
             asked,
         })
     }
 
     /// Frees an extent. It must come from `allocate` of the same value.
-    pub fn free(&mut self, extent: Extent) {
+    pub fn free(&mut self, extent: ArenaExtent) {
         debug_assert!(extent.end() <= self.len, "an extent of another arena");
         self.used -= extent.len();
         let (mut offset, mut end) = (extent.offset(), extent.end());
@@ -220,7 +220,7 @@ impl Extents {
     }
 
     /// The free extent to allocate from, as (its length, its offset, the aligned offset in it).
-    fn best_fit(&self, len: u64, align: Align) -> Option<(u64, u64, u64)> {
+    fn best_fit(&self, len: u64, align: ExtentAlign) -> Option<(u64, u64, u64)> {
         let surely_fits = len.checked_add(align.bytes() - UNIT)?;
         self.by_len
             .range((len, 0)..)

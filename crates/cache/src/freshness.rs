@@ -1,6 +1,6 @@
 //! The freshness lifetime of a response, and its age. Read RFC 9111 §4.2.
 
-use crate::cache_control::{CacheControl, Delta, non_negative};
+use crate::cache_control::{CacheControl, DeltaSeconds, non_negative};
 use lowroad_http::date;
 
 /// The longest heuristic lifetime.
@@ -10,20 +10,20 @@ const HEURISTIC_SHARE: u64 = 10;
 
 /// The raw fields about time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Times<'a> {
+pub struct TimeFields<'a> {
     /// Date
-    pub date: Once<'a>,
+    pub date: SingletonField<'a>,
     /// Expires
-    pub expires: Once<'a>,
+    pub expires: SingletonField<'a>,
     /// Last-Modified
-    pub last_modified: Once<'a>,
+    pub last_modified: SingletonField<'a>,
     /// Age; the first of several counts (§5.1).
     pub age: Option<&'a [u8]>,
 }
 
 /// A field that should come once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Once<'a> {
+pub enum SingletonField<'a> {
     /// The field is absent.
     #[default]
     Absent,
@@ -35,7 +35,7 @@ pub enum Once<'a> {
 
 /// When a response was received, by the receiver's clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceiveTime {
     /// The time of receipt, in seconds since 1970.
     pub at_unix_secs: u64,
     /// The time from sending the request to the receipt.
@@ -44,7 +44,7 @@ pub struct Received {
 
 /// The source of a lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum LifetimeSource {
     /// `s-maxage` or `max-age` of CDN-Cache-Control (RFC 9213).
     Targeted,
     /// `s-maxage`
@@ -69,7 +69,7 @@ pub struct Freshness {
     /// The age on arrival.
     pub age_ms: u64,
     /// The source of the lifetime.
-    pub source: Source,
+    pub source: LifetimeSource,
 }
 
 impl Freshness {
@@ -81,20 +81,20 @@ impl Freshness {
     }
 }
 
-impl<'a> Once<'a> {
+impl<'a> SingletonField<'a> {
     /// Adds another line.
     #[must_use]
-    pub fn and(self, value: &'a [u8]) -> Once<'a> {
+    pub fn and(self, value: &'a [u8]) -> SingletonField<'a> {
         match self {
-            Once::Absent => Once::Value(value),
-            Once::Value(known) if known == value => self,
-            _ => Once::Conflict,
+            SingletonField::Absent => SingletonField::Value(value),
+            SingletonField::Value(known) if known == value => self,
+            _ => SingletonField::Conflict,
         }
     }
 
     fn date(self, now_secs: u64) -> Option<u64> {
         match self {
-            Once::Value(value) => date::parse(value, now_secs),
+            SingletonField::Value(value) => date::parse(value, now_secs),
             _ => None,
         }
     }
@@ -103,24 +103,24 @@ impl<'a> Once<'a> {
 /// The explicit lifetime of a response; `None` if it has none. An unreadable one counts as 0 (§4.2.1, §5.3).
 pub fn explicit(
     control: &CacheControl,
-    times: &Times<'_>,
+    times: &TimeFields<'_>,
     at_unix_secs: u64,
-) -> Option<(u64, Source)> {
+) -> Option<(u64, LifetimeSource)> {
     let from = |delta, source| match delta {
-        Delta::Absent => None,
-        Delta::Secs(secs) => Some((secs, source)),
-        Delta::Invalid => Some((0, source)),
+        DeltaSeconds::Absent => None,
+        DeltaSeconds::Secs(secs) => Some((secs, source)),
+        DeltaSeconds::Invalid => Some((0, source)),
     };
     // RFC 9111 §4.2.1: the order of precedence in a shared cache.
-    from(control.s_maxage, Source::SMaxage)
-        .or_else(|| from(control.max_age, Source::MaxAge))
+    from(control.s_maxage, LifetimeSource::SMaxage)
+        .or_else(|| from(control.max_age, LifetimeSource::MaxAge))
         .or_else(|| {
-            let said = times.expires != Once::Absent;
-            said.then(|| (from_expires(times, at_unix_secs), Source::Expires))
+            let said = times.expires != SingletonField::Absent;
+            said.then(|| (from_expires(times, at_unix_secs), LifetimeSource::Expires))
         })
 }
 
-fn from_expires(times: &Times<'_>, at_unix_secs: u64) -> u64 {
+fn from_expires(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
     let Some(expires) = times.expires.date(at_unix_secs) else {
         return 0;
     };
@@ -128,14 +128,14 @@ fn from_expires(times: &Times<'_>, at_unix_secs: u64) -> u64 {
 }
 
 /// The heuristic lifetime by Last-Modified (§4.2.2); `None` if that is absent or not a date.
-pub fn heuristic(times: &Times<'_>, at_unix_secs: u64) -> Option<u64> {
+pub fn heuristic(times: &TimeFields<'_>, at_unix_secs: u64) -> Option<u64> {
     let modified = times.last_modified.date(at_unix_secs)?;
     let unchanged_secs = dated(times, at_unix_secs).saturating_sub(modified);
     Some((unchanged_secs / HEURISTIC_SHARE).min(HEURISTIC_SECS_MAX))
 }
 
 /// The age on arrival (§4.2.3, `corrected_initial_age`).
-pub fn age_ms(times: &Times<'_>, received: &Received) -> u64 {
+pub fn age_ms(times: &TimeFields<'_>, received: &ReceiveTime) -> u64 {
     let apparent_secs = received
         .at_unix_secs
         .saturating_sub(dated(times, received.at_unix_secs));
@@ -158,7 +158,7 @@ fn said_ms(secs: u64) -> u64 {
 }
 
 /// Date; without a valid one, the time of arrival.
-fn dated(times: &Times<'_>, at_unix_secs: u64) -> u64 {
+fn dated(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
     times.date.date(at_unix_secs).unwrap_or(at_unix_secs)
 }
 
@@ -182,16 +182,16 @@ mod tests {
     fn the_more_specific_lifetime_wins() {
         // RFC 9111 §4.2.1.
         let expires = date::format(NOW + 30);
-        let times = Times {
-            expires: Once::Value(&expires),
-            ..Times::default()
+        let times = TimeFields {
+            expires: SingletonField::Value(&expires),
+            ..TimeFields::default()
         };
         let of = |line| explicit(&control(line), &times, NOW);
-        assert_eq!(of("max-age=10, s-maxage=20"), Some((20, Source::SMaxage)));
-        assert_eq!(of("max-age=10"), Some((10, Source::MaxAge)));
-        assert_eq!(of("public"), Some((30, Source::Expires)));
+        assert_eq!(of("max-age=10, s-maxage=20"), Some((20, LifetimeSource::SMaxage)));
+        assert_eq!(of("max-age=10"), Some((10, LifetimeSource::MaxAge)));
+        assert_eq!(of("public"), Some((30, LifetimeSource::Expires)));
         assert_eq!(
-            explicit(&control("public"), &Times::default(), NOW),
+            explicit(&control("public"), &TimeFields::default(), NOW),
             None,
             "nothing said"
         );
@@ -201,15 +201,15 @@ mod tests {
     fn expires_counts_from_date() {
         // The origin's clock may differ, so both times are taken from it.
         let (date, expires) = (date::format(NOW - 100), date::format(NOW + 30));
-        let times = Times {
-            date: Once::Value(&date),
-            expires: Once::Value(&expires),
-            ..Times::default()
+        let times = TimeFields {
+            date: SingletonField::Value(&date),
+            expires: SingletonField::Value(&expires),
+            ..TimeFields::default()
         };
         assert_eq!(from_expires(&times, NOW), 130);
-        let past = Times {
-            expires: Once::Value(&date),
-            ..Times::default()
+        let past = TimeFields {
+            expires: SingletonField::Value(&date),
+            ..TimeFields::default()
         };
         assert_eq!(from_expires(&past, NOW), 0);
     }
@@ -217,25 +217,25 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_stale() {
         // RFC 9111 §5.3: `Expires: 0` is a common mark of expired responses.
-        for expires in [Once::Value(b"0"), Once::Value(b"-1"), Once::Conflict] {
-            let times = Times {
+        for expires in [SingletonField::Value(b"0"), SingletonField::Value(b"-1"), SingletonField::Conflict] {
+            let times = TimeFields {
                 expires,
-                ..Times::default()
+                ..TimeFields::default()
             };
             assert_eq!(
                 explicit(&CacheControl::default(), &times, NOW),
-                Some((0, Source::Expires))
+                Some((0, LifetimeSource::Expires))
             );
         }
         let invalid = control("max-age=soon");
         assert_eq!(
-            explicit(&invalid, &Times::default(), NOW),
-            Some((0, Source::MaxAge))
+            explicit(&invalid, &TimeFields::default(), NOW),
+            Some((0, LifetimeSource::MaxAge))
         );
         let conflict = control("s-maxage=1, s-maxage=2, max-age=9");
         assert_eq!(
-            explicit(&conflict, &Times::default(), NOW),
-            Some((0, Source::SMaxage))
+            explicit(&conflict, &TimeFields::default(), NOW),
+            Some((0, LifetimeSource::SMaxage))
         );
     }
 
@@ -243,25 +243,25 @@ mod tests {
     fn a_guess_is_a_tenth_and_at_most_a_day() {
         let guess = |ago| {
             let modified = date::format(NOW - ago);
-            let times = Times {
-                last_modified: Once::Value(&modified),
-                ..Times::default()
+            let times = TimeFields {
+                last_modified: SingletonField::Value(&modified),
+                ..TimeFields::default()
             };
             heuristic(&times, NOW)
         };
         assert_eq!(guess(1000), Some(100));
         assert_eq!(guess(9), Some(0));
         assert_eq!(guess(365 * 24 * 3600), Some(HEURISTIC_SECS_MAX));
-        assert_eq!(heuristic(&Times::default(), NOW), None);
+        assert_eq!(heuristic(&TimeFields::default(), NOW), None);
         let future = date::format(NOW + 1000);
-        let times = Times {
-            last_modified: Once::Value(&future),
-            ..Times::default()
+        let times = TimeFields {
+            last_modified: SingletonField::Value(&future),
+            ..TimeFields::default()
         };
         assert_eq!(heuristic(&times, NOW), Some(0));
-        let bad = Times {
-            last_modified: Once::Value(b"yesterday"),
-            ..Times::default()
+        let bad = TimeFields {
+            last_modified: SingletonField::Value(b"yesterday"),
+            ..TimeFields::default()
         };
         assert_eq!(heuristic(&bad, NOW), None);
     }
@@ -269,27 +269,27 @@ mod tests {
     #[test]
     fn the_age_is_the_larger_of_the_apparent_and_the_corrected_one() {
         // RFC 9111 §4.2.3. An Age of at least 1 s counts half a second more.
-        let received = Received {
+        let received = ReceiveTime {
             at_unix_secs: NOW,
             delay_ms: 1500,
         };
         let date = date::format(NOW - 7);
         let age = |date, age| {
-            let times = Times {
+            let times = TimeFields {
                 date,
                 age,
-                ..Times::default()
+                ..TimeFields::default()
             };
             age_ms(&times, &received)
         };
-        assert_eq!(age(Once::Absent, None), 1500);
-        assert_eq!(age(Once::Value(&date), None), 7000);
-        assert_eq!(age(Once::Value(&date), Some(b"6")), 8000);
-        assert_eq!(age(Once::Value(&date), Some(b"9, 1")), 11_000);
-        assert_eq!(age(Once::Absent, Some(b"0")), 1500);
-        assert_eq!(age(Once::Value(&date), Some(b"old")), 7000);
+        assert_eq!(age(SingletonField::Absent, None), 1500);
+        assert_eq!(age(SingletonField::Value(&date), None), 7000);
+        assert_eq!(age(SingletonField::Value(&date), Some(b"6")), 8000);
+        assert_eq!(age(SingletonField::Value(&date), Some(b"9, 1")), 11_000);
+        assert_eq!(age(SingletonField::Absent, Some(b"0")), 1500);
+        assert_eq!(age(SingletonField::Value(&date), Some(b"old")), 7000);
         let ahead = date::format(NOW + 50);
-        assert_eq!(age(Once::Value(&ahead), None), 1500);
-        assert_eq!(age(Once::Conflict, None), 1500);
+        assert_eq!(age(SingletonField::Value(&ahead), None), 1500);
+        assert_eq!(age(SingletonField::Conflict, None), 1500);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use lowroad_http::structured::{self, Item};
+use lowroad_http::structured_fields::{self, StructuredItem};
 
 /// The number of groups of a response that a cache has to support (§2).
 const GROUPS_MAX: usize = 32;
@@ -12,9 +12,9 @@ const NAME_LEN_MAX: usize = 256;
 /// The groups in the lines of one of the fields; empty if the field is invalid. Names are compared byte by byte,
 /// within one origin.
 pub fn names<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<Vec<u8>> {
-    let members = structured::list(lines).unwrap_or_default();
+    let members = structured_fields::list(lines).unwrap_or_default();
     let name = |item| match item {
-        Item::String(name) if name.len() <= NAME_LEN_MAX => Some(name),
+        StructuredItem::String(name) if name.len() <= NAME_LEN_MAX => Some(name),
         _ => None,
     };
     members

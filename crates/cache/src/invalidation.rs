@@ -25,7 +25,7 @@ pub fn is_unsafe(method: &[u8]) -> bool {
 /// Content-Location name on the same origin. Empty after an error.
 pub fn invalidated<'f>(
     status: u16,
-    base: &Base<'_>,
+    base: &BaseUri<'_>,
     fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
 ) -> Vec<Vec<u8>> {
     // RFC 9111 §4.4: only a non-error response invalidates.
@@ -51,7 +51,7 @@ pub fn invalidated<'f>(
 
 /// The URI to which references are relative.
 #[derive(Clone, Copy, Debug)]
-pub struct Base<'b> {
+pub struct BaseUri<'b> {
     /// `http` or `https`.
     pub scheme: &'b [u8],
     /// Host and port of the request.
@@ -60,7 +60,7 @@ pub struct Base<'b> {
     pub target: &'b [u8],
 }
 
-impl Base<'_> {
+impl BaseUri<'_> {
     /// Resolves a reference to path and query; `None` if it is of another origin.
     // The fragment is not part of a request target.
     #[must_use]
@@ -159,7 +159,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const BASE: Base<'_> = Base {
+    const BASE: BaseUri<'_> = BaseUri {
         scheme: b"http",
         authority: b"a.test",
         target: b"/b/c?q",

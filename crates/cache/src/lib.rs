@@ -17,30 +17,30 @@
 
 extern crate alloc;
 
-pub mod bans;
+pub mod ban_list;
 pub mod bypass;
 pub mod cache_control;
 pub mod cache_status;
-pub mod exclude;
+pub mod excluded_paths;
 mod extents;
 pub mod freshness;
-mod ghost;
+mod ghost_queue;
 pub mod groups;
 pub mod invalidation;
 pub mod lifetime;
 pub mod no_vary_search;
 mod nodes;
-pub mod partial;
+pub mod partial_content;
 pub mod pattern;
 pub mod request;
-pub mod storable;
+pub mod storage_policy;
 mod store;
-mod targeted;
+mod targeted_fields;
 pub mod validation;
 pub mod vary;
 
-pub use extents::{Align, Extent, Extents, PAGE, Short, UNIT};
-pub use store::{Counters, Keyed, Store};
+pub use extents::{ExtentAlign, ArenaExtent, ExtentAllocator, PAGE, ShortExtent, UNIT};
+pub use store::{StoreCounters, KeyedValue, CacheStore};
 
 /// Random numbers for tests (Marsaglia's xorshift); `state` must not be 0.
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //! explicit. `s-maxage` alone forbids stale reuse, as `must-revalidate` always does.
 
 use crate::freshness::Freshness;
-use crate::request::Asked;
+use crate::request::RequestDirectives;
 use lowroad_http::fields::FieldNames;
 
 /// The decision to store a response, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Storing {
+pub struct StoragePlan {
     /// The lifetime and the age on arrival.
     pub freshness: Freshness,
     /// Each use needs validation.
@@ -31,7 +31,7 @@ pub struct Storing {
 
 /// The times of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
+pub struct FreshnessLifetime {
     /// The time of its origin, computed from its age on arrival or at the last validation. May precede the clock's
     /// start.
     pub born_ms: i64,
@@ -51,7 +51,7 @@ pub struct Lifetime {
 
 /// How a stored response may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum Reusability {
     /// Reuse it.
     Fresh,
     /// Reuse it stale, as the client permits.
@@ -64,7 +64,7 @@ pub enum Use {
     Unusable,
 }
 
-impl Storing {
+impl StoragePlan {
     /// Whether storing it is useful; `validates` if it can be validated.
     pub(crate) fn is_useful(&self, validates: bool) -> bool {
         let left_ms = self.freshness.left_ms() + (self.swr_secs + self.sie_secs) * 1000;
@@ -73,7 +73,7 @@ impl Storing {
 
     /// The times to store if it arrived at `now_ms`.
     #[must_use]
-    pub fn lifetime(&self, now_ms: u64) -> Lifetime {
+    pub fn lifetime(&self, now_ms: u64) -> FreshnessLifetime {
         let lifetime_ms = self.freshness.lifetime_secs.saturating_mul(1000);
         let left_ms = self.freshness.left_ms();
         // Time for which it was stale on arrival counts against the windows.
@@ -85,7 +85,7 @@ impl Storing {
         // The lifetime may have ended before the arrival.
         let until_ms = now_ms.saturating_add(left_ms).saturating_sub(over_ms);
         let swr_until_ms = window(self.swr_secs);
-        Lifetime {
+        FreshnessLifetime {
             born_ms: born_ms(now_ms, self.freshness.age_ms),
             until_ms,
             swr_until_ms,
@@ -117,7 +117,7 @@ fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
-impl Lifetime {
+impl FreshnessLifetime {
     /// Whether it may be reused for a request without cache directives: equivalent to `Reusability::Fresh` for
     /// `RequestDirectives::GET`.
     #[must_use]
@@ -136,10 +136,10 @@ impl Lifetime {
     /// The times after a soft purge: the lifetime ends now at the latest, and the windows begin then.
     #[must_use]
     #[inline]
-    pub fn expired(self, now_ms: u64) -> Lifetime {
+    pub fn expired(self, now_ms: u64) -> FreshnessLifetime {
         // 0 if the response is stale already: then the times are unchanged.
         let early_ms = self.until_ms.saturating_sub(now_ms);
-        Lifetime {
+        FreshnessLifetime {
             until_ms: self.until_ms - early_ms,
             swr_until_ms: self.swr_until_ms.saturating_sub(early_ms),
             sie_until_ms: self.sie_until_ms.saturating_sub(early_ms),
@@ -149,15 +149,15 @@ impl Lifetime {
 
     /// Decides how it may be reused for a request.
     #[must_use]
-    pub fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
+    pub fn use_for(&self, asked: &RequestDirectives, now_ms: u64) -> Reusability {
         match self.without_origin(asked, now_ms) {
             Some(verdict) => verdict,
-            None if asked.only_if_cached => Use::Unusable,
-            None => Use::Validate,
+            None if asked.only_if_cached => Reusability::Unusable,
+            None => Reusability::Validate,
         }
     }
 
-    fn without_origin(&self, asked: &Asked, now_ms: u64) -> Option<Use> {
+    fn without_origin(&self, asked: &RequestDirectives, now_ms: u64) -> Option<Reusability> {
         let age_max_ms = asked
             .max_age_secs
             .map_or(u64::MAX, |secs| secs.saturating_mul(1000));
@@ -172,7 +172,7 @@ impl Lifetime {
         let left_ms = self.until_ms.saturating_sub(now_ms);
         if left_ms > 0 {
             let is_fresh = left_ms >= asked.min_fresh_secs.saturating_mul(1000);
-            return is_fresh.then_some(Use::Fresh);
+            return is_fresh.then_some(Reusability::Fresh);
         }
         // min-fresh asks for freshness, which excludes stale reuse.
         if asked.min_fresh_secs > 0 {
@@ -181,17 +181,17 @@ impl Lifetime {
         // A client with max-age accepts a stale response only with max-stale.
         let is_bound = asked.max_age_secs.is_some();
         if now_ms < self.swr_until_ms && !is_bound {
-            return Some(Use::StaleWhileRevalidate);
+            return Some(Reusability::StaleWhileRevalidate);
         }
         let stale_ms = now_ms.saturating_sub(self.until_ms);
         let takes = stale_ms < asked.max_stale_secs.saturating_mul(1000);
         // RFC 9111 §5.2.2.2: max-stale does not override must-revalidate.
-        (takes && !self.must_revalidate).then_some(Use::Stale)
+        (takes && !self.must_revalidate).then_some(Reusability::Stale)
     }
 
     /// Whether it may be reused after the origin failed: with a 500, 502, 503 or 504, or without a response.
     #[must_use]
-    pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
+    pub fn stands_in(&self, asked: &RequestDirectives, now_ms: u64) -> bool {
         if self.no_cache || asked.no_cache || asked.min_fresh_secs > 0 && now_ms >= self.until_ms {
             return false;
         }

@@ -6,19 +6,19 @@
 use alloc::vec::Vec;
 
 use crate::pattern::decode_escapes;
-use lowroad_http::structured::{self, Item};
+use lowroad_http::structured_fields::{self, StructuredItem};
 
 /// The parsed field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoVarySearch {
     /// The order of the keys does not matter.
     pub key_order: bool,
-    params: Params,
+    params: QueryParams,
 }
 
 /// The keys that do not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Params {
+enum QueryParams {
     #[default]
     None,
     These(Vec<Vec<u8>>),
@@ -28,21 +28,21 @@ enum Params {
 impl NoVarySearch {
     /// Parses the field's lines; if they are invalid, every difference matters.
     pub fn read<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> NoVarySearch {
-        structured::dictionary(lines)
-            .and_then(NoVarySearch::of)
+        structured_fields::dictionary(lines)
+            .and_then(NoVarySearch::from_members)
             .unwrap_or_default()
     }
 
-    fn of(members: Vec<(Vec<u8>, Item)>) -> Option<NoVarySearch> {
+    fn from_members(members: Vec<(Vec<u8>, StructuredItem)>) -> Option<NoVarySearch> {
         let mut read = NoVarySearch::default();
         let mut except = None;
         for (key, value) in members {
             match (&*key, value) {
-                (b"key-order", Item::Boolean(is_free)) => read.key_order = is_free,
-                (b"params", Item::Boolean(true)) => read.params = Params::AllBut(Vec::new()),
-                (b"params", Item::Boolean(false)) => read.params = Params::None,
-                (b"params", Item::Inner(names)) => read.params = Params::These(strings(names)?),
-                (b"except", Item::Inner(names)) => except = Some(strings(names)?),
+                (b"key-order", StructuredItem::Boolean(is_free)) => read.key_order = is_free,
+                (b"params", StructuredItem::Boolean(true)) => read.params = QueryParams::AllBut(Vec::new()),
+                (b"params", StructuredItem::Boolean(false)) => read.params = QueryParams::None,
+                (b"params", StructuredItem::Inner(names)) => read.params = QueryParams::These(strings(names)?),
+                (b"except", StructuredItem::Inner(names)) => except = Some(strings(names)?),
                 // A known key with a value of the wrong type makes the field invalid.
                 (b"key-order" | b"params" | b"except", _) => return None,
                 // Unknown keys are ignored, for extensions.
@@ -51,7 +51,7 @@ impl NoVarySearch {
         }
         match (&mut read.params, except) {
             (_, None) => {}
-            (Params::AllBut(names), Some(except)) => *names = except,
+            (QueryParams::AllBut(names), Some(except)) => *names = except,
             // `except` is valid only with `params`.
             _ => return None,
         }
@@ -90,9 +90,9 @@ impl NoVarySearch {
 
     fn matters(&self, key: &Vec<u8>) -> bool {
         match &self.params {
-            Params::None => true,
-            Params::These(names) => names.binary_search(key).is_err(),
-            Params::AllBut(names) => names.binary_search(key).is_ok(),
+            QueryParams::None => true,
+            QueryParams::These(names) => names.binary_search(key).is_err(),
+            QueryParams::AllBut(names) => names.binary_search(key).is_ok(),
         }
     }
 }
@@ -113,9 +113,9 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     decode_escapes(&spaced)
 }
 
-fn strings(items: Vec<Item>) -> Option<Vec<Vec<u8>>> {
+fn strings(items: Vec<StructuredItem>) -> Option<Vec<Vec<u8>>> {
     let string = |item| match item {
-        Item::String(text) => Some(decoded(&text)),
+        StructuredItem::String(text) => Some(decoded(&text)),
         _ => None,
     };
     let mut strings: Vec<Vec<u8>> = items.into_iter().map(string).collect::<Option<_>>()?;

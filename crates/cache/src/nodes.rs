@@ -9,7 +9,7 @@ const NIL: u32 = u32::MAX;
 
 /// The FIFO of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queue {
+pub(crate) enum FifoQueue {
     /// The FIFO of new keys.
     Small,
     /// The FIFO of keys that were requested again.
@@ -18,21 +18,21 @@ pub(crate) enum Queue {
 
 /// One stored value, which includes its key. There are millions, so it is small.
 #[derive(Debug)]
-pub(crate) struct Node<V> {
-    pub(crate) hash: Hash,
+pub(crate) struct CacheNode<V> {
+    pub(crate) hash: KeyHash,
     pub(crate) value: V,
     /// The size in bytes: value, key and overhead.
     pub(crate) bytes: u64,
     /// Hits since the node entered its FIFO, `<= 3`.
     pub(crate) frequency: u8,
-    pub(crate) queue: Queue,
+    pub(crate) queue: FifoQueue,
     newer: u32,
     older: u32,
 }
 
-impl<V> Node<V> {
-    pub(crate) fn new(hash: Hash, value: V, bytes: u64, queue: Queue) -> Node<V> {
-        Node {
+impl<V> CacheNode<V> {
+    pub(crate) fn new(hash: KeyHash, value: V, bytes: u64, queue: FifoQueue) -> CacheNode<V> {
+        CacheNode {
             hash,
             value,
             bytes,
@@ -46,15 +46,15 @@ impl<V> Node<V> {
 
 /// The stored part of a key's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hash(u32);
+pub(crate) struct KeyHash(u32);
 
-impl From<u64> for Hash {
-    fn from(hash: u64) -> Hash {
-        Hash(hash as u32)
+impl From<u64> for KeyHash {
+    fn from(hash: u64) -> KeyHash {
+        KeyHash(hash as u32)
     }
 }
 
-impl Hash {
+impl KeyHash {
     /// Expands the hash to 64 bits: the table uses the lower bits for positions and the upper ones for tags.
     pub(crate) fn for_table(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
@@ -63,13 +63,13 @@ impl Hash {
 
 /// The ends of a FIFO, and the bytes in it.
 #[derive(Clone, Copy, Debug)]
-struct Fifo {
+struct FifoEnds {
     newest: u32,
     oldest: u32,
     bytes: u64,
 }
 
-const EMPTY: Fifo = Fifo {
+const EMPTY: FifoEnds = FifoEnds {
     newest: NIL,
     oldest: NIL,
     bytes: 0,
@@ -77,20 +77,20 @@ const EMPTY: Fifo = Fifo {
 
 /// All nodes of a store.
 #[derive(Debug)]
-pub(crate) struct Nodes<V> {
-    slots: Vec<Option<Node<V>>>,
+pub(crate) struct NodeTable<V> {
+    slots: Vec<Option<CacheNode<V>>>,
     /// Slots that are `None`.
     vacant: Vec<u32>,
-    small: Fifo,
-    main: Fifo,
+    small: FifoEnds,
+    main: FifoEnds,
 }
 
-impl<V> Nodes<V> {
+impl<V> NodeTable<V> {
     /// The size of one node in bytes, without memory that the value points to.
-    pub(crate) const BYTES_EACH: usize = size_of::<Option<Node<V>>>() + size_of::<u32>();
+    pub(crate) const BYTES_EACH: usize = size_of::<Option<CacheNode<V>>>() + size_of::<u32>();
 
-    pub(crate) fn new() -> Nodes<V> {
-        Nodes {
+    pub(crate) fn new() -> NodeTable<V> {
+        NodeTable {
             slots: Vec::new(),
             vacant: Vec::new(),
             small: EMPTY,
@@ -103,29 +103,29 @@ impl<V> Nodes<V> {
         !self.vacant.is_empty() || self.slots.len() < NIL as usize
     }
 
-    pub(crate) fn node(&self, at: u32) -> &Node<V> {
+    pub(crate) fn node(&self, at: u32) -> &CacheNode<V> {
         self.slots[at as usize]
             .as_ref()
             .expect("links and the table name slots in use")
     }
 
-    pub(crate) fn node_mut(&mut self, at: u32) -> &mut Node<V> {
+    pub(crate) fn node_mut(&mut self, at: u32) -> &mut CacheNode<V> {
         self.slots[at as usize]
             .as_mut()
             .expect("links and the table name slots in use")
     }
 
-    pub(crate) fn oldest(&self, queue: Queue) -> Option<u32> {
+    pub(crate) fn oldest(&self, queue: FifoQueue) -> Option<u32> {
         Some(self.fifo(queue).oldest).filter(|&at| at != NIL)
     }
 
     /// The bytes of the nodes in a FIFO.
-    pub(crate) fn bytes(&self, queue: Queue) -> u64 {
+    pub(crate) fn bytes(&self, queue: FifoQueue) -> u64 {
         self.fifo(queue).bytes
     }
 
     /// Inserts a node as the newest of `node.queue`. [`Self::has_room`] must hold.
-    pub(crate) fn insert(&mut self, node: Node<V>) -> u32 {
+    pub(crate) fn insert(&mut self, node: CacheNode<V>) -> u32 {
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.slots[at as usize] = Some(node);
@@ -142,7 +142,7 @@ impl<V> Nodes<V> {
     }
 
     /// Removes a node.
-    pub(crate) fn remove(&mut self, at: u32) -> Node<V> {
+    pub(crate) fn remove(&mut self, at: u32) -> CacheNode<V> {
         self.unlink(at);
         self.vacant.push(at);
         self.slots[at as usize]
@@ -151,7 +151,7 @@ impl<V> Nodes<V> {
     }
 
     /// Makes a node the newest of a FIFO, the same or the other one.
-    pub(crate) fn renew(&mut self, at: u32, queue: Queue) {
+    pub(crate) fn renew(&mut self, at: u32, queue: FifoQueue) {
         self.unlink(at);
         self.node_mut(at).queue = queue;
         self.link(at);
@@ -165,24 +165,24 @@ impl<V> Nodes<V> {
     }
 
     /// Removes all nodes and frees their slots.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Node<V>> + use<V> {
-        core::mem::replace(self, Nodes::new())
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = CacheNode<V>> + use<V> {
+        core::mem::replace(self, NodeTable::new())
             .slots
             .into_iter()
             .flatten()
     }
 
-    fn fifo(&self, queue: Queue) -> &Fifo {
+    fn fifo(&self, queue: FifoQueue) -> &FifoEnds {
         match queue {
-            Queue::Small => &self.small,
-            Queue::Main => &self.main,
+            FifoQueue::Small => &self.small,
+            FifoQueue::Main => &self.main,
         }
     }
 
-    fn fifo_mut(&mut self, queue: Queue) -> &mut Fifo {
+    fn fifo_mut(&mut self, queue: FifoQueue) -> &mut FifoEnds {
         match queue {
-            Queue::Small => &mut self.small,
-            Queue::Main => &mut self.main,
+            FifoQueue::Small => &mut self.small,
+            FifoQueue::Main => &mut self.main,
         }
     }
 

@@ -17,7 +17,7 @@ const SCHEMES: [(&str, u16); 2] = [("http://", 80), ("https://", 443)];
 
 /// A set of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum RequestPattern {
     /// Every request.
     All,
     /// The requests for one URL, in all variants, or for all URLs with this prefix.
@@ -37,7 +37,7 @@ pub enum Pattern {
 
 /// Why a text is not a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatternError {
+pub enum RequestPatternError {
     /// It begins with neither `http://` nor `https://`.
     Scheme,
     /// The host is missing or malformed.
@@ -48,34 +48,34 @@ pub enum PatternError {
     Target,
 }
 
-impl fmt::Display for PatternError {
+impl fmt::Display for RequestPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            PatternError::Scheme => {
+            RequestPatternError::Scheme => {
                 "a purge takes `all`, host:NAME, tag:NAME, group:NAME or a URL that begins with http:// or https://, perhaps with * at its end"
             }
-            PatternError::Host => {
+            RequestPatternError::Host => {
                 "there is no valid host; write http://host[:port]/path, host:NAME, tag:NAME or group:NAME"
             }
-            PatternError::StarInHost => {
+            RequestPatternError::StarInHost => {
                 "* may only end a path; write http://host/* for a whole host, or all"
             }
-            PatternError::Target => {
+            RequestPatternError::Target => {
                 "the URL holds a space, a # or a character that is not ASCII; write it percent-encoded, without fragment"
             }
         })
     }
 }
 
-impl core::error::Error for PatternError {}
+impl core::error::Error for RequestPatternError {}
 
-impl fmt::Display for Pattern {
+impl fmt::Display for RequestPattern {
     /// Writes the form that `parse` reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (host, port, target, is_prefix) = match self {
-            Pattern::All => return f.write_str("all"),
-            Pattern::Host(host) => return write!(f, "host:{}", host.escape_ascii()),
-            Pattern::Url {
+            RequestPattern::All => return f.write_str("all"),
+            RequestPattern::Host(host) => return write!(f, "host:{}", host.escape_ascii()),
+            RequestPattern::Url {
                 host,
                 port,
                 target,
@@ -95,29 +95,29 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl Pattern {
+impl RequestPattern {
     /// Parses `all`, `host:NAME`, `http://host[:port]/path?query`, the same with `https`, or with a `*` at the end.
     ///
     /// # Errors
     /// The text has another form.
-    pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+    pub fn parse(text: &str) -> Result<RequestPattern, RequestPatternError> {
         if text == "all" {
-            return Ok(Pattern::All);
+            return Ok(RequestPattern::All);
         }
         if let Some(name) = text.strip_prefix("host:") {
-            return Pattern::of_host(name.trim()).ok_or(PatternError::Host);
+            return RequestPattern::from_host(name.trim()).ok_or(RequestPatternError::Host);
         }
-        let (rest, port_default) = without_scheme(text).ok_or(PatternError::Scheme)?;
+        let (rest, port_default) = without_scheme(text).ok_or(RequestPatternError::Scheme)?;
         let host_len = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(host_len);
         // `*` is a suffix of the target only.
         if authority.contains('*') {
-            return Err(PatternError::StarInHost);
+            return Err(RequestPatternError::StarInHost);
         }
-        let (host, port) = read_authority(authority.as_bytes()).ok_or(PatternError::Host)?;
+        let (host, port) = read_authority(authority.as_bytes()).ok_or(RequestPatternError::Host)?;
         let port = port.unwrap_or(port_default);
         let (target, is_prefix) = read_target(target)?;
-        Ok(Pattern::Url {
+        Ok(RequestPattern::Url {
             host,
             port,
             target,
@@ -125,22 +125,22 @@ impl Pattern {
         })
     }
 
-    fn of_host(name: &str) -> Option<Pattern> {
+    fn from_host(name: &str) -> Option<RequestPattern> {
         let (name, _) = read_authority(name.as_bytes()).filter(|_| !name.contains('*'))?;
-        Some(Pattern::Host(name))
+        Some(RequestPattern::Host(name))
     }
 
     /// The pattern of one URL, or of a prefix, in the terms of a request: its Host field and its target.
     ///
     /// # Errors
     /// The host is invalid.
-    pub fn of_url(
+    pub fn from_url(
         authority: &[u8],
         target: &[u8],
         is_prefix: bool,
-    ) -> Result<Pattern, PatternError> {
-        let (host, port) = read_authority(authority).ok_or(PatternError::Host)?;
-        Ok(Pattern::Url {
+    ) -> Result<RequestPattern, RequestPatternError> {
+        let (host, port) = read_authority(authority).ok_or(RequestPatternError::Host)?;
+        Ok(RequestPattern::Url {
             host,
             port: port.unwrap_or(PORT_DEFAULT),
             target: decode_target(target),
@@ -152,9 +152,9 @@ impl Pattern {
     /// known.
     pub fn takes(&self, asked_host: &[u8], at_port: Option<u16>, asked: &[u8]) -> bool {
         match self {
-            Pattern::All => true,
-            Pattern::Host(host) => is_host(asked_host, host),
-            Pattern::Url {
+            RequestPattern::All => true,
+            RequestPattern::Host(host) => is_host(asked_host, host),
+            RequestPattern::Url {
                 host,
                 port,
                 target,
@@ -203,10 +203,10 @@ fn read_authority(authority: &[u8]) -> Option<(Vec<u8>, Option<u16>)> {
 }
 
 /// Decodes a target, and determines whether it is a prefix.
-fn read_target(target: &str) -> Result<(Vec<u8>, bool), PatternError> {
+fn read_target(target: &str) -> Result<(Vec<u8>, bool), RequestPatternError> {
     let visible = |b: u8| b.is_ascii_graphic() && b != b'#';
     if !target.bytes().all(visible) {
-        return Err(PatternError::Target);
+        return Err(RequestPatternError::Target);
     }
     let (target, is_prefix) = match target.strip_suffix('*') {
         Some(prefix) => (prefix, true),
@@ -265,7 +265,7 @@ mod tests {
     use alloc::string::ToString;
 
     fn matches(pattern: &str, host: &str, port: u16, target: &str) -> bool {
-        let pattern = Pattern::parse(pattern).expect(pattern);
+        let pattern = RequestPattern::parse(pattern).expect(pattern);
         pattern.takes(host.as_bytes(), Some(port), target.as_bytes())
     }
 
@@ -338,10 +338,10 @@ mod tests {
             ("a:81", "/%78", true, "http://a:81/x*"),
             ("a:81", "/*", false, "http://a:81/%2A"),
         ] {
-            let pattern = Pattern::of_url(authority.as_bytes(), target.as_bytes(), is_prefix);
-            assert_eq!(pattern, Pattern::parse(text));
+            let pattern = RequestPattern::from_url(authority.as_bytes(), target.as_bytes(), is_prefix);
+            assert_eq!(pattern, RequestPattern::parse(text));
         }
-        assert!(Pattern::of_url(b"", b"/", false).is_err());
+        assert!(RequestPattern::from_url(b"", b"/", false).is_err());
     }
 
     #[test]
@@ -356,9 +356,9 @@ mod tests {
             ),
             ("http://a/%2a", "http://a:80/%2A"),
         ] {
-            let pattern = Pattern::parse(text).expect(text);
+            let pattern = RequestPattern::parse(text).expect(text);
             assert_eq!(pattern.to_string(), written);
-            assert_eq!(Pattern::parse(written), Ok(pattern));
+            assert_eq!(RequestPattern::parse(written), Ok(pattern));
         }
     }
 
@@ -396,7 +396,7 @@ mod tests {
         assert!(matches("http://a/", "not a name", 80, "/"));
         assert!(matches("http://a/%61b", "a", 80, "/a%62"));
         assert!(matches("http://a/100%", "a", 80, "/100%"));
-        let pattern = Pattern::parse("http://a:81/x").expect("a URL");
+        let pattern = RequestPattern::parse("http://a:81/x").expect("a URL");
         assert!(
             pattern.takes(b"a", None, b"/x"),
             "at a port that is not known"
@@ -407,24 +407,24 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused() {
         for (text, error) in [
-            ("", PatternError::Scheme),
-            ("ALL", PatternError::Scheme),
-            ("ftp://a/", PatternError::Scheme),
-            ("/x", PatternError::Scheme),
-            ("http://", PatternError::Host),
-            ("http:///x", PatternError::Host),
-            ("http://a b/x", PatternError::Host),
-            ("http://u@a/", PatternError::Host),
-            ("http://*", PatternError::StarInHost),
-            ("http://a*", PatternError::StarInHost),
-            ("host:", PatternError::Host),
-            ("host:a/b", PatternError::Host),
-            ("host:*", PatternError::Host),
-            ("http://a/x y", PatternError::Target),
-            ("http://a/x#y", PatternError::Target),
-            ("http://a/\u{e4}", PatternError::Target),
+            ("", RequestPatternError::Scheme),
+            ("ALL", RequestPatternError::Scheme),
+            ("ftp://a/", RequestPatternError::Scheme),
+            ("/x", RequestPatternError::Scheme),
+            ("http://", RequestPatternError::Host),
+            ("http:///x", RequestPatternError::Host),
+            ("http://a b/x", RequestPatternError::Host),
+            ("http://u@a/", RequestPatternError::Host),
+            ("http://*", RequestPatternError::StarInHost),
+            ("http://a*", RequestPatternError::StarInHost),
+            ("host:", RequestPatternError::Host),
+            ("host:a/b", RequestPatternError::Host),
+            ("host:*", RequestPatternError::Host),
+            ("http://a/x y", RequestPatternError::Target),
+            ("http://a/x#y", RequestPatternError::Target),
+            ("http://a/\u{e4}", RequestPatternError::Target),
         ] {
-            assert_eq!(Pattern::parse(text), Err(error), "{text}");
+            assert_eq!(RequestPattern::parse(text), Err(error), "{text}");
         }
     }
 }

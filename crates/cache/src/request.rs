@@ -1,10 +1,10 @@
 //! Parses the cache directives of a request. Read RFC 9111 §5.2.1, §5.4 and RFC 5861 §4.
 
-use crate::cache_control::{Delta, Directives};
+use crate::cache_control::{DeltaSeconds, CacheDirectives};
 
 /// The parts of a request that decide about the use of stored responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestDirectives {
     /// The method is GET.
     pub is_get: bool,
     /// Authorization is present.
@@ -25,9 +25,9 @@ pub struct Asked {
     pub stale_if_error_secs: u64,
 }
 
-impl Asked {
+impl RequestDirectives {
     /// A GET without directives.
-    pub const GET: Asked = Asked {
+    pub const GET: RequestDirectives = RequestDirectives {
         is_get: true,
         is_authorized: false,
         no_store: false,
@@ -44,10 +44,10 @@ impl Asked {
         is_get: bool,
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
         honoured: bool,
-    ) -> Asked {
-        let mut asked = Asked {
+    ) -> RequestDirectives {
+        let mut asked = RequestDirectives {
             is_get,
-            ..Asked::GET
+            ..RequestDirectives::GET
         };
         let (mut has_control, mut pragma) = (false, false);
         for (name, value) in fields {
@@ -56,7 +56,7 @@ impl Asked {
                 asked.is_authorized = true;
             } else if is("cache-control") {
                 has_control = true;
-                Directives::of(value)
+                CacheDirectives::new(value)
                     .flatten()
                     .for_each(|(n, a)| asked.add(n, a));
             } else if is("pragma") {
@@ -68,11 +68,11 @@ impl Asked {
         asked.no_cache |= pragma && !has_control;
         match honoured {
             true => asked,
-            false => Asked {
+            false => RequestDirectives {
                 is_get,
                 is_authorized: asked.is_authorized,
                 no_store: asked.no_store,
-                ..Asked::GET
+                ..RequestDirectives::GET
             },
         }
     }
@@ -80,7 +80,7 @@ impl Asked {
     /// Adds a directive. Of repeated `max-age` or `min-fresh`, the stricter value counts.
     fn add(&mut self, name: &[u8], argument: Option<&[u8]>) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        let secs = Delta::Absent.and(argument).secs();
+        let secs = DeltaSeconds::Absent.and(argument).secs();
         self.no_store |= is("no-store");
         self.no_cache |= is("no-cache");
         self.only_if_cached |= is("only-if-cached");
@@ -104,8 +104,8 @@ impl Asked {
 mod tests {
     use super::*;
 
-    fn read(control: &'static str) -> Asked {
-        Asked::read(true, [(&b"Cache-Control"[..], control.as_bytes())], true)
+    fn read(control: &'static str) -> RequestDirectives {
+        RequestDirectives::read(true, [(&b"Cache-Control"[..], control.as_bytes())], true)
     }
 
     #[test]
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn pragma_counts_without_cache_control() {
         let pragma = (&b"Pragma"[..], &b"no-cache"[..]);
-        assert!(Asked::read(true, [pragma], true).no_cache);
+        assert!(RequestDirectives::read(true, [pragma], true).no_cache);
         let both = [pragma, (b"Cache-Control", b"max-age=5")];
-        assert!(!Asked::read(true, both, true).no_cache);
+        assert!(!RequestDirectives::read(true, both, true).no_cache);
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             (&b"cache-control"[..], &b"no-store, no-cache"[..]),
             (b"authorization", b"x"),
         ];
-        let asked = Asked::read(true, fields, false);
+        let asked = RequestDirectives::read(true, fields, false);
         assert!(asked.no_store && asked.is_authorized && !asked.no_cache);
     }
 }

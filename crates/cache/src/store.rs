@@ -22,8 +22,8 @@
 //!
 //! A hit here is one probe, one key compare, and one byte that is written until it has reached 3.
 
-use crate::ghost::Ghost;
-use crate::nodes::{Hash, Node, Nodes, Queue};
+use crate::ghost_queue::GhostQueue;
+use crate::nodes::{KeyHash, CacheNode, NodeTable, FifoQueue};
 use alloc::vec::Vec;
 use core::mem::size_of;
 use hashbrown::HashTable;
@@ -45,7 +45,7 @@ const LARGEST_SHARE: u64 = 4;
 
 /// Counts of operations and the current contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct StoreCounters {
     /// Values stored, replacements included.
     pub inserted: u64,
     /// Values evicted for space; removed or replaced ones do not count.
@@ -59,7 +59,7 @@ pub struct Counters {
 }
 
 /// A value that contains its key.
-pub trait Keyed {
+pub trait KeyedValue {
     /// The key.
     fn key(&self) -> &[u8];
 }
@@ -69,30 +69,30 @@ pub trait Keyed {
 /// The caller supplies the hashes; equal keys must have equal hashes. The lower 32 bits are used. Where clients choose
 /// the keys, the hash should be keyed, since they could otherwise cause collisions of all keys.
 #[derive(Debug)]
-pub struct Store<V> {
+pub struct CacheStore<V> {
     capacity_bytes: u64,
     /// Indices of nodes by hash: each linked node is in it once.
     table: HashTable<u32>,
-    nodes: Nodes<V>,
-    ghost: Ghost,
+    nodes: NodeTable<V>,
+    ghost: GhostQueue,
     inserted: u64,
     evicted: u64,
     refused: u64,
 }
 
-impl<V: Keyed> Store<V> {
+impl<V: KeyedValue> CacheStore<V> {
     /// The size of an entry in addition to its value, in bytes: its node, its slot in the table (half full at worst),
     /// and one hash in the ghost queue.
     pub const ENTRY_OVERHEAD: u64 =
-        (Nodes::<V>::BYTES_EACH + 2 * (size_of::<u32>() + 1) + Ghost::BYTES_EACH) as u64;
+        (NodeTable::<V>::BYTES_EACH + 2 * (size_of::<u32>() + 1) + GhostQueue::BYTES_EACH) as u64;
 
     /// An empty store; it allocates memory as it fills. With a capacity of 0 it refuses all values.
     pub fn new(capacity_bytes: u64) -> Self {
-        Store {
+        CacheStore {
             capacity_bytes,
             table: HashTable::new(),
-            nodes: Nodes::new(),
-            ghost: Ghost::default(),
+            nodes: NodeTable::new(),
+            ghost: GhostQueue::default(),
             inserted: 0,
             evicted: 0,
             refused: 0,
@@ -140,7 +140,7 @@ impl<V: Keyed> Store<V> {
             self.refused += 1;
             return Err(value);
         }
-        let hash = Hash::from(hash);
+        let hash = KeyHash::from(hash);
         let (queue, frequency) = place.unwrap_or_else(|| (self.first_queue(hash), 0));
         while self.bytes() + bytes > self.capacity_bytes {
             let Some(victim) = self.evict_one() else {
@@ -148,7 +148,7 @@ impl<V: Keyed> Store<V> {
             };
             dropped.push(victim);
         }
-        let mut node = Node::new(hash, value, bytes, queue);
+        let mut node = CacheNode::new(hash, value, bytes, queue);
         // A replaced key keeps its rank: only its value is new.
         node.frequency = frequency;
         let at = self.nodes.insert(node);
@@ -171,7 +171,7 @@ impl<V: Keyed> Store<V> {
         let victim = self.victim()?;
         let node = self.take(victim);
         // S3-FIFO remembers only the keys that the small FIFO evicted.
-        if node.queue == Queue::Small {
+        if node.queue == FifoQueue::Small {
             // The ghost queue remembers as many keys as the store has: enough to recognize keys that return while main
             // turns over once, and included in ENTRY_OVERHEAD.
             self.ghost.push(node.hash.for_table(), self.table.len());
@@ -198,8 +198,8 @@ impl<V: Keyed> Store<V> {
     }
 
     /// The counts since `new`, and the current contents.
-    pub fn counters(&self) -> Counters {
-        Counters {
+    pub fn counters(&self) -> StoreCounters {
+        StoreCounters {
             inserted: self.inserted,
             evicted: self.evicted,
             refused: self.refused,
@@ -214,7 +214,7 @@ impl<V: Keyed> Store<V> {
     }
 
     fn index(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        let hash = Hash::from(hash);
+        let hash = KeyHash::from(hash);
         let same = |&at: &u32| {
             let node = self.nodes.node(at);
             node.hash == hash && *node.value.key() == *key
@@ -223,7 +223,7 @@ impl<V: Keyed> Store<V> {
     }
 
     /// Unlinks a node from table and FIFO.
-    fn take(&mut self, at: u32) -> Node<V> {
+    fn take(&mut self, at: u32) -> CacheNode<V> {
         let node = self.nodes.remove(at);
         if let Ok(found) = self
             .table
@@ -235,14 +235,14 @@ impl<V: Keyed> Store<V> {
     }
 
     fn bytes(&self) -> u64 {
-        self.nodes.bytes(Queue::Small) + self.nodes.bytes(Queue::Main)
+        self.nodes.bytes(FifoQueue::Small) + self.nodes.bytes(FifoQueue::Main)
     }
 
-    fn first_queue(&self, hash: Hash) -> Queue {
+    fn first_queue(&self, hash: KeyHash) -> FifoQueue {
         if self.ghost.contains(hash.for_table()) {
-            Queue::Main
+            FifoQueue::Main
         } else {
-            Queue::Small
+            FifoQueue::Small
         }
     }
 
@@ -254,22 +254,22 @@ impl<V: Keyed> Store<V> {
             let at = self.nodes.oldest(queue)?;
             let node = self.nodes.node_mut(at);
             match queue {
-                Queue::Small if node.frequency >= PROMOTE_FROM => node.frequency = 0,
-                Queue::Main if node.frequency > 0 => node.frequency -= 1,
+                FifoQueue::Small if node.frequency >= PROMOTE_FROM => node.frequency = 0,
+                FifoQueue::Main if node.frequency > 0 => node.frequency -= 1,
                 _ => return Some(at),
             }
-            self.nodes.renew(at, Queue::Main);
+            self.nodes.renew(at, FifoQueue::Main);
         }
     }
 
     /// Selects the small FIFO while it exceeds its share or main is empty, else main.
-    fn queue_to_shorten(&self) -> Queue {
+    fn queue_to_shorten(&self) -> FifoQueue {
         let small_share = self.capacity_bytes / SMALL_SHARE;
-        let main_is_empty = self.nodes.oldest(Queue::Main).is_none();
-        if self.nodes.bytes(Queue::Small) > small_share || main_is_empty {
-            Queue::Small
+        let main_is_empty = self.nodes.oldest(FifoQueue::Main).is_none();
+        if self.nodes.bytes(FifoQueue::Small) > small_share || main_is_empty {
+            FifoQueue::Small
         } else {
-            Queue::Main
+            FifoQueue::Main
         }
     }
 }

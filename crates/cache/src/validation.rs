@@ -7,11 +7,11 @@ use lowroad_http::date;
 use lowroad_http::fields::FieldNames;
 
 /// A field line.
-pub type Line<'f> = (&'f [u8], &'f [u8]);
+pub type RawFieldLine<'f> = (&'f [u8], &'f [u8]);
 
 /// The validators of a stored response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Validators<'f> {
+pub struct StoredValidators<'f> {
     /// The raw entity tag; weak if it begins with `W/`.
     pub etag: Option<&'f [u8]>,
     /// The raw Last-Modified.
@@ -20,7 +20,7 @@ pub struct Validators<'f> {
 
 /// The fields that make a request conditional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conditions {
+pub struct ConditionalFields {
     /// If-None-Match
     pub if_none_match: Option<Vec<u8>>,
     /// If-Modified-Since
@@ -49,9 +49,9 @@ const KEPT: [&[u8]; 16] = [
     b"etag",
 ];
 
-impl<'f> Validators<'f> {
+impl<'f> StoredValidators<'f> {
     /// The validators of a response; a field with different values on several lines is ignored.
-    pub fn of(fields: impl IntoIterator<Item = Line<'f>>) -> Validators<'f> {
+    pub fn from_fields(fields: impl IntoIterator<Item = RawFieldLine<'f>>) -> StoredValidators<'f> {
         let (mut etags, mut dates) = (Vec::new(), Vec::new());
         for (name, value) in fields {
             if name.eq_ignore_ascii_case(b"etag") {
@@ -60,7 +60,7 @@ impl<'f> Validators<'f> {
                 dates.push(value.trim_ascii());
             }
         }
-        Validators {
+        StoredValidators {
             etag: single(&etags).filter(|tag| is_tag(tag)),
             last_modified: single(&dates),
         }
@@ -94,9 +94,9 @@ fn is_tag(tag: &[u8]) -> bool {
 /// The preconditions for validating `selected`. They include the tags of the URL's other variants, so that a 304 can
 /// select one of them (§4.3.1).
 pub fn conditions<'f>(
-    selected: Validators<'_>,
-    others: impl IntoIterator<Item = Validators<'f>>,
-) -> Conditions {
+    selected: StoredValidators<'_>,
+    others: impl IntoIterator<Item = StoredValidators<'f>>,
+) -> ConditionalFields {
     let mut tags: Vec<&[u8]> = selected.etag.into_iter().collect();
     // If selected has only a date, the tags of others would override it: If-None-Match takes precedence over dates.
     if !tags.is_empty() || selected.last_modified.is_none() {
@@ -106,7 +106,7 @@ pub fn conditions<'f>(
             }
         }
     }
-    Conditions {
+    ConditionalFields {
         if_none_match: (!tags.is_empty()).then(|| tags.join(&b", "[..])),
         if_modified_since: selected.last_modified.map(<[u8]>::to_vec),
     }
@@ -115,10 +115,10 @@ pub fn conditions<'f>(
 /// Selects the stored response that a 304 refers to (§4.3.4); `asked` is the index in `stored` of the one being
 /// validated. `None` if the 304 refers to a response that is not stored.
 #[must_use]
-pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> Option<usize> {
+pub fn selected(stored: &[StoredValidators<'_>], asked: usize, by: StoredValidators<'_>) -> Option<usize> {
     let others = (0..stored.len()).filter(|at| *at != asked);
     let mut asked_first = core::iter::once(asked).chain(others);
-    let mut find = |fits: fn(&Validators<'_>, &Validators<'_>) -> bool| {
+    let mut find = |fits: fn(&StoredValidators<'_>, &StoredValidators<'_>) -> bool| {
         asked_first.find(|at| stored.get(*at).is_some_and(|it| fits(it, &by)))
     };
     // RFC 9111 §4.3.4: a strong validator selects only an equal one.
@@ -138,7 +138,7 @@ pub fn selected(stored: &[Validators<'_>], asked: usize, by: Validators<'_>) -> 
 
 /// The fields of a stored response after a 304, or after a response to HEAD for the same version
 /// (`HeadComparison::Same`): each new field replaces all lines of that name (§3.2).
-pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &FieldNames) -> Vec<Line<'f>> {
+pub fn merged<'f>(stored: &[RawFieldLine<'f>], new: &[RawFieldLine<'f>], left_out: &FieldNames) -> Vec<RawFieldLine<'f>> {
     let options = connection_options(new);
     let is_kept = |name: &[u8]| {
         KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))
@@ -147,18 +147,18 @@ pub fn merged<'f>(stored: &[Line<'f>], new: &[Line<'f>], left_out: &FieldNames) 
             || options.has(name)
     };
     let news = new.iter().copied().filter(|(name, _)| !is_kept(name));
-    let news: Vec<Line<'f>> = news.collect();
+    let news: Vec<RawFieldLine<'f>> = news.collect();
     let new_names: FieldNames<&[u8]> = news.iter().map(|(name, _)| *name).collect();
     // An Age that the new response does not have is obsolete: the origin answered itself.
     let is_over = |name: &[u8]| new_names.has(name) || name.eq_ignore_ascii_case(b"age");
     let stored = stored.iter().copied().filter(|(name, _)| !is_over(name));
-    let mut all: Vec<Line<'f>> = stored.collect();
+    let mut all: Vec<RawFieldLine<'f>> = stored.collect();
     all.extend(news);
     all
 }
 
 /// The field names in Connection.
-fn connection_options<'f>(fields: &[Line<'f>]) -> FieldNames<&'f [u8]> {
+fn connection_options<'f>(fields: &[RawFieldLine<'f>]) -> FieldNames<&'f [u8]> {
     let lines = fields
         .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
@@ -168,7 +168,7 @@ fn connection_options<'f>(fields: &[Line<'f>]) -> FieldNames<&'f [u8]> {
 
 /// The relation of a response to HEAD to a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadSays {
+pub enum HeadComparison {
     /// Same version: it freshens the stored fields.
     Same,
     /// Another version: the stored response is stale.
@@ -181,8 +181,8 @@ pub enum HeadSays {
 /// or all the stored validators and at least one. RFC 9111 does not require this, but the fields of one version could
 /// otherwise be combined with the body of another.
 #[must_use]
-pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
-    let value = |of: &[Line<'_>], name: &[u8]| {
+pub fn head_says(stored: &[RawFieldLine<'_>], head: &[RawFieldLine<'_>]) -> HeadComparison {
+    let value = |of: &[RawFieldLine<'_>], name: &[u8]| {
         let line = of.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         line.map(|(_, value)| value.trim_ascii().to_vec())
     };
@@ -193,19 +193,19 @@ pub fn head_says(stored: &[Line<'_>], head: &[Line<'_>]) -> HeadSays {
         .iter()
         .any(|(stored, new)| new.is_some() && stored != new)
     {
-        return HeadSays::Other;
+        return HeadComparison::Other;
     }
     let (ours, theirs) = (
-        Validators::of(stored.iter().copied()),
-        Validators::of(head.iter().copied()),
+        StoredValidators::from_fields(stored.iter().copied()),
+        StoredValidators::from_fields(head.iter().copied()),
     );
     let has_strong_tag = theirs.strong().is_some() && ours.strong() == theirs.strong();
     let has_all = !ours.is_empty()
         && ours == theirs
         && compared[..2].iter().all(|(stored, new)| stored == new);
     match has_strong_tag || has_all {
-        true => HeadSays::Same,
-        false => HeadSays::Nothing,
+        true => HeadComparison::Same,
+        false => HeadComparison::Nothing,
     }
 }
 
@@ -220,8 +220,8 @@ pub fn is_strong_date(last_modified: &[u8], response_date: &[u8], now_secs: u64)
 mod tests {
     use super::*;
 
-    fn tag(etag: &'static str) -> Validators<'static> {
-        Validators {
+    fn tag(etag: &'static str) -> StoredValidators<'static> {
+        StoredValidators {
             etag: Some(etag.as_bytes()),
             last_modified: None,
         }
@@ -229,13 +229,13 @@ mod tests {
 
     #[test]
     fn tags_of_all_variants_and_the_date_are_sent() {
-        let one = Validators::of([(&b"ETag"[..], &b"\"a\""[..]), (b"last-modified", b"D")]);
+        let one = StoredValidators::from_fields([(&b"ETag"[..], &b"\"a\""[..]), (b"last-modified", b"D")]);
         let asked = conditions(one, [tag("W/\"b\""), tag("\"a\"")]);
         assert_eq!(asked.if_none_match.as_deref(), Some(&b"\"a\", W/\"b\""[..]));
         assert_eq!(asked.if_modified_since.as_deref(), Some(&b"D"[..]));
-        assert_eq!(Validators::of([(&b"etag"[..], &b"a b"[..])]).etag, None);
+        assert_eq!(StoredValidators::from_fields([(&b"etag"[..], &b"a b"[..])]).etag, None);
         let twice = [(&b"etag"[..], &b"\"a\""[..]), (b"etag", b"\"b\"")];
-        assert!(Validators::of(twice).is_empty());
+        assert!(StoredValidators::from_fields(twice).is_empty());
     }
 
     #[test]
@@ -249,65 +249,65 @@ mod tests {
             None,
             "a strong one names no weak one"
         );
-        assert_eq!(selected(&stored, 1, Validators::default()), Some(1));
-        assert_eq!(selected(&[], 0, Validators::default()), None);
+        assert_eq!(selected(&stored, 1, StoredValidators::default()), Some(1));
+        assert_eq!(selected(&[], 0, StoredValidators::default()), None);
     }
 
     #[test]
     fn new_fields_replace_old_ones_but_not_those_of_the_bytes() {
         // RFC 9111 §3.2: fields about the stored content stay.
-        let stored: [Line<'_>; 5] = [
+        let stored: [RawFieldLine<'_>; 5] = [
             (b"A", b"1"),
             (b"a", b"2"),
             (b"Content-Length", b"5"),
             (b"X", b"y"),
             (b"Age", b"9"),
         ];
-        let new: [Line<'_>; 5] = [
+        let new: [RawFieldLine<'_>; 5] = [
             (b"a", b"3"),
             (b"content-length", b"0"),
             (b"Connection", b"z"),
             (b"z", b"1"),
             (b"p", b"1"),
         ];
-        let expected: [Line<'_>; 3] = [(b"Content-Length", b"5"), (b"X", b"y"), (b"a", b"3")];
+        let expected: [RawFieldLine<'_>; 3] = [(b"Content-Length", b"5"), (b"X", b"y"), (b"a", b"3")];
         let left_out = [b"p"[..].into()].into_iter().collect();
         assert_eq!(merged(&stored, &new, &left_out), expected);
     }
 
     #[test]
     fn head_freshens_what_it_agrees_with() {
-        let stored: [Line<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
-        let says = |head: &[Line<'_>]| head_says(&stored, head);
-        assert_eq!(says(&[(b"etag", b"\"a\"")]), HeadSays::Same);
-        assert_eq!(says(&[(b"content-length", b"6")]), HeadSays::Other);
-        let dated: [Line<'_>; 2] = [(b"etag", b"\"a\""), (b"last-modified", b"x")];
-        assert_eq!(says(&dated), HeadSays::Other);
+        let stored: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
+        let says = |head: &[RawFieldLine<'_>]| head_says(&stored, head);
+        assert_eq!(says(&[(b"etag", b"\"a\"")]), HeadComparison::Same);
+        assert_eq!(says(&[(b"content-length", b"6")]), HeadComparison::Other);
+        let dated: [RawFieldLine<'_>; 2] = [(b"etag", b"\"a\""), (b"last-modified", b"x")];
+        assert_eq!(says(&dated), HeadComparison::Other);
     }
 
     #[test]
     fn head_without_a_validator_freshens_nothing() {
         // The fields could belong to another version than the stored body.
-        let tagged: [Line<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
-        let head: [Line<'_>; 1] = [(b"content-length", b"5")];
-        assert_eq!(head_says(&tagged, &head), HeadSays::Nothing);
-        assert_eq!(head_says(&tagged[1..], &head), HeadSays::Nothing);
-        let dated: [Line<'_>; 2] = [tagged[0], (b"last-modified", b"x")];
-        assert_eq!(head_says(&dated, &dated[1..]), HeadSays::Nothing);
-        assert_eq!(head_says(&dated, &dated[..1]), HeadSays::Same);
-        let weak: [Line<'_>; 2] = [(b"etag", b"W/\"a\""), dated[1]];
-        assert_eq!(head_says(&weak, &weak[..1]), HeadSays::Nothing);
-        assert_eq!(head_says(&weak, &weak), HeadSays::Same);
-        let twice: [Line<'_>; 2] = [tagged[0], (b"etag", b"\"b\"")];
-        assert_eq!(head_says(&dated, &twice), HeadSays::Nothing);
-        assert_eq!(head_says(&tagged, &twice), HeadSays::Nothing);
-        let unquoted: [Line<'_>; 2] = [(b"etag", b"a"), dated[1]];
+        let tagged: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
+        let head: [RawFieldLine<'_>; 1] = [(b"content-length", b"5")];
+        assert_eq!(head_says(&tagged, &head), HeadComparison::Nothing);
+        assert_eq!(head_says(&tagged[1..], &head), HeadComparison::Nothing);
+        let dated: [RawFieldLine<'_>; 2] = [tagged[0], (b"last-modified", b"x")];
+        assert_eq!(head_says(&dated, &dated[1..]), HeadComparison::Nothing);
+        assert_eq!(head_says(&dated, &dated[..1]), HeadComparison::Same);
+        let weak: [RawFieldLine<'_>; 2] = [(b"etag", b"W/\"a\""), dated[1]];
+        assert_eq!(head_says(&weak, &weak[..1]), HeadComparison::Nothing);
+        assert_eq!(head_says(&weak, &weak), HeadComparison::Same);
+        let twice: [RawFieldLine<'_>; 2] = [tagged[0], (b"etag", b"\"b\"")];
+        assert_eq!(head_says(&dated, &twice), HeadComparison::Nothing);
+        assert_eq!(head_says(&tagged, &twice), HeadComparison::Nothing);
+        let unquoted: [RawFieldLine<'_>; 2] = [(b"etag", b"a"), dated[1]];
         for part in [&unquoted[..1], &unquoted[1..]] {
-            assert_eq!(head_says(&unquoted, part), HeadSays::Nothing);
+            assert_eq!(head_says(&unquoted, part), HeadComparison::Nothing);
         }
         assert_eq!(
             head_says(&tagged[1..], &[(b"content-length", b"6")]),
-            HeadSays::Other
+            HeadComparison::Other
         );
     }
 }

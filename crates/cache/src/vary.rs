@@ -10,37 +10,37 @@ use lowroad_http::forwarding;
 const NAMES_MAX: usize = 16;
 
 /// A name in lower case, and the value.
-type Field = (Box<[u8]>, Box<[u8]>);
+type SelectingField = (Box<[u8]>, Box<[u8]>);
 
 /// The selecting fields of a response with their values in a request; empty if Vary names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selecting {
+pub struct SelectingFields {
     /// `None` if there are none: this is the common case, and there are many responses.
-    named: Option<Box<Named>>,
+    named: Option<Box<VaryNames>>,
 }
 
 /// The fields, sorted by name, without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Named(Box<[Field]>);
+struct VaryNames(Box<[SelectingField]>);
 
-impl FromIterator<Field> for Selecting {
-    fn from_iter<I: IntoIterator<Item = Field>>(fields: I) -> Selecting {
-        let fields: Box<[Field]> = fields.into_iter().collect();
-        Selecting {
-            named: (!fields.is_empty()).then(|| Box::new(Named(fields))),
+impl FromIterator<SelectingField> for SelectingFields {
+    fn from_iter<I: IntoIterator<Item = SelectingField>>(fields: I) -> SelectingFields {
+        let fields: Box<[SelectingField]> = fields.into_iter().collect();
+        SelectingFields {
+            named: (!fields.is_empty()).then(|| Box::new(VaryNames(fields))),
         }
     }
 }
 
-impl Selecting {
+impl SelectingFields {
     /// No selecting fields: the response depends on its key only.
-    pub const ALL: Selecting = Selecting { named: None };
+    pub const ALL: SelectingFields = SelectingFields { named: None };
 
     /// The selecting fields of a response with these values of Vary, for a request with these fields. `None` if no
     /// other request can be answered with the response: Vary has `*`, too many names or an invalid one, or a field in
     /// which proxies report the client, since a client's own value is not the one that the origin received. Reports
     /// that are part of the key, or are never sent to origins, are ignored.
-    pub fn of<'v, 'f, F>(vary: impl IntoIterator<Item = &'v [u8]>, request: F) -> Option<Selecting>
+    pub fn from_vary<'v, 'f, F>(vary: impl IntoIterator<Item = &'v [u8]>, request: F) -> Option<SelectingFields>
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
@@ -94,13 +94,13 @@ impl Selecting {
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
-        let same = |(name, value): &Field| value_of(name, request.clone()) == *value;
+        let same = |(name, value): &SelectingField| value_of(name, request.clone()) == *value;
         self.fields().iter().all(same)
     }
 
     /// The same selecting fields with the values of another request.
     #[must_use]
-    pub fn of_request<'f, F>(&self, request: F) -> Selecting
+    pub fn select_from<'f, F>(&self, request: F) -> SelectingFields
     where
         F: Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     {
@@ -122,8 +122,8 @@ impl Selecting {
 
     /// Whether both have the same names.
     #[must_use]
-    pub fn has_names_of(&self, other: &Selecting) -> bool {
-        let names = |of: &Selecting| of.fields().len();
+    pub fn has_names_of(&self, other: &SelectingFields) -> bool {
+        let names = |of: &SelectingFields| of.fields().len();
         let mut pairs = self.fields().iter().zip(other.fields());
         names(self) == names(other) && pairs.all(|((one, _), (two, _))| one == two)
     }
@@ -131,7 +131,7 @@ impl Selecting {
     /// The memory in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        let size = |(name, value): &Field| name.len() + value.len() + 32;
+        let size = |(name, value): &SelectingField| name.len() + value.len() + 32;
         self.fields().iter().map(size).sum()
     }
 
@@ -142,7 +142,7 @@ impl Selecting {
             .map(|(name, value)| (&**name, &**value))
     }
 
-    fn fields(&self) -> &[Field] {
+    fn fields(&self) -> &[SelectingField] {
         self.named.as_ref().map_or(&[], |named| &named.0)
     }
 }
@@ -233,8 +233,8 @@ mod tests {
 
     type Given = (&'static [u8], &'static [u8]);
 
-    fn selecting(vary: &[&'static [u8]], request: &[Given]) -> Option<Selecting> {
-        Selecting::of(vary.iter().copied(), request.iter().copied())
+    fn selecting(vary: &[&'static [u8]], request: &[Given]) -> Option<SelectingFields> {
+        SelectingFields::from_vary(vary.iter().copied(), request.iter().copied())
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
             (b"Cookie", b"a=1,2", b"a=1, 2", false),
             (b"User-Agent", b"a (b,c)", b"a (b, c)", false),
         ] {
-            let made = Selecting::of([name], [(name, one)].into_iter()).expect("storable");
+            let made = SelectingFields::from_vary([name], [(name, one)].into_iter()).expect("storable");
             assert_eq!(
                 made.takes([(name, other)].into_iter()),
                 same,
@@ -312,8 +312,8 @@ mod tests {
     fn an_empty_field_is_no_missing_field() {
         // RFC 9111 §4.1 distinguishes absent fields.
         for name in [&b"X"[..], b"Accept", b"Cookie"] {
-            let with = Selecting::of([name], [(name, &b""[..])].into_iter()).expect("storable");
-            let without = Selecting::of([name], [].into_iter()).expect("storable");
+            let with = SelectingFields::from_vary([name], [(name, &b""[..])].into_iter()).expect("storable");
+            let without = SelectingFields::from_vary([name], [].into_iter()).expect("storable");
             assert!(with.takes([(name, &b""[..])].into_iter()) && !with.takes([].into_iter()));
             assert!(!without.takes([(name, &b""[..])].into_iter()));
         }
@@ -329,12 +329,12 @@ mod tests {
             "CF-Visitor",
         ] {
             let forged: &[Given] = &[(b"X-Forwarded-User", b"alice")];
-            let made = Selecting::of([name.as_bytes()], forged.iter().copied());
+            let made = SelectingFields::from_vary([name.as_bytes()], forged.iter().copied());
             assert_eq!(made, None, "{name}");
         }
         // The key has scheme and host, and Forwarded is never sent to an origin.
         let known = selecting(&[b"X-Forwarded-Proto, X-Forwarded-Host, Forwarded"], &[]);
-        assert_eq!(known, Some(Selecting::ALL));
+        assert_eq!(known, Some(SelectingFields::ALL));
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
         let made = selecting(&[b"a, b"], &[(b"A", b"1")]).expect("it may be stored");
         let written = |request: &[Given]| {
             let mut bytes = Vec::new();
-            let of_request = made.of_request(request.iter().copied());
+            let of_request = made.select_from(request.iter().copied());
             assert!(of_request.takes(request.iter().copied()));
             of_request.write(&mut bytes);
             bytes
@@ -378,6 +378,6 @@ mod tests {
             .map(|n| alloc::format!("x{n}"))
             .collect::<Vec<_>>()
             .join(",");
-        assert_eq!(Selecting::of([many.as_bytes()], [].into_iter()), None);
+        assert_eq!(SelectingFields::from_vary([many.as_bytes()], [].into_iter()), None);
     }
 }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 /// The delays of one child, which double as long as its lives are short.
 #[derive(Clone, Debug)]
-pub struct Backoff {
+pub struct RestartBackoff {
     min: Duration,
     max: Duration,
     long_life: Duration,
     next: Duration,
 }
 
-impl Backoff {
+impl RestartBackoff {
     /// Delays from `min` to `max`; a child that lives for `long_life` counts as well started.
-    pub const fn new(min: Duration, max: Duration, long_life: Duration) -> Backoff {
-        Backoff {
+    pub const fn new(min: Duration, max: Duration, long_life: Duration) -> RestartBackoff {
+        RestartBackoff {
             min,
             max,
             long_life,
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn delays_double_until_a_child_lives_long() {
         let [min, max, long] = [1, 30, 60].map(Duration::from_secs);
-        let mut backoff = Backoff::new(min, max, long);
+        let mut backoff = RestartBackoff::new(min, max, long);
         let delays: Vec<_> = (0..7)
             .map(|at| match at % 2 {
                 0 => backoff.failed().as_secs(),

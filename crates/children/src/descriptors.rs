@@ -13,6 +13,6 @@ pub fn remember() -> Rlimit {
 }
 
 /// The soft and the hard limit for programs; `None`: that of this process.
-pub fn of_programs() -> Option<(Option<u64>, Option<u64>)> {
+pub fn program_limits() -> Option<(Option<u64>, Option<u64>)> {
     FIRST.get().map(|first| (first.current, first.maximum))
 }

@@ -27,4 +27,4 @@ pub mod supervisor;
 use std::sync::Arc;
 
 /// Receives lines for operators: a program's output, and how it ended.
-pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
+pub type ChildNotice = Arc<dyn Fn(&str) + Send + Sync>;

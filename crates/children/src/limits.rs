@@ -11,7 +11,7 @@ use rustix::process::{
 /// The limits of a program and each of its children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "messages", derive(serde::Serialize, serde::Deserialize))]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Bytes of address space; 0 = no limit.
     pub memory_len_max: u64,
     /// Seconds of processor time; 0 = no limit.
@@ -29,7 +29,7 @@ pub struct Limits {
 
 /// Makes `command` set these limits, and disable core dumps.
 #[allow(unsafe_code)]
-pub fn limit(command: &mut Command, limits: Limits) {
+pub fn limit(command: &mut Command, limits: ProcessLimits) {
     if let Some((user, group)) = limits.user {
         // If this process is root, the standard library drops the supplementary groups, too.
         command.uid(user).gid(group);
@@ -108,7 +108,7 @@ mod tests {
         let is_root = rustix::process::geteuid().is_root();
         limit(
             &mut command,
-            Limits {
+            ProcessLimits {
                 memory_len_max: 0,
                 cpu_s_max: 0,
                 processes_max: 4096,

@@ -86,40 +86,40 @@ pub enum SendMode {
 
 /// One end of a packet socket.
 #[derive(Debug)]
-pub struct Channel(OwnedFd);
+pub struct PacketChannel(OwnedFd);
 
-impl From<OwnedFd> for Channel {
-    fn from(socket: OwnedFd) -> Channel {
-        Channel(socket)
+impl From<OwnedFd> for PacketChannel {
+    fn from(socket: OwnedFd) -> PacketChannel {
+        PacketChannel(socket)
     }
 }
 
-impl AsFd for Channel {
+impl AsFd for PacketChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Channel {
+impl PacketChannel {
     /// Creates a channel, and the socket at its other end. Other children inherit neither.
     ///
     /// # Errors
     /// There are no descriptors left.
-    pub fn pair() -> io::Result<(Channel, OwnedFd)> {
+    pub fn pair() -> io::Result<(PacketChannel, OwnedFd)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (ours, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         // The send buffer also limits the length of a message.
         set_socket_send_buffer_size(&ours, ROOM_LEN)?;
         set_socket_recv_buffer_size(&ours, ROOM_LEN)?;
-        Ok((Channel(ours), other))
+        Ok((PacketChannel(ours), other))
     }
 
     /// The channel to the parent process, in a child that has it as standard input.
     ///
     /// # Errors
     /// There are no descriptors left.
-    pub fn to_parent() -> io::Result<Channel> {
-        Ok(Channel(io::stdin().as_fd().try_clone_to_owned()?))
+    pub fn to_parent() -> io::Result<PacketChannel> {
+        Ok(PacketChannel(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
     /// Bounds the waiting time of `receive`.
@@ -209,8 +209,8 @@ mod tests {
     use std::fs::File;
     use std::io::{Read, Write};
 
-    fn pair() -> (Channel, Channel) {
-        let (ours, other) = Channel::pair().expect("sockets");
+    fn pair() -> (PacketChannel, PacketChannel) {
+        let (ours, other) = PacketChannel::pair().expect("sockets");
         (ours, other.into())
     }
 

@@ -20,7 +20,7 @@ use rustix::process::{
     pidfd_open, waitid,
 };
 
-use crate::message::Channel;
+use crate::message::PacketChannel;
 
 /// The file of the running program, even if it was replaced in the meantime.
 const PROGRAM: &str = "/proc/self/exe";
@@ -86,8 +86,8 @@ impl ChildProcess {
     ///
     /// # Errors
     /// As for [`ChildProcess::spawn`].
-    pub fn spawn_with_channel(mut command: Command) -> io::Result<(ChildProcess, Channel)> {
-        let (channel, other) = Channel::pair()?;
+    pub fn spawn_with_channel(mut command: Command) -> io::Result<(ChildProcess, PacketChannel)> {
+        let (channel, other) = PacketChannel::pair()?;
         command.stdin(other);
         Ok((ChildProcess::spawn(command)?, channel))
     }

@@ -3,8 +3,8 @@
 //! Each application has a thread. When it ends, it is started again after a delay that grows while its lives are short
 //! (`life_cycle`). It leads a process group, which ends with it, and with the server, however that ends.
 
-mod left;
-mod life;
+mod leftover_processes;
+mod life_cycle;
 mod output;
 mod program;
 
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use self::left::Mark;
-use self::life::{Life, Step};
+use self::leftover_processes::ProcessMark;
+use self::life_cycle::{ApplicationLife, SupervisorAction};
 use self::output::LineStream;
-use crate::limits::{Limits, limit};
+use crate::limits::{ProcessLimits, limit};
 use crate::process::{ChildProcess, readable, ready};
-use crate::{Notice, descriptors};
+use crate::{ChildNotice, descriptors};
 
 /// The number of reads of remaining output after the end of an application: more than a pipe holds. Bounded, since a
 /// leftover process may write for ever.
@@ -33,7 +33,7 @@ const READS_LAST: usize = 64;
 
 /// The application to start.
 #[derive(Clone, Debug)]
-pub struct Application {
+pub struct ApplicationSpec {
     /// The program and its arguments; never empty.
     pub command: Vec<String>,
     /// Its working directory; `None`: that of the server.
@@ -48,7 +48,7 @@ pub struct Application {
 ///
 /// # Errors
 /// The message that its start would log.
-pub fn check(application: &Application) -> Result<(), String> {
+pub fn check(application: &ApplicationSpec) -> Result<(), String> {
     program::find(application).map_err(|error| start_failure(&application.command[0], &error))
 }
 
@@ -61,35 +61,35 @@ fn start_failure(program: &str, error: &io::Error) -> String {
 }
 
 /// A supervised application. Dropping this stops it gracefully.
-pub struct Supervisor {
+pub struct ApplicationSupervisor {
     stop: PipeWriter,
     thread: Option<JoinHandle<()>>,
-    begins: Begins,
+    begins: StartDecision,
 }
 
 /// Whether an application can start at all.
 #[derive(Clone, Default)]
-pub struct Begins(Arc<AtomicBool>);
+pub struct StartDecision(Arc<AtomicBool>);
 
-impl Begins {
+impl StartDecision {
     /// Whether the last try found that the program does not exist or may not be run. Then waiting is useless.
     pub fn never(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-impl Supervisor {
+impl ApplicationSupervisor {
     /// Starts an application, and restarts it whenever it ends. Its output and its ends are passed to `notice`, line
     /// by line.
     ///
     /// # Errors
     /// The system provides no thread or no pipe.
-    pub fn start(application: Application, notice: Notice) -> io::Result<Supervisor> {
+    pub fn start(application: ApplicationSpec, notice: ChildNotice) -> io::Result<ApplicationSupervisor> {
         // A pipe, since the thread polls for the stop and for the child together.
         let (stopped, stop) = io::pipe()?;
-        let begins = Begins::default();
-        let supervising = Supervising {
-            life: Life::new(application.stop_timeout),
+        let begins = StartDecision::default();
+        let supervising = SupervisorLoop {
+            life: ApplicationLife::new(application.stop_timeout),
             application,
             notice,
             stopped: Some(stopped),
@@ -97,12 +97,12 @@ impl Supervisor {
             began: Instant::now(),
             child: None,
             output: [None, None],
-            mark: Mark::new(),
+            mark: ProcessMark::new(),
         };
         let thread = thread::Builder::new()
             .name("supervise".into())
             .spawn(move || supervising.run())?;
-        Ok(Supervisor {
+        Ok(ApplicationSupervisor {
             stop,
             thread: Some(thread),
             begins,
@@ -110,7 +110,7 @@ impl Supervisor {
     }
 
     /// Whether it can start at all.
-    pub fn begins(&self) -> Begins {
+    pub fn begins(&self) -> StartDecision {
         self.begins.clone()
     }
 
@@ -121,7 +121,7 @@ impl Supervisor {
     }
 }
 
-impl Drop for Supervisor {
+impl Drop for ApplicationSupervisor {
     fn drop(&mut self) {
         self.end();
         if let Some(thread) = self.thread.take() {
@@ -130,30 +130,30 @@ impl Drop for Supervisor {
     }
 }
 
-struct Supervising {
-    application: Application,
-    notice: Notice,
+struct SupervisorLoop {
+    application: ApplicationSpec,
+    notice: ChildNotice,
     /// Readable when the application is to stop; `None` from then on.
     stopped: Option<PipeReader>,
-    begins: Begins,
+    begins: StartDecision,
     began: Instant,
-    life: Life,
+    life: ApplicationLife,
     /// The running process.
     child: Option<ChildProcess>,
     /// Its standard output and standard error, while they are open.
     output: [Option<LineStream>; 2],
     /// Identifies its descendants.
-    mark: Mark,
+    mark: ProcessMark,
 }
 
-impl Supervising {
+impl SupervisorLoop {
     fn run(mut self) {
         loop {
             match self.life.step(self.began.elapsed()) {
-                Step::Start => self.start(),
-                Step::Signal(signal) => self.signal(signal),
-                Step::Wait(until) => self.wait(until.map(|until| self.began + until)),
-                Step::Over => return,
+                SupervisorAction::Start => self.start(),
+                SupervisorAction::Signal(signal) => self.signal(signal),
+                SupervisorAction::Wait(until) => self.wait(until.map(|until| self.began + until)),
+                SupervisorAction::Over => return,
             }
         }
     }
@@ -222,7 +222,7 @@ impl Supervising {
         command
             .args(&application.command[1..])
             .envs(application.env.iter().map(|(name, value)| (name, value)))
-            .env(left::VARIABLE, self.mark.value())
+            .env(leftover_processes::VARIABLE, self.mark.value())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -231,11 +231,11 @@ impl Supervising {
         if let Some(folder) = &application.folder {
             command.current_dir(folder);
         }
-        let limits = Limits {
-            descriptors: descriptors::of_programs(),
+        let limits = ProcessLimits {
+            descriptors: descriptors::program_limits(),
             // So that the application does not survive a server that is killed.
             ends_with_parent: true,
-            ..Limits::default()
+            ..ProcessLimits::default()
         };
         limit(&mut command, limits);
         let mut child = ChildProcess::spawn(command)?;
@@ -321,17 +321,17 @@ mod tests {
 
     type Lines = Arc<Mutex<Vec<String>>>;
 
-    fn supervised(script: &str) -> (Supervisor, Lines) {
+    fn supervised(script: &str) -> (ApplicationSupervisor, Lines) {
         let lines = Lines::default();
         let to = lines.clone();
-        let notice: Notice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
-        let application = Application {
+        let notice: ChildNotice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+        let application = ApplicationSpec {
             command: ["sh", "-c", script].map(String::from).into(),
             folder: None,
             env: vec![("WORD".into(), "hello".into())],
             stop_timeout: Duration::from_secs(5),
         };
-        let supervisor = Supervisor::start(application, notice).expect("a thread");
+        let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
         (supervisor, lines)
     }
 
@@ -376,14 +376,14 @@ mod tests {
         ] {
             let lines = Lines::default();
             let to = lines.clone();
-            let notice: Notice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
-            let application = Application {
+            let notice: ChildNotice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+            let application = ApplicationSpec {
                 command: vec![command.into()],
                 folder: None,
                 env: Vec::new(),
                 stop_timeout: Duration::from_secs(5),
             };
-            let supervisor = Supervisor::start(application, notice).expect("a thread");
+            let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
             wait_for(&lines, says, 2);
             assert!(supervisor.begins().never(), "{command}");
             drop(supervisor);

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_children::Notice;
-use lowroad_children::supervisor::{Application, Supervisor};
+use lowroad_children::ChildNotice;
+use lowroad_children::supervisor::{ApplicationSpec, ApplicationSupervisor};
 use lowroad_testkit::wait_until;
 
 /// The number of daemons of each kind that are checked.
@@ -48,14 +48,14 @@ fn threads() -> usize {
 fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
     let lines = Lines::default();
     let to = lines.clone();
-    let notice: Notice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
-    let application = Application {
+    let notice: ChildNotice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
+    let application = ApplicationSpec {
         command: ["sh", "-c", SCRIPT].map(String::from).into(),
         folder: None,
         env: Vec::new(),
         stop_timeout: Duration::from_secs(5),
     };
-    let supervisor = Supervisor::start(application, notice).expect("a thread");
+    let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
     wait_until("its ends", || {
         let told = after(&lines, "sh had left 1 processes of other groups");
         (told.len() >= ENDS).then_some(())

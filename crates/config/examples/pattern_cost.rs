@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use lowroad_config::{MatchScope, Pattern, PatternSetBuilder};
+use lowroad_config::{MatchScope, PathPattern, PatternSetBuilder};
 
 const SHAPES: [&str; 4] = ["/old-N/**", "/**/.hidden-N/**", "*.xN", "/shop/*/item-N"];
 
@@ -26,7 +26,7 @@ fn main() {
     let mut builder = PatternSetBuilder::default();
     for at in 0..patterns {
         let text = SHAPES[at % SHAPES.len()].replace('N', &at.to_string());
-        match Pattern::parse(&text) {
+        match PathPattern::parse(&text) {
             Ok(pattern) => builder.add(&pattern, MatchScope::Access),
             Err(error) => return eprintln!("{text}: {error:?}"),
         }

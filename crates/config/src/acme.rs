@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use crate::named::HOUR_MS;
-use crate::reader::{Item, Section, Source};
+use crate::reader::{ConfigValue, ConfigSection, ConfigSource};
 use crate::site_marks::SiteMarks;
-use crate::{Acme, AcmeAuthority, AcmeChallenge, Name, OnDemand, Site};
+use crate::{AcmeConfig, AcmeAuthority, AcmeChallenge, SiteName, OnDemandConfig, SiteConfig};
 
 const FOLDER: &str = "/var/lib/lowroad/acme";
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 const HOOK_TIMEOUT_MS: u64 = 120_000;
 
 /// Reads `[acme]`.
-pub(crate) fn acme(section: Section<'_>) -> Acme {
+pub(crate) fn acme(section: ConfigSection<'_>) -> AcmeConfig {
     let terms_agreed = section.flag("terms_agreed", false);
     if !terms_agreed {
         section.report(
@@ -28,7 +28,7 @@ pub(crate) fn acme(section: Section<'_>) -> Acme {
         authorities.push(AcmeAuthority::new(LETS_ENCRYPT));
     }
     let folder = section.item("folder").and_then(|item| item.path());
-    let acme = Acme {
+    let acme = AcmeConfig {
         terms_agreed,
         folder: folder.unwrap_or_else(|| PathBuf::from(FOLDER)),
         contact: contact(&section),
@@ -41,9 +41,9 @@ pub(crate) fn acme(section: Section<'_>) -> Acme {
     acme
 }
 
-fn contact(section: &Section<'_>) -> Vec<String> {
-    let items = section.item("contact").map(Item::one_or_many);
-    let url = |item: &Item<'_>| {
+fn contact(section: &ConfigSection<'_>) -> Vec<String> {
+    let items = section.item("contact").map(ConfigValue::one_or_many);
+    let url = |item: &ConfigValue<'_>| {
         let text = item.text()?;
         if !text.contains(':') {
             item.refuse("a URL", "like \"mailto:admin@example.com\"");
@@ -54,7 +54,7 @@ fn contact(section: &Section<'_>) -> Vec<String> {
     items.unwrap_or_default().iter().filter_map(url).collect()
 }
 
-fn challenge(section: &Section<'_>) -> AcmeChallenge {
+fn challenge(section: &ConfigSection<'_>) -> AcmeChallenge {
     let words = [("http-01", 0), ("tls-alpn-01", 1), ("dns-01", 2)];
     let chosen = section.choice("challenge", &words, 0);
     if chosen != 2 {
@@ -74,9 +74,9 @@ fn challenge(section: &Section<'_>) -> AcmeChallenge {
 }
 
 /// A program and its arguments.
-fn command(item: &Item<'_>) -> Option<Vec<String>> {
+fn command(item: &ConfigValue<'_>) -> Option<Vec<String>> {
     let texts = item.items()?;
-    let command: Option<Vec<String>> = texts.iter().map(Item::plain_text).collect();
+    let command: Option<Vec<String>> = texts.iter().map(ConfigValue::plain_text).collect();
     let command = command?;
     if command.first().is_none_or(String::is_empty) {
         item.report("there is no program", "[\"PROGRAM\", \"ARGUMENT\", …]");
@@ -85,7 +85,7 @@ fn command(item: &Item<'_>) -> Option<Vec<String>> {
     Some(command)
 }
 
-fn authority(section: Section<'_>, earlier: &[AcmeAuthority]) -> Option<AcmeAuthority> {
+fn authority(section: ConfigSection<'_>, earlier: &[AcmeAuthority]) -> Option<AcmeAuthority> {
     let directory = section.required("directory");
     let url = directory.as_ref().and_then(|item| url(item, true));
     let known = |url: &&String| earlier.iter().any(|it| it.directory == **url);
@@ -107,12 +107,12 @@ fn authority(section: Section<'_>, earlier: &[AcmeAuthority]) -> Option<AcmeAuth
     (!authority.directory.is_empty()).then_some(authority)
 }
 
-fn on_demand(section: Section<'_>) -> Option<OnDemand> {
+fn on_demand(section: ConfigSection<'_>) -> Option<OnDemandConfig> {
     let ask = section.required("ask").and_then(|item| url(&item, false));
     let per_minute = section.count("per_minute", 10, 1..=10_000);
     let names_max = section.count("names_max", 10_000, 1..=1_000_000);
     section.finish();
-    Some(OnDemand {
+    Some(OnDemandConfig {
         ask: ask?,
         per_minute,
         names_max,
@@ -120,7 +120,7 @@ fn on_demand(section: Section<'_>) -> Option<OnDemand> {
 }
 
 /// A URL, checked by its start only; requests reveal further mistakes. On the loopback it may be without TLS.
-fn url(item: &Item<'_>, tls: bool) -> Option<String> {
+fn url(item: &ConfigValue<'_>, tls: bool) -> Option<String> {
     let text = item.text()?;
     let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
     let is_local = local.iter().any(|start| {
@@ -142,7 +142,7 @@ fn url(item: &Item<'_>, tls: bool) -> Option<String> {
 }
 
 /// Checks that sites with `automatic` have an authority and a challenge that can prove their names.
-pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], acme: Option<&Acme>) {
+pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)], acme: Option<&AcmeConfig>) {
     for (site, marks) in sites {
         let automatic = site.tls.as_ref().is_some_and(|tls| tls.automatic);
         let Some(at) = marks.tls.first().filter(|_| automatic) else {
@@ -164,7 +164,7 @@ pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], acme: Opti
                 "listen = \"*:80\" in [[site]], or another challenge in [acme]",
             );
         }
-        let is_wildcard = |name: &&Name| matches!(name, Name::Wildcard(_));
+        let is_wildcard = |name: &&SiteName| matches!(name, SiteName::Wildcard(_));
         if !is_dns && site.names.iter().any(|name| is_wildcard(&name)) {
             source.report(
                 at,
@@ -172,7 +172,7 @@ pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], acme: Opti
                 "challenge = \"dns-01\" in [acme]",
             );
         }
-        let is_default = |name: &Name| matches!(name, Name::Default);
+        let is_default = |name: &SiteName| matches!(name, SiteName::Default);
         if site.names.iter().all(is_default) && acme.on_demand.is_none() {
             source.report(
                 at,

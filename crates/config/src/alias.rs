@@ -1,12 +1,12 @@
 //! Reads `[[site.alias]]`. The meaning of the keys is in [`crate::schema`].
 
-use crate::Alias;
-use crate::reader::{At, Section};
+use crate::AliasConfig;
+use crate::reader::{KeyPosition, ConfigSection};
 
 /// An alias, and the position of its folder.
-type Marked = (Alias, At);
+type MarkedAlias = (AliasConfig, KeyPosition);
 
-fn alias(section: Section<'_>) -> Option<Marked> {
+fn alias(section: ConfigSection<'_>) -> Option<MarkedAlias> {
     let path = section.required("path").and_then(|item| {
         let text = item.text()?;
         let path = text.strip_suffix('/').unwrap_or(text);
@@ -26,7 +26,7 @@ fn alias(section: Section<'_>) -> Option<Marked> {
     let folder = folder_item.as_ref().and_then(|item| item.path());
     let internal = section.flag("internal", false);
     section.finish();
-    let alias = Alias {
+    let alias = AliasConfig {
         path: path?,
         folder: folder?,
         internal,
@@ -35,8 +35,8 @@ fn alias(section: Section<'_>) -> Option<Marked> {
 }
 
 /// Reads all aliases of a site; duplicate paths are a problem.
-pub(crate) fn aliases(whole: &Section<'_>) -> (Vec<Alias>, Vec<At>) {
-    let mut known: Vec<Marked> = Vec::new();
+pub(crate) fn aliases(whole: &ConfigSection<'_>) -> (Vec<AliasConfig>, Vec<KeyPosition>) {
+    let mut known: Vec<MarkedAlias> = Vec::new();
     for section in whole.sections("alias") {
         let at = section.at.clone();
         let Some(marked) = alias(section) else {

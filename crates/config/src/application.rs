@@ -1,17 +1,17 @@
 //! Reads `[[application]]`: a program that the server starts and supervises, usually the origin of its sites.
 
-use crate::Application;
+use crate::ApplicationConfig;
 use crate::named::{self, HOUR_MS};
 use crate::origin;
-use crate::reader::{At, Item, Section};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
 
 /// Reads an application; also returns the position of its name.
-pub(crate) fn application(section: Section<'_>) -> Option<(Application, At)> {
+pub(crate) fn application(section: ConfigSection<'_>) -> Option<(ApplicationConfig, KeyPosition)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
     let command = section.required("command").and_then(|item| command(&item));
-    let default = Application::new(name.unwrap_or_default(), command.unwrap_or_default());
-    let application = Application {
+    let default = ApplicationConfig::new(name.unwrap_or_default(), command.unwrap_or_default());
+    let application = ApplicationConfig {
         folder: section.item("folder").and_then(|item| item.path()),
         env: section
             .section("env")
@@ -33,7 +33,7 @@ pub(crate) fn application(section: Section<'_>) -> Option<(Application, At)> {
 }
 
 /// A program and its arguments.
-fn command(item: &Item<'_>) -> Option<Vec<String>> {
+fn command(item: &ConfigValue<'_>) -> Option<Vec<String>> {
     let texts = item.items()?;
     let command: Option<Vec<String>> = texts.iter().map(|text| text.plain_text()).collect();
     let command = command?;

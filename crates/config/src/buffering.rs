@@ -3,8 +3,8 @@
 //! Keys and ranges are here; their meaning and defaults are in [`crate::schema`]. The server finds out whether it can
 //! create files in the folder.
 
-use crate::Buffering;
-use crate::reader::Section;
+use crate::BufferConfig;
+use crate::reader::ConfigSection;
 
 /// A smaller buffer would write to the file for nearly every packet.
 const BUFFER_LEN_MIN: u64 = 4 << 10;
@@ -12,11 +12,11 @@ const BUFFER_LEN_MAX: u64 = 16 << 20;
 const FILE_LEN_MIN: u64 = 64 << 10;
 const TIB: u64 = 1 << 40;
 
-pub(crate) fn buffering(section: Section<'_>) -> Buffering {
-    let default = Buffering::default();
+pub(crate) fn buffering(section: ConfigSection<'_>) -> BufferConfig {
+    let default = BufferConfig::default();
     let buffer = |key, default| section.size(key, default, BUFFER_LEN_MIN..=BUFFER_LEN_MAX);
     let file = |key, default| section.size_or_zero(key, default, FILE_LEN_MIN..=TIB);
-    let buffering = Buffering {
+    let buffering = BufferConfig {
         temp_path: section.item("temp_path").and_then(|item| item.path()),
         request_buffer_len: buffer("request_buffer", default.request_buffer_len),
         response_buffer_len: buffer("response_buffer", default.response_buffer_len),

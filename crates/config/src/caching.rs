@@ -1,25 +1,25 @@
 //! Reads `[site.route.cache]`: overrides for the caching of an origin's responses.
 
-use crate::Caching;
-use crate::Cookies;
+use crate::CacheConfig;
+use crate::CookieStorage;
 use crate::named::DAY_MS;
-use crate::reader::Section;
+use crate::reader::ConfigSection;
 
 /// An upper bound beyond any sensible value.
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
 /// The caching of a route.
-pub(crate) fn caching(section: Section<'_>) -> Caching {
-    let default = Caching::default();
+pub(crate) fn caching(section: ConfigSection<'_>) -> CacheConfig {
+    let default = CacheConfig::default();
     let secs = |key, default_s: u64| {
         section.duration_ms(key, default_s * 1000, 0..=LIFETIME_MS_MAX) / 1000
     };
     let cookies = [
-        ("shared", Cookies::Shared),
-        ("never", Cookies::Never),
-        ("always", Cookies::Always),
+        ("shared", CookieStorage::Shared),
+        ("never", CookieStorage::Never),
+        ("always", CookieStorage::Always),
     ];
-    let caching = Caching {
+    let caching = CacheConfig {
         ttl_s: section
             .optional_duration_ms("ttl", 0..=LIFETIME_MS_MAX)
             .map(|ms| ms / 1000),

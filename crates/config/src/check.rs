@@ -2,16 +2,16 @@
 //!
 //! Only [`paths`] accesses files. Permissions are not checked here; the server finds them out when it serves a file.
 
-use crate::reader::Source;
+use crate::reader::ConfigSource;
 use crate::site_marks::SiteMarks;
-use crate::{Module, ModuleCode, Name, Root, RouteTo, Server, Site, Softirq, module, site_rule};
+use crate::{ModuleConfig, ModuleCode, SiteName, SiteRoot, RouteTo, ProcessConfig, SiteConfig, SoftirqMode, module, site_rule};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// Checks that each name is unique at its address, and that no two addresses conflict for a port.
-pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks)]) {
-    let mut taken: HashMap<(SocketAddr, &Name), usize> = HashMap::new();
+pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {
+    let mut taken: HashMap<(SocketAddr, &SiteName), usize> = HashMap::new();
     for (index, (site, marks)) in sites.iter().enumerate() {
         each_address_once(source, site, marks);
         let addresses = site.addresses().enumerate();
@@ -23,12 +23,12 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks
                     continue;
                 };
                 let (what, allowed) = match name {
-                    Name::Default => (
+                    SiteName::Default => (
                         "the default site".to_string(),
                         "one site without names (or with \"_\") at each address",
                     ),
-                    Name::Exact(host) => (format!("{host:?}"), "each name once at each address"),
-                    Name::Wildcard(host) => {
+                    SiteName::Exact(host) => (format!("{host:?}"), "each name once at each address"),
+                    SiteName::Wildcard(host) => {
                         (format!("\"*.{host}\""), "each name once at each address")
                     }
                 };
@@ -45,14 +45,14 @@ pub(crate) fn names_and_listeners(source: &Source<'_>, sites: &[(Site, SiteMarks
 
 /// Checks that all sites of an address trust the same proxies for PROXY headers, and that softirq is off there: the
 /// packet program would read a PROXY header as a request.
-pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &Server) {
+pub(crate) fn proxies(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)], server: &ProcessConfig) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let at = marks.proxy_protocol.as_ref();
         // The position of the key, or of an address if only the other site has the key.
         let at = at.or(marks.listen.first()).or(marks.tls.first());
         let Some(at) = at else { continue };
         let before = sites.iter().take(index).enumerate();
-        let differs = |other: &Site| {
+        let differs = |other: &SiteConfig| {
             // The PROXY header precedes TLS and Host, so the site is not known yet when it is read.
             let shared = |address: &SocketAddr| other.addresses().any(|it| it == address);
             other.proxy_protocol != site.proxy_protocol && site.addresses().any(shared)
@@ -65,7 +65,7 @@ pub(crate) fn proxies(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: 
             );
         }
         // The packet program answers requests before user space sees the connection.
-        if !site.proxy_protocol.is_empty() && server.softirq != Softirq::Off {
+        if !site.proxy_protocol.is_empty() && server.softirq != SoftirqMode::Off {
             source.report(at, NO_SOFTIRQ, "either of both");
         }
     }
@@ -78,9 +78,9 @@ pub const NO_SOFTIRQ: &str =
 /// Checks that roots and folders of programs are folders, that modules are files, and, for sites with a single root,
 /// that error pages are files.
 pub(crate) fn paths(
-    source: &Source<'_>,
-    sites: &[(Site, SiteMarks)],
-    modules: &[(Module, module::Marks)],
+    source: &ConfigSource<'_>,
+    sites: &[(SiteConfig, SiteMarks)],
+    modules: &[(ModuleConfig, module::ModuleMarks)],
 ) {
     module_files(source, modules);
     for (site, marks) in sites {
@@ -89,9 +89,9 @@ pub(crate) fn paths(
         alias_folders(source, site, marks);
         let Some(at) = &marks.root else { continue };
         let folder = match &site.root {
-            Root::Folder(folder) => folder,
-            Root::PerHost { prefix, .. } => prefix,
-            Root::None => continue,
+            SiteRoot::Folder(folder) => folder,
+            SiteRoot::PerHost { prefix, .. } => prefix,
+            SiteRoot::None => continue,
         };
         // Without the folder a problem for each of its files would repeat the same fact.
         if let Err(reason) = folder_problem(folder) {
@@ -99,7 +99,7 @@ pub(crate) fn paths(
             continue;
         }
         // Each host has a folder of its own, so its files cannot be checked here.
-        if matches!(site.root, Root::PerHost { .. }) {
+        if matches!(site.root, SiteRoot::PerHost { .. }) {
             continue;
         }
         for (page, at) in site.error_pages.values().zip(&marks.error_pages) {
@@ -115,7 +115,7 @@ pub(crate) fn paths(
     }
 }
 
-fn module_files(source: &Source<'_>, modules: &[(Module, module::Marks)]) {
+fn module_files(source: &ConfigSource<'_>, modules: &[(ModuleConfig, module::ModuleMarks)]) {
     for (module, marks) in modules {
         // Linked modules have no file.
         let (ModuleCode::Library(path) | ModuleCode::Wasm(path), Some(at)) =
@@ -129,7 +129,7 @@ fn module_files(source: &Source<'_>, modules: &[(Module, module::Marks)]) {
     }
 }
 
-fn program_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
+fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     for (route, at) in site.routes.iter().zip(&marks.routes) {
         let RouteTo::Cgi(cgi) = &route.to else {
             continue;
@@ -144,7 +144,7 @@ fn program_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     }
 }
 
-fn alias_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
+fn alias_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     for (alias, at) in site.aliases.iter().zip(&marks.aliases) {
         if let Err(reason) = folder_problem(&alias.folder) {
             let what = format!("{} {reason}", alias.folder.display());
@@ -154,13 +154,13 @@ fn alias_folders(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
 }
 
 /// Whether the same address occurs earlier in the site's list.
-fn is_repeated(site: &Site, index: usize) -> bool {
+fn is_repeated(site: &SiteConfig, index: usize) -> bool {
     let own = site.addresses().nth(index);
     let mut before = site.addresses().take(index);
     before.any(|other| Some(other) == own)
 }
 
-fn each_address_once(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
+fn each_address_once(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     let kinds = [
         (&site.listen[..], &marks.listen),
         (site.tls_addresses(), &marks.tls),
@@ -175,7 +175,7 @@ fn each_address_once(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
 }
 
 /// Reports `0.0.0.0:PORT` next to `[::]:PORT`: the latter accepts IPv4 too, so both cannot be bound.
-fn wildcard_conflicts(source: &Source<'_>, sites: &[(Site, SiteMarks)]) {
+fn wildcard_conflicts(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {
     let addresses = || {
         sites
             .iter()

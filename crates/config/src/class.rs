@@ -2,32 +2,32 @@
 //!
 //! The meaning and the defaults of the keys are in [`crate::schema`].
 
-use lowroad_limits::Rate;
+use lowroad_limits::RequestRate;
 
 use crate::named::count;
 use crate::named::{self, HOUR_MS};
-use crate::reader::{At, Item, Section, Source};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
 use crate::rules::is_literal_name;
-use crate::value::{self, Refused};
-use crate::{Class, FieldLine, Members, Name, Prefix};
+use crate::value::{self, InvalidValue};
+use crate::{ClassConfig, FieldMatch, ClassMembers, SiteName, AddressPrefix};
 
-pub(crate) fn class(section: Section<'_>) -> Option<(Class, At)> {
+pub(crate) fn class(section: ConfigSection<'_>) -> Option<(ClassConfig, KeyPosition)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
-    let default = Class::new(name.unwrap_or_default());
+    let default = ClassConfig::new(name.unwrap_or_default());
     let weight = section.count("weight", u64::from(default.weight), 1..=1000);
     // 0 is outside of the range and stands for "not set".
     let concurrency = count(&section, "concurrency", 0, 1..=65_536);
-    let class = Class {
+    let class = ClassConfig {
         weight: u32::try_from(weight).unwrap_or(default.weight),
         concurrency_max: Some(concurrency).filter(|max| *max > 0),
         rate: rate(&section),
         queue_len_max: count(&section, "queue", default.queue_len_max, 0..=65_536),
         deadline_ms: section.duration_ms("deadline", default.deadline_ms, 1..=HOUR_MS),
-        members: Members {
+        members: ClassMembers {
             hosts: list(&section, "hosts", |item| item.read(host)),
-            routes: list(&section, "routes", Item::pattern),
-            addresses: list(&section, "addresses", |item| item.read(Prefix::parse)),
+            routes: list(&section, "routes", ConfigValue::pattern),
+            addresses: list(&section, "addresses", |item| item.read(AddressPrefix::parse)),
             headers: list(&section, "headers", |item| item.read(field_line)),
         },
         ..default
@@ -37,15 +37,15 @@ pub(crate) fn class(section: Section<'_>) -> Option<(Class, At)> {
 }
 
 /// Reports classes that no request can reach, and a class with the reserved name `others`.
-pub(crate) fn check(source: &Source<'_>, classes: &[(Class, At)]) {
+pub(crate) fn check(source: &ConfigSource<'_>, classes: &[(ClassConfig, KeyPosition)]) {
     let mut rest = classes.iter();
     // Classes are tried in order: those after a class of all requests are unreachable.
     for (class, at) in rest.by_ref() {
         if class.members.is_everything() {
             break;
         }
-        if class.name == Class::OTHERS {
-            let what = format!("{:?} is the class of what belongs to none", Class::OTHERS);
+        if class.name == ClassConfig::OTHERS {
+            let what = format!("{:?} is the class of what belongs to none", ClassConfig::OTHERS);
             source.report(at, what, "another name, or nothing that belongs to it");
         }
     }
@@ -58,9 +58,9 @@ pub(crate) fn check(source: &Source<'_>, classes: &[(Class, At)]) {
 
 /// The values of a key with a list; an empty list is a problem.
 pub(crate) fn list<'d, T>(
-    section: &Section<'d>,
+    section: &ConfigSection<'d>,
     key: &'static str,
-    read: impl Fn(&Item<'d>) -> Option<T>,
+    read: impl Fn(&ConfigValue<'d>) -> Option<T>,
 ) -> Vec<T> {
     let Some(item) = section.item(key) else {
         return Vec::new();
@@ -71,20 +71,20 @@ pub(crate) fn list<'d, T>(
     item.one_or_many().iter().filter_map(read).collect()
 }
 
-fn host(text: &str) -> Result<Name, Refused> {
-    const REFUSED: Refused = Refused {
+fn host(text: &str) -> Result<SiteName, InvalidValue> {
+    const REFUSED: InvalidValue = InvalidValue {
         what: "a host name",
         allowed: "example.com, *.example.com (one or more labels in front), or an address (192.0.2.1, [2001:db8::1])",
     };
-    match Name::parse(text) {
-        Ok(Name::Default) | Err(_) => Err(REFUSED),
+    match SiteName::parse(text) {
+        Ok(SiteName::Default) | Err(_) => Err(REFUSED),
         Ok(name) => Ok(name),
     }
 }
 
 /// A field to match: `NAME: VALUE`, or `NAME` for any value.
-fn field_line(text: &str) -> Result<FieldLine, Refused> {
-    const REFUSED: Refused = Refused {
+fn field_line(text: &str) -> Result<FieldMatch, InvalidValue> {
+    const REFUSED: InvalidValue = InvalidValue {
         what: "a header field",
         allowed: "\"NAME: VALUE\", or \"NAME\" for any value; no * in the name",
     };
@@ -98,13 +98,13 @@ fn field_line(text: &str) -> Result<FieldLine, Refused> {
     if !is_name || !is_value {
         return Err(REFUSED);
     }
-    Ok(FieldLine {
+    Ok(FieldMatch {
         name: name.to_string(),
         value: value.map(str::to_string),
     })
 }
 
-fn rate(section: &Section<'_>) -> Option<Rate> {
+fn rate(section: &ConfigSection<'_>) -> Option<RequestRate> {
     let Some(item) = section.item("rate") else {
         section.only_with("burst", "rate");
         return None;
@@ -113,13 +113,13 @@ fn rate(section: &Section<'_>) -> Option<Rate> {
 }
 
 /// A rate, with the optional key `burst` of the same section.
-pub(crate) fn rate_of(section: &Section<'_>, item: &Item<'_>) -> Option<Rate> {
+pub(crate) fn rate_of(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<RequestRate> {
     let rate = item.read(per_time);
     let (requests, period_ms) = rate.unwrap_or((1, 1000));
     // The default burst is one second's share, at least one request.
     let a_second = (requests * 1000 / period_ms).clamp(1, BURST_MAX);
     let burst = section.count("burst", a_second, 1..=BURST_MAX);
-    rate.is_some().then_some(Rate {
+    rate.is_some().then_some(RequestRate {
         requests,
         period_ms,
         burst,
@@ -129,8 +129,8 @@ pub(crate) fn rate_of(section: &Section<'_>, item: &Item<'_>) -> Option<Rate> {
 const BURST_MAX: u64 = 1_000_000;
 
 /// A rate: `100/s`, `30/m`, `5/h`; a bare number is per second.
-fn per_time(text: &str) -> Result<(u64, u64), Refused> {
-    const REFUSED: Refused = Refused {
+fn per_time(text: &str) -> Result<(u64, u64), InvalidValue> {
+    const REFUSED: InvalidValue = InvalidValue {
         what: "a rate",
         allowed: "1 to 1000000 requests a second, or with /s, /m or /h: 100, 100/s, 30/m, 5/h",
     };
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_field_has_a_name_and_perhaps_a_value() {
         let line = |name: &str, value: Option<&str>| {
-            Ok(FieldLine {
+            Ok(FieldMatch {
                 name: name.into(),
                 value: value.map(Into::into),
             })

@@ -1,11 +1,11 @@
 //! Reads `[site.compress]` and the keys of a route that name content codings.
 
-use crate::reader::{Item, Section};
-use crate::{Compress, Encoding};
+use crate::reader::{ConfigValue, ConfigSection};
+use crate::{CompressConfig, OfferedCoding};
 
-pub(crate) fn compress(section: Section<'_>) -> Compress {
-    let default = Compress::default();
-    let compress = Compress {
+pub(crate) fn compress(section: ConfigSection<'_>) -> CompressConfig {
+    let default = CompressConfig::default();
+    let compress = CompressConfig {
         enabled: section.flag("enabled", default.enabled),
         len_min: section.size("len_min", default.len_min, 0..=1 << 30),
         encodings: encodings(&section).unwrap_or(default.encodings),
@@ -20,14 +20,14 @@ pub(crate) fn compress(section: Section<'_>) -> Compress {
     compress
 }
 
-fn encodings(section: &Section<'_>) -> Option<Vec<Encoding>> {
+fn encodings(section: &ConfigSection<'_>) -> Option<Vec<OfferedCoding>> {
     codings(&section.item("encodings")?)
 }
 
 /// The codings of dynamic responses: a list, `true` for the fast ones, `false` for none.
-pub(crate) fn on_the_fly(item: &Item<'_>) -> Option<Vec<Encoding>> {
+pub(crate) fn on_the_fly(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     match item.value_bool() {
-        Some(true) => Some(Compress::ON_THE_FLY.to_vec()),
+        Some(true) => Some(CompressConfig::ON_THE_FLY.to_vec()),
         Some(false) => Some(Vec::new()),
         None if item.is_array() => codings(item),
         None => {
@@ -37,7 +37,7 @@ pub(crate) fn on_the_fly(item: &Item<'_>) -> Option<Vec<Encoding>> {
     }
 }
 
-fn codings(item: &Item<'_>) -> Option<Vec<Encoding>> {
+fn codings(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     let items = item.items()?;
     if items.is_empty() {
         item.report(
@@ -46,9 +46,9 @@ fn codings(item: &Item<'_>) -> Option<Vec<Encoding>> {
         );
     }
     let words = [
-        ("br", Encoding::Br),
-        ("zstd", Encoding::Zstd),
-        ("gzip", Encoding::Gzip),
+        ("br", OfferedCoding::Br),
+        ("zstd", OfferedCoding::Zstd),
+        ("gzip", OfferedCoding::Gzip),
     ];
     let mut encodings = Vec::new();
     for item in items {

@@ -1,9 +1,9 @@
 //! Reads the conditions of a route on requests, in addition to its path.
 
-use crate::Conditions;
-use crate::reader::{Item, Section};
+use crate::RouteConditions;
+use crate::reader::{ConfigValue, ConfigSection};
 use crate::rules::{is_field_value, is_literal_name, is_token};
-use crate::value::Refused;
+use crate::value::InvalidValue;
 
 /// The standard methods of the server. Methods are case-sensitive (RFC 9110 §9.1), so another case is a mistake.
 const KNOWN: [&str; 10] = [
@@ -15,11 +15,11 @@ const FOR_PROGRAMS: usize = 8;
 const METHOD_LEN_MAX: usize = 30;
 
 /// The conditions of a route.
-pub(crate) fn conditions(section: &Section<'_>) -> Conditions {
-    let all = |key| section.item(key).map(Item::one_or_many).unwrap_or_default();
+pub(crate) fn conditions(section: &ConfigSection<'_>) -> RouteConditions {
+    let all = |key| section.item(key).map(ConfigValue::one_or_many).unwrap_or_default();
     let methods = all("methods");
     let methods = methods.iter().filter_map(|item| item.read(method));
-    Conditions {
+    RouteConditions {
         methods: methods.collect(),
         headers: all("header")
             .iter()
@@ -33,7 +33,7 @@ pub(crate) fn conditions(section: &Section<'_>) -> Conditions {
 }
 
 /// A method that handlers can receive (RFC 9110 §9.1).
-pub(crate) fn method(text: &str) -> Result<String, Refused> {
+pub(crate) fn method(text: &str) -> Result<String, InvalidValue> {
     let is_method = match KNOWN
         .iter()
         .position(|known| known.eq_ignore_ascii_case(text))
@@ -42,21 +42,21 @@ pub(crate) fn method(text: &str) -> Result<String, Refused> {
         Some(at) => at < FOR_PROGRAMS && KNOWN.contains(&text),
         None => is_token(text) && text.len() <= METHOD_LEN_MAX,
     };
-    is_method.then(|| text.to_string()).ok_or(Refused {
+    is_method.then(|| text.to_string()).ok_or(InvalidValue {
         what: "a method that programs are asked with",
         allowed: "\"GET\", \"POST\", \"PROPFIND\" or another, as it is sent",
     })
 }
 
-fn header(text: &str) -> Result<(String, Option<String>), Refused> {
-    named(text, ':', is_literal_name).ok_or(Refused {
+fn header(text: &str) -> Result<(String, Option<String>), InvalidValue> {
+    named(text, ':', is_literal_name).ok_or(InvalidValue {
         what: "a condition of a field",
         allowed: "NAME, or NAME: VALUE, with letters, digits and !#$%&'+-.^_`|~ in the name",
     })
 }
 
-fn cookie(text: &str) -> Result<(String, Option<String>), Refused> {
-    named(text, '=', is_cookie_name).ok_or(Refused {
+fn cookie(text: &str) -> Result<(String, Option<String>), InvalidValue> {
+    named(text, '=', is_cookie_name).ok_or(InvalidValue {
         what: "a condition of a cookie",
         allowed: "NAME, or NAME=VALUE; one * at the end of the name for all names that begin so",
     })

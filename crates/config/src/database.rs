@@ -3,22 +3,22 @@
 //! Only the form of a URL is checked; the server finds out whether a database answers there.
 //! URLs contain passwords, so no problem quotes one.
 
-use crate::Database;
+use crate::DatabaseConfig;
 use crate::named::count;
 use crate::named::{self, HOUR_MS};
-use crate::reader::{At, Item, Section};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
 
 const ALLOWED: &str =
     "sqlite:FILE, mysql://USER:PASSWORD@HOST/NAME, postgres://USER:PASSWORD@HOST/NAME, or ${NAME}";
 
-pub(crate) fn database(section: Section<'_>) -> Option<(Database, At)> {
+pub(crate) fn database(section: ConfigSection<'_>) -> Option<(DatabaseConfig, KeyPosition)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
     let url = section.required("url").and_then(|item| url(&item));
-    let default = Database::new(name.unwrap_or_default(), url.unwrap_or_default());
+    let default = DatabaseConfig::new(name.unwrap_or_default(), url.unwrap_or_default());
     let connections = u64::from(default.connections_max);
     let connections = section.count("connections", connections, 1..=1024);
-    let database = Database {
+    let database = DatabaseConfig {
         connections_max: u32::try_from(connections).unwrap_or(default.connections_max),
         timeout_ms: section.duration_ms("timeout", default.timeout_ms, 1..=HOUR_MS),
         rows_max: count(&section, "rows", default.rows_max, 1..=1_000_000),
@@ -32,7 +32,7 @@ pub(crate) fn database(section: Section<'_>) -> Option<(Database, At)> {
 const SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
 /// The URL with its variables unsubstituted; a relative SQLite file is resolved against the configuration's folder.
-fn url(item: &Item<'_>) -> Option<String> {
+fn url(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.value_text().filter(|text| {
         !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace())
     });
@@ -78,7 +78,7 @@ fn url(item: &Item<'_>) -> Option<String> {
     }
 }
 
-fn sqlite(item: &Item<'_>, file: &str) -> Option<String> {
+fn sqlite(item: &ConfigValue<'_>, file: &str) -> Option<String> {
     // Forms of other libraries (in memory, URI parameters, `sqlite://`) are refused, not misread.
     if file.is_empty() || file.starts_with("//") || file.starts_with([':', '?']) {
         item.report(

@@ -1,35 +1,35 @@
 //! Destinations of modules' requests: a host name and a port, compared as text. No name is resolved, so permission is
 //! by name and does not depend on the DNS.
 
-use crate::Name;
-use crate::value::Refused;
+use crate::SiteName;
+use crate::value::InvalidValue;
 
 /// A server, or all hosts below a name, at one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destination {
+pub struct AllowedDestination {
     /// The host; never `SiteName::Default`.
-    pub host: Name,
+    pub host: SiteName,
     /// The port.
     pub port: u16,
 }
 
-const REFUSED: Refused = Refused {
+const REFUSED: InvalidValue = InvalidValue {
     what: "HOST:PORT",
     allowed: "example.com:80, *.example.com:80 (one or more labels in front), 192.0.2.1:8080, [2001:db8::1]:80",
 };
 
-impl Destination {
+impl AllowedDestination {
     /// Reads `HOST:PORT`.
     ///
     /// # Errors
     /// Any other text, every host (`_`) and port 0.
-    pub fn parse(text: &str) -> Result<Destination, Refused> {
+    pub fn parse(text: &str) -> Result<AllowedDestination, InvalidValue> {
         let (host, port) = text.rsplit_once(':').ok_or(REFUSED)?;
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|port| digits && *port != 0);
-        match Name::parse(host).map_err(|_| REFUSED)? {
-            Name::Default => Err(REFUSED),
-            host => Ok(Destination {
+        match SiteName::parse(host).map_err(|_| REFUSED)? {
+            SiteName::Default => Err(REFUSED),
+            host => Ok(AllowedDestination {
                 host,
                 port: port.ok_or(REFUSED)?,
             }),
@@ -40,12 +40,12 @@ impl Destination {
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let host = host.to_ascii_lowercase();
         let is_named = match &self.host {
-            Name::Exact(name) => host == *name,
-            Name::Wildcard(suffix) => host
+            SiteName::Exact(name) => host == *name,
+            SiteName::Wildcard(suffix) => host
                 .strip_suffix(suffix.as_str())
                 .and_then(|labels| labels.strip_suffix('.'))
                 .is_some_and(|labels| !labels.is_empty()),
-            Name::Default => false,
+            SiteName::Default => false,
         };
         is_named && port == self.port
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn covers(text: &str, host: &str, port: u16) -> bool {
-        Destination::parse(text)
+        AllowedDestination::parse(text)
             .expect("a destination")
             .covers(host, port)
     }
@@ -101,7 +101,7 @@ mod tests {
             "::1:80",
             "a.*:80",
         ] {
-            assert!(Destination::parse(text).is_err(), "{text}");
+            assert!(AllowedDestination::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -3,14 +3,14 @@
 
 use std::fmt;
 
-use crate::module::Marks as ModuleMarks;
-use crate::reader::{At, Source};
+use crate::module::ModuleMarks as ModuleMarks;
+use crate::reader::{KeyPosition, ConfigSource};
 use crate::site_marks::SiteMarks;
-use crate::{Database, Module, ModuleCode, RouteTo, Site};
+use crate::{DatabaseConfig, ModuleConfig, ModuleCode, RouteTo, SiteConfig};
 
 /// A part of the server that a build may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feature {
+pub enum BuildFeature {
     /// `lowroad image`.
     Image,
     /// Modules that are linked in or libraries.
@@ -27,55 +27,55 @@ pub enum Feature {
     Wasm,
 }
 
-impl Feature {
+impl BuildFeature {
     /// All of them.
-    pub const ALL: [Feature; 7] = [
-        Feature::Image,
-        Feature::Modules,
-        Feature::Programs,
-        Feature::Softirq,
-        Feature::Sql,
-        Feature::Tls,
-        Feature::Wasm,
+    pub const ALL: [BuildFeature; 7] = [
+        BuildFeature::Image,
+        BuildFeature::Modules,
+        BuildFeature::Programs,
+        BuildFeature::Softirq,
+        BuildFeature::Sql,
+        BuildFeature::Tls,
+        BuildFeature::Wasm,
     ];
 
     /// Its name as a cargo feature.
     pub fn name(self) -> &'static str {
         match self {
-            Feature::Image => "image",
-            Feature::Modules => "modules",
-            Feature::Programs => "programs",
-            Feature::Softirq => "softirq",
-            Feature::Sql => "sql",
-            Feature::Tls => "tls",
-            Feature::Wasm => "wasm",
+            BuildFeature::Image => "image",
+            BuildFeature::Modules => "modules",
+            BuildFeature::Programs => "programs",
+            BuildFeature::Softirq => "softirq",
+            BuildFeature::Sql => "sql",
+            BuildFeature::Tls => "tls",
+            BuildFeature::Wasm => "wasm",
         }
     }
 
     /// The feature that a module needs.
-    pub fn of_module(code: &ModuleCode) -> Feature {
+    pub fn from_module(code: &ModuleCode) -> BuildFeature {
         match code {
-            ModuleCode::Linked(_) | ModuleCode::Library(_) => Feature::Modules,
-            ModuleCode::Wasm(_) => Feature::Wasm,
+            ModuleCode::Linked(_) | ModuleCode::Library(_) => BuildFeature::Modules,
+            ModuleCode::Wasm(_) => BuildFeature::Wasm,
         }
     }
 
     /// The feature that a route needs; a module's need is reported at its definition.
-    fn of_route(to: &RouteTo) -> Option<Feature> {
+    fn from_route(to: &RouteTo) -> Option<BuildFeature> {
         match to {
             RouteTo::Module(_) => None,
-            RouteTo::Origin(origin) if origin.is_encrypted() => Some(Feature::Tls),
-            RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => Some(Feature::Programs),
-            RouteTo::Pages(_) => Some(Feature::Sql),
+            RouteTo::Origin(origin) if origin.is_encrypted() => Some(BuildFeature::Tls),
+            RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => Some(BuildFeature::Programs),
+            RouteTo::Pages(_) => Some(BuildFeature::Sql),
         }
     }
 }
 
 /// A feature is missing in this build: `this lowroad was built without sql`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lacking(pub Feature);
+pub struct MissingFeature(pub BuildFeature);
 
-impl fmt::Display for Lacking {
+impl fmt::Display for MissingFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "this lowroad was built without {}", self.0.name())
     }
@@ -83,28 +83,28 @@ impl fmt::Display for Lacking {
 
 /// Reports the features that sites, modules and databases need and the build lacks.
 pub(crate) fn check(
-    source: &Source<'_>,
-    sites: &[(Site, SiteMarks)],
-    modules: &[(Module, ModuleMarks)],
-    databases: &[(Database, At)],
-    lacking: &[Feature],
+    source: &ConfigSource<'_>,
+    sites: &[(SiteConfig, SiteMarks)],
+    modules: &[(ModuleConfig, ModuleMarks)],
+    databases: &[(DatabaseConfig, KeyPosition)],
+    lacking: &[BuildFeature],
 ) {
     let of_modules = modules.iter().map(|(module, marks)| {
         let at = marks.file.as_ref().unwrap_or(&marks.name);
-        (Feature::of_module(&module.code), at)
+        (BuildFeature::from_module(&module.code), at)
     });
-    let of_databases = databases.iter().map(|(_, at)| (Feature::Sql, at));
+    let of_databases = databases.iter().map(|(_, at)| (BuildFeature::Sql, at));
     let routes = sites
         .iter()
         .flat_map(|(site, marks)| site.routes.iter().zip(&marks.routes));
-    let of_routes = routes.filter_map(|(route, at)| Some((Feature::of_route(&route.to)?, at)));
+    let of_routes = routes.filter_map(|(route, at)| Some((BuildFeature::from_route(&route.to)?, at)));
     let of_tls = sites
         .iter()
-        .filter_map(|(_, marks)| Some((Feature::Tls, marks.tls.first()?)));
+        .filter_map(|(_, marks)| Some((BuildFeature::Tls, marks.tls.first()?)));
     let all = of_modules.chain(of_databases).chain(of_routes);
     for (feature, at) in all.chain(of_tls) {
         if lacking.contains(&feature) {
-            source.report(at, Lacking(feature).to_string(), "");
+            source.report(at, MissingFeature(feature).to_string(), "");
         }
     }
 }

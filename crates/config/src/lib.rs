@@ -44,16 +44,16 @@ mod tls;
 pub mod value;
 
 pub use check::NO_SOFTIRQ;
-pub use destination::Destination;
-pub use feature::{Feature, Lacking};
-pub use paths::{Expression, Paths, RequestPath, slash_forms};
-pub use pattern::{Pattern, PatternError};
+pub use destination::AllowedDestination;
+pub use feature::{BuildFeature, MissingFeature};
+pub use paths::{PathExpression, PathSelector, RequestPath, slash_forms};
+pub use pattern::{PathPattern, PathPatternError};
 pub use pattern_set::{MatchScope, PatternSet, PatternSetBuilder};
-pub use prefix::{Prefix, PrefixMap, PrefixSet};
-pub use problem::Problem;
+pub use prefix::{AddressPrefix, PrefixMap, PrefixSet};
+pub use problem::ConfigProblem;
 pub use schema::*;
 
-use reader::{At, Section, Source, position};
+use reader::{KeyPosition, ConfigSection, ConfigSource, position};
 use site_marks::SiteMarks;
 use std::path::Path;
 use toml::de::DeTable;
@@ -67,7 +67,7 @@ mod tests;
 ///
 /// # Errors
 /// All problems of the text in the order of their lines; a syntax error is reported alone.
-pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<Problem>> {
+pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<ConfigProblem>> {
     read(text, file, &[], |_, _, _| ())
 }
 
@@ -78,7 +78,7 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<Problem>> {
 ///
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
-pub fn load(file: &Path, lacking: &[Feature]) -> Result<Config, Vec<Problem>> {
+pub fn load(file: &Path, lacking: &[BuildFeature]) -> Result<Config, Vec<ConfigProblem>> {
     load_with(file, lacking, |file| std::fs::read(file))
 }
 
@@ -88,9 +88,9 @@ pub fn load(file: &Path, lacking: &[Feature]) -> Result<Config, Vec<Problem>> {
 /// As for [`load`].
 pub fn load_with(
     file: &Path,
-    lacking: &[Feature],
+    lacking: &[BuildFeature],
     read_file: impl FnOnce(&Path) -> std::io::Result<Vec<u8>>,
-) -> Result<Config, Vec<Problem>> {
+) -> Result<Config, Vec<ConfigProblem>> {
     let bytes = read_file(file).map_err(|error| {
         vec![file_problem(
             file,
@@ -113,9 +113,9 @@ pub fn load_with(
 fn read(
     text: &str,
     file: &Path,
-    lacking: &[Feature],
-    more_checks: impl FnOnce(&Source<'_>, &[(Site, SiteMarks)], &[(Module, module::Marks)]),
-) -> Result<Config, Vec<Problem>> {
+    lacking: &[BuildFeature],
+    more_checks: impl FnOnce(&ConfigSource<'_>, &[(SiteConfig, SiteMarks)], &[(ModuleConfig, module::ModuleMarks)]),
+) -> Result<Config, Vec<ConfigProblem>> {
     // After a syntax error the rest of the text has no reliable structure, so it is the only problem reported.
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
@@ -125,8 +125,8 @@ fn read(
             error.message().to_string(),
         )]
     })?;
-    let source = Source::new(text, file);
-    let top = Section::top(&source, table.get_ref());
+    let source = ConfigSource::new(text, file);
+    let top = ConfigSection::top(&source, table.get_ref());
     let config = config(&source, top, lacking, more_checks);
     let problems = source.into_problems();
     if problems.is_empty() {
@@ -137,10 +137,10 @@ fn read(
 }
 
 fn config(
-    source: &Source<'_>,
-    top: Section<'_>,
-    lacking: &[Feature],
-    more_checks: impl FnOnce(&Source<'_>, &[(Site, SiteMarks)], &[(Module, module::Marks)]),
+    source: &ConfigSource<'_>,
+    top: ConfigSection<'_>,
+    lacking: &[BuildFeature],
+    more_checks: impl FnOnce(&ConfigSource<'_>, &[(SiteConfig, SiteMarks)], &[(ModuleConfig, module::ModuleMarks)]),
 ) -> Config {
     let server = top
         .section("server")
@@ -156,36 +156,36 @@ fn config(
         .unwrap_or_default();
     let log = top.section("log").map(process::log).unwrap_or_default();
     let acme = top.section("acme").map(acme::acme);
-    let modules: Vec<(Module, module::Marks)> = top
+    let modules: Vec<(ModuleConfig, module::ModuleMarks)> = top
         .sections("module")
         .into_iter()
         .filter_map(module::module)
         .collect();
-    let databases: Vec<(Database, At)> = top
+    let databases: Vec<(DatabaseConfig, KeyPosition)> = top
         .sections("database")
         .into_iter()
         .filter_map(database::database)
         .collect();
-    let applications: Vec<(Application, At)> = top
+    let applications: Vec<(ApplicationConfig, KeyPosition)> = top
         .sections("application")
         .into_iter()
         .filter_map(application::application)
         .collect();
-    let origins: Vec<(Origin, At)> = top
+    let origins: Vec<(OriginConfig, KeyPosition)> = top
         .sections("origin")
         .into_iter()
         .filter_map(origin::origin)
         .collect();
-    let classes: Vec<(Class, At)> = top
+    let classes: Vec<(ClassConfig, KeyPosition)> = top
         .sections("class")
         .into_iter()
         .filter_map(class::class)
         .collect();
-    let mut sites: Vec<(Site, SiteMarks)> =
+    let mut sites: Vec<(SiteConfig, SiteMarks)> =
         top.sections("site").into_iter().map(site::site).collect();
     // The position is that of the file: without a section there is no better one.
     if top.is_without("site") {
-        let file = At {
+        let file = KeyPosition {
             key: String::new(),
             offset: 0,
         };
@@ -194,7 +194,7 @@ fn config(
     // After the last look-up: every key that was not looked up is unknown.
     top.finish();
     // Checks across tables come after all tables are read, so that the order of the tables in the file is free.
-    let (origins, origin_marks): (Vec<Origin>, Vec<At>) = origins.into_iter().unzip();
+    let (origins, origin_marks): (Vec<OriginConfig>, Vec<KeyPosition>) = origins.into_iter().unzip();
     let origin_names = origins.iter().map(|it| &*it.name).zip(&origin_marks);
     named::each_once(source, "origin", origin_names);
     // Replaces origin names by their definitions first: `feature::check` below looks for https among the servers.
@@ -216,8 +216,8 @@ fn config(
     named::each_once(source, "class", class_names);
     class::check(source, &classes);
     // The positions are needed for problems only, and end here.
-    let modules: Vec<Module> = modules.into_iter().map(|(module, _)| module).collect();
-    let databases: Vec<Database> = databases.into_iter().map(|(base, _)| base).collect();
+    let modules: Vec<ModuleConfig> = modules.into_iter().map(|(module, _)| module).collect();
+    let databases: Vec<DatabaseConfig> = databases.into_iter().map(|(base, _)| base).collect();
     route::check_names(source, &sites, &modules, &databases);
     Config {
         modules,
@@ -233,8 +233,8 @@ fn config(
     }
 }
 
-fn file_problem(file: &Path, (line, column): (usize, usize), what: String) -> Problem {
-    Problem {
+fn file_problem(file: &Path, (line, column): (usize, usize), what: String) -> ConfigProblem {
+    ConfigProblem {
         file: file.to_path_buf(),
         line,
         column,

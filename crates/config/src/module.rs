@@ -4,8 +4,8 @@
 //! loaded.
 
 use crate::named::{self, DAY_MS};
-use crate::reader::{At, Item, Section};
-use crate::{Destination, Module, ModuleCode};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
+use crate::{AllowedDestination, ModuleConfig, ModuleCode};
 
 /// The keys of a module's code, of which it has exactly one.
 const CODE: [&str; 3] = ["linked", "library", "wasm"];
@@ -16,13 +16,13 @@ const MEMORY_LEN_MIN: u64 = 64 << 10;
 const MEMORY_LEN_MAX: u64 = 4 << 30;
 
 /// The positions of a module's values in the text, for later checks.
-pub(crate) struct Marks {
-    pub(crate) name: At,
+pub(crate) struct ModuleMarks {
+    pub(crate) name: KeyPosition,
     /// The position of its file; None if it has none.
-    pub(crate) file: Option<At>,
+    pub(crate) file: Option<KeyPosition>,
 }
 
-pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
+pub(crate) fn module(section: ConfigSection<'_>) -> Option<(ModuleConfig, ModuleMarks)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
     let code = code(&section);
@@ -45,9 +45,9 @@ pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
         let has_file = !matches!(code, ModuleCode::Linked(_));
         (code, has_file.then_some(at))
     });
-    let default = Module::new(name.unwrap_or_default(), code);
+    let default = ModuleConfig::new(name.unwrap_or_default(), code);
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
-    let module = Module {
+    let module = ModuleConfig {
         settings: section
             .section("settings")
             .map_or_else(Vec::new, named::settings),
@@ -61,20 +61,20 @@ pub(crate) fn module(section: Section<'_>) -> Option<(Module, Marks)> {
     // The module is dropped if its name is missing or invalid, which is reported.
     section.finish();
     let name = name_item?.at;
-    Some((module, Marks { name, file }))
+    Some((module, ModuleMarks { name, file }))
 }
 
-fn destinations(section: &Section<'_>) -> Vec<Destination> {
-    let items = section.item("fetch").map(Item::one_or_many);
+fn destinations(section: &ConfigSection<'_>) -> Vec<AllowedDestination> {
+    let items = section.item("fetch").map(ConfigValue::one_or_many);
     let items = items.unwrap_or_default().into_iter();
     items
-        .filter_map(|item| item.read(Destination::parse))
+        .filter_map(|item| item.read(AllowedDestination::parse))
         .collect()
 }
 
-fn code(section: &Section<'_>) -> Option<(ModuleCode, At)> {
+fn code(section: &ConfigSection<'_>) -> Option<(ModuleCode, KeyPosition)> {
     let [linked, library, wasm] = CODE.map(|key| section.item(key));
-    let read = |item: &Item<'_>, code: Option<ModuleCode>| Some((code?, item.at.clone()));
+    let read = |item: &ConfigValue<'_>, code: Option<ModuleCode>| Some((code?, item.at.clone()));
     match (linked, library, wasm) {
         (Some(item), None, None) => read(&item, named::name(&item).map(ModuleCode::Linked)),
         (None, Some(item), None) => read(&item, item.path().map(ModuleCode::Library)),

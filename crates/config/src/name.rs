@@ -2,8 +2,8 @@
 //!
 //! No name is resolved. RFC 9110 §4.2.3 and RFC 3986 §3.2.2 define which spellings are equivalent.
 
-use crate::Name;
-use crate::value::Refused;
+use crate::SiteName;
+use crate::value::InvalidValue;
 use std::net::Ipv6Addr;
 
 /// The longest host name of the DNS in text form (RFC 1035 §3.1).
@@ -11,25 +11,25 @@ const HOST_LEN_MAX: usize = 253;
 /// The longest label (RFC 1035 §2.3.4).
 const LABEL_LEN_MAX: usize = 63;
 
-const REFUSED: Refused = Refused {
+const REFUSED: InvalidValue = InvalidValue {
     what: "a host name",
     allowed: "example.com, *.example.com (one or more labels in front), an address (192.0.2.1, \
               [2001:db8::1]), or _ for every other host; no port; letters beyond ASCII as A-labels (xn--…)",
 };
 
-impl Name {
+impl SiteName {
     /// Reads a name: converts it to lower case and removes one trailing dot.
     ///
     /// # Errors
     /// Labels that are empty, longer than 63, with other characters than letters, digits, `-` and `_`, or with `-` at
     /// an end; more than 253 characters; a port.
-    pub fn parse(text: &str) -> Result<Name, Refused> {
+    pub fn parse(text: &str) -> Result<SiteName, InvalidValue> {
         let lower = text.to_ascii_lowercase();
         let host = lower.strip_suffix('.').unwrap_or(&lower);
         match host.strip_prefix("*.") {
-            _ if text == "_" => Ok(Name::Default),
-            Some(suffix) if is_host(suffix) => Ok(Name::Wildcard(suffix.to_string())),
-            None if is_host(host) || is_address_6(&lower) => Ok(Name::Exact(host.to_string())),
+            _ if text == "_" => Ok(SiteName::Default),
+            Some(suffix) if is_host(suffix) => Ok(SiteName::Wildcard(suffix.to_string())),
+            None if is_host(host) || is_address_6(&lower) => Ok(SiteName::Exact(host.to_string())),
             _ => Err(REFUSED),
         }
     }
@@ -64,16 +64,16 @@ mod tests {
     fn spellings_of_one_host_become_one_name() {
         for text in ["example.com", "EXAMPLE.com", "example.com.", "Example.Com."] {
             assert_eq!(
-                Name::parse(text),
-                Ok(Name::Exact("example.com".into())),
+                SiteName::parse(text),
+                Ok(SiteName::Exact("example.com".into())),
                 "{text}"
             );
         }
         assert_eq!(
-            Name::parse("*.Example.com."),
-            Ok(Name::Wildcard("example.com".into()))
+            SiteName::parse("*.Example.com."),
+            Ok(SiteName::Wildcard("example.com".into()))
         );
-        assert_eq!(Name::parse("_"), Ok(Name::Default));
+        assert_eq!(SiteName::parse("_"), Ok(SiteName::Default));
     }
 
     #[test]
@@ -87,16 +87,16 @@ mod tests {
             "_x.a",
             &longest,
         ] {
-            assert_eq!(Name::parse(text), Ok(Name::Exact(text.to_string())));
+            assert_eq!(SiteName::parse(text), Ok(SiteName::Exact(text.to_string())));
         }
         let host = format!("{longest}.{longest}.{longest}.{}", "a".repeat(61));
         assert_eq!(
-            Name::parse(&host),
-            Ok(Name::Exact(host.clone())),
+            SiteName::parse(&host),
+            Ok(SiteName::Exact(host.clone())),
             "253 characters"
         );
         assert_eq!(
-            Name::parse(&format!("{host}a")),
+            SiteName::parse(&format!("{host}a")),
             Err(REFUSED),
             "254 characters"
         );
@@ -129,7 +129,7 @@ mod tests {
             "a\0b",
             &label,
         ] {
-            assert_eq!(Name::parse(text), Err(REFUSED), "{text:?}");
+            assert_eq!(SiteName::parse(text), Err(REFUSED), "{text:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::reader::{At, Item, Section, Source};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
 
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
@@ -12,7 +12,7 @@ pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
 const NAME_LEN_MAX: usize = 64;
 
 /// A name for use in routes and commands.
-pub(crate) fn name(item: &Item<'_>) -> Option<String> {
+pub(crate) fn name(item: &ConfigValue<'_>) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let text = item.value_text().filter(|text| {
         (1..=NAME_LEN_MAX).contains(&text.len())
@@ -30,7 +30,7 @@ pub(crate) fn name(item: &Item<'_>) -> Option<String> {
 }
 
 /// A module's settings: any keys, with strings, numbers and booleans.
-pub(crate) fn settings(section: Section<'_>) -> Vec<(String, String)> {
+pub(crate) fn settings(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, at, item)| {
         // Modules receive settings as text lines.
         if key.is_empty() || key.chars().any(char::is_control) {
@@ -47,7 +47,7 @@ pub(crate) fn settings(section: Section<'_>) -> Vec<(String, String)> {
 }
 
 /// Environment variables of a program, in addition to those of the request.
-pub(crate) fn environment(section: Section<'_>) -> Vec<(String, String)> {
+pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, at, item)| {
         let problem = match key {
             _ if !is_variable(key) => "is not the name of a variable",
@@ -67,9 +67,9 @@ pub(crate) fn environment(section: Section<'_>) -> Vec<(String, String)> {
 
 /// Reports duplicate names. Invalid names are empty here and were reported before.
 pub(crate) fn each_once<'n>(
-    source: &Source<'_>,
+    source: &ConfigSource<'_>,
     array: &str,
-    names: impl Iterator<Item = (&'n str, &'n At)>,
+    names: impl Iterator<Item = (&'n str, &'n KeyPosition)>,
 ) {
     let mut seen: Vec<&str> = Vec::new();
     for (name, at) in names {
@@ -87,7 +87,7 @@ pub(crate) fn each_once<'n>(
 }
 
 /// Reports a reference to an undefined name.
-pub(crate) fn check_known(source: &Source<'_>, array: &str, name: &str, at: &At, known: &[&str]) {
+pub(crate) fn check_known(source: &ConfigSource<'_>, array: &str, name: &str, at: &KeyPosition, known: &[&str]) {
     // An empty name was reported as invalid.
     if name.is_empty() || known.contains(&name) {
         return;
@@ -132,7 +132,7 @@ fn is_from_request(name: &str) -> bool {
 }
 
 /// A string without NUL, or the text of a number or a boolean.
-fn plain_value(item: &Item<'_>) -> Option<String> {
+fn plain_value(item: &ConfigValue<'_>) -> Option<String> {
     // NUL ends strings in the environment and in C modules.
     let value = item.plain_text().filter(|text| !text.contains('\0'));
     if value.is_none() {
@@ -145,7 +145,7 @@ fn plain_value(item: &Item<'_>) -> Option<String> {
 }
 
 /// An absolute path under the root in normal form: decoded, without empty and dot segments.
-pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
+pub(crate) fn absolute_path(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.text()?;
     // Compared with normalized paths, so any other form would never match.
     let clean = |segment: &str| !matches!(segment, "" | "." | "..");
@@ -163,7 +163,7 @@ pub(crate) fn absolute_path(item: &Item<'_>) -> Option<String> {
 }
 
 /// The name of a file, without a folder.
-pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
+pub(crate) fn file_name(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.text()?;
     if text.contains('/') || matches!(text, "." | "..") {
         item.refuse("a file name", "a name without /");
@@ -174,7 +174,7 @@ pub(crate) fn file_name(item: &Item<'_>) -> Option<String> {
 
 /// A count in a range that fits `usize`.
 pub(crate) fn count(
-    section: &Section<'_>,
+    section: &ConfigSection<'_>,
     key: &'static str,
     default: usize,
     range: RangeInclusive<u64>,
@@ -183,7 +183,7 @@ pub(crate) fn count(
 }
 
 /// The name of a system user or group.
-pub(crate) fn account(section: &Section<'_>, key: &'static str) -> Option<String> {
+pub(crate) fn account(section: &ConfigSection<'_>, key: &'static str) -> Option<String> {
     section
         .item(key)
         .and_then(|item| item.text().map(str::to_string))

@@ -6,25 +6,25 @@ use std::path::PathBuf;
 
 use crate::named::count;
 use crate::named::{self, DAY_MS, HOUR_MS};
-use crate::reader::{At, Item, Section, Source};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
 use crate::rules::is_literal_name;
 use crate::site_marks::SiteMarks;
-use crate::value::Refused;
+use crate::value::InvalidValue;
 use crate::{
-    Balance, HashBy, Name, Origin, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
-    ProxyProtocol, RouteTo, Site,
+    BalanceConfig, HashBy, SiteName, OriginConfig, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
+    ProxyProtocol, RouteTo, SiteConfig,
 };
 
 /// The maximum of `retry_body_max`: each request in progress may hold this much memory.
 const RETRY_BODY_MAX: u64 = 16 << 20;
 
-const REFUSED: Refused = Refused {
+const REFUSED: InvalidValue = InvalidValue {
     what: "the URL of an origin",
     allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, since paths are passed on as they come",
 };
 
 /// The origin of a route: by URL, or by name, and then without servers until [`resolve`].
-pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin> {
+pub(crate) fn read_route_origin(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<OriginConfig> {
     // Names have no colon, URLs always do.
     let is_url = item.value_text().is_none_or(|text| text.contains(':'));
     if !is_url {
@@ -32,15 +32,15 @@ pub(crate) fn of_route(section: &Section<'_>, item: &Item<'_>) -> Option<Origin>
         for key in ["connections", "connect_timeout", "retry_body_max"] {
             section.only_with(key, "a URL as origin; [[origin]] has one of its own");
         }
-        return named::name(item).map(Origin::named);
+        return named::name(item).map(OriginConfig::named);
     }
-    Some(reached(section, Origin::new(item.read(url)?)))
+    Some(reached(section, OriginConfig::new(item.read(url)?)))
 }
 
 /// The origin with a section's settings of connections and retries.
-fn reached(section: &Section<'_>, origin: Origin) -> Origin {
+fn reached(section: &ConfigSection<'_>, origin: OriginConfig) -> OriginConfig {
     let connect_timeout_ms = origin.connect_timeout_ms;
-    Origin {
+    OriginConfig {
         connections_max: count(section, "connections", origin.connections_max, 1..=65_536),
         connect_timeout_ms: section.duration_ms("connect_timeout", connect_timeout_ms, 1..=DAY_MS),
         retry_body_max: section.size("retry_body_max", origin.retry_body_max, 0..=RETRY_BODY_MAX),
@@ -49,7 +49,7 @@ fn reached(section: &Section<'_>, origin: Origin) -> Origin {
 }
 
 /// Replaces origin names in routes by the `[[origin]]` sections, and reports undefined names.
-pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, SiteMarks)], known: &[Origin]) {
+pub(crate) fn resolve(source: &ConfigSource<'_>, sites: &mut [(SiteConfig, SiteMarks)], known: &[OriginConfig]) {
     let names: Vec<&str> = known.iter().map(|origin| origin.name.as_str()).collect();
     let routes = sites
         .iter_mut()
@@ -70,10 +70,10 @@ pub(crate) fn resolve(source: &Source<'_>, sites: &mut [(Site, SiteMarks)], know
 }
 
 /// Reads one `[[origin]]`; also returns the position of its name.
-pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
+pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPosition)> {
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
-    let servers = section.required("servers").map(Item::one_or_many);
+    let servers = section.required("servers").map(ConfigValue::one_or_many);
     if servers.as_ref().is_some_and(Vec::is_empty) {
         section.report("there is no server", "at least one URL in servers");
     }
@@ -82,7 +82,7 @@ pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
         .iter()
         .filter_map(server)
         .collect();
-    let default = reached(&section, Origin::named(name.unwrap_or_default()));
+    let default = reached(&section, OriginConfig::named(name.unwrap_or_default()));
     let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());
     let tls = match is_encrypted {
         true => section.section("tls").map(tls),
@@ -94,7 +94,7 @@ pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
     };
     let tries = section.count("tries", u64::from(default.tries_max), 1..=16);
     let percent = section.count("retry_percent", u64::from(default.retry_percent), 0..=100);
-    let origin = Origin {
+    let origin = OriginConfig {
         servers,
         balance: balance(&section),
         check: section.section("check").map(check),
@@ -117,7 +117,7 @@ pub(crate) fn origin(section: Section<'_>) -> Option<(Origin, At)> {
 }
 
 /// A server: a URL, or a table with one.
-fn server(item: &Item<'_>) -> Option<OriginServer> {
+fn server(item: &ConfigValue<'_>) -> Option<OriginServer> {
     if item.value_text().is_some() {
         return item.read(url).map(OriginServer::new);
     }
@@ -133,7 +133,7 @@ fn server(item: &Item<'_>) -> Option<OriginServer> {
     })
 }
 
-fn balance(section: &Section<'_>) -> Balance {
+fn balance(section: &ConfigSection<'_>) -> BalanceConfig {
     let words = [
         ("round-robin", 0),
         ("least-connections", 1),
@@ -145,30 +145,30 @@ fn balance(section: &Section<'_>) -> Balance {
         section.only_with("hash", "balance = \"hash\"");
     }
     match chosen {
-        0 => Balance::RoundRobin,
-        1 => Balance::LeastConnections,
-        2 => Balance::Random,
+        0 => BalanceConfig::RoundRobin,
+        1 => BalanceConfig::LeastConnections,
+        2 => BalanceConfig::Random,
         _ => {
             let by = section.item("hash").and_then(|item| item.read(hash_by));
-            Balance::Hash(by.unwrap_or_default())
+            BalanceConfig::Hash(by.unwrap_or_default())
         }
     }
 }
 
-fn hash_by(text: &str) -> Result<HashBy, Refused> {
+fn hash_by(text: &str) -> Result<HashBy, InvalidValue> {
     match text.split_once(':') {
         None if text == "url" => Ok(HashBy::Url),
         None if text == "address" => Ok(HashBy::Address),
         Some(("header", name)) if is_literal_name(name) => Ok(HashBy::Header(name.into())),
         Some(("cookie", name)) if is_literal_name(name) => Ok(HashBy::Cookie(name.into())),
-        _ => Err(Refused {
+        _ => Err(InvalidValue {
             what: "the key of a request",
             allowed: "\"url\", \"address\", \"header:NAME\", \"cookie:NAME\"",
         }),
     }
 }
 
-fn check(section: Section<'_>) -> OriginCheck {
+fn check(section: ConfigSection<'_>) -> OriginCheck {
     let default = OriginCheck::default();
     let few = |key, default: u32| section.count(key, u64::from(default), 1..=100) as u32;
     let check = OriginCheck {
@@ -190,16 +190,16 @@ fn check(section: Section<'_>) -> OriginCheck {
 }
 
 /// A path in the form of a request target.
-fn path(text: &str) -> Result<String, Refused> {
+fn path(text: &str) -> Result<String, InvalidValue> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
-    is_path.then(|| text.to_string()).ok_or(Refused {
+    is_path.then(|| text.to_string()).ok_or(InvalidValue {
         what: "a path",
         allowed: "/PATH, with a query perhaps, percent-encoded",
     })
 }
 
 /// Reads status codes and ranges: `200-299,404`.
-fn statuses(text: &str) -> Result<Vec<(u16, u16)>, Refused> {
+fn statuses(text: &str) -> Result<Vec<(u16, u16)>, InvalidValue> {
     let status = |text: &str| {
         // "+20" and "0200" would parse as numbers, too.
         let three = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -212,20 +212,20 @@ fn statuses(text: &str) -> Result<Vec<(u16, u16)>, Refused> {
         (first <= last).then_some((first, last))
     };
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-    ranges.ok_or(Refused {
+    ranges.ok_or(InvalidValue {
         what: "a list of statuses",
         allowed: "statuses and ranges of them: \"200\", \"200-299,404\"",
     })
 }
 
-fn host(item: &Item<'_>) -> Option<OriginHost> {
+fn host(item: &ConfigValue<'_>) -> Option<OriginHost> {
     item.read(|text| match text {
         "client" => Ok(OriginHost::Client),
         "origin" => Ok(OriginHost::Origin),
         // Parsed as the authority of a URL, which has the same syntax.
         name => match url(&format!("http://{name}")) {
             Ok(_) if !name.ends_with('/') => Ok(OriginHost::Name(name.into())),
-            _ => Err(Refused {
+            _ => Err(InvalidValue {
                 what: "a host",
                 allowed: "\"client\", \"origin\", or a host name, with :PORT perhaps",
             }),
@@ -233,7 +233,7 @@ fn host(item: &Item<'_>) -> Option<OriginHost> {
     })
 }
 
-fn tls(section: Section<'_>) -> OriginTls {
+fn tls(section: ConfigSection<'_>) -> OriginTls {
     // A certificate without its key, or the reverse, is an incomplete identity.
     let file = |key| section.item(key).and_then(|item| item.path());
     let (certificate, key) = (file("certificate"), file("key"));
@@ -250,17 +250,17 @@ fn tls(section: Section<'_>) -> OriginTls {
     tls
 }
 
-fn tls_name(text: &str) -> Result<String, Refused> {
-    match Name::parse(text) {
-        Ok(Name::Exact(name)) => Ok(name),
-        _ => Err(Refused {
+fn tls_name(text: &str) -> Result<String, InvalidValue> {
+    match SiteName::parse(text) {
+        Ok(SiteName::Exact(name)) => Ok(name),
+        _ => Err(InvalidValue {
             what: "a name that a certificate can have",
             allowed: "a host name or an address",
         }),
     }
 }
 
-fn proxy_protocol(section: &Section<'_>, is_encrypted: bool) -> Option<ProxyProtocol> {
+fn proxy_protocol(section: &ConfigSection<'_>, is_encrypted: bool) -> Option<ProxyProtocol> {
     if is_encrypted {
         section.only_with("proxy_protocol", "servers whose URLs are http: or unix:");
         return None;
@@ -273,7 +273,7 @@ fn proxy_protocol(section: &Section<'_>, is_encrypted: bool) -> Option<ProxyProt
 ///
 /// # Errors
 /// Any other text.
-pub fn url(text: &str) -> Result<OriginUrl, Refused> {
+pub fn url(text: &str) -> Result<OriginUrl, InvalidValue> {
     if let Some(path) = text.strip_prefix("unix:") {
         let is_path = path.starts_with('/') && !path.chars().any(char::is_control);
         return is_path
@@ -295,8 +295,8 @@ pub fn url(text: &str) -> Result<OriginUrl, Refused> {
             let address = inner.strip_suffix(']').ok_or(REFUSED)?;
             address.parse::<IpAddr>().map_err(|_| REFUSED)?.to_string()
         }
-        None => match Name::parse(host) {
-            Ok(Name::Exact(host)) => host,
+        None => match SiteName::parse(host) {
+            Ok(SiteName::Exact(host)) => host,
             _ => return Err(REFUSED),
         },
     };
@@ -316,7 +316,7 @@ fn port_number(text: &str) -> Option<u16> {
 mod tests {
     use super::*;
 
-    fn http(host: &str, port: u16) -> Result<OriginUrl, Refused> {
+    fn http(host: &str, port: u16) -> Result<OriginUrl, InvalidValue> {
         Ok(OriginUrl::Http {
             encrypted: false,
             host: host.to_string(),

@@ -12,14 +12,14 @@ const ARGON2_MEMORY_KIB_MAX: u32 = 1 << 18;
 const ARGON2_PASSES_MAX: u32 = 16;
 
 /// Password hashes by user name.
-pub type Users = HashMap<String, String>;
+pub type PasswordUsers = HashMap<String, String>;
 
 /// Reads the text of a password file. Empty lines, and those that begin with `#`, are skipped.
 ///
 /// # Errors
 /// The first unusable line, and the reason.
-pub fn users(text: &str) -> Result<Users, String> {
-    let mut users = Users::new();
+pub fn users(text: &str) -> Result<PasswordUsers, String> {
+    let mut users = PasswordUsers::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::pattern::encode;
-use crate::{Pattern, Redirect, Rewrite};
+use crate::{PathPattern, RedirectConfig, RewriteConfig};
 pub use request_path::{RequestPath, slash_forms};
 
 #[cfg(test)]
@@ -29,34 +29,34 @@ const QUERY: &str = "query";
 
 /// Selects paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Paths {
+pub enum PathSelector {
     /// By a glob. The text of a wildcard at its end is captured. Key `from`.
-    Pattern(Pattern),
+    Pattern(PathPattern),
     /// By a regular expression, matched anywhere in the path. Its groups are captured. Key `regex`.
-    Regex(Expression),
+    Regex(PathExpression),
 }
 
 /// A regular expression over the bytes of a decoded path.
 #[derive(Clone)]
-pub struct Expression {
+pub struct PathExpression {
     text: String,
     compiled: Regex,
 }
 
 /// The captured ranges of a path, from `$1` on.
-type Captures = [Range<usize>; CAPTURES_MAX];
+type CaptureRanges = [Range<usize>; CAPTURES_MAX];
 
-impl Paths {
+impl PathSelector {
     /// The captures of a decoded path; `None` if it does not match.
-    pub(crate) fn capture(&self, path: &[u8]) -> Option<Captures> {
-        let mut captures = Captures::default();
+    pub(crate) fn capture(&self, path: &[u8]) -> Option<CaptureRanges> {
+        let mut captures = CaptureRanges::default();
         match self {
             // The capture is at the end of the path.
-            Paths::Pattern(pattern) => {
+            PathSelector::Pattern(pattern) => {
                 let captured_len = pattern.capture(path)?.len();
                 captures[0] = path.len() - captured_len..path.len();
             }
-            Paths::Regex(regex) => {
+            PathSelector::Regex(regex) => {
                 let found = regex.compiled.captures(path)?;
                 for (range, group) in captures.iter_mut().zip(found.iter().skip(1)) {
                     // A group that did not take part is empty.
@@ -70,28 +70,28 @@ impl Paths {
     /// The number of captures.
     pub fn captures(&self) -> usize {
         match self {
-            Paths::Pattern(pattern) => usize::from(pattern.has_capture()),
-            Paths::Regex(regex) => regex.compiled.captures_len() - 1,
+            PathSelector::Pattern(pattern) => usize::from(pattern.has_capture()),
+            PathSelector::Regex(regex) => regex.compiled.captures_len() - 1,
         }
     }
 }
 
-impl fmt::Display for Paths {
+impl fmt::Display for PathSelector {
     /// The original text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Paths::Pattern(pattern) => pattern.fmt(f),
-            Paths::Regex(regex) => f.write_str(&regex.text),
+            PathSelector::Pattern(pattern) => pattern.fmt(f),
+            PathSelector::Regex(regex) => f.write_str(&regex.text),
         }
     }
 }
 
-impl Expression {
+impl PathExpression {
     /// Reads a regular expression.
     ///
     /// # Errors
     /// The reason, in one line.
-    pub fn parse(text: &str) -> Result<Expression, String> {
+    pub fn parse(text: &str) -> Result<PathExpression, String> {
         if text.len() > REGEX_LEN_MAX {
             return Err(format!("longer than {REGEX_LEN_MAX} bytes"));
         }
@@ -103,7 +103,7 @@ impl Expression {
             .build()
             .map_err(|error| last_line(&error.to_string()))?;
         match compiled.captures_len() - 1 {
-            0..=CAPTURES_MAX => Ok(Expression {
+            0..=CAPTURES_MAX => Ok(PathExpression {
                 text: text.to_string(),
                 compiled,
             }),
@@ -116,22 +116,22 @@ impl Expression {
     }
 }
 
-impl PartialEq for Expression {
-    fn eq(&self, other: &Expression) -> bool {
+impl PartialEq for PathExpression {
+    fn eq(&self, other: &PathExpression) -> bool {
         self.text == other.text
     }
 }
 
-impl Eq for Expression {}
+impl Eq for PathExpression {}
 
-impl fmt::Debug for Expression {
+impl fmt::Debug for PathExpression {
     /// The original text: keys of the disk cache depend on it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Expression({:?})", self.text)
     }
 }
 
-impl Redirect {
+impl RedirectConfig {
     /// The value of `Location` for a path, or None if the redirect does not match.
     ///
     /// Captures keep the bytes that the client sent, except those that are invalid in a URL, and a path stays a path:
@@ -149,7 +149,7 @@ impl Redirect {
     }
 }
 
-impl Rewrite {
+impl RewriteConfig {
     /// The target, path and query, of a rewritten path, or None if the rewrite does not match. Captures keep the bytes
     /// that the client sent, and the query is kept unless `to` has one.
     pub fn target(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
@@ -164,7 +164,7 @@ impl Rewrite {
 }
 
 /// The captures of a path in the bytes that the client sent, from `$1` on.
-type Captured<'p> = [&'p [u8]; CAPTURES_MAX];
+type CapturedText<'p> = [&'p [u8]; CAPTURES_MAX];
 
 /// Whether a byte may be in the path of a URL (RFC 3986 §3.3). Backslash is not: browsers treat it as a slash.
 fn is_url_byte(byte: u8) -> bool {
@@ -178,7 +178,7 @@ fn is_query_byte(byte: u8) -> bool {
 
 fn target(
     to: &str,
-    captured: &Captured<'_>,
+    captured: &CapturedText<'_>,
     is_kept: fn(u8) -> bool,
     query: Option<&[u8]>,
 ) -> Vec<u8> {
@@ -200,7 +200,7 @@ fn target(
 /// `?` or `&` before `$query` is removed too. In the path, captures keep the bytes for which `is_kept` holds.
 fn put(
     to: &str,
-    captured: &Captured<'_>,
+    captured: &CapturedText<'_>,
     is_kept: fn(u8) -> bool,
     query: Option<&[u8]>,
     out: &mut Vec<u8>,
@@ -208,19 +208,19 @@ fn put(
     let mut is_in_path = true;
     for piece in pieces(to) {
         match (piece, query) {
-            (Piece::Text(text), _) => {
+            (TemplatePart::Text(text), _) => {
                 is_in_path &= !text.contains(['?', '#']);
                 out.extend_from_slice(text.as_bytes());
             }
-            (Piece::Capture(number), _) => {
+            (TemplatePart::Capture(number), _) => {
                 let captured = captured.get(number - 1).copied().unwrap_or_default();
                 match is_in_path {
                     true => encode(captured, is_kept, out),
                     false => encode(captured, is_query_byte, out),
                 }
             }
-            (Piece::Query, Some(query)) if !query.is_empty() => put_query(query, out),
-            (Piece::Query, _) => {
+            (TemplatePart::Query, Some(query)) if !query.is_empty() => put_query(query, out),
+            (TemplatePart::Query, _) => {
                 out.pop_if(|byte| matches!(byte, b'?' | b'&'));
             }
         }
@@ -233,7 +233,7 @@ fn put_query(query: &[u8], out: &mut Vec<u8>) {
 
 /// A part of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'t> {
+pub(crate) enum TemplatePart<'t> {
     Text(&'t str),
     /// From 1.
     Capture(usize),
@@ -241,25 +241,25 @@ pub(crate) enum Piece<'t> {
 }
 
 /// Splits `to` into its parts. A `$` before any other text is literal.
-pub(crate) fn pieces(to: &str) -> Vec<Piece<'_>> {
+pub(crate) fn pieces(to: &str) -> Vec<TemplatePart<'_>> {
     let (mut pieces, mut text_start, mut from) = (Vec::new(), 0, 0);
     while let Some(dollar) = to[from..].find('$').map(|at| from + at) {
         let after = &to[dollar + 1..];
         let digit = after.bytes().next().filter(|b| matches!(b, b'1'..=b'9'));
         let (piece, len) = match digit {
-            Some(digit) => (Piece::Capture(usize::from(digit - b'0')), 1),
-            None if after.starts_with(QUERY) => (Piece::Query, QUERY.len()),
+            Some(digit) => (TemplatePart::Capture(usize::from(digit - b'0')), 1),
+            None if after.starts_with(QUERY) => (TemplatePart::Query, QUERY.len()),
             None => {
                 from = dollar + 1;
                 continue;
             }
         };
-        pieces.push(Piece::Text(&to[text_start..dollar]));
+        pieces.push(TemplatePart::Text(&to[text_start..dollar]));
         pieces.push(piece);
         from = dollar + 1 + len;
         text_start = from;
     }
-    pieces.push(Piece::Text(&to[text_start..]));
+    pieces.push(TemplatePart::Text(&to[text_start..]));
     pieces
 }
 

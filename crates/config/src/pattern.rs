@@ -9,7 +9,7 @@ mod notation;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use notation::Notation;
+pub(crate) use notation::UnsupportedNotation;
 
 /// The longest accepted pattern, in bytes.
 const LEN_MAX: usize = 1024;
@@ -23,15 +23,15 @@ const WILDCARDS_MAX: usize = 16;
 /// leading `/` the whole path is matched, without one its last segment: `*.css` is any style sheet at
 /// any depth, `/img/**` all paths below `/img/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct PathPattern {
     text: String,
     /// Not empty; no two wildcards and no two literals are adjacent.
-    parts: Vec<Part>,
+    parts: Vec<PatternPart>,
 }
 
 /// A piece of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PatternPart {
     /// Matches itself.
     Literal(Vec<u8>),
     /// `*`
@@ -42,7 +42,7 @@ pub(crate) enum Part {
 
 /// The reason why a text is not a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatternError {
+pub enum PathPatternError {
     /// The text is empty.
     Empty,
     /// It has a `/`, but not in front.
@@ -51,32 +51,32 @@ pub enum PatternError {
     TooLong,
 }
 
-impl Pattern {
+impl PathPattern {
     /// Reads a pattern: `/img/**`, `/a/*/b`, `*.css`.
     ///
     /// # Errors
-    /// See [`PatternError`].
-    pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+    /// See [`PathPatternError`].
+    pub fn parse(text: &str) -> Result<PathPattern, PathPatternError> {
         if text.is_empty() {
-            return Err(PatternError::Empty);
+            return Err(PathPatternError::Empty);
         }
         if !text.starts_with('/') && text.contains('/') {
-            return Err(PatternError::NotAbsolute);
+            return Err(PathPatternError::NotAbsolute);
         }
         let parts = split(text.as_bytes());
         let wildcards = parts.iter().filter(|part| part.is_wildcard()).count();
         if text.len() > LEN_MAX || wildcards > WILDCARDS_MAX {
-            return Err(PatternError::TooLong);
+            return Err(PathPatternError::TooLong);
         }
-        Ok(Pattern {
+        Ok(PathPattern {
             text: text.to_string(),
             parts,
         })
     }
 
     /// The pattern of all paths: `/**`.
-    pub fn everything() -> Pattern {
-        Pattern {
+    pub fn everything() -> PathPattern {
+        PathPattern {
             text: "/**".to_string(),
             parts: split(b"/**"),
         }
@@ -102,11 +102,11 @@ impl Pattern {
         };
         match self.parts.as_slice() {
             // The common shapes first: they allocate no memory.
-            [Part::Literal(text)] => (path == text.as_slice()).then_some(&[]),
-            [Part::Literal(front), wildcard] => path
+            [PatternPart::Literal(text)] => (path == text.as_slice()).then_some(&[]),
+            [PatternPart::Literal(front), wildcard] => path
                 .strip_prefix(front.as_slice())
                 .filter(|rest| wildcard.spans(rest)),
-            [wildcard, Part::Literal(end)] => {
+            [wildcard, PatternPart::Literal(end)] => {
                 let front = path.strip_suffix(end.as_slice())?;
                 wildcard.spans(front).then_some(&[])
             }
@@ -126,57 +126,57 @@ impl Pattern {
     }
 
     /// The parts of an equivalent pattern for whole paths.
-    pub(crate) fn absolute_parts(&self) -> Vec<Part> {
+    pub(crate) fn absolute_parts(&self) -> Vec<PatternPart> {
         if self.is_absolute() {
             return self.parts.clone();
         }
-        let mut parts = vec![Part::Across];
+        let mut parts = vec![PatternPart::Across];
         let mut name = self.parts.iter();
         match name.as_slice() {
-            [Part::Literal(text), rest @ ..] => {
-                parts.push(Part::Literal([b"/", text.as_slice()].concat()));
+            [PatternPart::Literal(text), rest @ ..] => {
+                parts.push(PatternPart::Literal([b"/", text.as_slice()].concat()));
                 name = rest.iter();
             }
-            _ => parts.push(Part::Literal(b"/".to_vec())),
+            _ => parts.push(PatternPart::Literal(b"/".to_vec())),
         }
         // A file name contains no slash, so `**` and `*` are equal in it; in a whole path they differ.
         parts.extend(name.map(|part| match part {
-            Part::Literal(_) => part.clone(),
-            Part::Within | Part::Across => Part::Within,
+            PatternPart::Literal(_) => part.clone(),
+            PatternPart::Within | PatternPart::Across => PatternPart::Within,
         }));
         parts
     }
 
-    /// Whether [`Pattern::capture`] can return text.
+    /// Whether [`PathPattern::capture`] can return text.
     pub fn has_capture(&self) -> bool {
-        self.parts.last().is_some_and(Part::is_wildcard)
+        self.parts.last().is_some_and(PatternPart::is_wildcard)
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for PathPattern {
     /// The original text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Part {
+impl PatternPart {
     fn is_wildcard(&self) -> bool {
-        !matches!(self, Part::Literal(_))
+        !matches!(self, PatternPart::Literal(_))
     }
 
     /// Whether this one part matches exactly these bytes.
     fn spans(&self, bytes: &[u8]) -> bool {
         match self {
-            Part::Literal(text) => text == bytes,
-            Part::Within => !bytes.contains(&b'/'),
-            Part::Across => true,
+            PatternPart::Literal(text) => text == bytes,
+            PatternPart::Within => !bytes.contains(&b'/'),
+            PatternPart::Across => true,
         }
     }
 }
 
 /// Splits into literals and wildcards; two or more stars are one `**`.
-fn split(mut text: &[u8]) -> Vec<Part> {
+fn split(mut text: &[u8]) -> Vec<PatternPart> {
     let mut parts = Vec::new();
     while !text.is_empty() {
         let stars = text.iter().take_while(|&&byte| byte == b'*').count();
@@ -186,10 +186,10 @@ fn split(mut text: &[u8]) -> Vec<Part> {
                     .iter()
                     .position(|&byte| byte == b'*')
                     .unwrap_or(text.len());
-                (Part::Literal(text.iter().take(len).copied().collect()), len)
+                (PatternPart::Literal(text.iter().take(len).copied().collect()), len)
             }
-            1 => (Part::Within, 1),
-            _ => (Part::Across, stars),
+            1 => (PatternPart::Within, 1),
+            _ => (PatternPart::Across, stars),
         };
         parts.push(part);
         text = text.get(len..).unwrap_or_default();
@@ -202,25 +202,25 @@ fn last_segment(path: &[u8]) -> &[u8] {
 }
 
 /// Matches any list of parts, in steps bounded by path length times parts: exponential backtracking is impossible.
-fn capture_any<'a>(parts: &[Part], path: &'a [u8]) -> Option<&'a [u8]> {
+fn capture_any<'a>(parts: &[PatternPart], path: &'a [u8]) -> Option<&'a [u8]> {
     let (last, front) = parts.split_last()?;
     let ends = match_ends(front, path);
     let first_from = |from: usize| (from..ends.len()).find(|start| ends[*start]);
     let start = match last {
-        Part::Literal(text) => {
+        PatternPart::Literal(text) => {
             let start = path.strip_suffix(text.as_slice())?.len();
             return ends[start].then_some(&[]);
         }
         // `*` at the end cannot span a slash, so it starts after the last one or later.
-        Part::Within => first_from(path.len() - last_segment(path).len())?,
-        Part::Across => first_from(0)?,
+        PatternPart::Within => first_from(path.len() - last_segment(path).len())?,
+        PatternPart::Across => first_from(0)?,
     };
     path.get(start..)
 }
 
 /// The positions of a text at which a match of all these parts, from the start of the text, can end. Keeps the set of
 /// all end positions of the parts so far instead of backtracking.
-pub(crate) fn match_ends(parts: &[Part], text: &[u8]) -> Vec<bool> {
+pub(crate) fn match_ends(parts: &[PatternPart], text: &[u8]) -> Vec<bool> {
     let mut ends = vec![false; text.len() + 1];
     ends[0] = true;
     for part in parts {
@@ -230,9 +230,9 @@ pub(crate) fn match_ends(parts: &[Part], text: &[u8]) -> Vec<bool> {
 }
 
 /// Replaces the end positions of the previous parts by those of this one.
-fn advance(part: &Part, path: &[u8], ends: &mut [bool]) {
+fn advance(part: &PatternPart, path: &[u8], ends: &mut [bool]) {
     match part {
-        Part::Literal(text) => {
+        PatternPart::Literal(text) => {
             // From the back, so that a position is read before it is overwritten.
             for end in (0..ends.len()).rev() {
                 let start = end.checked_sub(text.len());
@@ -240,9 +240,9 @@ fn advance(part: &Part, path: &[u8], ends: &mut [bool]) {
                 ends[end] = start.is_some_and(fits);
             }
         }
-        Part::Within | Part::Across => {
+        PatternPart::Within | PatternPart::Across => {
             for end in 1..ends.len() {
-                let may_extend = *part == Part::Across || path[end - 1] != b'/';
+                let may_extend = *part == PatternPart::Across || path[end - 1] != b'/';
                 ends[end] |= ends[end - 1] && may_extend;
             }
         }

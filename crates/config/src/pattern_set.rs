@@ -14,7 +14,7 @@ mod scope;
 
 use std::collections::BTreeMap;
 
-use crate::{Expression, Paths, Pattern};
+use crate::{PathExpression, PathSelector, PathPattern};
 use automaton::{LiteralAutomaton, ROOT};
 use literals::RequiredLiteral;
 pub use scope::MatchScope;
@@ -72,19 +72,19 @@ struct AnchoredPatterns {
 
 impl PatternSetBuilder {
     /// Adds a glob.
-    pub fn add(&mut self, pattern: &Pattern, scope: MatchScope) {
+    pub fn add(&mut self, pattern: &PathPattern, scope: MatchScope) {
         let pattern = ScopedPattern::new(pattern, scope);
         self.required
-            .push(LiteralRequirement::All(literals::of_parts(pattern.parts())));
+            .push(LiteralRequirement::All(literals::collect_parts(pattern.parts())));
         self.patterns.push(pattern);
     }
 
     /// Adds a glob or an expression with captures. The set reports it for every path that it matches, and perhaps for
     /// others: the caller, which needs the captured text anyway, verifies the match.
-    pub fn add_capturing(&mut self, paths: &Paths) {
+    pub fn add_capturing(&mut self, paths: &PathSelector) {
         match paths {
-            Paths::Pattern(pattern) => self.add(pattern, MatchScope::Unverified),
-            Paths::Regex(expression) => self.add_expression(expression),
+            PathSelector::Pattern(pattern) => self.add(pattern, MatchScope::Unverified),
+            PathSelector::Regex(expression) => self.add_expression(expression),
         }
     }
 
@@ -100,8 +100,8 @@ impl PatternSetBuilder {
         self.patterns.push(ScopedPattern::unverified());
     }
 
-    fn add_expression(&mut self, expression: &Expression) {
-        let any = literals::of_expression(expression.text());
+    fn add_expression(&mut self, expression: &PathExpression) {
+        let any = literals::collect_expression(expression.text());
         self.required
             .push(LiteralRequirement::Any(any.unwrap_or_default()));
         self.patterns.push(ScopedPattern::unverified());

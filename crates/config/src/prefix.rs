@@ -5,23 +5,23 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-use crate::value::Refused;
+use crate::value::InvalidValue;
 
 /// All addresses of one IP version that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
+pub struct AddressPrefix {
     address: IpAddr,
     /// At most the number of bits in the address.
     bits: u32,
 }
 
-impl Prefix {
+impl AddressPrefix {
     /// Reads an address, with an optional number of bits after a slash.
     ///
     /// # Errors
     /// Any other text, and more bits than the address has.
-    pub fn parse(text: &str) -> Result<Prefix, Refused> {
-        let refused = Refused {
+    pub fn parse(text: &str) -> Result<AddressPrefix, InvalidValue> {
+        let refused = InvalidValue {
             what: "an address or a prefix",
             allowed: "ADDRESS or ADDRESS/BITS: 127.0.0.1, 10.0.0.0/8, ::1, 2001:db8::/32",
         };
@@ -41,15 +41,15 @@ impl Prefix {
                 .and_then(|bits| bits.parse().ok()),
         };
         match bits.filter(|bits| *bits <= most) {
-            Some(bits) => Ok(Prefix { address, bits }),
+            Some(bits) => Ok(AddressPrefix { address, bits }),
             None => Err(refused),
         }
     }
 
     /// The same prefix in canonical form, with its first address: 10.0.0.0/8 for 10.0.0.1/8.
     #[must_use]
-    pub fn network(&self) -> Prefix {
-        Prefix {
+    pub fn network(&self) -> AddressPrefix {
+        AddressPrefix {
             address: *self.range().start(),
             bits: self.bits,
         }
@@ -97,8 +97,8 @@ pub struct PrefixSet {
 impl PrefixSet {
     /// The addresses of these prefixes.
     #[must_use]
-    pub fn new(prefixes: &[Prefix]) -> PrefixSet {
-        let mut sorted: Vec<RangeInclusive<IpAddr>> = prefixes.iter().map(Prefix::range).collect();
+    pub fn new(prefixes: &[AddressPrefix]) -> PrefixSet {
+        let mut sorted: Vec<RangeInclusive<IpAddr>> = prefixes.iter().map(AddressPrefix::range).collect();
         sorted.sort_unstable_by_key(|range| *range.start());
         let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
         for range in sorted {
@@ -119,7 +119,7 @@ impl PrefixSet {
         self.ranges.is_empty()
     }
 
-    /// Whether one of the prefixes contains an address, by the rule of [`Prefix::has`].
+    /// Whether one of the prefixes contains an address, by the rule of [`AddressPrefix::has`].
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -151,7 +151,7 @@ impl<T> Default for PrefixMap<T> {
 
 impl<T> PrefixMap<T> {
     /// Adds a value for a prefix.
-    pub fn insert(&mut self, prefix: &Prefix, value: T) {
+    pub fn insert(&mut self, prefix: &AddressPrefix, value: T) {
         let lens = &mut self.lens[usize::from(prefix.address.is_ipv6())];
         if !lens.contains(&prefix.bits) {
             lens.push(prefix.bits);
@@ -160,19 +160,19 @@ impl<T> PrefixMap<T> {
         self.values.entry(key).or_default().push(value);
     }
 
-    /// The values of all prefixes that contain an address, by the rule of [`Prefix::has`].
+    /// The values of all prefixes that contain an address, by the rule of [`AddressPrefix::has`].
     pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
         let address = address.to_canonical();
         let lens = &self.lens[usize::from(address.is_ipv6())];
         let found = lens.iter().filter_map(move |&bits| {
-            let first = *Prefix { address, bits }.range().start();
+            let first = *AddressPrefix { address, bits }.range().start();
             self.values.get(&(first, bits))
         });
         found.flatten()
     }
 }
 
-impl fmt::Display for Prefix {
+impl fmt::Display for AddressPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.bits == len(self.address) {
             true => self.address.fmt(f),
@@ -204,7 +204,7 @@ mod tests {
             "2001:db8:1::/48",
             "::ffff:198.51.100.0/120",
         ];
-        let prefixes = texts.map(|text| Prefix::parse(text).expect(text));
+        let prefixes = texts.map(|text| AddressPrefix::parse(text).expect(text));
         let set = PrefixSet::new(&prefixes);
         let mut map = PrefixMap::default();
         for (number, prefix) in prefixes.iter().enumerate() {
@@ -244,7 +244,7 @@ mod tests {
             assert!(having.eq(found), "{address}");
         }
         assert!(PrefixSet::new(&[]).is_empty() && !set.is_empty());
-        let all = PrefixSet::new(&[Prefix::parse("0.0.0.0/0").expect("all")]);
+        let all = PrefixSet::new(&[AddressPrefix::parse("0.0.0.0/0").expect("all")]);
         assert!(all.has([255; 4].into()) && !all.has("::1".parse().expect("an address")));
     }
 
@@ -262,7 +262,7 @@ mod tests {
             ("2001:db8::/32", "2001:db9::", false),
             ("::/0", "::1", true),
         ] {
-            let prefix = Prefix::parse(prefix).expect(prefix);
+            let prefix = AddressPrefix::parse(prefix).expect(prefix);
             let parsed: IpAddr = address.parse().expect(address);
             assert_eq!(
                 prefix.range().contains(&parsed.to_canonical()),
@@ -284,7 +284,7 @@ mod tests {
             "::/129",
             "10.0/8",
         ] {
-            assert!(Prefix::parse(wrong).is_err(), "{wrong}");
+            assert!(AddressPrefix::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

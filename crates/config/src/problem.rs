@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// One mistake in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The file, as passed to [`crate::parse`].
     pub file: PathBuf,
     /// The line, from 1.
@@ -23,7 +23,7 @@ pub struct Problem {
     pub allowed: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     /// `lowroad.toml:12:3: site[0].listen: "80x" is not ADDR:PORT (allowed: …)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: ", self.file.display(), self.line, self.column)?;
@@ -38,4 +38,4 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for ConfigProblem {}

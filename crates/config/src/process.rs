@@ -3,9 +3,9 @@
 //! Keys and ranges are here; their meaning and defaults are in [`crate::schema`].
 
 use crate::named::{DAY_MS, HOUR_MS, account, count};
-use crate::reader::{Item, Section, size_text};
+use crate::reader::{ConfigValue, ConfigSection, size_text};
 use crate::value;
-use crate::{AccessLog, Feature, Format, Lacking, Level, Limits, Log, LogTarget, Server, Softirq};
+use crate::{AccessLogConfig, BuildFeature, AccessLogFormat, MissingFeature, ErrorLogLevel, LimitsConfig, LogConfig, LogTarget, ProcessConfig, SoftirqMode};
 use std::ops::RangeInclusive;
 
 const CACHE_LEN_MIN: u64 = 64 << 10;
@@ -14,10 +14,10 @@ const TIB: u64 = 1 << 40;
 /// The upper bound of connection and descriptor limits, whatever the machine.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
-pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
-    let default = Server::default();
+pub(crate) fn server(section: ConfigSection<'_>, lacking: &[BuildFeature]) -> ProcessConfig {
+    let default = ProcessConfig::default();
     let cache_len_max = cache(&section, default.cache_len_max);
-    let server = Server {
+    let server = ProcessConfig {
         workers: section
             .item("workers")
             .and_then(|item| item.read(value::workers))
@@ -42,7 +42,7 @@ pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
         disk_cache_len_max: section.size(
             "disk_cache_max",
             default.disk_cache_len_max,
-            Server::DISK_CACHE_LEN_MIN..=1024 * TIB,
+            ProcessConfig::DISK_CACHE_LEN_MIN..=1024 * TIB,
         ),
         ticket_keys: section.item("ticket_keys").and_then(|item| item.path()),
         kernel_tls: section.flag("kernel_tls", default.kernel_tls),
@@ -69,17 +69,17 @@ pub(crate) fn server(section: Section<'_>, lacking: &[Feature]) -> Server {
     server
 }
 
-fn softirq(section: &Section<'_>, lacking: &[Feature]) -> Option<Softirq> {
+fn softirq(section: &ConfigSection<'_>, lacking: &[BuildFeature]) -> Option<SoftirqMode> {
     let item = section.item("softirq")?;
     let softirq = item.read(value::softirq)?;
-    if softirq != Softirq::Off && lacking.contains(&Feature::Softirq) {
-        item.report(Lacking(Feature::Softirq).to_string(), "");
+    if softirq != SoftirqMode::Off && lacking.contains(&BuildFeature::Softirq) {
+        item.report(MissingFeature(BuildFeature::Softirq).to_string(), "");
     }
     Some(softirq)
 }
 
-pub(crate) fn limits(section: Section<'_>) -> Limits {
-    let default = Limits::default();
+pub(crate) fn limits(section: ConfigSection<'_>) -> LimitsConfig {
+    let default = LimitsConfig::default();
     let timeout = |key, default| section.duration_ms(key, default, 1..=DAY_MS);
     let connections = 1..=DESCRIPTORS_MAX;
     let head_len_max = size(
@@ -88,8 +88,8 @@ pub(crate) fn limits(section: Section<'_>) -> Limits {
         default.head_len_max,
         512..=1 << 20,
     );
-    let target_len_max = Limits::target_len_default(head_len_max);
-    let limits = Limits {
+    let target_len_max = LimitsConfig::target_len_default(head_len_max);
+    let limits = LimitsConfig {
         header_timeout_ms: timeout("header_timeout", default.header_timeout_ms),
         body_timeout_ms: timeout("body_timeout", default.body_timeout_ms),
         idle_timeout_ms: timeout("idle_timeout", default.idle_timeout_ms),
@@ -145,26 +145,26 @@ pub(crate) fn limits(section: Section<'_>) -> Limits {
     limits
 }
 
-pub(crate) fn log(section: Section<'_>) -> Log {
-    let default = Log::default();
+pub(crate) fn log(section: ConfigSection<'_>) -> LogConfig {
+    let default = LogConfig::default();
     let path = access(&section);
     let format = section.choice(
         "format",
         &[
-            ("combined", Format::Combined),
-            ("extended", Format::Extended),
-            ("json", Format::Json),
+            ("combined", AccessLogFormat::Combined),
+            ("extended", AccessLogFormat::Extended),
+            ("json", AccessLogFormat::Json),
         ],
-        Format::default(),
+        AccessLogFormat::default(),
     );
     let levels = [
-        ("error", Level::Error),
-        ("warn", Level::Warn),
-        ("info", Level::Info),
-        ("debug", Level::Debug),
+        ("error", ErrorLogLevel::Error),
+        ("warn", ErrorLogLevel::Warn),
+        ("info", ErrorLogLevel::Info),
+        ("debug", ErrorLogLevel::Debug),
     ];
-    let log = Log {
-        access: path.map(|path| AccessLog { path, format }),
+    let log = LogConfig {
+        access: path.map(|path| AccessLogConfig { path, format }),
         error: error(&section).unwrap_or(default.error),
         level: section.choice("level", &levels, default.level),
     };
@@ -173,12 +173,12 @@ pub(crate) fn log(section: Section<'_>) -> Log {
 }
 
 /// 0 is off; a cache of only a few objects would cost more than it saves.
-fn cache(section: &Section<'_>, default: u64) -> u64 {
+fn cache(section: &ConfigSection<'_>, default: u64) -> u64 {
     section.size_or_zero("cache", default, CACHE_LEN_MIN..=TIB)
 }
 
-fn cache_object(section: &Section<'_>, cache_len_max: u64) -> u64 {
-    let default = Server::cache_object_default(cache_len_max);
+fn cache_object(section: &ConfigSection<'_>, cache_len_max: u64) -> u64 {
+    let default = ProcessConfig::cache_object_default(cache_len_max);
     let Some(item) = section.item("cache_object") else {
         return default;
     };
@@ -196,7 +196,7 @@ fn cache_object(section: &Section<'_>, cache_len_max: u64) -> u64 {
     len
 }
 
-fn fd_limit(section: &Section<'_>) -> u64 {
+fn fd_limit(section: &ConfigSection<'_>) -> u64 {
     let Some(item) = section.item("fd_limit") else {
         return 0;
     };
@@ -212,20 +212,20 @@ fn fd_limit(section: &Section<'_>) -> u64 {
 }
 
 /// The access log's target; None also for `"off"`.
-fn access(section: &Section<'_>) -> Option<LogTarget> {
+fn access(section: &ConfigSection<'_>) -> Option<LogTarget> {
     let item = section.item("access")?;
     item.text()
         .filter(|text| *text != "off")
         .and_then(|text| target(&item, text))
 }
 
-fn error(section: &Section<'_>) -> Option<LogTarget> {
+fn error(section: &ConfigSection<'_>) -> Option<LogTarget> {
     let item = section.item("error")?;
     item.text().and_then(|text| target(&item, text))
 }
 
 /// A log's target. Names of non-file targets of other servers are refused; they would silently become files.
-fn target(item: &Item<'_>, text: &str) -> Option<LogTarget> {
+fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
     match text {
         "stdout" => Some(LogTarget::Stdout),
         "stderr" => Some(LogTarget::Stderr),
@@ -252,7 +252,7 @@ fn is_other_place(text: &str) -> bool {
 
 /// A size whose range guarantees that it fits `usize`.
 fn size(
-    section: &Section<'_>,
+    section: &ConfigSection<'_>,
     key: &'static str,
     default: usize,
     range: RangeInclusive<u64>,

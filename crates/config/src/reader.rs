@@ -7,11 +7,11 @@
 mod item;
 mod text;
 
-pub(crate) use item::Item;
+pub(crate) use item::ConfigValue;
 pub(crate) use text::{position, size_text};
 
-use crate::problem::Problem;
-use crate::value::{self, Refused};
+use crate::problem::ConfigProblem;
+use crate::value::{self, InvalidValue};
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -19,41 +19,41 @@ use text::{duration_text, nearest};
 use toml::de::{DeTable, DeValue};
 
 /// The text that is read, and the problems found in it so far.
-pub(crate) struct Source<'d> {
+pub(crate) struct ConfigSource<'d> {
     pub(crate) file: &'d Path,
     pub(crate) text: &'d str,
-    problems: RefCell<Vec<Problem>>,
+    problems: RefCell<Vec<ConfigProblem>>,
 }
 
 /// A position in the text, with the key whose value is there.
 #[derive(Clone, Debug)]
-pub(crate) struct At {
+pub(crate) struct KeyPosition {
     pub(crate) key: String,
     /// Bytes from the beginning of the text.
     pub(crate) offset: usize,
 }
 
 /// A table that is being read.
-pub(crate) struct Section<'d> {
-    source: &'d Source<'d>,
+pub(crate) struct ConfigSection<'d> {
+    source: &'d ConfigSource<'d>,
     table: &'d DeTable<'d>,
-    pub(crate) at: At,
+    pub(crate) at: KeyPosition,
     asked: RefCell<Vec<&'static str>>,
 }
 
-impl<'d> Source<'d> {
-    pub(crate) fn new(text: &'d str, file: &'d Path) -> Source<'d> {
-        Source {
+impl<'d> ConfigSource<'d> {
+    pub(crate) fn new(text: &'d str, file: &'d Path) -> ConfigSource<'d> {
+        ConfigSource {
             file,
             text,
             problems: RefCell::new(Vec::new()),
         }
     }
 
-    pub(crate) fn report(&self, at: &At, what: impl Into<String>, allowed: impl Into<String>) {
+    pub(crate) fn report(&self, at: &KeyPosition, what: impl Into<String>, allowed: impl Into<String>) {
         // Positions are computed for problems only: the usual file has none.
         let (line, column) = position(self.text.as_bytes(), at.offset);
-        let problem = Problem {
+        let problem = ConfigProblem {
             file: self.file.to_path_buf(),
             line,
             column,
@@ -65,7 +65,7 @@ impl<'d> Source<'d> {
     }
 
     /// Returns all problems in the order of the text.
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
+    pub(crate) fn into_problems(self) -> Vec<ConfigProblem> {
         let mut problems = self.problems.into_inner();
         // By position, not by the order of the checks.
         problems.sort_by_key(|problem| (problem.line, problem.column));
@@ -73,14 +73,14 @@ impl<'d> Source<'d> {
     }
 }
 
-impl<'d> Section<'d> {
+impl<'d> ConfigSection<'d> {
     /// The outermost table.
-    pub(crate) fn top(source: &'d Source<'d>, table: &'d DeTable<'d>) -> Section<'d> {
-        let at = At {
+    pub(crate) fn top(source: &'d ConfigSource<'d>, table: &'d DeTable<'d>) -> ConfigSection<'d> {
+        let at = KeyPosition {
             key: String::new(),
             offset: 0,
         };
-        Section {
+        ConfigSection {
             source,
             table,
             at,
@@ -89,7 +89,7 @@ impl<'d> Section<'d> {
     }
 
     /// The value of a key, if present. Records the key as known.
-    pub(crate) fn item(&self, key: &'static str) -> Option<Item<'d>> {
+    pub(crate) fn item(&self, key: &'static str) -> Option<ConfigValue<'d>> {
         // Recorded even if the key is absent: the list is also the list of allowed keys.
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key)?;
@@ -97,7 +97,7 @@ impl<'d> Section<'d> {
     }
 
     /// The value of a mandatory key; its absence is a problem.
-    pub(crate) fn required(&self, key: &'static str) -> Option<Item<'d>> {
+    pub(crate) fn required(&self, key: &'static str) -> Option<ConfigValue<'d>> {
         let item = self.item(key);
         if item.is_none() {
             self.report(format!("{key} is missing"), "");
@@ -106,13 +106,13 @@ impl<'d> Section<'d> {
     }
 
     /// All keys with their values and positions, for a table with free keys (for example, environment variables).
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'d str, At, Item<'d>)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'d str, KeyPosition, ConfigValue<'d>)> {
         self.table.iter().map(|(key, value)| {
             let name: &'d str = key.get_ref();
             let item = self.at_key(name, value.span().start, value.get_ref());
             (
                 name,
-                At {
+                KeyPosition {
                     key: item.at.key.clone(),
                     // Free keys are reported at the key, values at the value.
                     offset: key.span().start,
@@ -123,12 +123,12 @@ impl<'d> Section<'d> {
     }
 
     /// A table below this one.
-    pub(crate) fn section(&self, key: &'static str) -> Option<Section<'d>> {
+    pub(crate) fn section(&self, key: &'static str) -> Option<ConfigSection<'d>> {
         self.item(key)?.section()
     }
 
     /// An array of tables below this one (`[[key]]`).
-    pub(crate) fn sections(&self, key: &'static str) -> Vec<Section<'d>> {
+    pub(crate) fn sections(&self, key: &'static str) -> Vec<ConfigSection<'d>> {
         // `[key]` instead of `[[key]]` is a frequent mistake.
         let items = self.item(key).and_then(|item| match item.value {
             DeValue::Array(_) => item.items(),
@@ -143,7 +143,7 @@ impl<'d> Section<'d> {
         items
             .unwrap_or_default()
             .iter()
-            .filter_map(Item::section)
+            .filter_map(ConfigValue::section)
             .collect()
     }
 
@@ -151,8 +151,8 @@ impl<'d> Section<'d> {
         self.source.report(&self.at, what, allowed);
     }
 
-    /// Reports a problem at a position from [`Section::entries`].
-    pub(crate) fn report_at(&self, at: &At, what: impl Into<String>, allowed: impl Into<String>) {
+    /// Reports a problem at a position from [`ConfigSection::entries`].
+    pub(crate) fn report_at(&self, at: &KeyPosition, what: impl Into<String>, allowed: impl Into<String>) {
         self.source.report(at, what, allowed);
     }
 
@@ -186,14 +186,14 @@ impl<'d> Section<'d> {
         }
     }
 
-    fn at_key(&self, key: &str, offset: usize, value: &'d DeValue<'d>) -> Item<'d> {
+    fn at_key(&self, key: &str, offset: usize, value: &'d DeValue<'d>) -> ConfigValue<'d> {
         // The outermost table has no name.
         let dot = if self.at.key.is_empty() { "" } else { "." };
-        let at = At {
+        let at = KeyPosition {
             key: format!("{}{dot}{key}", self.at.key),
             offset,
         };
-        Item {
+        ConfigValue {
             source: self.source,
             value,
             at,
@@ -202,7 +202,7 @@ impl<'d> Section<'d> {
 }
 
 /// Single values with a default, which also replaces an invalid value, so that reading can go on.
-impl Section<'_> {
+impl ConfigSection<'_> {
     pub(crate) fn flag(&self, key: &'static str, default: bool) -> bool {
         let Some(item) = self.item(key) else {
             return default;
@@ -275,7 +275,7 @@ impl Section<'_> {
     fn number(
         &self,
         key: &'static str,
-        read: fn(&str) -> Result<u64, Refused>,
+        read: fn(&str) -> Result<u64, InvalidValue>,
         show: fn(u64) -> String,
         range: RangeInclusive<u64>,
     ) -> Option<u64> {

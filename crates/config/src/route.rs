@@ -8,12 +8,12 @@ use crate::compression::on_the_fly;
 use crate::conditions::conditions;
 use crate::named::{self, DAY_MS, absolute_path, account, count, file_name};
 use crate::origin;
-use crate::reader::{At, Item, Section, Source};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
 use crate::site_marks::SiteMarks;
 use crate::value;
 use crate::{
-    Balance, Cgi, Database, FastCgi, Keep, Module, Name, Pages, Pattern, Route, RouteTo, Site,
-    Upstream,
+    BalanceConfig, CgiConfig, DatabaseConfig, FastCgiConfig, ResponseStorage, ModuleConfig, SiteName, PagesConfig, PathPattern, RouteConfig, RouteTo, SiteConfig,
+    UpstreamAddress,
 };
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -57,9 +57,9 @@ const MEMORY_LEN_MIN: u64 = 1 << 20;
 const MEMORY_LEN_MAX: u64 = 1 << 40;
 
 /// Reads a route; also returns the position of its handler key.
-pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
+pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosition)> {
     let pattern_item = section.required("pattern");
-    let pattern = pattern_item.as_ref().and_then(Item::pattern);
+    let pattern = pattern_item.as_ref().and_then(ConfigValue::pattern);
     let target = target(&section);
     let to = target
         .as_ref()
@@ -67,23 +67,23 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     // All keys are read even if an earlier one is invalid, so that all problems are reported at once.
     let missing = section.flag("missing", false);
     let internal = section.flag("internal", false);
-    let timeout_ms = section.duration_ms("timeout", Route::TIMEOUT_MS, 1..=DAY_MS);
-    let concurrency_max = count(&section, "concurrency", Route::CONCURRENCY_MAX, 1..=65_536);
+    let timeout_ms = section.duration_ms("timeout", RouteConfig::TIMEOUT_MS, 1..=DAY_MS);
+    let concurrency_max = count(&section, "concurrency", RouteConfig::CONCURRENCY_MAX, 1..=65_536);
     let conditions = conditions(&section);
     // Read only with a handler that has the key; `keys_of_other_targets` reports it otherwise.
     let of = |key, default, most| match target.as_ref() {
         Some((kind, _)) if means(key, kind) => count(&section, key, default, 1..=most),
         _ => default,
     };
-    let tunnels_max = of("tunnels", Route::TUNNELS_MAX, 65_536);
-    let client_share_percent = of("client_share", Route::CLIENT_SHARE_PERCENT, 100);
+    let tunnels_max = of("tunnels", RouteConfig::TUNNELS_MAX, 65_536);
+    let client_share_percent = of("client_share", RouteConfig::CLIENT_SHARE_PERCENT, 100);
     let kind = target.as_ref().map(|(kind, _)| *kind);
     let (head_len_max, head_fields_max) = match kind {
         Some("cgi" | "fastcgi") => (
-            section.size("head_len_max", Route::HEAD_LEN_MAX as u64, HEAD_LENS),
-            count(&section, "fields_max", Route::HEAD_FIELDS_MAX, 8..=4096),
+            section.size("head_len_max", RouteConfig::HEAD_LEN_MAX as u64, HEAD_LENS),
+            count(&section, "fields_max", RouteConfig::HEAD_FIELDS_MAX, 8..=4096),
         ),
-        _ => (Route::HEAD_LEN_MAX as u64, Route::HEAD_FIELDS_MAX),
+        _ => (RouteConfig::HEAD_LEN_MAX as u64, RouteConfig::HEAD_FIELDS_MAX),
     };
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
@@ -93,11 +93,11 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
     let (request_buffering, response_buffering) =
         (buffers("request_buffering"), buffers("response_buffering"));
     let words = [
-        ("allowed", Keep::Allowed),
-        ("shared", Keep::Shared),
-        ("never", Keep::Never),
+        ("allowed", ResponseStorage::Allowed),
+        ("shared", ResponseStorage::Shared),
+        ("never", ResponseStorage::Never),
     ];
-    let keep = section.choice("keep", &words, Keep::default());
+    let keep = section.choice("keep", &words, ResponseStorage::default());
     let compress = section.item("compress").as_ref().and_then(on_the_fly);
     // After the keys that this handler has: a key that was looked up is not unknown.
     keys_of_other_targets(&section, kind);
@@ -106,7 +106,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         _ => None,
     };
     section.finish();
-    let route = Route {
+    let route = RouteConfig {
         missing,
         conditions,
         timeout_ms,
@@ -123,7 +123,7 @@ pub(crate) fn route(section: Section<'_>) -> Option<(Route, At)> {
         keep,
         compress,
         caching: caching.unwrap_or_default(),
-        ..Route::new(pattern?, to?)
+        ..RouteConfig::new(pattern?, to?)
     };
     // The part of the path after the front names the program.
     if matches!(&route.to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
@@ -140,7 +140,7 @@ fn means(key: &str, target: &str) -> bool {
 }
 
 /// Reports keys that are invalid with this handler; without a handler, all of them are accepted.
-fn keys_of_other_targets(section: &Section<'_>, target: Option<&str>) {
+fn keys_of_other_targets(section: &ConfigSection<'_>, target: Option<&str>) {
     for (key, targets) in KEYS_OF_TARGETS {
         match target {
             // Looked up, so that it does not count as unknown.
@@ -153,10 +153,10 @@ fn keys_of_other_targets(section: &Section<'_>, target: Option<&str>) {
 
 /// Reports names of modules and databases in routes that are not defined.
 pub(crate) fn check_names(
-    source: &Source<'_>,
-    sites: &[(Site, SiteMarks)],
-    modules: &[Module],
-    databases: &[Database],
+    source: &ConfigSource<'_>,
+    sites: &[(SiteConfig, SiteMarks)],
+    modules: &[ModuleConfig],
+    databases: &[DatabaseConfig],
 ) {
     let modules: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
     let databases: Vec<&str> = databases.iter().map(|base| base.name.as_str()).collect();
@@ -166,7 +166,7 @@ pub(crate) fn check_names(
     for (route, at) in routes {
         match &route.to {
             RouteTo::Module(name) => named::check_known(source, "module", name, at, &modules),
-            RouteTo::Pages(Pages {
+            RouteTo::Pages(PagesConfig {
                 database: Some(name),
                 ..
             }) => named::check_known(source, "database", name, at, &databases),
@@ -176,7 +176,7 @@ pub(crate) fn check_names(
 }
 
 /// The one handler key of the section; none or several are a problem.
-fn target<'d>(section: &Section<'d>) -> Option<(&'static str, Item<'d>)> {
+fn target<'d>(section: &ConfigSection<'d>) -> Option<(&'static str, ConfigValue<'d>)> {
     let present = TARGETS.map(|key| section.item(key).map(|item| (key, item)));
     let mut present = present.into_iter().flatten();
     let (first, second) = (present.next(), present.next());
@@ -189,29 +189,29 @@ fn target<'d>(section: &Section<'d>) -> Option<(&'static str, Item<'d>)> {
     None
 }
 
-fn to(section: &Section<'_>, kind: &str, item: &Item<'_>) -> Option<RouteTo> {
+fn to(section: &ConfigSection<'_>, kind: &str, item: &ConfigValue<'_>) -> Option<RouteTo> {
     match kind {
         "module" => named::name(item).map(RouteTo::Module),
         "cgi" => cgi(section, item).map(RouteTo::Cgi),
         "fastcgi" => fastcgi(section, item).map(RouteTo::FastCgi),
         "origin" => {
-            let origin = origin::of_route(section, item)?;
+            let origin = origin::read_route_origin(section, item)?;
             Some(RouteTo::Origin(Box::new(origin)))
         }
         _ => pages(section, item).map(RouteTo::Pages),
     }
 }
 
-fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
+fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig> {
     // `cgi = true`: programs among the site's files.
     let path = match item.value_bool() {
         Some(true) => None,
         _ => Some(item.path()),
     };
-    let default = Cgi::new(path.clone().flatten());
+    let default = CgiConfig::new(path.clone().flatten());
     let cpu_ms_max = section.duration_ms("cpu", default.cpu_s_max * 1000, 1000..=DAY_MS);
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
-    let cgi = Cgi {
+    let cgi = CgiConfig {
         env: environment(section),
         // Below the minimum no program can start, but 0 is allowed: no limit.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
@@ -225,21 +225,21 @@ fn cgi(section: &Section<'_>, item: &Item<'_>) -> Option<Cgi> {
     (path != Some(None)).then_some(cgi)
 }
 
-fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
-    let servers: Option<Vec<Upstream>> = match item.is_array() {
+fn fastcgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<FastCgiConfig> {
+    let servers: Option<Vec<UpstreamAddress>> = match item.is_array() {
         true => item.items()?.iter().map(upstream).collect(),
         false => upstream(item).map(|one| vec![one]),
     };
     if item.is_empty_array() {
         item.report("there is no server", "at least one address");
     }
-    let default = FastCgi::new(Upstream::Unix(PathBuf::new()));
+    let default = FastCgiConfig::new(UpstreamAddress::Unix(PathBuf::new()));
     let connections = 1..=4096;
     let words = [("round-robin", false), ("least-connections", true)];
-    let fastcgi = FastCgi {
+    let fastcgi = FastCgiConfig {
         balance: match section.choice("balance", &words, false) {
-            false => Balance::RoundRobin,
-            true => Balance::LeastConnections,
+            false => BalanceConfig::RoundRobin,
+            true => BalanceConfig::LeastConnections,
         },
         script: section.item("script").and_then(|item| script(&item)),
         script_root: section.item("script_root").and_then(|item| item.path()),
@@ -252,14 +252,14 @@ fn fastcgi(section: &Section<'_>, item: &Item<'_>) -> Option<FastCgi> {
         env: environment(section),
         ..default
     };
-    Some(FastCgi {
+    Some(FastCgiConfig {
         servers: servers.filter(|servers| !servers.is_empty())?,
         ..fastcgi
     })
 }
 
 /// A script, or an empty text if the server is one program.
-fn script(item: &Item<'_>) -> Option<String> {
+fn script(item: &ConfigValue<'_>) -> Option<String> {
     match item.value_text() {
         // Not a path, but the mark of a server without scripts.
         Some("") => Some(String::new()),
@@ -267,9 +267,9 @@ fn script(item: &Item<'_>) -> Option<String> {
     }
 }
 
-fn pages(section: &Section<'_>, item: &Item<'_>) -> Option<Pages> {
+fn pages(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<PagesConfig> {
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
-    let memory_len_max = section.size("memory", Pages::MEMORY_LEN_MAX as u64, memory);
+    let memory_len_max = section.size("memory", PagesConfig::MEMORY_LEN_MAX as u64, memory);
     let database = match (item.value_bool(), item.value_text()) {
         (Some(true), _) => None,
         (None, Some(_)) => Some(named::name(item)?),
@@ -281,14 +281,14 @@ fn pages(section: &Section<'_>, item: &Item<'_>) -> Option<Pages> {
             return None;
         }
     };
-    Some(Pages {
+    Some(PagesConfig {
         database,
         memory_len_max: usize::try_from(memory_len_max).unwrap_or(usize::MAX),
     })
 }
 
 /// The address of a FastCGI server.
-fn upstream(item: &Item<'_>) -> Option<Upstream> {
+fn upstream(item: &ConfigValue<'_>) -> Option<UpstreamAddress> {
     if let Some(path) = item
         .value_text()
         .and_then(|text| text.strip_prefix("unix:"))
@@ -297,14 +297,14 @@ fn upstream(item: &Item<'_>) -> Option<Upstream> {
         if !is_path {
             item.refuse("a socket", "unix:/PATH");
         }
-        return is_path.then(|| Upstream::Unix(item.resolve(path)));
+        return is_path.then(|| UpstreamAddress::Unix(item.resolve(path)));
     }
     item.read(|text| {
         let address = value::address(text).ok();
         // A listener's address may be a wildcard or port 0, a server's cannot.
         let known = address.filter(|at| at.port() != 0 && !at.ip().is_unspecified());
-        let known = known.map(Upstream::Tcp).or_else(|| named_upstream(text));
-        known.ok_or(value::Refused {
+        let known = known.map(UpstreamAddress::Tcp).or_else(|| named_upstream(text));
+        known.ok_or(value::InvalidValue {
             what: "the address of a server",
             allowed: "unix:/PATH, HOST:PORT, ADDR:PORT, [ADDR6]:PORT, or a PORT of 127.0.0.1",
         })
@@ -312,9 +312,9 @@ fn upstream(item: &Item<'_>) -> Option<Upstream> {
 }
 
 /// `HOST:PORT`
-fn named_upstream(text: &str) -> Option<Upstream> {
+fn named_upstream(text: &str) -> Option<UpstreamAddress> {
     let (host, port) = text.rsplit_once(':')?;
-    let Ok(Name::Exact(host)) = Name::parse(host) else {
+    let Ok(SiteName::Exact(host)) = SiteName::parse(host) else {
         return None;
     };
     // A host without letters would be an IP address, and those were tried before.
@@ -323,17 +323,17 @@ fn named_upstream(text: &str) -> Option<Upstream> {
         .ok()
         .and_then(|port| u16::try_from(port).ok());
     let port = port.filter(|port| *port != 0 && is_name)?;
-    Some(Upstream::Name { host, port })
+    Some(UpstreamAddress::Name { host, port })
 }
 
-fn environment(section: &Section<'_>) -> Vec<(String, String)> {
+fn environment(section: &ConfigSection<'_>) -> Vec<(String, String)> {
     section
         .section("env")
         .map_or_else(Vec::new, named::environment)
 }
 
 /// Checks that the pattern has a fixed front that ends in `/`: it is the path of the folder of programs.
-fn check_folder_pattern(pattern: &Pattern, item: &Item<'_>) {
+fn check_folder_pattern(pattern: &PathPattern, item: &ConfigValue<'_>) {
     if !pattern.front().ends_with('/') {
         item.report(
             format!("{pattern} does not say which path stands for the folder of programs"),

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::paths::{Piece, pieces};
-use crate::reader::{Item, Section};
-use crate::{Expression, HeaderRule, Paths, Pattern, PatternRule, Redirect, Rewrite};
+use crate::paths::{TemplatePart, pieces};
+use crate::reader::{ConfigValue, ConfigSection};
+use crate::{PathExpression, HeaderRule, PathSelector, PathPattern, PatternRule, RedirectConfig, RewriteConfig};
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ const MANAGED: [&str; 17] = [
     "vary",
 ];
 
-pub(crate) fn cache_control(section: Section<'_>) -> Option<PatternRule> {
+pub(crate) fn cache_control(section: ConfigSection<'_>) -> Option<PatternRule> {
     let pattern = section.required("pattern").and_then(|item| item.pattern());
     let value = section
         .required("value")
@@ -45,7 +45,7 @@ pub(crate) fn cache_control(section: Section<'_>) -> Option<PatternRule> {
     })
 }
 
-pub(crate) fn redirect(section: Section<'_>) -> Option<Redirect> {
+pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
     let from = paths(&section);
     let to_item = section.required("to");
     let to = to_item.as_ref().and_then(destination);
@@ -54,7 +54,7 @@ pub(crate) fn redirect(section: Section<'_>) -> Option<Redirect> {
         .map_or(Some(301), |item| redirect_status(&item));
     // Before the checks of captures and loops, which need the complete rule.
     section.finish();
-    let redirect = Redirect {
+    let redirect = RedirectConfig {
         from: from?,
         to: to?,
         status: status?,
@@ -65,13 +65,13 @@ pub(crate) fn redirect(section: Section<'_>) -> Option<Redirect> {
     Some(redirect)
 }
 
-pub(crate) fn rewrite(section: Section<'_>) -> Option<Rewrite> {
+pub(crate) fn rewrite(section: ConfigSection<'_>) -> Option<RewriteConfig> {
     let from = paths(&section);
     let to_item = section.required("to");
     let to = to_item.as_ref().and_then(inner_target);
     let missing = section.flag("missing", false);
     section.finish();
-    let rewrite = Rewrite {
+    let rewrite = RewriteConfig {
         from: from?,
         to: to?,
         missing,
@@ -81,11 +81,11 @@ pub(crate) fn rewrite(section: Section<'_>) -> Option<Rewrite> {
 }
 
 /// The paths: a glob or a regular expression.
-fn paths(section: &Section<'_>) -> Option<Paths> {
+fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
     match (section.item("from"), section.item("regex")) {
-        (Some(item), None) => item.pattern().map(Paths::Pattern),
-        (None, Some(item)) => match Expression::parse(item.text()?) {
-            Ok(regex) => Some(Paths::Regex(regex)),
+        (Some(item), None) => item.pattern().map(PathSelector::Pattern),
+        (None, Some(item)) => match PathExpression::parse(item.text()?) {
+            Ok(regex) => Some(PathSelector::Regex(regex)),
             Err(why) => {
                 let what = format!("{} is not a regular expression: {why}", item.shown());
                 item.report(what, "the syntax of Rust's crate regex: ^/blog/([0-9]+)$");
@@ -103,10 +103,10 @@ fn paths(section: &Section<'_>) -> Option<Paths> {
     }
 }
 
-pub(crate) fn header(section: Section<'_>) -> Option<HeaderRule> {
+pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     let pattern = match section.item("pattern") {
         Some(item) => item.pattern(),
-        None => Some(Pattern::everything()),
+        None => Some(PathPattern::everything()),
     };
     let lines = |key: &'static str| section.section(key).map_or_else(Vec::new, field_lines);
     let (set, append, default) = (lines("set"), lines("append"), lines("default"));
@@ -162,7 +162,7 @@ pub(crate) fn is_field_value(text: &str) -> bool {
     text.bytes().all(plain) && text.trim_matches([' ', '\t']) == text
 }
 
-fn field_value(item: &Item<'_>) -> Option<String> {
+fn field_value(item: &ConfigValue<'_>) -> Option<String> {
     let value = item.value_text().filter(|text| is_field_value(text));
     if value.is_none() {
         item.refuse(
@@ -198,7 +198,7 @@ fn may_change(name: &str, report: impl Fn(String, &str)) -> bool {
     false
 }
 
-fn field_lines(section: Section<'_>) -> Vec<(String, String)> {
+fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for (name, at, item) in section.entries() {
         if !may_change(name, |what, allowed| section.report_at(&at, what, allowed)) {
@@ -220,7 +220,7 @@ fn field_lines(section: Section<'_>) -> Vec<(String, String)> {
     fields
 }
 
-fn remove(item: Item<'_>) -> Vec<String> {
+fn remove(item: ConfigValue<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for item in item.one_or_many() {
         let Some(name) = item.text() else { continue };
@@ -232,7 +232,7 @@ fn remove(item: Item<'_>) -> Vec<String> {
     names
 }
 
-fn redirect_status(item: &Item<'_>) -> Option<u16> {
+fn redirect_status(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
     let allowed = [301, 302, 303, 307, 308];
     let found = allowed
@@ -245,7 +245,7 @@ fn redirect_status(item: &Item<'_>) -> Option<u16> {
 }
 
 /// The `to` of a redirect. Captures may not become part of the scheme or the host: that would be an open redirect.
-fn destination(item: &Item<'_>) -> Option<String> {
+fn destination(item: &ConfigValue<'_>) -> Option<String> {
     let text = item
         .value_text()
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -268,7 +268,7 @@ fn destination(item: &Item<'_>) -> Option<String> {
 }
 
 /// The `to` of a rewrite: a path, optionally with a query.
-fn inner_target(item: &Item<'_>) -> Option<String> {
+fn inner_target(item: &ConfigValue<'_>) -> Option<String> {
     let is_target = |text: &&str| {
         // Rewrites are resolved like paths of requests, so only their path must be in normal form.
         let path = text.split('?').next().unwrap_or_default();
@@ -302,26 +302,26 @@ fn has_good_escapes(path: &str) -> bool {
 }
 
 /// Reports captures in `to` that the pattern or expression does not have.
-fn check_captures(from: &Paths, to: &str, item: &Item<'_>) {
+fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
     let known = from.captures();
     let mut numbers = pieces(to).into_iter().filter_map(|piece| match piece {
-        Piece::Capture(number) => Some(number),
-        Piece::Text(_) | Piece::Query => None,
+        TemplatePart::Capture(number) => Some(number),
+        TemplatePart::Text(_) | TemplatePart::Query => None,
     });
     let Some(number) = numbers.find(|number| *number > known) else {
         return;
     };
     let shown = item.shown();
     match (from, number) {
-        (Paths::Pattern(_), 1) => item.report(
+        (PathSelector::Pattern(_), 1) => item.report(
             format!("{shown} has $1, but {from} does not end in a wildcard"),
             "a pattern that ends in * or **, or a destination without $1",
         ),
-        (Paths::Pattern(_), _) => item.report(
+        (PathSelector::Pattern(_), _) => item.report(
             format!("{shown} has ${number}, but a pattern captures at most $1"),
             "regex in the place of from",
         ),
-        (Paths::Regex(_), _) => item.report(
+        (PathSelector::Regex(_), _) => item.report(
             format!("{shown} has ${number}, but {from} has {known} groups"),
             "a destination with no more than these",
         ),
@@ -329,11 +329,11 @@ fn check_captures(from: &Paths, to: &str, item: &Item<'_>) {
 }
 
 /// Reports a redirect whose destination matches the same redirect again: a loop.
-fn check_loop(redirect: &Redirect, to: &Item<'_>) {
+fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
     // Captures become a sample text: any path that the destination could be.
     let sample = pieces(&redirect.to).into_iter().map(|piece| match piece {
-        Piece::Text(text) => text,
-        Piece::Capture(_) | Piece::Query => "x",
+        TemplatePart::Text(text) => text,
+        TemplatePart::Capture(_) | TemplatePart::Query => "x",
     });
     let sample: String = sample.collect();
     let path = sample.split(['?', '#']).next().unwrap_or_default();

@@ -18,47 +18,47 @@ mod server;
 mod site;
 mod tls;
 
-pub use acme::{Acme, AcmeAuthority, AcmeChallenge, OnDemand};
-pub use alias::Alias;
-pub use caching::{CacheBypass, Caching, Cookies};
-pub use class::{Class, FieldLine, Members};
-pub use limits::{Buffering, Limits};
-pub use log::{AccessLog, Format, Level, Log, LogTarget};
+pub use acme::{AcmeConfig, AcmeAuthority, AcmeChallenge, OnDemandConfig};
+pub use alias::AliasConfig;
+pub use caching::{CacheBypass, CacheConfig, CookieStorage};
+pub use class::{ClassConfig, FieldMatch, ClassMembers};
+pub use limits::{BufferConfig, LimitsConfig};
+pub use log::{AccessLogConfig, AccessLogFormat, ErrorLogLevel, LogConfig, LogTarget};
 pub use origin::{
-    Balance, HashBy, Origin, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
+    BalanceConfig, HashBy, OriginConfig, OriginCheck, OriginHost, OriginServer, OriginTls, OriginUrl,
     ProxyProtocol,
 };
-pub use program::{Application, Database, Module, ModuleCode};
+pub use program::{ApplicationConfig, DatabaseConfig, ModuleConfig, ModuleCode};
 pub use representation::{
-    Compress, Encoding, EntityTags, HeaderRule, PatternRule, Redirect, Rewrite,
+    CompressConfig, OfferedCoding, EntityTags, HeaderRule, PatternRule, RedirectConfig, RewriteConfig,
 };
-pub use route::{Cgi, Conditions, FastCgi, Keep, Pages, Route, RouteTo, Upstream};
-pub use rule::{Action, Auth, ClientField, Rule, TrustedProxies};
-pub use server::{Accept, Server, Softirq};
-pub use site::{Name, PassThrough, Root, Site, Symlinks, site_for_folder};
-pub use tls::{CertificateFiles, ClientCertificates, Tls, TlsVersion};
+pub use route::{CgiConfig, RouteConditions, FastCgiConfig, ResponseStorage, PagesConfig, RouteConfig, RouteTo, UpstreamAddress};
+pub use rule::{RuleAction, AuthConfig, ClientField, RuleConfig, TrustedProxies};
+pub use server::{AcceptLimit, ProcessConfig, SoftirqMode};
+pub use site::{SiteName, PassThroughConfig, SiteRoot, SiteConfig, SymlinkPolicy, site_for_folder};
+pub use tls::{CertificateFiles, ClientAuthConfig, TlsConfig, TlsVersion};
 
 /// The whole configuration of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// The process: workers, cache, user. `[server]`
-    pub server: Server,
+    pub server: ProcessConfig,
     /// The limits for clients. `[limits]`
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     /// Buffers between clients and programs. `[buffering]`
-    pub buffering: Buffering,
+    pub buffering: BufferConfig,
     /// The targets of the logs. `[log]`
-    pub log: Log,
+    pub log: LogConfig,
     /// Automatic certificates. `[acme]`
-    pub acme: Option<Acme>,
+    pub acme: Option<AcmeConfig>,
     /// Modules, which routes refer to by name. `[[module]]`
-    pub modules: Vec<Module>,
+    pub modules: Vec<ModuleConfig>,
     /// Databases, which routes refer to by name. `[[database]]`
-    pub databases: Vec<Database>,
+    pub databases: Vec<DatabaseConfig>,
     /// Programs that the server starts and supervises. `[[application]]`
-    pub applications: Vec<Application>,
+    pub applications: Vec<ApplicationConfig>,
     /// Traffic classes, in the order of matching. `[[class]]`
-    pub classes: Vec<Class>,
+    pub classes: Vec<ClassConfig>,
     /// The sites, in the order of the file. `[[site]]`; a parsed file has at least one.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteConfig>,
 }

@@ -4,16 +4,16 @@
 //! several sites are in [`crate::check`].
 
 use crate::named::{absolute_path, file_name};
-use crate::reader::{At, Item, Section};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection};
 use crate::site_marks::SiteMarks;
 use crate::{
-    Compress, EntityTags, Name, Pattern, Prefix, Redirect, Root, Route, RouteTo, Site, Symlinks,
+    CompressConfig, EntityTags, SiteName, PathPattern, AddressPrefix, RedirectConfig, SiteRoot, RouteConfig, RouteTo, SiteConfig, SymlinkPolicy,
 };
 use crate::{alias, compression, route, rules, site_for_folder, site_rule, tls, value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
+pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     let default = site_for_folder(PathBuf::new());
     // All keys are read before the first check, so that all problems are reported at once.
     let (names, name_marks) = names(&section);
@@ -21,7 +21,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
     let (listen, listen_marks) = listen(&section, &default, tls.is_some());
     let root_item = section.item("root");
     let (error_pages, page_marks) = error_pages(&section);
-    let (routes, route_marks): (Vec<Route>, Vec<At>) = section
+    let (routes, route_marks): (Vec<RouteConfig>, Vec<KeyPosition>) = section
         .sections("route")
         .into_iter()
         .filter_map(route::route)
@@ -32,14 +32,14 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
         .filter_map(site_rule::rule)
         .unzip();
     let (aliases, alias_marks) = alias::aliases(&section);
-    let redirects: Vec<Redirect> = section
+    let redirects: Vec<RedirectConfig> = section
         .sections("redirect")
         .into_iter()
         .filter_map(rules::redirect)
         .collect();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
     // Error pages are files; without a root they cannot be found.
-    if let (Root::None, true, Some(at)) = (&root, section.is_without("root"), page_marks.first()) {
+    if let (SiteRoot::None, true, Some(at)) = (&root, section.is_without("root"), page_marks.first()) {
         section.report_at(
             at,
             "the site has no root that the page is under",
@@ -47,9 +47,9 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
         );
     }
     let links = [
-        ("beneath", Symlinks::Beneath),
-        ("none", Symlinks::None),
-        ("follow", Symlinks::Follow),
+        ("beneath", SymlinkPolicy::Beneath),
+        ("none", SymlinkPolicy::None),
+        ("follow", SymlinkPolicy::Follow),
     ];
     let tags = [("file", EntityTags::File), ("content", EntityTags::Content)];
     let (proxy_protocol, proxy_protocol_mark) = prefixes(&section, "proxy_protocol");
@@ -60,7 +60,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
         .collect();
     // Last: an explicit rule for the same field is applied before.
     headers.extend(tls.as_ref().and_then(tls::hsts_rule));
-    let site = Site {
+    let site = SiteConfig {
         names,
         listen,
         root,
@@ -72,7 +72,7 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
         etag: section.choice("etag", &tags, default.etag),
         compress: section
             .section("compress")
-            .map_or_else(Compress::default, compression::compress),
+            .map_or_else(CompressConfig::default, compression::compress),
         types: section.section("types").map_or_else(Vec::new, types),
         error_pages,
         cache_control: section
@@ -113,13 +113,13 @@ pub(crate) fn site(section: Section<'_>) -> (Site, SiteMarks) {
 
 /// The root. It may be missing if no path needs a folder: if a route takes all paths, or if there are only redirects.
 fn root_of(
-    section: &Section<'_>,
-    item: Option<Item<'_>>,
-    routes: &[Route],
-    redirects: &[Redirect],
-) -> (Root, Option<At>) {
+    section: &ConfigSection<'_>,
+    item: Option<ConfigValue<'_>>,
+    routes: &[RouteConfig],
+    redirects: &[RedirectConfig],
+) -> (SiteRoot, Option<KeyPosition>) {
     // A route with `missing` needs the root to see whether the file exists.
-    let is_all = |route: &Route| !route.missing && route.pattern == Pattern::everything();
+    let is_all = |route: &RouteConfig| !route.missing && route.pattern == PathPattern::everything();
     let redirects_only = !redirects.is_empty() && routes.is_empty();
     if item.is_none() && !redirects_only && !routes.iter().any(is_all) {
         section.report("root is missing", "");
@@ -127,33 +127,33 @@ fn root_of(
     let root = item.and_then(|item| Some((root(&item)?, item.at)));
     match root {
         Some((root, at)) => (root, Some(at)),
-        None => (Root::None, None),
+        None => (SiteRoot::None, None),
     }
 }
 
-fn names(section: &Section<'_>) -> (Vec<Name>, Vec<At>) {
+fn names(section: &ConfigSection<'_>) -> (Vec<SiteName>, Vec<KeyPosition>) {
     let items = section
         .item("names")
-        .map(Item::one_or_many)
+        .map(ConfigValue::one_or_many)
         .unwrap_or_default();
     // An invalid list of names must not turn the site into the default site.
     let named = !items.is_empty();
     let names = items
         .into_iter()
-        .filter_map(|item| Some((item.read(Name::parse)?, item.at)));
-    let names: (Vec<Name>, Vec<At>) = names.unzip();
+        .filter_map(|item| Some((item.read(SiteName::parse)?, item.at)));
+    let names: (Vec<SiteName>, Vec<KeyPosition>) = names.unzip();
     if named {
         names
     } else {
-        (vec![Name::Default], vec![section.at.clone()])
+        (vec![SiteName::Default], vec![section.at.clone()])
     }
 }
 
 fn listen(
-    section: &Section<'_>,
-    default: &Site,
+    section: &ConfigSection<'_>,
+    default: &SiteConfig,
     has_tls: bool,
-) -> (Vec<std::net::SocketAddr>, Vec<At>) {
+) -> (Vec<std::net::SocketAddr>, Vec<KeyPosition>) {
     let Some(item) = section.item("listen") else {
         // With TLS the default address would be a plain one that was not asked for.
         if has_tls {
@@ -177,21 +177,21 @@ fn listen(
 }
 
 /// The addresses of a key, and the position of the key.
-fn prefixes(section: &Section<'_>, key: &'static str) -> (Vec<Prefix>, Option<At>) {
+fn prefixes(section: &ConfigSection<'_>, key: &'static str) -> (Vec<AddressPrefix>, Option<KeyPosition>) {
     let Some(item) = section.item(key) else {
         return (Vec::new(), None);
     };
     let at = item.at.clone();
     let items = item.one_or_many();
-    let prefixes = items.iter().filter_map(|item| item.read(Prefix::parse));
+    let prefixes = items.iter().filter_map(|item| item.read(AddressPrefix::parse));
     (prefixes.collect(), Some(at))
 }
 
-fn root(item: &Item<'_>) -> Option<Root> {
+fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
     const HOST: &str = "{host}";
     let text = item.text()?;
     if !text.contains(HOST) {
-        return Some(Root::Folder(item.resolve(text)));
+        return Some(SiteRoot::Folder(item.resolve(text)));
     }
     let components: Vec<&str> = text.split('/').collect();
     // A whole component: a host name must not be combined with other text to a path.
@@ -226,20 +226,20 @@ fn root(item: &Item<'_>) -> Option<Root> {
         [""] => "/".to_string(),
         prefix => prefix.join("/"),
     };
-    Some(Root::PerHost {
+    Some(SiteRoot::PerHost {
         prefix: item.resolve(&prefix),
         suffix: suffix.join("/"),
     })
 }
 
-fn index(section: &Section<'_>) -> Option<Vec<String>> {
+fn index(section: &ConfigSection<'_>) -> Option<Vec<String>> {
     let items = section.item("index")?.one_or_many();
     Some(items.iter().filter_map(file_name).collect())
 }
 
 /// The index files of a site without the key: the default, and the `index` of FastCGI routes that execute it. So a
 /// folder with an `index.php` is answered by that script, not by a front controller.
-fn index_with(mut names: Vec<String>, routes: &[Route]) -> Vec<String> {
+fn index_with(mut names: Vec<String>, routes: &[RouteConfig]) -> Vec<String> {
     for route in routes.iter().filter(|route| !route.missing) {
         let RouteTo::FastCgi(fastcgi) = &route.to else {
             continue;
@@ -255,7 +255,7 @@ fn index_with(mut names: Vec<String>, routes: &[Route]) -> Vec<String> {
     names
 }
 
-fn error_pages(section: &Section<'_>) -> (BTreeMap<u16, String>, Vec<At>) {
+fn error_pages(section: &ConfigSection<'_>) -> (BTreeMap<u16, String>, Vec<KeyPosition>) {
     let Some(pages) = section.section("error_pages") else {
         return Default::default();
     };
@@ -286,7 +286,7 @@ fn error_pages(section: &Section<'_>) -> (BTreeMap<u16, String>, Vec<At>) {
     )
 }
 
-fn types(section: Section<'_>) -> Vec<(String, String)> {
+fn types(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let mut types = Vec::new();
     for (extension, at, item) in section.entries() {
         let plain = |byte: u8| {
@@ -307,7 +307,7 @@ fn types(section: Section<'_>) -> Vec<(String, String)> {
 }
 
 /// A media type: `type/subtype`, with optional parameters (RFC 9110 §8.3.1).
-fn media_type(item: &Item<'_>) -> Option<String> {
+fn media_type(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.value_text();
     let is_media_type = |text: &&str| {
         let (essence, parameters) = text.split_once(';').unwrap_or((text, "charset=utf-8"));

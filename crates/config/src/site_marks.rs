@@ -1,25 +1,25 @@
 //! Positions of a site's values in the text.
 
-use crate::reader::At;
+use crate::reader::KeyPosition;
 
 /// Positions of a site's values in the text, for later checks.
 pub(crate) struct SiteMarks {
     /// One for each name; the position of the site itself for the default name.
-    pub(crate) names: Vec<At>,
+    pub(crate) names: Vec<KeyPosition>,
     /// One for each address in `listen`.
-    pub(crate) listen: Vec<At>,
+    pub(crate) listen: Vec<KeyPosition>,
     /// One for each address with TLS.
-    pub(crate) tls: Vec<At>,
+    pub(crate) tls: Vec<KeyPosition>,
     /// None if there is no usable root.
-    pub(crate) root: Option<At>,
+    pub(crate) root: Option<KeyPosition>,
     /// In the order of the site's aliases.
-    pub(crate) aliases: Vec<At>,
+    pub(crate) aliases: Vec<KeyPosition>,
     /// In the order of the site's `error_pages`.
-    pub(crate) error_pages: Vec<At>,
+    pub(crate) error_pages: Vec<KeyPosition>,
     /// None without the key.
-    pub(crate) proxy_protocol: Option<At>,
+    pub(crate) proxy_protocol: Option<KeyPosition>,
     /// The handler key of each route, in the order of the site's routes.
-    pub(crate) routes: Vec<At>,
+    pub(crate) routes: Vec<KeyPosition>,
     /// In the order of the site's rules.
-    pub(crate) access: Vec<At>,
+    pub(crate) access: Vec<KeyPosition>,
 }

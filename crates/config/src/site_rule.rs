@@ -6,31 +6,31 @@ use std::io::{self, ErrorKind};
 
 use crate::class::{list, rate_of};
 use crate::named::absolute_path;
-use crate::reader::{At, Item, Section, Source};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
 use crate::site_marks::SiteMarks;
-use crate::value::Refused;
-use crate::{Action, Auth, ClientField, Pattern, Prefix, Rule, Site, TrustedProxies, conditions};
+use crate::value::InvalidValue;
+use crate::{RuleAction, AuthConfig, ClientField, PathPattern, AddressPrefix, RuleConfig, SiteConfig, TrustedProxies, conditions};
 
 /// A rule, and the position of its action key.
-pub(crate) type Marked = (Rule, At);
+pub(crate) type MarkedRule = (RuleConfig, KeyPosition);
 
 /// The action keys, of which a rule has exactly one.
 const ACTIONS: [&str; 5] = ["deny", "allow", "rate", "auth", "fallback"];
 const ALLOWED: &str = "one of deny, allow, rate, auth and fallback";
 
-pub(crate) fn rule(section: Section<'_>) -> Option<Marked> {
+pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
     let at = section.at.clone();
     let pattern = match section.item("pattern") {
         Some(item) => item.pattern(),
-        None => Some(Pattern::everything()),
+        None => Some(PathPattern::everything()),
     };
     // The remaining keys are read even if the pattern is invalid: all problems are reported at once.
     let methods = list(&section, "methods", |item| item.read(conditions::method));
-    let addresses = list(&section, "addresses", |item| item.read(Prefix::parse));
-    let except = list(&section, "except", |item| item.read(Prefix::parse));
+    let addresses = list(&section, "addresses", |item| item.read(AddressPrefix::parse));
+    let except = list(&section, "except", |item| item.read(AddressPrefix::parse));
     let action = action(&section);
     section.finish();
-    let rule = Rule {
+    let rule = RuleConfig {
         pattern: pattern?,
         methods,
         addresses,
@@ -42,9 +42,9 @@ pub(crate) fn rule(section: Section<'_>) -> Option<Marked> {
 
 /// Checks that password files exist and are well-formed. A file without read permission is not a problem here: the
 /// server may read it before it gives up root.
-pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
+pub(crate) fn check_files(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     for (rule, at) in site.access.iter().zip(&marks.access) {
-        let Action::Auth(auth) = &rule.action else {
+        let RuleAction::Auth(auth) = &rule.action else {
             continue;
         };
         let read = std::fs::read_to_string(&auth.file);
@@ -61,7 +61,7 @@ pub(crate) fn check_files(source: &Source<'_>, site: &Site, marks: &SiteMarks) {
     }
 }
 
-fn action(section: &Section<'_>) -> Option<Action> {
+fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
     let present = ACTIONS.map(|key| section.item(key).map(|item| (key, item)));
     let mut present = present.into_iter().flatten();
     let (first, second) = (present.next(), present.next());
@@ -87,40 +87,40 @@ fn action(section: &Section<'_>) -> Option<Action> {
     }
     let item = first?.1;
     match kind? {
-        "deny" => deny(&item).map(Action::Deny),
+        "deny" => deny(&item).map(RuleAction::Deny),
         // `allow = false` would look like a rule that denies.
         "allow" => (item.value_bool() == Some(true))
-            .then_some(Action::Allow)
+            .then_some(RuleAction::Allow)
             .or_else(|| {
                 item.refuse("what a rule may say", "true; or leave the rule out");
                 None
             }),
-        "rate" => rate_of(section, &item).map(Action::Limit),
-        "auth" => auth(section, &item).map(Action::Auth),
-        _ => absolute_path(&item).map(Action::Fallback),
+        "rate" => rate_of(section, &item).map(RuleAction::Limit),
+        "auth" => auth(section, &item).map(RuleAction::Auth),
+        _ => absolute_path(&item).map(RuleAction::Fallback),
     }
 }
 
-fn auth(section: &Section<'_>, item: &Item<'_>) -> Option<Auth> {
+fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfig> {
     let realm = match section.item("realm") {
         None => Some("restricted".to_string()),
         Some(item) => item.read(|text| {
             // RFC 9110 §5.6.4: quotes and backslashes would need escapes in WWW-Authenticate.
             let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte);
             let is_realm = !text.is_empty() && text.bytes().all(is_plain);
-            is_realm.then(|| text.to_string()).ok_or(Refused {
+            is_realm.then(|| text.to_string()).ok_or(InvalidValue {
                 what: "a realm",
                 allowed: "visible ASCII and spaces, without quotes and backslashes",
             })
         }),
     };
-    Some(Auth {
+    Some(AuthConfig {
         file: item.path()?,
         realm: realm?,
     })
 }
 
-fn deny(item: &Item<'_>) -> Option<u16> {
+fn deny(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
     let found = [403, 404]
         .into_iter()
@@ -131,8 +131,8 @@ fn deny(item: &Item<'_>) -> Option<u16> {
     found
 }
 
-pub(crate) fn trusted_proxies(section: &Section<'_>) -> TrustedProxies {
-    let addresses = list(section, "trusted_proxies", |item| item.read(Prefix::parse));
+pub(crate) fn trusted_proxies(section: &ConfigSection<'_>) -> TrustedProxies {
+    let addresses = list(section, "trusted_proxies", |item| item.read(AddressPrefix::parse));
     if addresses.is_empty() {
         section.only_with("client_field", "trusted_proxies");
         return TrustedProxies::default();

@@ -17,7 +17,7 @@ fn good(text: &str) -> Config {
     }
 }
 
-fn lines(problems: &[Problem]) -> String {
+fn lines(problems: &[ConfigProblem]) -> String {
     problems
         .iter()
         .map(|problem| format!("{problem}\n"))
@@ -84,7 +84,7 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(buffering.temp_path, None);
     assert_eq!(
         (server.workers, server.affinity, server.accept),
-        (0, false, Accept::UpTo(32))
+        (0, false, AcceptLimit::UpTo(32))
     );
     assert_eq!(
         (server.cache_len_max, server.cache_object_len_max),
@@ -121,10 +121,10 @@ fn the_defaults_are_the_documented_ones() {
     );
     assert_eq!(
         log,
-        Log {
+        LogConfig {
             access: None,
             error: LogTarget::Stderr,
-            level: Level::Info
+            level: ErrorLogLevel::Info
         }
     );
     assert!(sites.is_empty());
@@ -185,10 +185,10 @@ fn every_key_of_the_process_is_read() {
         root = "r"
         "#,
     );
-    let server = Server {
+    let server = ProcessConfig {
         workers: 3,
         affinity: true,
-        accept: Accept::One,
+        accept: AcceptLimit::One,
         user: Some("www-data".into()),
         group: Some("www".into()),
         cache_len_max: 64 << 20,
@@ -203,10 +203,10 @@ fn every_key_of_the_process_is_read() {
         helpers: 8,
         drain_timeout_ms: 500,
         admin: Some("run/admin.sock".into()),
-        softirq: Softirq::Interface("eth0".into()),
+        softirq: SoftirqMode::Interface("eth0".into()),
         fd_limit: 65_536,
     };
-    let limits = Limits {
+    let limits = LimitsConfig {
         header_timeout_ms: 1000,
         body_timeout_ms: 2000,
         idle_timeout_ms: 180_000,
@@ -225,14 +225,14 @@ fn every_key_of_the_process_is_read() {
         calls_waiting_max: 9,
         compressors_max: 7,
     };
-    let access = AccessLog {
+    let access = AccessLogConfig {
         path: LogTarget::File("access.log".into()),
-        format: Format::Json,
+        format: AccessLogFormat::Json,
     };
     let error = LogTarget::File("/var/log/error.log".into());
     assert_eq!(config.server, server);
     assert_eq!(config.limits, limits);
-    let buffering = Buffering {
+    let buffering = BufferConfig {
         temp_path: Some("waiting".into()),
         request_buffer_len: 4096,
         response_buffer_len: 1 << 20,
@@ -242,10 +242,10 @@ fn every_key_of_the_process_is_read() {
     assert_eq!(config.buffering, buffering);
     assert_eq!(
         config.log,
-        Log {
+        LogConfig {
             access: Some(access),
             error,
-            level: Level::Debug
+            level: ErrorLogLevel::Debug
         }
     );
 }
@@ -284,30 +284,30 @@ fn every_key_of_a_site_is_read() {
         remove = "X-Powered-By"
         "#,
     );
-    let pattern = |text| Pattern::parse(text).expect("a pattern");
-    let expected = Site {
+    let pattern = |text| PathPattern::parse(text).expect("a pattern");
+    let expected = SiteConfig {
         // Lower case, without the trailing dot.
         names: vec![
-            Name::Exact("example.com".into()),
-            Name::Wildcard("example.com".into()),
+            SiteName::Exact("example.com".into()),
+            SiteName::Wildcard("example.com".into()),
         ],
         // `*` is the IPv6 wildcard, which covers IPv4.
         listen: addresses(&["192.0.2.1:80", "[::]:8080"]),
         index: vec!["index.html".into(), "index.htm".into()],
         listing: true,
         hidden: true,
-        symlinks: Symlinks::Follow,
+        symlinks: SymlinkPolicy::Follow,
         etag: EntityTags::Content,
         purge_from: ["127.0.0.1", "10.0.0.0/8"]
-            .map(|text| Prefix::parse(text).expect("a prefix"))
+            .map(|text| AddressPrefix::parse(text).expect("a prefix"))
             .into(),
-        compress: Compress {
+        compress: CompressConfig {
             enabled: false,
             len_min: 1024,
-            encodings: vec![Encoding::Gzip, Encoding::Br],
+            encodings: vec![OfferedCoding::Gzip, OfferedCoding::Br],
             precompressed: false,
             // The default of the key is none; this site sets `true`, the fast codings.
-            programs: vec![Encoding::Zstd, Encoding::Gzip],
+            programs: vec![OfferedCoding::Zstd, OfferedCoding::Gzip],
         },
         types: vec![
             ("txt".into(), "text/plain; charset=utf-8".into()),
@@ -319,19 +319,19 @@ fn every_key_of_a_site_is_read() {
             value: "max-age=60, public".into(),
         }],
         redirects: vec![
-            Redirect {
-                from: Paths::Pattern(pattern("/old/**")),
+            RedirectConfig {
+                from: PathSelector::Pattern(pattern("/old/**")),
                 to: "/new/$1".into(),
                 status: 308,
             },
-            Redirect {
-                from: Paths::Pattern(pattern("/a")),
+            RedirectConfig {
+                from: PathSelector::Pattern(pattern("/a")),
                 to: "https://other.example/".into(),
                 status: 301,
             },
         ],
         headers: vec![HeaderRule {
-            pattern: Pattern::everything(),
+            pattern: PathPattern::everything(),
             set: vec![
                 // An empty value is valid (RFC 9110 §5.5).
                 ("Server".into(), String::new()),
@@ -355,17 +355,17 @@ fn one_value_stands_for_an_array_of_one_and_numbers_for_their_text() {
     let site = &config.sites[0];
     assert_eq!(
         (config.server.accept, config.server.workers),
-        (Accept::UpTo(7), 0)
+        (AcceptLimit::UpTo(7), 0)
     );
     assert_eq!(
         (&site.names[..], &site.listen[..]),
-        (&[Name::Default][..], &addresses(&["127.0.0.1:9090"])[..])
+        (&[SiteName::Default][..], &addresses(&["127.0.0.1:9090"])[..])
     );
     assert_eq!(site.index, ["i"]);
     assert_eq!(
         // An empty list of names is the default site, an empty list of index files is allowed.
         good(&in_site("names = []\nindex = []")).sites[0].names,
-        [Name::Default]
+        [SiteName::Default]
     );
 }
 
@@ -400,9 +400,9 @@ fn log_targets() {
     let config = good("log.error = \"stdout\"\nlog.format = \"json\"\n[[site]]\nroot = \"r\"");
     assert_eq!(
         config.log,
-        Log {
+        LogConfig {
             error: LogTarget::Stdout,
-            ..Log::default()
+            ..LogConfig::default()
         }
     );
 }
@@ -416,9 +416,9 @@ fn relative_paths_begin_at_the_folder_of_the_file() {
     assert_eq!(access, Some(LogTarget::File("/etc/lowroad/l".into())));
     assert_eq!(
         config.sites[0].root,
-        Root::Folder("/etc/lowroad/site".into())
+        SiteRoot::Folder("/etc/lowroad/site".into())
     );
-    assert_eq!(config.sites[1].root, Root::Folder("/abs".into()));
+    assert_eq!(config.sites[1].root, SiteRoot::Folder("/abs".into()));
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn roots_for_each_host() {
         ("{host}/www", "", "www"),
     ] {
         let config = good(&format!("[[site]]\nroot = \"{root}\""));
-        let expected = Root::PerHost {
+        let expected = SiteRoot::PerHost {
             prefix: prefix.into(),
             suffix: suffix.into(),
         };
@@ -506,7 +506,7 @@ fn a_site_of_redirects_needs_no_root() {
     let redirect = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.redirect]]\nfrom = \"/old\"\nto = \"https://a.example/\"\n";
     let config = good(redirect);
     // Error pages are files of the root.
-    assert_eq!(config.sites[0].root, Root::None);
+    assert_eq!(config.sites[0].root, SiteRoot::None);
     let with_pages = format!("{redirect}[site.error_pages]\n502 = \"/e.html\"\n");
     assert_eq!(
         shown(&with_pages),
@@ -970,13 +970,13 @@ fn what_needs_a_feature_that_is_lacking_is_told_with_its_place() {
         { pattern = \"*.php\", fastcgi = \"9000\" },\n\
         { pattern = \"/m\", module = \"m\" },\n\
         { pattern = \"*.sql\", pages = \"d\" }]\n";
-    let all = |lacking: &[Feature]| match read(text, Path::new("f"), lacking, |_, _, _| ()) {
+    let all = |lacking: &[BuildFeature]| match read(text, Path::new("f"), lacking, |_, _, _| ()) {
         Ok(_) => String::new(),
         Err(problems) => lines(&problems),
     };
-    assert_eq!(all(&[Feature::Image]), "");
+    assert_eq!(all(&[BuildFeature::Image]), "");
     assert_eq!(
-        all(&Feature::ALL),
+        all(&BuildFeature::ALL),
         "f:2:11: server.softirq: this lowroad was built without softirq\n\
          f:5:8: module[0].wasm: this lowroad was built without wasm\n\
          f:7:8: module[1].name: this lowroad was built without modules\n\
@@ -984,9 +984,9 @@ fn what_needs_a_feature_that_is_lacking_is_told_with_its_place() {
          f:15:32: site[0].route[0].fastcgi: this lowroad was built without programs\n\
          f:17:30: site[0].route[2].pages: this lowroad was built without sql\n"
     );
-    assert_eq!(all(&[Feature::Wasm]).lines().count(), 1);
+    assert_eq!(all(&[BuildFeature::Wasm]).lines().count(), 1);
     let off = "server.softirq = \"off\"\nsite = [{ root = \"r\" }]\n";
-    assert!(read(off, Path::new("f"), &Feature::ALL, |_, _, _| ()).is_ok());
+    assert!(read(off, Path::new("f"), &BuildFeature::ALL, |_, _, _| ()).is_ok());
 }
 
 #[test]
@@ -1016,7 +1016,7 @@ fn proxies_are_those_of_an_address() {
     let site = |more: &str| format!("[[site]]\nroot = \"r\"\n{more}\n");
     let proxies = "proxy_protocol = [\"10.0.0.0/8\", \"::1\"]";
     let config = parse(&site(proxies), Path::new("f")).expect("a configuration");
-    let read = |text: &str| Prefix::parse(text).expect("a prefix");
+    let read = |text: &str| AddressPrefix::parse(text).expect("a prefix");
     assert_eq!(
         config.sites[0].proxy_protocol,
         ["10.0.0.0/8", "::1"].map(read)

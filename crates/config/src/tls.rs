@@ -4,11 +4,11 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::reader::{At, Item, Section, Source};
+use crate::reader::{KeyPosition, ConfigValue, ConfigSection, ConfigSource};
 use crate::rules::is_field_value;
 use crate::site_marks::SiteMarks;
 use crate::{
-    CertificateFiles, ClientCertificates, HeaderRule, Pattern, Server, Site, Softirq, Tls,
+    CertificateFiles, ClientAuthConfig, HeaderRule, PathPattern, ProcessConfig, SiteConfig, SoftirqMode, TlsConfig,
     TlsVersion, value,
 };
 
@@ -18,7 +18,7 @@ const HSTS_DEFAULT: &str = "max-age=31536000";
 const HSTS: &str = "Strict-Transport-Security";
 
 /// Reads the TLS settings of a site; also returns the positions of its addresses.
-pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
+pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {
     let (listen, marks) = listen(&section);
     let local = section.flag("local", false);
     let automatic = section.flag("automatic", false);
@@ -30,7 +30,7 @@ pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
         );
     }
     let versions = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
-    let tls = Tls {
+    let tls = TlsConfig {
         listen,
         certificates,
         local,
@@ -45,7 +45,7 @@ pub(crate) fn tls(section: Section<'_>) -> (Tls, Vec<At>) {
     (tls, marks)
 }
 
-fn listen(section: &Section<'_>) -> (Vec<SocketAddr>, Vec<At>) {
+fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
     let default = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 443));
     let Some(item) = section.item("listen") else {
         return (vec![default], vec![section.at.clone()]);
@@ -63,11 +63,11 @@ fn listen(section: &Section<'_>) -> (Vec<SocketAddr>, Vec<At>) {
 }
 
 /// The certificates, each with its key, and with its OCSP staple if there are any.
-fn certificates(section: &Section<'_>) -> Vec<CertificateFiles> {
+fn certificates(section: &ConfigSection<'_>) -> Vec<CertificateFiles> {
     let paths = |key| {
         let item = section.item(key);
-        let items = item.map(Item::one_or_many).unwrap_or_default();
-        items.iter().filter_map(Item::path).collect::<Vec<_>>()
+        let items = item.map(ConfigValue::one_or_many).unwrap_or_default();
+        items.iter().filter_map(ConfigValue::path).collect::<Vec<_>>()
     };
     let (certificates, keys) = (paths("certificate"), paths("key"));
     let staples = paths("staple");
@@ -105,29 +105,29 @@ fn certificates(section: &Section<'_>) -> Vec<CertificateFiles> {
         .collect()
 }
 
-fn clients(section: &Section<'_>) -> ClientCertificates {
+fn clients(section: &ConfigSection<'_>) -> ClientAuthConfig {
     let words = [("request", false), ("require", true)];
     let required = section.item("client");
     let authorities = section.item("client_ca");
     match (required, authorities) {
-        (None, None) => ClientCertificates::None,
+        (None, None) => ClientAuthConfig::None,
         (Some(client), None) => {
             client.report("client_ca is missing", "the authorities of clients, in PEM");
-            ClientCertificates::None
+            ClientAuthConfig::None
         }
         (None, Some(authorities)) => {
             authorities.report("means nothing here", "only with client");
-            ClientCertificates::None
+            ClientAuthConfig::None
         }
         (Some(client), Some(authorities)) => match (client.choice(&words), authorities.path()) {
-            (Some(true), Some(path)) => ClientCertificates::Require(path),
-            (Some(false), Some(path)) => ClientCertificates::Request(path),
-            _ => ClientCertificates::None,
+            (Some(true), Some(path)) => ClientAuthConfig::Require(path),
+            (Some(false), Some(path)) => ClientAuthConfig::Request(path),
+            _ => ClientAuthConfig::None,
         },
     }
 }
 
-fn client_paths(section: &Section<'_>) -> Vec<Pattern> {
+fn client_paths(section: &ConfigSection<'_>) -> Vec<PathPattern> {
     let Some(item) = section.item("client_paths") else {
         return Vec::new();
     };
@@ -135,11 +135,11 @@ fn client_paths(section: &Section<'_>) -> Vec<Pattern> {
         item.report("means nothing here", "only with client");
     }
     let items = item.one_or_many();
-    items.iter().filter_map(Item::pattern).collect()
+    items.iter().filter_map(ConfigValue::pattern).collect()
 }
 
 /// `true` for the default, or the field's value.
-fn hsts(item: &Item<'_>) -> Option<String> {
+fn hsts(item: &ConfigValue<'_>) -> Option<String> {
     match (item.value_bool(), item.value_text()) {
         (Some(true), _) => Some(HSTS_DEFAULT.into()),
         (Some(false), _) => None,
@@ -157,9 +157,9 @@ fn hsts(item: &Item<'_>) -> Option<String> {
 }
 
 /// The header rule that sends Strict-Transport-Security (RFC 6797).
-pub(crate) fn hsts_rule(tls: &Tls) -> Option<HeaderRule> {
+pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
     Some(HeaderRule {
-        pattern: Pattern::everything(),
+        pattern: PathPattern::everything(),
         set: vec![(HSTS.into(), tls.hsts.clone()?)],
         append: Vec::new(),
         default: Vec::new(),
@@ -169,7 +169,7 @@ pub(crate) fn hsts_rule(tls: &Tls) -> Option<HeaderRule> {
 
 /// Checks that an address has TLS for all of its sites or for none, and that its sites agree in the settings that take
 /// effect before SNI selects one of them.
-pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &Server) {
+pub(crate) fn check(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)], server: &ProcessConfig) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let Some(tls) = &site.tls else { continue };
         for (address, at) in tls.listen.iter().zip(&marks.tls) {
@@ -213,7 +213,7 @@ pub(crate) fn check(source: &Source<'_>, sites: &[(Site, SiteMarks)], server: &S
                 "redirect = true, or no listen in [[site]]",
             );
         }
-        if site.listen.is_empty() && server.softirq != Softirq::Off {
+        if site.listen.is_empty() && server.softirq != SoftirqMode::Off {
             let only_tls = sites.iter().all(|(site, _)| site.listen.is_empty());
             if only_tls && index == 0 {
                 source.report(

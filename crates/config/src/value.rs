@@ -5,20 +5,20 @@
 pub use crate::origin::url as origin_url;
 
 use crate::named::DAY_MS;
-use crate::{Accept, Softirq};
+use crate::{AcceptLimit, SoftirqMode};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Explains why a value is invalid; the texts complete the sentence `"TEXT" is not …`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct InvalidValue {
     /// The expected kind of value: `a size`.
     pub what: &'static str,
     /// The allowed values.
     pub allowed: &'static str,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for InvalidValue {
     /// The allowed values only: the rest of the sentence differs between a file and a command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.allowed)
@@ -29,8 +29,8 @@ impl fmt::Display for Refused {
 ///
 /// # Errors
 /// Any other text, and numbers that do not fit 64 bits.
-pub fn size(text: &str) -> Result<u64, Refused> {
-    let refused = Refused {
+pub fn size(text: &str) -> Result<u64, InvalidValue> {
+    let refused = InvalidValue {
         what: "a size",
         allowed: "a number of bytes, or a number with K, M or G (powers of 1024): 65536, 64K, 256M, 1G",
     };
@@ -49,8 +49,8 @@ pub fn size(text: &str) -> Result<u64, Refused> {
 ///
 /// # Errors
 /// Any other text, and numbers that do not fit 64 bits.
-pub fn count(text: &str) -> Result<u64, Refused> {
-    decimal(text).ok_or(Refused {
+pub fn count(text: &str) -> Result<u64, InvalidValue> {
+    decimal(text).ok_or(InvalidValue {
         what: "a number",
         allowed: "a whole number",
     })
@@ -60,8 +60,8 @@ pub fn count(text: &str) -> Result<u64, Refused> {
 ///
 /// # Errors
 /// Any other text, and numbers that do not fit 64 bits.
-pub fn duration_ms(text: &str) -> Result<u64, Refused> {
-    let refused = Refused {
+pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
+    let refused = InvalidValue {
         what: "a duration",
         allowed: "a number of seconds, or a number with ms, s, m, h, d, w or y: 15, 500ms, 15s, 2m, 1h, 7d",
     };
@@ -90,8 +90,8 @@ pub fn duration_ms(text: &str) -> Result<u64, Refused> {
 ///
 /// # Errors
 /// Any other text; host names too, since their resolution could block, and its result could change.
-pub fn address(text: &str) -> Result<SocketAddr, Refused> {
-    let refused = Refused {
+pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
+    let refused = InvalidValue {
         what: "ADDR:PORT",
         allowed: "ADDR:PORT, [ADDR6]:PORT, PORT (127.0.0.1 only), *:PORT (all addresses, IPv4 and IPv6); PORT 0 is any free one",
     };
@@ -109,18 +109,18 @@ pub fn address(text: &str) -> Result<SocketAddr, Refused> {
 ///
 /// # Errors
 /// Any other text, and numbers outside of 1 to 65 536.
-pub fn accept(text: &str) -> Result<Accept, Refused> {
-    let refused = Refused {
+pub fn accept(text: &str) -> Result<AcceptLimit, InvalidValue> {
+    let refused = InvalidValue {
         what: "an accept strategy",
         allowed: "\"one\", \"all\", or a number from 1 to 65536",
     };
     match text {
-        "one" => Ok(Accept::One),
-        "all" => Ok(Accept::All),
+        "one" => Ok(AcceptLimit::One),
+        "all" => Ok(AcceptLimit::All),
         _ => decimal(text)
             .and_then(|count| u32::try_from(count).ok())
             .filter(|count| (1..=65_536).contains(count))
-            .map(Accept::UpTo)
+            .map(AcceptLimit::UpTo)
             .ok_or(refused),
     }
 }
@@ -129,17 +129,17 @@ pub fn accept(text: &str) -> Result<Accept, Refused> {
 ///
 /// # Errors
 /// Any text that cannot be an interface's name.
-pub fn softirq(text: &str) -> Result<Softirq, Refused> {
+pub fn softirq(text: &str) -> Result<SoftirqMode, InvalidValue> {
     let is_name = (1..16).contains(&text.len())
         && text
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b'/')
         && text != "-";
     match text {
-        "off" => Ok(Softirq::Off),
-        "auto" => Ok(Softirq::Auto),
-        name if is_name => Ok(Softirq::Interface(name.to_owned())),
-        _ => Err(Refused {
+        "off" => Ok(SoftirqMode::Off),
+        "auto" => Ok(SoftirqMode::Auto),
+        name if is_name => Ok(SoftirqMode::Interface(name.to_owned())),
+        _ => Err(InvalidValue {
             what: "a place for the soft-interrupt level",
             allowed: "\"off\", \"auto\", or an interface, like \"eth0\"",
         }),
@@ -150,8 +150,8 @@ pub fn softirq(text: &str) -> Result<Softirq, Refused> {
 ///
 /// # Errors
 /// Any other text, and numbers above 1024.
-pub fn workers(text: &str) -> Result<usize, Refused> {
-    let refused = Refused {
+pub fn workers(text: &str) -> Result<usize, InvalidValue> {
+    let refused = InvalidValue {
         what: "a number of workers",
         allowed: "\"auto\" (one for each CPU), or a number from 1 to 1024",
     };
@@ -300,10 +300,10 @@ mod tests {
     #[test]
     fn accept_strategies_and_workers() {
         for (text, strategy) in [
-            ("one", Accept::One),
-            ("all", Accept::All),
-            ("1", Accept::UpTo(1)),
-            ("65536", Accept::UpTo(65_536)),
+            ("one", AcceptLimit::One),
+            ("all", AcceptLimit::All),
+            ("1", AcceptLimit::UpTo(1)),
+            ("65536", AcceptLimit::UpTo(65_536)),
         ] {
             assert_eq!(accept(text), Ok(strategy), "{text}");
         }

@@ -1,6 +1,6 @@
 //! The parser accepts the examples in the documentation, and the documentation covers all keys.
 
-use lowroad_config::{Name, Root, load, parse};
+use lowroad_config::{SiteName, SiteRoot, load, parse};
 use std::path::{Path, PathBuf};
 
 fn project(path: &str) -> PathBuf {
@@ -129,11 +129,11 @@ fn the_example_is_right() {
     );
     let config = config.unwrap_or_else(|problems| panic!("{}", problems[0]));
     assert_eq!(config.sites.len(), 2);
-    assert_eq!(config.sites[0].names, [Name::Default]);
-    assert_eq!(config.sites[0].root, Root::Folder(project("examples/site")));
+    assert_eq!(config.sites[0].names, [SiteName::Default]);
+    assert_eq!(config.sites[0].root, SiteRoot::Folder(project("examples/site")));
     assert_eq!(
         config.sites[1].names,
-        [Name::Exact("plain.localhost".into())]
+        [SiteName::Exact("plain.localhost".into())]
     );
 }
 

@@ -5,19 +5,19 @@
 
 use std::time::Instant;
 
-use lowroad_disk::{Cursor, Folder, Options, Store};
+use lowroad_disk::{WalkCursor, DiskFolder, DiskOptions, DiskStore};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("a folder is missing")?;
     let objects: u64 = args.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let begun = Instant::now();
-    let store = Store::open(Folder::take(path.as_ref())?, Options::of_capacity(8 << 30))?;
+    let store = DiskStore::open(DiskFolder::take(path.as_ref())?, DiskOptions::with_capacity(8 << 30))?;
     println!("opened after {:?}: {:?}", begun.elapsed(), store.counters());
     if store.counters().objects > 0 {
         let found = store.find(&key(objects / 2), 0);
         println!("first hit after {:?}: {}", begun.elapsed(), found.is_some());
-        let mut cursor = Cursor::default();
+        let mut cursor = WalkCursor::default();
         while store.verify(&mut cursor, 4096) {}
         let elapsed = begun.elapsed();
         println!("all verified after {elapsed:?}: {:?}", store.counters());

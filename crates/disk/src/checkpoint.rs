@@ -7,10 +7,10 @@
 use std::io;
 
 use crate::counters::count;
-use crate::files::Files;
-use crate::journal::{Journal, checkpoint_name, journal_name};
-use crate::log::{Identity, RECORD_LEN, Step};
-use crate::store::{Shared, Store, lock};
+use crate::files::SegmentFiles;
+use crate::journal::{IndexJournal, checkpoint_name, journal_name};
+use crate::log::{JournalIdentity, RECORD_LEN, JournalEntry};
+use crate::store::{DiskContext, DiskStore, lock};
 
 const NEW_NAME: &str = "new";
 /// The number of entries copied under one lock.
@@ -18,7 +18,7 @@ const BATCH_LEN: u32 = 4096;
 /// A journal of this many records is short.
 const JOURNAL_RECORDS_MIN: u64 = 64 * 1024;
 
-impl<F: Files> Store<F> {
+impl<F: SegmentFiles> DiskStore<F> {
     /// Whether the journal is as long as a checkpoint would be. Does not wait for the disk, but for the holder of the
     /// journal's lock.
     pub fn wants_checkpoint(&self) -> bool {
@@ -48,7 +48,7 @@ impl<F: Files> Store<F> {
     }
 }
 
-impl<F: Files> Shared<F> {
+impl<F: SegmentFiles> DiskContext<F> {
     fn checkpoint(&self) -> io::Result<()> {
         let mut upkeep = lock(&self.upkeep);
         let identity = self.next_journal()?;
@@ -65,21 +65,21 @@ impl<F: Files> Shared<F> {
     }
 
     /// Continues in a new journal once the previous one is durable.
-    fn next_journal(&self) -> io::Result<Identity> {
+    fn next_journal(&self) -> io::Result<JournalIdentity> {
         let mut journal = lock(&self.journal);
         journal.sync(&self.files)?;
         let generation = journal.identity.generation + 1;
-        let identity = Identity {
+        let identity = JournalIdentity {
             generation,
             ..journal.identity
         };
-        *journal = Journal::create(&self.files, identity)?;
+        *journal = IndexJournal::create(&self.files, identity)?;
         Ok(identity)
     }
 
-    fn write_checkpoint(&self, identity: Identity) -> io::Result<()> {
+    fn write_checkpoint(&self, identity: JournalIdentity) -> io::Result<()> {
         let file = self.files.create(NEW_NAME)?;
-        let mut bytes = Step::Begin(identity).encode(identity, 0).to_vec();
+        let mut bytes = JournalEntry::Begin(identity).encode(identity, 0).to_vec();
         let (mut written, mut slot) = (0, 0);
         loop {
             let slots = self.copy_entries(slot, identity, written, &mut bytes);
@@ -92,18 +92,18 @@ impl<F: Files> Shared<F> {
             }
         }
         let records = written / RECORD_LEN as u64;
-        let end = Step::End(records).encode(identity, written);
+        let end = JournalEntry::End(records).encode(identity, written);
         self.files.write_all(&file, &end, written)?;
         self.files.sync(&file)
     }
 
     /// Appends the records of some slots. Returns the number of slots.
-    fn copy_entries(&self, from: u32, identity: Identity, at: u64, bytes: &mut Vec<u8>) -> u32 {
+    fn copy_entries(&self, from: u32, identity: JournalIdentity, at: u64, bytes: &mut Vec<u8>) -> u32 {
         let state = lock(&self.state);
         let entries = (from..from + BATCH_LEN).filter_map(|slot| state.index.at(slot));
         for entry in entries {
             let position = at + bytes.len() as u64;
-            bytes.extend_from_slice(&Step::Put(entry).encode(identity, position));
+            bytes.extend_from_slice(&JournalEntry::Put(entry).encode(identity, position));
         }
         state.index.slots()
     }

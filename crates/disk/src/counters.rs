@@ -6,11 +6,11 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Numbers that threads add to.
         #[derive(Default)]
-        pub(crate) struct Counting { $(pub $name: AtomicU64,)* }
+        pub(crate) struct DiskTallies { $(pub $name: AtomicU64,)* }
 
         /// The counters since the store was opened, and its present size.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters {
+        pub struct DiskCounters {
             $($(#[$doc])* pub $name: u64,)*
             /// Objects that there are now.
             pub objects: u64,
@@ -22,9 +22,9 @@ macro_rules! counters {
             pub index_bytes: u64,
         }
 
-        impl Counting {
-            pub fn read(&self) -> Counters {
-                Counters { $($name: self.$name.load(Relaxed),)* ..Counters::default() }
+        impl DiskTallies {
+            pub fn read(&self) -> DiskCounters {
+                DiskCounters { $($name: self.$name.load(Relaxed),)* ..DiskCounters::default() }
             }
         }
     };

@@ -15,7 +15,7 @@ const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
 /// A folder of files that are written and read by position. All of it may block; errors are the system's.
 #[allow(clippy::missing_errors_doc, reason = "told once, above")]
-pub trait Files: Send + Sync + 'static {
+pub trait SegmentFiles: Send + Sync + 'static {
     /// An open file, which stays readable when it is removed.
     type File: Send + Sync + 'static;
 
@@ -75,7 +75,7 @@ pub trait Files: Send + Sync + 'static {
 
 /// A real folder, which one process has at a time.
 #[derive(Debug)]
-pub struct Folder {
+pub struct DiskFolder {
     path: PathBuf,
     /// The folder itself, to be synced after a change of names.
     folder: File,
@@ -113,12 +113,12 @@ impl std::fmt::Display for FolderError {
 
 impl std::error::Error for FolderError {}
 
-impl Folder {
+impl DiskFolder {
     /// Takes a folder, which is created if it does not exist. Blocks on the disk.
     ///
     /// # Errors
     /// Another process has it, or the system refuses.
-    pub fn take(path: &Path) -> Result<Folder, FolderError> {
+    pub fn take(path: &Path) -> Result<DiskFolder, FolderError> {
         let system = |error| FolderError::System(path.to_owned(), error);
         std::fs::create_dir_all(path).map_err(system)?;
         let lock = options().create(true).open(path.join(LOCK_NAME));
@@ -128,7 +128,7 @@ impl Folder {
             Err(TryLockError::WouldBlock) => return Err(FolderError::Taken(path.to_owned())),
             Err(TryLockError::Error(error)) => return Err(system(error)),
         }
-        Ok(Folder {
+        Ok(DiskFolder {
             folder: File::open(path).map_err(system)?,
             path: path.to_owned(),
             _lock: lock,
@@ -176,7 +176,7 @@ fn options() -> OpenOptions {
     options
 }
 
-impl Files for Folder {
+impl SegmentFiles for DiskFolder {
     type File = File;
 
     fn names(&self) -> io::Result<Vec<String>> {

@@ -15,7 +15,7 @@ const HEAD_LEN_MASK: u32 = 0x00ff_ffff;
 
 /// The place of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct IndexEntry {
     /// Hash of the key.
     pub hash: u64,
     /// Length of the body in bytes.
@@ -30,8 +30,8 @@ pub struct Entry {
     bits: u32,
 }
 
-impl Entry {
-    const NONE: Entry = Entry {
+impl IndexEntry {
+    const NONE: IndexEntry = IndexEntry {
         hash: 0,
         body_len: 0,
         segment: 0,
@@ -41,13 +41,13 @@ impl Entry {
     };
 
     /// Creates an entry without a place; `None` if its lengths are invalid.
-    pub fn new(hash: u64, head_len: u32, body_len: u64) -> Option<Entry> {
+    pub fn new(hash: u64, head_len: u32, body_len: u64) -> Option<IndexEntry> {
         let fits = head_len > 0 && head_len <= HEAD_LEN_MASK && body_len <= BODY_LEN_MAX;
-        fits.then_some(Entry {
+        fits.then_some(IndexEntry {
             hash,
             body_len,
             bits: head_len,
-            ..Entry::NONE
+            ..IndexEntry::NONE
         })
     }
 
@@ -77,7 +77,7 @@ impl Entry {
     }
 
     /// Marks it as verified.
-    pub fn verified(mut self) -> Entry {
+    pub fn verified(mut self) -> IndexEntry {
         self.bits |= FLAG_VERIFIED;
         self
     }
@@ -88,14 +88,14 @@ impl Entry {
     }
 
     /// Halves its hits, rounded down.
-    pub fn with_half_the_hits(mut self) -> Entry {
+    pub fn with_half_the_hits(mut self) -> IndexEntry {
         let hits = self.hits() / 2;
         self.bits = self.bits & !(HITS_MAX << HITS_SHIFT) | hits << HITS_SHIFT;
         self
     }
 
     /// Whether both have the same record.
-    pub fn is_at(&self, other: &Entry) -> bool {
+    pub fn is_at(&self, other: &IndexEntry) -> bool {
         (self.segment, self.offset_units) == (other.segment, other.offset_units)
             && self.exists() == other.exists()
     }
@@ -113,9 +113,9 @@ impl Entry {
 
 /// All entries.
 #[derive(Default)]
-pub struct Index {
+pub struct ObjectIndex {
     table: HashTable<u32>,
-    chunks: Vec<Box<[Entry]>>,
+    chunks: Vec<Box<[IndexEntry]>>,
     /// Empty slots below `len`.
     free: Vec<u32>,
     /// Slots that were ever used.
@@ -123,7 +123,7 @@ pub struct Index {
     len: u32,
 }
 
-impl Index {
+impl ObjectIndex {
     /// The number of objects.
     pub fn objects(&self) -> usize {
         self.table.len()
@@ -137,7 +137,7 @@ impl Index {
     /// The memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.table.allocation_size()
-            + self.chunks.len() * CHUNK_LEN * size_of::<Entry>()
+            + self.chunks.len() * CHUNK_LEN * size_of::<IndexEntry>()
             + self.free.capacity() * size_of::<u32>()
     }
 
@@ -148,14 +148,14 @@ impl Index {
     }
 
     /// The object under a hash, and its slot.
-    pub fn find(&self, hash: u64) -> Option<(u32, Entry)> {
+    pub fn find(&self, hash: u64) -> Option<(u32, IndexEntry)> {
         let same = |&slot: &u32| entry(&self.chunks, slot).hash == hash;
         let slot = *self.table.find(hash, same)?;
         Some((slot, *entry(&self.chunks, slot)))
     }
 
     /// The entry in a slot.
-    pub fn at(&self, slot: u32) -> Option<Entry> {
+    pub fn at(&self, slot: u32) -> Option<IndexEntry> {
         let entry = (slot < self.len).then(|| *entry(&self.chunks, slot))?;
         entry.exists().then_some(entry)
     }
@@ -166,14 +166,14 @@ impl Index {
     }
 
     /// Marks a record as verified, if it is still this one.
-    pub fn set_verified(&mut self, slot: u32, seen: &Entry) {
+    pub fn set_verified(&mut self, slot: u32, seen: &IndexEntry) {
         if self.at(slot).is_some_and(|now| now.is_at(seen)) {
             *self.entry_mut(slot) = self.entry_mut(slot).verified();
         }
     }
 
     /// Inserts an object. Returns its slot and the replaced entry.
-    pub fn insert(&mut self, new: Entry) -> (u32, Option<Entry>) {
+    pub fn insert(&mut self, new: IndexEntry) -> (u32, Option<IndexEntry>) {
         if let Some((slot, old)) = self.find(new.hash) {
             *self.entry_mut(slot) = new;
             return (slot, Some(old));
@@ -186,30 +186,30 @@ impl Index {
     }
 
     /// Removes the object under a hash.
-    pub fn remove(&mut self, hash: u64) -> Option<Entry> {
+    pub fn remove(&mut self, hash: u64) -> Option<IndexEntry> {
         let chunks = &self.chunks;
         let same = |&slot: &u32| entry(chunks, slot).hash == hash;
         let (slot, _) = self.table.find_entry(hash, same).ok()?.remove();
         self.free.push(slot);
-        Some(std::mem::replace(self.entry_mut(slot), Entry::NONE))
+        Some(std::mem::replace(self.entry_mut(slot), IndexEntry::NONE))
     }
 
     fn new_slot(&mut self) -> u32 {
         let slot = self.len;
         if slot as usize == self.chunks.len() * CHUNK_LEN {
-            let chunk = vec![Entry::NONE; CHUNK_LEN].into_boxed_slice();
+            let chunk = vec![IndexEntry::NONE; CHUNK_LEN].into_boxed_slice();
             self.chunks.push(chunk);
         }
         self.len += 1;
         slot
     }
 
-    fn entry_mut(&mut self, slot: u32) -> &mut Entry {
+    fn entry_mut(&mut self, slot: u32) -> &mut IndexEntry {
         &mut self.chunks[slot as usize / CHUNK_LEN][slot as usize % CHUNK_LEN]
     }
 }
 
-fn entry(chunks: &[Box<[Entry]>], slot: u32) -> &Entry {
+fn entry(chunks: &[Box<[IndexEntry]>], slot: u32) -> &IndexEntry {
     &chunks[slot as usize / CHUNK_LEN][slot as usize % CHUNK_LEN]
 }
 
@@ -217,20 +217,20 @@ fn entry(chunks: &[Box<[Entry]>], slot: u32) -> &Entry {
 mod tests {
     use super::*;
 
-    fn entry_at(hash: u64, segment: u32) -> Entry {
-        let mut entry = Entry::new(hash, 100, 5).expect("fits");
+    fn entry_at(hash: u64, segment: u32) -> IndexEntry {
+        let mut entry = IndexEntry::new(hash, 100, 5).expect("fits");
         entry.segment = segment;
         entry
     }
 
     #[test]
     fn an_entry_has_32_bytes() {
-        assert_eq!(size_of::<Entry>(), 32);
+        assert_eq!(size_of::<IndexEntry>(), 32);
     }
 
     #[test]
     fn an_object_replaces_the_one_before_in_its_slot() {
-        let mut index = Index::default();
+        let mut index = ObjectIndex::default();
         let (slot, old) = index.insert(entry_at(7, 1));
         assert_eq!(old, None);
         let (again, old) = index.insert(entry_at(7, 2));
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn hits_stop_at_three_and_leave_the_rest_alone() {
-        let mut index = Index::default();
+        let mut index = ObjectIndex::default();
         let (slot, _) = index.insert(entry_at(7, 1).verified());
         (0..9).for_each(|_| index.hit(slot));
         let entry = index.at(slot).expect("there");
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_million_objects_take_at_most_44_bytes_each() {
-        let mut index = Index::default();
+        let mut index = ObjectIndex::default();
         for n in 0..1_000_000_u64 {
             index.insert(entry_at(n.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0));
         }

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::files::Files;
-use crate::log::{Identity, RECORD_LEN, Step};
+use crate::files::SegmentFiles;
+use crate::log::{JournalIdentity, RECORD_LEN, JournalEntry};
 
 /// The maximum number of removals that wait for a retry after a failed write.
 const PENDING_MAX: usize = 64 * 1024;
@@ -12,9 +12,9 @@ const PENDING_MAX: usize = 64 * 1024;
 const BLOCK_RECORDS: usize = 16 * 1024;
 
 /// The open journal.
-pub struct Journal<F: Files> {
+pub struct IndexJournal<F: SegmentFiles> {
     /// Store and generation.
-    pub identity: Identity,
+    pub identity: JournalIdentity,
     /// Its length in bytes; bytes beyond it are overwritten.
     pub end: u64,
     file: Arc<F::File>,
@@ -22,21 +22,21 @@ pub struct Journal<F: Files> {
     pending: Vec<u64>,
 }
 
-impl<F: Files> Journal<F> {
+impl<F: SegmentFiles> IndexJournal<F> {
     /// Creates a journal.
     ///
     /// # Errors
     /// It can't be written.
-    pub fn create(files: &F, identity: Identity) -> io::Result<Journal<F>> {
+    pub fn create(files: &F, identity: JournalIdentity) -> io::Result<IndexJournal<F>> {
         let file = files.create(&journal_name(identity.generation))?;
-        let begin = Step::Begin(identity).encode(identity, 0);
+        let begin = JournalEntry::Begin(identity).encode(identity, 0);
         files.write_all(&file, &begin, 0)?;
-        Ok(Journal::at(file, identity, RECORD_LEN as u64))
+        Ok(IndexJournal::at(file, identity, RECORD_LEN as u64))
     }
 
     /// Continues a journal with `end` valid bytes.
-    pub fn at(file: F::File, identity: Identity, end: u64) -> Journal<F> {
-        Journal {
+    pub fn at(file: F::File, identity: JournalIdentity, end: u64) -> IndexJournal<F> {
+        IndexJournal {
             identity,
             end,
             file: Arc::new(file),
@@ -48,9 +48,9 @@ impl<F: Files> Journal<F> {
     ///
     /// # Errors
     /// It can't be written. A removal is kept and retried with the next entry.
-    pub fn append(&mut self, files: &F, step: Step) -> io::Result<()> {
+    pub fn append(&mut self, files: &F, step: JournalEntry) -> io::Result<()> {
         let written = self.catch_up(files).and_then(|()| self.write(files, step));
-        if let (Err(_), Step::Remove(hash)) = (&written, step)
+        if let (Err(_), JournalEntry::Remove(hash)) = (&written, step)
             && self.pending.len() < PENDING_MAX
         {
             self.pending.push(hash);
@@ -69,13 +69,13 @@ impl<F: Files> Journal<F> {
 
     fn catch_up(&mut self, files: &F) -> io::Result<()> {
         while let Some(&hash) = self.pending.first() {
-            self.write(files, Step::Remove(hash))?;
+            self.write(files, JournalEntry::Remove(hash))?;
             self.pending.remove(0);
         }
         Ok(())
     }
 
-    fn write(&mut self, files: &F, step: Step) -> io::Result<()> {
+    fn write(&mut self, files: &F, step: JournalEntry) -> io::Result<()> {
         let record = step.encode(self.identity, self.end);
         files.write_all(&self.file, &record, self.end)?;
         self.end += RECORD_LEN as u64;
@@ -84,9 +84,9 @@ impl<F: Files> Journal<F> {
 }
 
 /// The result of reading a log.
-pub struct Replayed {
+pub struct JournalReplay {
     /// Store and generation.
-    pub identity: Identity,
+    pub identity: JournalIdentity,
     /// The number of valid bytes.
     pub end: u64,
     /// Whether it ends like a complete checkpoint.
@@ -97,18 +97,18 @@ pub struct Replayed {
 ///
 /// # Errors
 /// It can't be read.
-pub fn replay<F: Files>(
+pub fn replay<F: SegmentFiles>(
     files: &F,
     file: &F::File,
-    mut act: impl FnMut(Step),
-) -> io::Result<Option<Replayed>> {
+    mut act: impl FnMut(JournalEntry),
+) -> io::Result<Option<JournalReplay>> {
     let len = files.len(file)?;
     let mut first = [0; RECORD_LEN];
     if len < RECORD_LEN as u64 {
         return Ok(None);
     }
     files.read_all(file, &mut first, 0)?;
-    let Some(identity) = Identity::decode(&first) else {
+    let Some(identity) = JournalIdentity::decode(&first) else {
         return Ok(None);
     };
     let mut end = RECORD_LEN as u64;
@@ -121,17 +121,17 @@ pub fn replay<F: Files>(
         let bytes = &mut block[..count * RECORD_LEN];
         files.read_all(file, bytes, end)?;
         for record in bytes.chunks_exact(RECORD_LEN) {
-            let step = Step::decode(record, identity, end);
-            if let Some(Step::End(count)) = step {
+            let step = JournalEntry::decode(record, identity, end);
+            if let Some(JournalEntry::End(count)) = step {
                 let is_complete = count == end / RECORD_LEN as u64;
-                return Ok(Some(Replayed {
+                return Ok(Some(JournalReplay {
                     identity,
                     end,
                     is_complete,
                 }));
             }
             let Some(step) = step else {
-                return Ok(Some(Replayed {
+                return Ok(Some(JournalReplay {
                     identity,
                     end,
                     is_complete: false,
@@ -141,7 +141,7 @@ pub fn replay<F: Files>(
             end += RECORD_LEN as u64;
         }
         if count == 0 {
-            return Ok(Some(Replayed {
+            return Ok(Some(JournalReplay {
                 identity,
                 end,
                 is_complete: false,

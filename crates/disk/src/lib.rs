@@ -35,22 +35,22 @@
 
 #![forbid(unsafe_code)]
 
-mod background;
+mod object_walks;
 mod checkpoint;
 mod counters;
-mod evicting;
+mod eviction;
 mod files;
 mod index;
 mod journal;
 mod log;
-mod opening;
+mod recovery;
 mod record;
 mod segments;
 mod store;
 mod writer;
 
-pub use background::Cursor;
-pub use counters::Counters;
-pub use files::{Files, Folder, FolderError};
-pub use store::{Body, Found, Options, Store};
-pub use writer::{WriteError, Writer};
+pub use object_walks::WalkCursor;
+pub use counters::DiskCounters;
+pub use files::{SegmentFiles, DiskFolder, FolderError};
+pub use store::{StoredBody, DiskObject, DiskOptions, DiskStore};
+pub use writer::{WriteError, ObjectWriter};

@@ -6,7 +6,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::index::Entry;
+use crate::index::IndexEntry;
 use crate::record::{u32_at, u64_at};
 
 /// Length of a record in bytes.
@@ -23,11 +23,11 @@ const END: u8 = 4;
 
 /// An entry of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum JournalEntry {
     /// The first record of a file.
-    Begin(Identity),
+    Begin(JournalIdentity),
     /// Puts an object in place of any under its hash.
-    Put(Entry),
+    Put(IndexEntry),
     /// Removes the object under this hash.
     Remove(u64),
     /// The last record of a checkpoint: the number of preceding records, including the first.
@@ -36,37 +36,37 @@ pub enum Step {
 
 /// The identity of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct JournalIdentity {
     /// The store's own random number; keys are hashed with it.
     pub store: u64,
     /// The number of checkpoints.
     pub generation: u64,
 }
 
-impl Identity {
+impl JournalIdentity {
     fn seed(self, position: u64) -> u64 {
         self.store ^ self.generation.rotate_left(40) ^ position.rotate_left(9)
     }
 }
 
-impl Step {
+impl JournalEntry {
     /// Encodes the record for a position in bytes.
-    pub fn encode(&self, log: Identity, position: u64) -> [u8; RECORD_LEN] {
+    pub fn encode(&self, log: JournalIdentity, position: u64) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
         let mut seed = log.seed(position);
         match self {
-            Step::Begin(identity) => {
+            JournalEntry::Begin(identity) => {
                 seed = BEGIN_SEED;
                 bytes[0] = BEGIN;
                 bytes[8..16].copy_from_slice(&identity.store.to_le_bytes());
                 bytes[24..32].copy_from_slice(&identity.generation.to_le_bytes());
             }
-            Step::Put(entry) => encode_entry(entry, &mut bytes),
-            Step::Remove(hash) => {
+            JournalEntry::Put(entry) => encode_entry(entry, &mut bytes),
+            JournalEntry::Remove(hash) => {
                 bytes[0] = REMOVE;
                 bytes[8..16].copy_from_slice(&hash.to_le_bytes());
             }
-            Step::End(count) => {
+            JournalEntry::End(count) => {
                 bytes[0] = END;
                 bytes[24..32].copy_from_slice(&count.to_le_bytes());
             }
@@ -77,21 +77,21 @@ impl Step {
     }
 
     /// Decodes the record at a position; `None` if it is torn or belongs to another log.
-    pub fn decode(bytes: &[u8], log: Identity, position: u64) -> Option<Step> {
+    pub fn decode(bytes: &[u8], log: JournalIdentity, position: u64) -> Option<JournalEntry> {
         let kind = checked(bytes, log.seed(position))?;
         match kind {
-            PUT => decode_entry(bytes).map(Step::Put),
-            REMOVE => Some(Step::Remove(u64_at(bytes, 8))),
-            END => Some(Step::End(u64_at(bytes, 24))),
+            PUT => decode_entry(bytes).map(JournalEntry::Put),
+            REMOVE => Some(JournalEntry::Remove(u64_at(bytes, 8))),
+            END => Some(JournalEntry::End(u64_at(bytes, 24))),
             _ => None,
         }
     }
 }
 
-impl Identity {
+impl JournalIdentity {
     /// Reads the first record of a file.
-    pub fn decode(bytes: &[u8]) -> Option<Identity> {
-        (checked(bytes, BEGIN_SEED)? == BEGIN).then(|| Identity {
+    pub fn decode(bytes: &[u8]) -> Option<JournalIdentity> {
+        (checked(bytes, BEGIN_SEED)? == BEGIN).then(|| JournalIdentity {
             store: u64_at(bytes, 8),
             generation: u64_at(bytes, 24),
         })
@@ -105,7 +105,7 @@ fn checked(bytes: &[u8], seed: u64) -> Option<u8> {
     whole.then(|| bytes[0])
 }
 
-fn encode_entry(entry: &Entry, bytes: &mut [u8; RECORD_LEN]) {
+fn encode_entry(entry: &IndexEntry, bytes: &mut [u8; RECORD_LEN]) {
     bytes[..4].copy_from_slice(&(entry.head_len() << 8).to_le_bytes());
     bytes[0] = PUT;
     bytes[4..8].copy_from_slice(&entry.segment.to_le_bytes());
@@ -115,9 +115,9 @@ fn encode_entry(entry: &Entry, bytes: &mut [u8; RECORD_LEN]) {
     bytes[24..32].copy_from_slice(&entry.body_len.to_le_bytes());
 }
 
-fn decode_entry(bytes: &[u8]) -> Option<Entry> {
+fn decode_entry(bytes: &[u8]) -> Option<IndexEntry> {
     let head_len = u32_at(bytes, 0) >> 8;
-    let mut entry = Entry::new(u64_at(bytes, 8), head_len, u64_at(bytes, 24))?;
+    let mut entry = IndexEntry::new(u64_at(bytes, 8), head_len, u64_at(bytes, 24))?;
     entry.segment = u32_at(bytes, 4);
     entry.offset_units = u32_at(bytes, 16);
     entry.expires_s = u32_at(bytes, 20);
@@ -128,44 +128,44 @@ fn decode_entry(bytes: &[u8]) -> Option<Entry> {
 mod tests {
     use super::*;
 
-    const LOG: Identity = Identity {
+    const LOG: JournalIdentity = JournalIdentity {
         store: 5,
         generation: 2,
     };
 
-    fn entry() -> Entry {
-        let mut entry = Entry::new(0x1234_5678_9abc_def0, 4711, 1 << 40).expect("fits");
+    fn entry() -> IndexEntry {
+        let mut entry = IndexEntry::new(0x1234_5678_9abc_def0, 4711, 1 << 40).expect("fits");
         (entry.segment, entry.offset_units, entry.expires_s) = (3, 9, 77);
         entry
     }
 
     #[test]
     fn steps_come_back_as_they_were() {
-        for step in [Step::Put(entry()), Step::Remove(8), Step::End(4)] {
+        for step in [JournalEntry::Put(entry()), JournalEntry::Remove(8), JournalEntry::End(4)] {
             let bytes = step.encode(LOG, 80);
-            assert_eq!(Step::decode(&bytes, LOG, 80), Some(step));
-            assert_eq!(Step::decode(&bytes, LOG, 120), None, "elsewhere");
-            let older = Identity {
+            assert_eq!(JournalEntry::decode(&bytes, LOG, 80), Some(step));
+            assert_eq!(JournalEntry::decode(&bytes, LOG, 120), None, "elsewhere");
+            let older = JournalIdentity {
                 generation: 1,
                 ..LOG
             };
-            assert_eq!(Step::decode(&bytes, older, 80), None, "of another file");
+            assert_eq!(JournalEntry::decode(&bytes, older, 80), None, "of another file");
         }
-        let begin = Step::Begin(LOG).encode(LOG, 0);
-        assert_eq!(Identity::decode(&begin), Some(LOG));
+        let begin = JournalEntry::Begin(LOG).encode(LOG, 0);
+        assert_eq!(JournalIdentity::decode(&begin), Some(LOG));
     }
 
     #[test]
     fn a_torn_or_damaged_step_is_none() {
-        let bytes = Step::Put(entry()).encode(LOG, 40);
+        let bytes = JournalEntry::Put(entry()).encode(LOG, 40);
         for len in 0..RECORD_LEN {
-            assert_eq!(Step::decode(&bytes[..len], LOG, 40), None);
+            assert_eq!(JournalEntry::decode(&bytes[..len], LOG, 40), None);
         }
         for bit in 0..RECORD_LEN * 8 {
             let mut damaged = bytes;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Step::decode(&damaged, LOG, 40), None);
+            assert_eq!(JournalEntry::decode(&damaged, LOG, 40), None);
         }
-        assert_eq!(Step::decode(&[0; RECORD_LEN], LOG, 40), None, "zeros");
+        assert_eq!(JournalEntry::decode(&[0; RECORD_LEN], LOG, 40), None, "zeros");
     }
 }

@@ -29,7 +29,7 @@ const CHECK_AT: usize = 40;
 
 /// The place of a record and its store: the seed of its checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct RecordSeed {
     /// The store's own random number.
     pub store: u64,
     /// The segment's number.
@@ -38,7 +38,7 @@ pub struct Origin {
     pub offset: u64,
 }
 
-impl Origin {
+impl RecordSeed {
     fn seed(self) -> u64 {
         self.store ^ u64::from(self.segment).rotate_left(32) ^ self.offset.rotate_left(7)
     }
@@ -46,7 +46,7 @@ impl Origin {
 
 /// The decoded head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head<'a> {
+pub struct RecordHead<'a> {
     pub key: &'a [u8],
     /// The caller's metadata.
     pub meta: &'a [u8],
@@ -60,7 +60,7 @@ pub struct Head<'a> {
 
 /// The reason why a head is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub enum RecordDamage {
     /// The magic number is missing.
     Magic,
     /// The version is unknown.
@@ -90,9 +90,9 @@ pub fn end(offset: u64, head_len: u64, body_len: u64) -> u64 {
     (body_at(offset, head_len, body_len) + body_len).next_multiple_of(UNIT)
 }
 
-impl<'a> Head<'a> {
+impl<'a> RecordHead<'a> {
     /// Appends the encoded head.
-    pub fn encode(&self, origin: Origin, out: &mut Vec<u8>) {
+    pub fn encode(&self, origin: RecordSeed, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -113,23 +113,23 @@ impl<'a> Head<'a> {
     ///
     /// # Errors
     /// The head is damaged.
-    pub fn decode(bytes: &'a mut [u8], origin: Origin) -> Result<Head<'a>, Damage> {
+    pub fn decode(bytes: &'a mut [u8], origin: RecordSeed) -> Result<RecordHead<'a>, RecordDamage> {
         if bytes.len() < FIXED_LEN || bytes[..4] != MAGIC {
-            return Err(Damage::Magic);
+            return Err(RecordDamage::Magic);
         }
         if bytes[4..6] != VERSION.to_le_bytes() {
-            return Err(Damage::Version);
+            return Err(RecordDamage::Version);
         }
         let (key_len, meta_len) = (u32_at(bytes, 8) as usize, u32_at(bytes, 12) as usize);
         if key_len.checked_add(meta_len) != Some(bytes.len() - FIXED_LEN) {
-            return Err(Damage::Lengths);
+            return Err(RecordDamage::Lengths);
         }
         let check = u64_at(bytes, CHECK_AT);
         bytes[CHECK_AT..FIXED_LEN].fill(0);
         if xxh3_64_with_seed(bytes, origin.seed()) != check {
-            return Err(Damage::Checksum);
+            return Err(RecordDamage::Checksum);
         }
-        Ok(Head {
+        Ok(RecordHead {
             key: &bytes[FIXED_LEN..FIXED_LEN + key_len],
             meta: &bytes[FIXED_LEN + key_len..],
             body_len: u64_at(bytes, 16),
@@ -157,14 +157,14 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const ORIGIN: Origin = Origin {
+    const ORIGIN: RecordSeed = RecordSeed {
         store: 7,
         segment: 3,
         offset: 128,
     };
 
     fn encoded() -> Vec<u8> {
-        let head = Head {
+        let head = RecordHead {
             key: b"example.org/a",
             meta: b"meta",
             body_len: 5,
@@ -180,7 +180,7 @@ mod tests {
     fn a_head_comes_back_as_it_was() {
         let mut bytes = encoded();
         assert_eq!(bytes.len(), head_len(b"example.org/a", b"meta"));
-        let head = Head::decode(&mut bytes, ORIGIN).expect("whole");
+        let head = RecordHead::decode(&mut bytes, ORIGIN).expect("whole");
         assert_eq!((head.key, head.meta), (&b"example.org/a"[..], &b"meta"[..]));
         assert_eq!(
             (head.body_len, head.expires_ms, head.body_check),
@@ -196,7 +196,7 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             let ignored = (6..8).contains(&(bit / 8)); // covered by the checksum, too
             assert!(
-                Head::decode(&mut damaged, ORIGIN).is_err(),
+                RecordHead::decode(&mut damaged, ORIGIN).is_err(),
                 "{bit} {ignored}"
             );
         }
@@ -205,17 +205,17 @@ mod tests {
     #[test]
     fn a_head_is_bound_to_its_place_and_store() {
         for other in [
-            Origin { store: 8, ..ORIGIN },
-            Origin {
+            RecordSeed { store: 8, ..ORIGIN },
+            RecordSeed {
                 segment: 4,
                 ..ORIGIN
             },
-            Origin {
+            RecordSeed {
                 offset: 192,
                 ..ORIGIN
             },
         ] {
-            assert_eq!(Head::decode(&mut encoded(), other), Err(Damage::Checksum));
+            assert_eq!(RecordHead::decode(&mut encoded(), other), Err(RecordDamage::Checksum));
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
     fn a_cut_head_is_noticed() {
         let bytes = encoded();
         for len in 0..bytes.len() {
-            assert!(Head::decode(&mut bytes[..len].to_vec(), ORIGIN).is_err());
+            assert!(RecordHead::decode(&mut bytes[..len].to_vec(), ORIGIN).is_err());
         }
     }
 

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::index::{Entry, Index};
+use crate::index::{IndexEntry, ObjectIndex};
 use crate::record::{self, UNIT};
 
 /// A file of records.
-pub struct Segment<T> {
+pub struct SegmentFile<T> {
     /// The file; readers share it.
     pub file: Arc<T>,
     /// Bytes in use, including records being written and replaced ones.
@@ -28,7 +28,7 @@ pub struct Segment<T> {
 }
 
 /// The place of a record.
-pub struct Place<T> {
+pub struct RecordPlace<T> {
     /// The segment's file.
     pub file: Arc<T>,
     /// The segment's number.
@@ -40,10 +40,10 @@ pub struct Place<T> {
 }
 
 /// Segments and index.
-pub struct State<T> {
+pub struct DiskState<T> {
     /// The objects.
-    pub index: Index,
-    segments: BTreeMap<u32, Segment<T>>,
+    pub index: ObjectIndex,
+    segments: BTreeMap<u32, SegmentFile<T>>,
     /// The shared segment that takes new records.
     active: Option<u32>,
     next_id: u32,
@@ -52,11 +52,11 @@ pub struct State<T> {
     used: u64,
 }
 
-impl<T> State<T> {
+impl<T> DiskState<T> {
     /// Creates an empty state.
-    pub fn new() -> State<T> {
-        State {
-            index: Index::default(),
+    pub fn new() -> DiskState<T> {
+        DiskState {
+            index: ObjectIndex::default(),
             segments: BTreeMap::new(),
             active: None,
             next_id: 1,
@@ -76,7 +76,7 @@ impl<T> State<T> {
     }
 
     /// A segment.
-    pub fn segment(&self, id: u32) -> Option<&Segment<T>> {
+    pub fn segment(&self, id: u32) -> Option<&SegmentFile<T>> {
         self.segments.get(&id)
     }
 
@@ -95,7 +95,7 @@ impl<T> State<T> {
     /// Adds a segment. Numbers increase, so a later one is younger.
     pub fn add(&mut self, id: u32, file: T, is_sole: bool) {
         self.saw_id(id);
-        let segment = Segment {
+        let segment = SegmentFile {
             file: Arc::new(file),
             end: 0,
             is_sole,
@@ -111,12 +111,12 @@ impl<T> State<T> {
     /// Makes a segment the active one. Returns the previous one if it is idle.
     pub fn activate(&mut self, id: u32) -> Option<u32> {
         let before = self.active.replace(id)?;
-        self.seal(before);
+        self.close_segment(before);
         self.is_idle(before).then_some(before)
     }
 
     /// Ends appending to a segment.
-    pub fn seal(&mut self, id: u32) {
+    pub fn close_segment(&mut self, id: u32) {
         self.active.take_if(|active| *active == id);
         if let Some(segment) = self.segments.get_mut(&id) {
             segment.slots.shrink_to_fit();
@@ -131,12 +131,12 @@ impl<T> State<T> {
         if let Some((id, segment)) = active
             && segment.end > segment_len
         {
-            self.seal(id);
+            self.close_segment(id);
         }
     }
 
     /// Reserves a place in the active segment, if it has room.
-    pub fn take(&mut self, head_len: u64, body_len: u64, segment_len: u64) -> Option<Place<T>> {
+    pub fn take(&mut self, head_len: u64, body_len: u64, segment_len: u64) -> Option<RecordPlace<T>> {
         let id = self.active?;
         let offset = self.segments.get(&id)?.end;
         let fits = record::end(offset, head_len, body_len) <= segment_len;
@@ -144,14 +144,14 @@ impl<T> State<T> {
     }
 
     /// Reserves a place at the end of a segment.
-    pub fn extend(&mut self, id: u32, head_len: u64, body_len: u64) -> Option<Place<T>> {
+    pub fn extend(&mut self, id: u32, head_len: u64, body_len: u64) -> Option<RecordPlace<T>> {
         let segment = self.segments.get_mut(&id)?;
         let offset = segment.end;
         let end = record::end(offset, head_len, body_len);
         segment.writers += 1;
         let file = Arc::clone(&segment.file);
         self.grow(id, end);
-        Some(Place {
+        Some(RecordPlace {
             file,
             segment: id,
             offset,
@@ -168,7 +168,7 @@ impl<T> State<T> {
     }
 
     /// Releases a writer's place. Returns whether the segment is idle now.
-    pub fn release(&mut self, place: &Place<T>, is_committed: bool) -> bool {
+    pub fn release(&mut self, place: &RecordPlace<T>, is_committed: bool) -> bool {
         if let Some(segment) = self.segments.get_mut(&place.segment) {
             segment.writers = segment.writers.saturating_sub(1);
             // The bytes were never visible, so the next record may take their place.
@@ -181,7 +181,7 @@ impl<T> State<T> {
     }
 
     /// Puts an object into the index. Returns the segment that has become idle.
-    pub fn put(&mut self, entry: Entry) -> Option<u32> {
+    pub fn put(&mut self, entry: IndexEntry) -> Option<u32> {
         let (slot, old) = self.index.insert(entry);
         if let Some(segment) = self.segments.get_mut(&entry.segment) {
             segment.slots.push(slot);
@@ -196,7 +196,7 @@ impl<T> State<T> {
         self.gone(old)
     }
 
-    fn gone(&mut self, old: Entry) -> Option<u32> {
+    fn gone(&mut self, old: IndexEntry) -> Option<u32> {
         let segment = self.segments.get_mut(&old.segment)?;
         segment.live = segment.live.saturating_sub(1);
         self.is_idle(old.segment).then_some(old.segment)
@@ -204,7 +204,7 @@ impl<T> State<T> {
 
     /// Whether a segment has neither objects nor writers.
     fn is_idle(&self, id: u32) -> bool {
-        let idle = |segment: &Segment<T>| segment.live == 0 && segment.writers == 0;
+        let idle = |segment: &SegmentFile<T>| segment.live == 0 && segment.writers == 0;
         self.active != Some(id) && self.segments.get(&id).is_some_and(idle)
     }
 
@@ -226,7 +226,7 @@ impl<T> State<T> {
     }
 
     /// The objects in a segment.
-    pub fn objects_in(&self, id: u32) -> Vec<Entry> {
+    pub fn objects_in(&self, id: u32) -> Vec<IndexEntry> {
         let slots = self.segments.get(&id).map_or(&[][..], |it| &it.slots);
         let entries = slots.iter().filter_map(|&slot| self.index.at(slot));
         let mut entries: Vec<_> = entries.filter(|entry| entry.segment == id).collect();
@@ -237,7 +237,7 @@ impl<T> State<T> {
 
     /// The oldest segment that may be evicted.
     pub fn oldest(&self) -> Option<u32> {
-        let may_go = |id: u32, it: &Segment<T>| it.writers == 0 && self.active != Some(id);
+        let may_go = |id: u32, it: &SegmentFile<T>| it.writers == 0 && self.active != Some(id);
         let old = self.segments.iter().filter(|(id, it)| may_go(**id, it));
         old.min_by_key(|(_, it)| it.age).map(|(id, _)| *id)
     }

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-use crate::counters::{Counters, Counting, count};
-use crate::files::{Files, Folder};
-use crate::index::Entry;
-use crate::journal::{Journal, segment_name};
-use crate::log::Step;
-use crate::record::{Head, Origin};
-use crate::segments::{Place, State};
+use crate::counters::{DiskCounters, DiskTallies, count};
+use crate::files::{SegmentFiles, DiskFolder};
+use crate::index::IndexEntry;
+use crate::journal::{IndexJournal, segment_name};
+use crate::log::JournalEntry;
+use crate::record::{RecordHead, RecordSeed};
+use crate::segments::{RecordPlace, DiskState};
 
 const READ_LEN: u64 = 256 * 1024;
 /// A body may take this share of the capacity.
@@ -26,7 +26,7 @@ const SOLE_SHARE: u64 = 4;
 
 /// The size of a store.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct DiskOptions {
     /// The maximum length of the segments in bytes. Journal and checkpoint are additional: 40 bytes an object, twice
     /// that while a checkpoint is written.
     pub capacity_bytes: u64,
@@ -34,12 +34,12 @@ pub struct Options {
     pub segment_bytes: u64,
 }
 
-impl Options {
+impl DiskOptions {
     /// The options for a capacity: 64 segments of 64 MiB to 1 GiB each; smaller ones, if there would be fewer than
     /// eight.
-    pub fn of_capacity(capacity_bytes: u64) -> Options {
+    pub fn with_capacity(capacity_bytes: u64) -> DiskOptions {
         let segment_bytes = (capacity_bytes / 64).clamp(64 << 20, 1 << 30);
-        Options {
+        DiskOptions {
             capacity_bytes,
             segment_bytes: segment_bytes.min(capacity_bytes / 8),
         }
@@ -52,14 +52,14 @@ impl Options {
 }
 
 /// The current options, which `DiskStore::resize` changes.
-pub(crate) struct Sizes {
+pub(crate) struct DiskSizes {
     capacity_bytes: AtomicU64,
     segment_bytes: AtomicU64,
 }
 
-impl From<Options> for Sizes {
-    fn from(options: Options) -> Sizes {
-        Sizes {
+impl From<DiskOptions> for DiskSizes {
+    fn from(options: DiskOptions) -> DiskSizes {
+        DiskSizes {
             capacity_bytes: options.capacity_bytes.into(),
             segment_bytes: options.segment_bytes.into(),
         }
@@ -67,35 +67,35 @@ impl From<Options> for Sizes {
 }
 
 /// A store; clones share it.
-pub struct Store<F: Files = Folder>(pub(crate) Arc<Shared<F>>);
+pub struct DiskStore<F: SegmentFiles = DiskFolder>(pub(crate) Arc<DiskContext<F>>);
 
-impl<F: Files> Clone for Store<F> {
-    fn clone(&self) -> Store<F> {
-        Store(Arc::clone(&self.0))
+impl<F: SegmentFiles> Clone for DiskStore<F> {
+    fn clone(&self) -> DiskStore<F> {
+        DiskStore(Arc::clone(&self.0))
     }
 }
 
 /// The state shared by all clones.
-pub(crate) struct Shared<F: Files> {
+pub(crate) struct DiskContext<F: SegmentFiles> {
     pub files: F,
-    pub sizes: Sizes,
+    pub sizes: DiskSizes,
     /// The store's own random number.
     pub seed: u64,
-    pub counting: Counting,
-    pub journal: Mutex<Journal<F>>,
-    pub state: Mutex<State<F::File>>,
+    pub counting: DiskTallies,
+    pub journal: Mutex<IndexJournal<F>>,
+    pub state: Mutex<DiskState<F::File>>,
     /// Held during eviction, a new segment or a checkpoint.
-    pub upkeep: Mutex<Upkeep>,
+    pub upkeep: Mutex<MaintenanceState>,
 }
 
 /// State for the holder of the maintenance lock.
-pub(crate) struct Upkeep {
+pub(crate) struct MaintenanceState {
     /// The oldest generation with files.
     pub first_generation: u64,
 }
 
 /// The location of a body, for sendfile. It stays readable as long as this exists.
-pub struct Body<T> {
+pub struct StoredBody<T> {
     /// The segment's file. It may be removed and stays readable; the bytes never change.
     pub file: Arc<T>,
     /// The offset of the body.
@@ -105,12 +105,12 @@ pub struct Body<T> {
 }
 
 /// A stored object.
-pub struct Found<T> {
+pub struct DiskObject<T> {
     /// The metadata.
     pub meta: Box<[u8]>,
     /// The time after which the object is unusable, ms since 1970.
     pub expires_ms: u64,
-    pub body: Body<T>,
+    pub body: StoredBody<T>,
 }
 
 /// Locks; poisoning is ignored, because holders panic only before they change the state.
@@ -118,7 +118,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<F: Files> Store<F> {
+impl<F: SegmentFiles> DiskStore<F> {
     /// Whether an object may be stored under a key. Uses memory only and does not block, so workers may call it.
     /// Rarely wrong, because of another key with the same hash.
     pub fn may_have(&self, key: &[u8]) -> bool {
@@ -128,7 +128,7 @@ impl<F: Files> Store<F> {
 
     /// The object under a key that is usable at `now_ms`. Blocks on the disk; after a restart, reads the whole body
     /// once. A damaged object is removed.
-    pub fn find(&self, key: &[u8], now_ms: u64) -> Option<Found<F::File>> {
+    pub fn find(&self, key: &[u8], now_ms: u64) -> Option<DiskObject<F::File>> {
         let found = self.0.find(key, now_ms);
         let counting = &self.0.counting;
         count(if found.is_some() {
@@ -156,9 +156,9 @@ impl<F: Files> Store<F> {
     }
 
     /// The counters. Does not block.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> DiskCounters {
         let state = lock(&self.0.state);
-        Counters {
+        DiskCounters {
             objects: state.index.objects() as u64,
             segment_bytes: state.used_bytes(),
             segments: state.segments() as u64,
@@ -168,13 +168,13 @@ impl<F: Files> Store<F> {
     }
 
     /// The current options.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> DiskOptions {
         self.0.options()
     }
 
     /// Changes the maximum size. Does not block: `DiskStore::shrink`, or the next object that needs room, removes the
     /// excess.
-    pub fn resize(&self, options: Options) {
+    pub fn resize(&self, options: DiskOptions) {
         let sizes = &self.0.sizes;
         sizes.capacity_bytes.store(options.capacity_bytes, Relaxed);
         sizes.segment_bytes.store(options.segment_bytes, Relaxed);
@@ -200,10 +200,10 @@ impl<F: Files> Store<F> {
     }
 }
 
-impl<F: Files> Shared<F> {
+impl<F: SegmentFiles> DiskContext<F> {
     /// The current options.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn options(&self) -> DiskOptions {
+        DiskOptions {
             capacity_bytes: self.sizes.capacity_bytes.load(Relaxed),
             segment_bytes: self.sizes.segment_bytes.load(Relaxed),
         }
@@ -213,15 +213,15 @@ impl<F: Files> Shared<F> {
         xxh3_64_with_seed(key, self.seed)
     }
 
-    pub fn origin(&self, segment: u32, offset: u64) -> Origin {
-        Origin {
+    pub fn origin(&self, segment: u32, offset: u64) -> RecordSeed {
+        RecordSeed {
             store: self.seed,
             segment,
             offset,
         }
     }
 
-    fn find(&self, key: &[u8], now_ms: u64) -> Option<Found<F::File>> {
+    fn find(&self, key: &[u8], now_ms: u64) -> Option<DiskObject<F::File>> {
         let hash = self.hash(key);
         let (slot, entry, file) = {
             let mut state = lock(&self.state);
@@ -242,10 +242,10 @@ impl<F: Files> Shared<F> {
         if !entry.is_verified() {
             self.verify(slot, &entry, &file, head.body_check)?;
         }
-        Some(Found {
+        Some(DiskObject {
             meta: head.meta.into(),
             expires_ms: head.expires_ms,
-            body: Body {
+            body: StoredBody {
                 file,
                 offset: entry.body_at(),
                 len: entry.body_len,
@@ -256,10 +256,10 @@ impl<F: Files> Shared<F> {
     /// Reads the head of an object; a damaged object is removed.
     pub fn read_head<'a>(
         &self,
-        entry: &Entry,
+        entry: &IndexEntry,
         file: &F::File,
         bytes: &'a mut Vec<u8>,
-    ) -> Option<Head<'a>> {
+    ) -> Option<RecordHead<'a>> {
         bytes.clear();
         bytes.resize(entry.head_len() as usize, 0);
         if self.files.read_all(file, bytes, entry.offset()).is_err() {
@@ -267,9 +267,9 @@ impl<F: Files> Shared<F> {
             let _ = self.remove(entry, false);
             return None;
         }
-        let head = Head::decode(bytes, self.origin(entry.segment, entry.offset())).ok();
+        let head = RecordHead::decode(bytes, self.origin(entry.segment, entry.offset())).ok();
         let seed = self.seed;
-        let right = |head: &Head<'_>| {
+        let right = |head: &RecordHead<'_>| {
             head.body_len == entry.body_len && xxh3_64_with_seed(head.key, seed) == entry.hash
         };
         let head = head.filter(right);
@@ -280,7 +280,7 @@ impl<F: Files> Shared<F> {
     }
 
     /// Verifies a body written by an earlier process; a damaged object is removed.
-    pub fn verify(&self, slot: u32, entry: &Entry, file: &F::File, check: u64) -> Option<()> {
+    pub fn verify(&self, slot: u32, entry: &IndexEntry, file: &F::File, check: u64) -> Option<()> {
         let mut sum = Xxh3::new();
         let read = self.each_block(entry, file, |_, bytes| {
             sum.update(bytes);
@@ -302,7 +302,7 @@ impl<F: Files> Shared<F> {
     /// Reads a body from its start to its end.
     pub fn each_block(
         &self,
-        entry: &Entry,
+        entry: &IndexEntry,
         file: &F::File,
         mut act: impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -318,7 +318,7 @@ impl<F: Files> Shared<F> {
         Ok(())
     }
 
-    pub fn damaged(&self, entry: &Entry) {
+    pub fn damaged(&self, entry: &IndexEntry) {
         let now = lock(&self.state).index.find(entry.hash);
         // The segment may have been dropped, or the object replaced, during the read.
         if now.is_some_and(|(_, now)| now.is_at(entry)) {
@@ -328,13 +328,13 @@ impl<F: Files> Shared<F> {
     }
 
     /// Removes an object if it is still this one, or any object under its hash if `even_newer`.
-    pub fn remove(&self, entry: &Entry, even_newer: bool) -> io::Result<()> {
+    pub fn remove(&self, entry: &IndexEntry, even_newer: bool) -> io::Result<()> {
         let mut journal = lock(&self.journal);
         let now = lock(&self.state).index.find(entry.hash);
         if !now.is_some_and(|(_, now)| even_newer || now.is_at(entry)) {
             return Ok(());
         }
-        let written = self.append(&mut journal, Step::Remove(entry.hash));
+        let written = self.append(&mut journal, JournalEntry::Remove(entry.hash));
         let idle = lock(&self.state).remove(entry.hash);
         drop(journal);
         self.discard_idle(idle);
@@ -343,7 +343,7 @@ impl<F: Files> Shared<F> {
 
     /// Makes a written object visible. `before` is the entry that it must replace, if given; returns false if that is
     /// gone.
-    pub fn put(&self, entry: Entry, before: Option<&Entry>) -> io::Result<bool> {
+    pub fn put(&self, entry: IndexEntry, before: Option<&IndexEntry>) -> io::Result<bool> {
         let mut journal = lock(&self.journal);
         if let Some(before) = before {
             let now = lock(&self.state).index.find(entry.hash);
@@ -351,14 +351,14 @@ impl<F: Files> Shared<F> {
                 return Ok(false);
             }
         }
-        self.append(&mut journal, Step::Put(entry))?;
+        self.append(&mut journal, JournalEntry::Put(entry))?;
         let idle = lock(&self.state).put(entry.verified());
         drop(journal);
         self.discard_idle(idle);
         Ok(true)
     }
 
-    fn append(&self, journal: &mut Journal<F>, step: Step) -> io::Result<()> {
+    fn append(&self, journal: &mut IndexJournal<F>, step: JournalEntry) -> io::Result<()> {
         let written = journal.append(&self.files, step);
         if let Err(error) = &written {
             count(&self.counting.journal_errors);
@@ -368,7 +368,7 @@ impl<F: Files> Shared<F> {
     }
 
     /// Reserves a place for a record, with evictions if needed.
-    pub fn reserve(&self, head_len: u64, body_len: u64) -> io::Result<Place<F::File>> {
+    pub fn reserve(&self, head_len: u64, body_len: u64) -> io::Result<RecordPlace<F::File>> {
         let is_sole = self.is_sole(body_len);
         let segment_bytes = self.options().segment_bytes;
         let take = || {
@@ -388,7 +388,7 @@ impl<F: Files> Shared<F> {
     }
 
     /// Reserves a separate segment for a record.
-    pub fn reserve_sole(&self, head_len: u64, body_len: u64) -> io::Result<Place<F::File>> {
+    pub fn reserve_sole(&self, head_len: u64, body_len: u64) -> io::Result<RecordPlace<F::File>> {
         let _upkeep = lock(&self.upkeep);
         self.make_room(head_len + body_len)?;
         self.new_place(head_len, body_len, true)
@@ -404,7 +404,7 @@ impl<F: Files> Shared<F> {
         head_len: u64,
         body_len: u64,
         is_sole: bool,
-    ) -> io::Result<Place<F::File>> {
+    ) -> io::Result<RecordPlace<F::File>> {
         let id = lock(&self.state).new_id();
         let created = self.files.create(&segment_name(id, is_sole));
         let file = created.inspect_err(|error| self.note_write_error(error))?;
@@ -421,17 +421,17 @@ impl<F: Files> Shared<F> {
     }
 
     /// Releases a writer's place.
-    pub fn release(&self, place: &Place<F::File>, is_committed: bool) {
+    pub fn release(&self, place: &RecordPlace<F::File>, is_committed: bool) {
         let idle = lock(&self.state).release(place, is_committed);
         self.discard_idle(idle.then_some(place.segment));
     }
 
     /// Writes to a place; after a failure, the segment gets no more records.
-    pub fn write(&self, place: &Place<F::File>, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub fn write(&self, place: &RecordPlace<F::File>, bytes: &[u8], offset: u64) -> io::Result<()> {
         let written = self.files.write_all(&place.file, bytes, offset);
         written.inspect_err(|error| {
             self.note_write_error(error);
-            lock(&self.state).seal(place.segment);
+            lock(&self.state).close_segment(place.segment);
         })
     }
 
@@ -473,7 +473,7 @@ impl<F: Files> Shared<F> {
 }
 
 /// Sets the place of an entry's record.
-pub(crate) fn place_entry<T>(entry: &mut Entry, place: &Place<T>) -> io::Result<()> {
+pub(crate) fn place_entry<T>(entry: &mut IndexEntry, place: &RecordPlace<T>) -> io::Result<()> {
     entry.segment = place.segment;
     let units = place.offset / crate::record::UNIT;
     entry.offset_units = u32::try_from(units).map_err(|_| io::ErrorKind::FileTooLarge)?;

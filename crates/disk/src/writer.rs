@@ -10,11 +10,11 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::counters::count;
-use crate::files::{Files, Folder};
-use crate::index::Entry;
-use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, Head, PAGED_FROM};
-use crate::segments::Place;
-use crate::store::{Body, Shared, Store, lock, place_entry};
+use crate::files::{SegmentFiles, DiskFolder};
+use crate::index::IndexEntry;
+use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, RecordHead, PAGED_FROM};
+use crate::segments::RecordPlace;
+use crate::store::{StoredBody, DiskContext, DiskStore, lock, place_entry};
 
 /// The length of the buffer. At least [`PAGED_FROM`]: the alignment of a body depends on whether it is longer than
 /// that.
@@ -51,8 +51,8 @@ impl std::fmt::Display for WriteError {
 impl std::error::Error for WriteError {}
 
 /// An object being written. Dropping it abandons the object.
-pub struct Writer<F: Files = Folder> {
-    store: Arc<Shared<F>>,
+pub struct ObjectWriter<F: SegmentFiles = DiskFolder> {
+    store: Arc<DiskContext<F>>,
     key: Box<[u8]>,
     meta: Box<[u8]>,
     expires_ms: u64,
@@ -63,14 +63,14 @@ pub struct Writer<F: Files = Folder> {
     sum: Xxh3,
     /// The last received bytes, which are not written yet.
     buffer: Vec<u8>,
-    place: Option<Place<F::File>>,
+    place: Option<RecordPlace<F::File>>,
     is_failed: bool,
     is_committed: bool,
     /// See `ObjectWriter::keep_place`.
     is_place_kept: bool,
 }
 
-impl<F: Files> Store<F> {
+impl<F: SegmentFiles> DiskStore<F> {
     /// Begins an object with a body of `len` bytes, if known; after `expires_ms` (since 1970) it is unusable. It is
     /// invisible until the commit, which replaces the object under its key. Does not block.
     ///
@@ -82,11 +82,11 @@ impl<F: Files> Store<F> {
         meta: &[u8],
         expires_ms: u64,
         len: Option<u64>,
-    ) -> Result<Writer<F>, WriteError> {
+    ) -> Result<ObjectWriter<F>, WriteError> {
         if key.len() + meta.len() > HEAD_LEN_MAX || len.is_some_and(|len| len > self.len_max()) {
             return Err(WriteError::TooLong);
         }
-        Ok(Writer {
+        Ok(ObjectWriter {
             store: Arc::clone(&self.0),
             key: key.into(),
             meta: meta.into(),
@@ -107,7 +107,7 @@ impl<F: Files> Store<F> {
     }
 }
 
-impl<F: Files> Writer<F> {
+impl<F: SegmentFiles> ObjectWriter<F> {
     /// Appends to the body. Sometimes blocks on the disk.
     ///
     /// # Errors
@@ -131,9 +131,9 @@ impl<F: Files> Writer<F> {
 
     /// The written part of the body, if there is one. It stays readable there while this exists, or longer if the
     /// place is kept.
-    pub fn written(&self) -> Option<Body<F::File>> {
+    pub fn written(&self) -> Option<StoredBody<F::File>> {
         let place = self.place.as_ref()?;
-        Some(Body {
+        Some(StoredBody {
             file: place.file.clone(),
             offset: self.body_at(place),
             len: self.taken - self.buffer.len() as u64,
@@ -201,17 +201,17 @@ impl<F: Files> Writer<F> {
     }
 
     /// The offset of a body that exceeds the buffer.
-    fn body_at(&self, place: &Place<F::File>) -> u64 {
+    fn body_at(&self, place: &RecordPlace<F::File>) -> u64 {
         // A body that exceeded the buffer is longer than PAGED_FROM, whatever its final length.
         let len = self.len.unwrap_or(self.taken);
         record::body_at(place.offset, self.head_len(), len)
     }
 
     /// Writes the rest, the head last.
-    fn finish(&mut self) -> Result<Entry, WriteError> {
+    fn finish(&mut self) -> Result<IndexEntry, WriteError> {
         let head_len = u32::try_from(self.head_len()).map_err(|_| WriteError::TooLong)?;
         let hash = self.store.hash(&self.key);
-        let mut entry = Entry::new(hash, head_len, self.taken).ok_or(WriteError::TooLong)?;
+        let mut entry = IndexEntry::new(hash, head_len, self.taken).ok_or(WriteError::TooLong)?;
         entry.expires_s = u32::try_from(self.expires_ms.div_ceil(1000)).unwrap_or(u32::MAX);
         if self.place.is_none() {
             let place = self.store.reserve(head_len.into(), self.taken)?;
@@ -234,7 +234,7 @@ impl<F: Files> Writer<F> {
         Ok(entry)
     }
 
-    fn write_at_once(&self, entry: Entry) -> Result<Entry, WriteError> {
+    fn write_at_once(&self, entry: IndexEntry) -> Result<IndexEntry, WriteError> {
         let Some(place) = &self.place else {
             return Err(WriteError::Length); // not to be reached: who calls has just made it
         };
@@ -247,8 +247,8 @@ impl<F: Files> Writer<F> {
         Ok(entry)
     }
 
-    fn encode_head(&self, place: &Place<F::File>, bytes: &mut Vec<u8>) {
-        let head = Head {
+    fn encode_head(&self, place: &RecordPlace<F::File>, bytes: &mut Vec<u8>) {
+        let head = RecordHead {
             key: &self.key,
             meta: &self.meta,
             body_len: self.taken,
@@ -259,7 +259,7 @@ impl<F: Files> Writer<F> {
     }
 
     /// Copies a body of medium length out of its own segment, to limit the number of files.
-    fn move_to_shared(&mut self, entry: &mut Entry) -> Result<(), WriteError> {
+    fn move_to_shared(&mut self, entry: &mut IndexEntry) -> Result<(), WriteError> {
         let shared = self.store.reserve(self.head_len(), self.taken)?;
         let Some(sole) = self.place.replace(shared) else {
             return Ok(());
@@ -269,7 +269,7 @@ impl<F: Files> Writer<F> {
         copied
     }
 
-    fn copy_from(&self, sole: &Place<F::File>, entry: &mut Entry) -> Result<(), WriteError> {
+    fn copy_from(&self, sole: &RecordPlace<F::File>, entry: &mut IndexEntry) -> Result<(), WriteError> {
         let Some(shared) = &self.place else {
             return Ok(());
         };
@@ -284,9 +284,9 @@ impl<F: Files> Writer<F> {
     }
 }
 
-impl<F: Files> Shared<F> {
+impl<F: SegmentFiles> DiskContext<F> {
     /// Extends a separate segment for a grown body. Returns the end of the record.
-    fn extend_sole(&self, place: &Place<F::File>, head_len: u64, len: u64) -> io::Result<u64> {
+    fn extend_sole(&self, place: &RecordPlace<F::File>, head_len: u64, len: u64) -> io::Result<u64> {
         let end = record::end(place.offset, head_len, len);
         let _upkeep = lock(&self.upkeep);
         self.make_room(end.saturating_sub(place.end))?;
@@ -295,7 +295,7 @@ impl<F: Files> Shared<F> {
     }
 }
 
-impl<F: Files> Drop for Writer<F> {
+impl<F: SegmentFiles> Drop for ObjectWriter<F> {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
             self.store

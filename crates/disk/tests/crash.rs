@@ -4,10 +4,10 @@ mod memory;
 
 use std::collections::BTreeMap;
 
-use lowroad_disk::{Options, Store};
+use lowroad_disk::{DiskOptions, DiskStore};
 use memory::{Change, Folder, Memory};
 
-const OPTIONS: Options = Options {
+const OPTIONS: DiskOptions = DiskOptions {
     capacity_bytes: 2 << 20,
     segment_bytes: 256 * 1024,
 };
@@ -28,7 +28,7 @@ fn body(n: u32, version: u32, len: usize) -> Vec<u8> {
 /// The history, and the expected objects after each step with the number of changes so far.
 struct History {
     memory: Memory,
-    store: Store<Memory>,
+    store: DiskStore<Memory>,
     now: Model,
     after: Vec<(usize, Model)>,
 }
@@ -36,7 +36,7 @@ struct History {
 impl History {
     fn new() -> History {
         let memory = Memory::default();
-        let store = Store::open(memory.clone(), OPTIONS).expect("opens");
+        let store = DiskStore::open(memory.clone(), OPTIONS).expect("opens");
         let mut history = History {
             memory,
             store,
@@ -88,7 +88,7 @@ impl History {
     }
 
     fn reopen(&mut self) {
-        self.store = Store::open(self.memory.clone(), OPTIONS).expect("opens");
+        self.store = DiskStore::open(self.memory.clone(), OPTIONS).expect("opens");
         self.note();
     }
 }
@@ -113,7 +113,7 @@ fn history() -> History {
 }
 
 /// The object that a store finds under a key.
-fn found(memory: &Memory, store: &Store<Memory>, n: u32) -> Option<Vec<u8>> {
+fn found(memory: &Memory, store: &DiskStore<Memory>, n: u32) -> Option<Vec<u8>> {
     let found = store.find(&key(n), 0)?;
     Some(memory.bytes(*found.body.file, found.body.offset, found.body.len))
 }
@@ -121,7 +121,7 @@ fn found(memory: &Memory, store: &Store<Memory>, n: u32) -> Option<Vec<u8>> {
 /// Checks that all objects are as before or after the step.
 fn check(folder: Folder, before: &Model, after: &Model, at: (usize, usize)) {
     let memory = Memory::of(folder);
-    let store = Store::open(memory.clone(), OPTIONS).expect("opens");
+    let store = DiskStore::open(memory.clone(), OPTIONS).expect("opens");
     for n in 0..10 {
         let found = found(&memory, &store, n);
         let right = found.as_ref() == before.get(&n) || found.as_ref() == after.get(&n);

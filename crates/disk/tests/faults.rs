@@ -2,29 +2,29 @@
 
 mod memory;
 
-use lowroad_disk::{Cursor, Files, Folder, FolderError, Options, Store, WriteError};
+use lowroad_disk::{WalkCursor, SegmentFiles, DiskFolder, FolderError, DiskOptions, DiskStore, WriteError};
 use memory::{Faults, Memory};
 
-const OPTIONS: Options = Options {
+const OPTIONS: DiskOptions = DiskOptions {
     capacity_bytes: 1 << 20,
     segment_bytes: 128 * 1024,
 };
 
-fn store(store: &Store<Memory>, key: &[u8], body: &[u8]) -> Result<(), WriteError> {
+fn store(store: &DiskStore<Memory>, key: &[u8], body: &[u8]) -> Result<(), WriteError> {
     let mut writer = store.begin(key, b"meta", 5000, Some(body.len() as u64))?;
     writer.append(body)?;
     writer.commit()
 }
 
-fn open() -> (Memory, Store<Memory>) {
+fn open() -> (Memory, DiskStore<Memory>) {
     let memory = Memory::default();
-    let opened = Store::open(memory.clone(), OPTIONS).expect("opens");
+    let opened = DiskStore::open(memory.clone(), OPTIONS).expect("opens");
     (memory, opened)
 }
 
-fn reopen(memory: &Memory) -> (Memory, Store<Memory>) {
+fn reopen(memory: &Memory) -> (Memory, DiskStore<Memory>) {
     let memory = Memory::of(memory.folder());
-    let opened = Store::open(memory.clone(), OPTIONS).expect("opens");
+    let opened = DiskStore::open(memory.clone(), OPTIONS).expect("opens");
     (memory, opened)
 }
 
@@ -101,7 +101,7 @@ fn any_damaged_byte_of_a_record_is_noticed_after_a_start() {
     for at in 0..len {
         let mut folder = memory.folder();
         folder.contents(".segment")[0][at] ^= 1;
-        let disk = Store::open(Memory::of(folder), OPTIONS).expect("opens");
+        let disk = DiskStore::open(Memory::of(folder), OPTIONS).expect("opens");
         assert!(disk.find(b"a", 0).is_none(), "{at}");
         assert_eq!(
             (disk.counters().corrupt, disk.counters().objects),
@@ -117,8 +117,8 @@ fn a_walk_verifies_and_drops_what_is_damaged() {
     (0..10_u8).for_each(|n| store(&disk, &[n], &[n; 100]).expect("is stored"));
     let mut folder = memory.folder();
     folder.contents(".segment")[0][100] ^= 1;
-    let disk = Store::open(Memory::of(folder), OPTIONS).expect("opens");
-    let mut cursor = Cursor::default();
+    let disk = DiskStore::open(Memory::of(folder), OPTIONS).expect("opens");
+    let mut cursor = WalkCursor::default();
     while disk.verify(&mut cursor, 3) {}
     assert_eq!((disk.counters().corrupt, disk.counters().objects), (1, 9));
 }
@@ -127,7 +127,7 @@ fn a_walk_verifies_and_drops_what_is_damaged() {
 fn a_purge_removes_what_is_meant_for_good() {
     let (memory, disk) = open();
     (0..10_u8).for_each(|n| store(&disk, &[n], &[n; 100]).expect("is stored"));
-    let mut cursor = Cursor::default();
+    let mut cursor = WalkCursor::default();
     while disk.purge(&mut cursor, 3, |key, meta| {
         key[0] % 2 == 0 && meta == b"meta"
     }) {}
@@ -208,7 +208,7 @@ fn a_large_object_that_is_asked_for_stays() {
 }
 
 /// Stores cold objects and uses hot ones in turn; how many uses found nothing.
-fn misses_of_hot_objects(disk: &Store<Memory>, hot: u32, rounds: u32) -> usize {
+fn misses_of_hot_objects(disk: &DiskStore<Memory>, hot: u32, rounds: u32) -> usize {
     let key = |n: u32| format!("hot {n}").into_bytes();
     // All at once, so that they lie beside each other.
     for n in 0..hot {
@@ -259,7 +259,7 @@ fn a_smaller_store_drops_its_coldest_objects_segment_by_segment() {
         }
         let is_there = |n: u32| disk.find(&n.to_le_bytes(), 0).is_some();
         assert!(is_there(1));
-        let smaller = Options {
+        let smaller = DiskOptions {
             capacity_bytes: OPTIONS.capacity_bytes / part,
             segment_bytes: OPTIONS.segment_bytes / part,
         };
@@ -292,11 +292,11 @@ fn a_store_that_is_opened_smaller_shrinks_as_well() {
     for n in 0..900_u32 {
         store(&disk, &n.to_le_bytes(), &[0; 1000]).expect("is stored");
     }
-    let smaller = Options {
+    let smaller = DiskOptions {
         capacity_bytes: OPTIONS.capacity_bytes / 16,
         segment_bytes: OPTIONS.segment_bytes / 16,
     };
-    let disk = Store::open(Memory::of(memory.folder()), smaller).expect("opens");
+    let disk = DiskStore::open(Memory::of(memory.folder()), smaller).expect("opens");
     while disk.shrink().expect("shrinks") {}
     let counters = disk.counters();
     assert!(
@@ -310,7 +310,7 @@ fn a_store_that_is_opened_smaller_shrinks_as_well() {
 #[test]
 fn a_reader_keeps_what_is_evicted_meanwhile() {
     let path = std::env::temp_dir().join(format!("lowroad-disk-reader-{}", std::process::id()));
-    let disk = Store::open(Folder::take(&path).expect("is free"), OPTIONS).expect("opens");
+    let disk = DiskStore::open(DiskFolder::take(&path).expect("is free"), OPTIONS).expect("opens");
     let store = |key: &[u8], body: &[u8]| {
         let mut writer = disk.begin(key, b"", 9, None).expect("begins");
         writer.append(body).expect("appends");
@@ -379,18 +379,18 @@ fn a_writer_that_failed_takes_no_more() {
 #[test]
 fn a_folder_has_one_store_at_a_time() {
     let path = std::env::temp_dir().join(format!("lowroad-disk-{}", std::process::id()));
-    let folder = Folder::take(&path).expect("is free");
-    let second = Folder::take(&path).expect_err("is taken");
+    let folder = DiskFolder::take(&path).expect("is free");
+    let second = DiskFolder::take(&path).expect_err("is taken");
     assert!(matches!(second, FolderError::Taken(_)));
     assert!(second.to_string().contains("in use by another process"));
-    let disk = Store::open(folder, OPTIONS).expect("opens");
+    let disk = DiskStore::open(folder, OPTIONS).expect("opens");
     let mut writer = disk.begin(b"a", b"meta", 9, None).expect("begins");
     writer.append(b"body").expect("appends");
     writer.commit().expect("commits");
     disk.checkpoint().expect("is written");
     drop(disk);
-    let folder = Folder::take(&path).expect("is free again");
-    let disk = Store::open(folder, OPTIONS).expect("opens");
+    let folder = DiskFolder::take(&path).expect("is free again");
+    let disk = DiskStore::open(folder, OPTIONS).expect("opens");
     let found = disk.find(b"a", 0).expect("there");
     assert_eq!((&*found.meta, found.body.len), (&b"meta"[..], 4));
     std::fs::remove_dir_all(path).expect("remove");
@@ -403,12 +403,12 @@ fn a_link_in_a_folder_leads_nowhere() {
     std::fs::create_dir_all(&path).expect("make");
     let link = |name: &str| std::os::unix::fs::symlink(&elsewhere, path.join(name)).expect("link");
     link("lock");
-    let refused = Folder::take(&path).expect_err("the lock is a link");
+    let refused = DiskFolder::take(&path).expect_err("the lock is a link");
     assert!(matches!(refused, FolderError::System(..)));
     std::fs::remove_file(path.join("lock")).expect("remove");
     link("0000000000000000.journal");
-    let taken = Folder::take(&path).expect("is free");
-    assert!(Store::open(taken, OPTIONS).is_err());
+    let taken = DiskFolder::take(&path).expect("is free");
+    assert!(DiskStore::open(taken, OPTIONS).is_err());
     assert!(!elsewhere.exists());
     std::fs::remove_dir_all(path).expect("remove");
 }
@@ -416,13 +416,13 @@ fn a_link_in_a_folder_leads_nowhere() {
 /// The place of an abandoned object is reused, unless it has a reader.
 #[test]
 fn what_is_read_while_it_is_written_stays_as_it_is() {
-    let options = Options {
+    let options = DiskOptions {
         capacity_bytes: 64 << 20,
         segment_bytes: 8 << 20,
     };
     for is_read in [false, true] {
         let memory = Memory::default();
-        let disk = Store::open(memory.clone(), options).expect("opens");
+        let disk = DiskStore::open(memory.clone(), options).expect("opens");
         let mut writer = disk.begin(b"a", b"", 9, Some(400_000)).expect("begins");
         assert!(writer.written().is_none());
         writer.append(&[b'a'; 300_000]).expect("appends");

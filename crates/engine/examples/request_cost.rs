@@ -6,20 +6,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lowroad_engine::arena::{Arena, Block};
-use lowroad_engine::counters::Counters;
-use lowroad_engine::driver::{Driver, ListenerId};
+use lowroad_engine::arena::{ResponseArena, ArenaBlock};
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::driver::{IoDriver, ListenerId};
 use lowroad_engine::epoll::EpollDriver;
-use lowroad_engine::helpers::Helpers;
-use lowroad_engine::listener::Listener;
-use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::service::{Answer, Exchange, Refused, Service};
-use lowroad_engine::settings::Settings;
-use lowroad_engine::worker::{Message, Worker};
-use lowroad_engine::{Part, Response};
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_engine::listener::ListenSocket;
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::worker::{MailboxMessage, Worker};
+use lowroad_engine::{BodyPart, ResponseWriter};
 use lowroad_http::h1::BodyLen;
-use lowroad_http::request::{PartialRequest, Request, Target};
-use lowroad_http::status::Status;
+use lowroad_http::request::{PartialRequest, Request, RequestTarget};
+use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
 const BODY_LEN_MAX: usize = 1 << 20;
@@ -28,12 +28,12 @@ const BLOCK_LEN_MIN: usize = 32 * 1024;
 
 /// Bodies, each in a block of its own that is made when it is first asked for.
 struct Bodies {
-    arena: Arc<Arena>,
-    blocks: HashMap<usize, Block>,
+    arena: Arc<ResponseArena>,
+    blocks: HashMap<usize, ArenaBlock>,
 }
 
 impl Bodies {
-    fn of(&mut self, len: usize) -> Block {
+    fn of(&mut self, len: usize) -> ArenaBlock {
         let arena = &self.arena;
         let block = self.blocks.entry(len).or_insert_with(|| {
             let mut draft = arena.allocate(len.max(1)).expect("space");
@@ -44,7 +44,7 @@ impl Bodies {
     }
 }
 
-impl Service for Bodies {
+impl HttpService for Bodies {
     type Pending = ();
     type Outcome = ();
     type Record = u64;
@@ -54,24 +54,24 @@ impl Service for Bodies {
         &mut self,
         request: &Request<'_>,
         _: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(), u64> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), u64> {
         let len = match request.target {
-            Target::Origin { path, .. } => std::str::from_utf8(&path[1..]).unwrap_or(""),
+            RequestTarget::Origin { path, .. } => std::str::from_utf8(&path[1..]).unwrap_or(""),
             _ => "",
         };
         let len = len.parse().unwrap_or(0).min(BODY_LEN_MAX);
-        if response.head(Status::OK).end(BodyLen::Known(len as u64)) {
+        if response.head(StatusCode::OK).end(BodyLen::Known(len as u64)) {
             let block = self.of(len);
             match len < BLOCK_LEN_MIN {
                 true => response.copied(&block[..len]),
-                false => response.part(Part::Block {
+                false => response.part(BodyPart::Block {
                     block,
                     range: 0..len,
                 }),
             }
         }
-        Answer::Ready(Some(1))
+        ServiceOutcome::Ready(Some(1))
     }
 
     fn resume(
@@ -79,23 +79,23 @@ impl Service for Bodies {
         (): (),
         (): (),
         _: &mut Exchange,
-        _: &mut Response<'_>,
-    ) -> Answer<(), u64> {
-        Answer::Ready(None)
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), u64> {
+        ServiceOutcome::Ready(None)
     }
 
-    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut Response<'_>) -> Answer<(), u64> {
-        Answer::Ready(None)
+    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), u64> {
+        ServiceOutcome::Ready(None)
     }
 
     fn refuse(
         &mut self,
-        _: Refused,
+        _: ConnectionRefusal,
         _: &PartialRequest<'_>,
         _: &mut Exchange,
-        response: &mut Response<'_>,
+        response: &mut ResponseWriter<'_>,
     ) -> Option<u64> {
-        response.head(Status::BAD_REQUEST).end(BodyLen::None);
+        response.head(StatusCode::BAD_REQUEST).end(BodyLen::None);
         None
     }
 
@@ -104,8 +104,8 @@ impl Service for Bodies {
     fn turn_ended(&mut self, _: u64) {}
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> WorkerSettings {
+    WorkerSettings {
         accept_max: 16,
         header_timeout_ms: 10_000,
         body_timeout_ms: 10_000,
@@ -117,23 +117,23 @@ fn settings() -> Settings {
         connections_per_address_max: 10_000,
         requests_max: 0,
         introduced: Vec::new(),
-        h2: lowroad_http::h2::Settings::default(),
-        http: lowroad_http::limits::Limits::default(),
+        h2: lowroad_http::h2::H2Settings::default(),
+        http: lowroad_http::limits::RequestLimits::default(),
     }
 }
 
 fn main() {
     let port = std::env::args().nth(1).and_then(|port| port.parse().ok());
     let address = ([0, 0, 0, 0], port.unwrap_or(8080)).into();
-    let helpers = Helpers::start(1).expect("a thread");
+    let helpers = HelperPool::start(1).expect("a thread");
     let driver = EpollDriver::new(helpers).expect("an epoll");
-    let arena = Arena::new(8 * BODY_LEN_MAX).expect("memory");
-    let mailbox = Mailbox::new(driver.waker());
-    let listener = Listener::open(address).expect("a free port");
-    mailbox.post(Message::Listen(ListenerId(0), listener));
+    let arena = ResponseArena::new(8 * BODY_LEN_MAX).expect("memory");
+    let mailbox = WorkerMailbox::new(driver.waker());
+    let listener = ListenSocket::open(address).expect("a free port");
+    mailbox.post(MailboxMessage::Listen(ListenerId(0), listener));
     let (admission, counters) = (
         Arc::<ConnectionLimit>::default(),
-        Arc::<Counters>::default(),
+        Arc::<WorkerCounters>::default(),
     );
     let service = Bodies {
         arena,

@@ -10,33 +10,33 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_cache::{Align, Extent, Extents, Short};
+use lowroad_cache::{ExtentAlign, ArenaExtent, ExtentAllocator, ShortExtent};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
-use crate::sys::Mapping;
+use crate::system_calls::FileMapping;
 
 /// Blocks from this length on are of whole pages and can be sent without a copy. To copy shorter ones costs less
 /// than to queue their pages (`docs/performance.md`).
 pub const PAGED_LEN_MIN: usize = 128 * 1024;
 
 /// Memory for stored responses, of a fixed size; pages are taken from the machine as they are used.
-pub struct Arena {
-    mapping: Mapping,
+pub struct ResponseArena {
+    mapping: FileMapping,
     file: OwnedFd,
-    extents: Mutex<Extents>,
+    extents: Mutex<ExtentAllocator>,
 }
 
-impl Arena {
+impl ResponseArena {
     /// An arena of `len` bytes.
     ///
     /// # Errors
     /// When the machine gives no memory file of that size.
-    pub fn new(len: usize) -> io::Result<Arc<Arena>> {
+    pub fn new(len: usize) -> io::Result<Arc<ResponseArena>> {
         let file = memfd_create("lowroad-arena", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
-        let mapping = Mapping::new(&file, len)?;
-        let extents = Mutex::new(Extents::new(len as u64));
-        Ok(Arc::new(Arena {
+        let mapping = FileMapping::new(&file, len)?;
+        let extents = Mutex::new(ExtentAllocator::new(len as u64));
+        Ok(Arc::new(ResponseArena {
             mapping,
             file,
             extents,
@@ -44,15 +44,15 @@ impl Arena {
     }
 
     /// A block of `len` bytes (0 counts as 1) to be filled, or `None` when there is no such space in one piece.
-    pub fn allocate(self: &Arc<Self>, len: usize) -> Option<Draft> {
+    pub fn allocate(self: &Arc<Self>, len: usize) -> Option<BlockDraft> {
         let align = if is_paged(len as u64) {
-            Align::Page
+            ExtentAlign::Page
         } else {
-            Align::Unit
+            ExtentAlign::Unit
         };
         let extent = self.extents().allocate(len as u64, align)?;
-        Some(Draft {
-            held: Held {
+        Some(BlockDraft {
+            held: BlockGuard {
                 arena: self.clone(),
                 extent: Some(extent),
             },
@@ -69,11 +69,11 @@ impl Arena {
         self.extents().largest_free()
     }
 
-    fn extents(&self) -> MutexGuard<'_, Extents> {
+    fn extents(&self) -> MutexGuard<'_, ExtentAllocator> {
         self.extents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn free(&self, extent: Extent) {
+    fn free(&self, extent: ArenaExtent) {
         if is_paged(extent.asked()) {
             // Where punching fails the pages stay as they are and may still be on their way to a
             // client: that place is given up rather than written to.
@@ -92,13 +92,13 @@ fn is_paged(len: u64) -> bool {
 }
 
 /// A piece of the arena and the duty to give it back.
-struct Held {
-    arena: Arc<Arena>,
+struct BlockGuard {
+    arena: Arc<ResponseArena>,
     /// Always `Some` until dropped.
-    extent: Option<Extent>,
+    extent: Option<ArenaExtent>,
 }
 
-impl Held {
+impl BlockGuard {
     #[inline]
     fn offset(&self) -> usize {
         // The arena's length is a usize, so every offset in it is one.
@@ -117,13 +117,13 @@ impl Held {
     #[inline]
     fn bytes(&self) -> &[u8] {
         // SAFETY: the extent lies inside the mapping and belongs to this value alone until it is
-        // dropped; bytes are written only through `Draft`, which is exclusive and gone before the
-        // first `Block` or `Piece` exists.
+        // dropped; bytes are written only through `BlockDraft`, which is exclusive and gone before the
+        // first `ArenaBlock` or `OwnedBlock` exists.
         unsafe { self.arena.mapping.bytes(self.offset(), self.len()) }
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockGuard {
     fn drop(&mut self) {
         if let Some(extent) = self.extent.take() {
             self.arena.free(extent);
@@ -132,23 +132,23 @@ impl Drop for Held {
 }
 
 /// A block being filled.
-pub struct Draft {
-    held: Held,
+pub struct BlockDraft {
+    held: BlockGuard,
 }
 
-impl Draft {
+impl BlockDraft {
     /// Ends the filling: from now on the bytes never change.
-    pub fn finish(self) -> Block {
-        Block {
+    pub fn finish(self) -> ArenaBlock {
+        ArenaBlock {
             held: Arc::new(self.held),
         }
     }
 
     /// The same for bytes that have one owner, who needs no memory to hold them. `None`: there are too many for that.
-    pub fn finish_owned(mut self) -> Option<Piece> {
+    pub fn finish_owned(mut self) -> Option<OwnedBlock> {
         let arena = self.held.arena.clone();
-        match Short::new(self.held.extent.take()?) {
-            Ok(extent) => Some(Piece {
+        match ShortExtent::new(self.held.extent.take()?) {
+            Ok(extent) => Some(OwnedBlock {
                 arena,
                 extent: Some(extent),
             }),
@@ -160,16 +160,16 @@ impl Draft {
     }
 }
 
-impl Deref for Draft {
+impl Deref for BlockDraft {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         self.held.bytes()
     }
 }
 
-impl DerefMut for Draft {
+impl DerefMut for BlockDraft {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `Held::bytes`; `&mut self` and the absence of clones make it exclusive.
+        // SAFETY: as in `BlockGuard::bytes`; `&mut self` and the absence of clones make it exclusive.
         unsafe {
             self.held
                 .arena
@@ -181,11 +181,11 @@ impl DerefMut for Draft {
 
 /// Bytes in the arena that do not change, kept as long as somebody has a clone.
 #[derive(Clone)]
-pub struct Block {
-    held: Arc<Held>,
+pub struct ArenaBlock {
+    held: Arc<BlockGuard>,
 }
 
-impl Block {
+impl ArenaBlock {
     /// The arena's file and the block's place in it, if the block is of whole pages.
     pub fn pages(&self) -> Option<(BorrowedFd<'_>, u64)> {
         use std::os::fd::AsFd;
@@ -195,13 +195,13 @@ impl Block {
 }
 
 /// Bytes in the arena that do not change, kept by one owner. There are as many as stored responses, so it is small.
-pub struct Piece {
-    arena: Arc<Arena>,
+pub struct OwnedBlock {
+    arena: Arc<ResponseArena>,
     /// Always `Some` until dropped.
-    extent: Option<Short>,
+    extent: Option<ShortExtent>,
 }
 
-impl Deref for Piece {
+impl Deref for OwnedBlock {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
@@ -210,12 +210,12 @@ impl Deref for Piece {
         };
         // The arena's length is a usize, so every offset and length in it is one.
         let (offset, len) = (extent.offset() as usize, extent.asked() as usize);
-        // SAFETY: as in `Held::bytes`; the extent came from a `Draft`, which is gone.
+        // SAFETY: as in `BlockGuard::bytes`; the extent came from a `BlockDraft`, which is gone.
         unsafe { self.arena.mapping.bytes(offset, len) }
     }
 }
 
-impl Drop for Piece {
+impl Drop for OwnedBlock {
     fn drop(&mut self) {
         if let Some(extent) = self.extent.take() {
             self.arena.free(extent.extent());
@@ -223,7 +223,7 @@ impl Drop for Piece {
     }
 }
 
-impl Deref for Block {
+impl Deref for ArenaBlock {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn blocks_keep_their_bytes_and_come_back() {
-        let arena = Arena::new(1 << 20).expect("memory file");
+        let arena = ResponseArena::new(1 << 20).expect("memory file");
         let mut small = arena.allocate(1000).expect("space");
         small.fill(b'a');
         let mut apart = arena.allocate(100_000).expect("space");
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn pages_in_flight_outlive_their_block() {
-        let arena = Arena::new(1 << 20).expect("memory file");
+        let arena = ResponseArena::new(1 << 20).expect("memory file");
         let mut draft = arena.allocate(PAGED_LEN_MIN).expect("space");
         draft.fill(b'o');
         let block = draft.finish();
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_full_arena_says_so() {
-        let arena = Arena::new(64 * 1024).expect("memory file");
+        let arena = ResponseArena::new(64 * 1024).expect("memory file");
         let held: Vec<_> = std::iter::from_fn(|| arena.allocate(4096)).collect();
         assert_eq!(held.len(), 16);
         assert!(arena.allocate(64).is_none());

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use bytes::{Buf, Bytes};
 
-use crate::arena::Block;
+use crate::arena::ArenaBlock;
 
 /// Bytes to be sent.
-pub enum Buffer {
+pub enum SendBuffer {
     /// A worker's output.
     Vec(Vec<u8>),
     /// Bytes shared with others.
@@ -16,7 +16,7 @@ pub enum Buffer {
     /// A range of a block in memory.
     Block {
         /// The block, kept while it is sent.
-        block: Block,
+        block: ArenaBlock,
         /// What is to be sent of it.
         range: Range<usize>,
     },
@@ -25,34 +25,34 @@ pub enum Buffer {
         /// The output.
         head: Vec<u8>,
         /// The block, kept while it is sent.
-        block: Block,
+        block: ArenaBlock,
         /// What is to be sent of it.
         range: Range<usize>,
     },
     /// Bytes with something before and behind them.
-    Framed(Framed),
+    Framed(FramedPart),
 }
 
-impl Default for Buffer {
-    fn default() -> Buffer {
-        Buffer::Vec(Vec::new())
+impl Default for SendBuffer {
+    fn default() -> SendBuffer {
+        SendBuffer::Vec(Vec::new())
     }
 }
 
-impl Buffer {
+impl SendBuffer {
     /// The bytes, one piece behind the other; some are empty.
     pub fn pieces(&self) -> [&[u8]; 3] {
         match self {
-            Buffer::Vec(bytes) => [bytes, &[], &[]],
-            Buffer::Bytes(bytes) => [bytes, &[], &[]],
-            Buffer::Block { block, range } => [&block[range.clone()], &[], &[]],
-            Buffer::Headed { head, block, range } => [head, &block[range.clone()], &[]],
-            Buffer::Framed(framed) => framed.pieces(),
+            SendBuffer::Vec(bytes) => [bytes, &[], &[]],
+            SendBuffer::Bytes(bytes) => [bytes, &[], &[]],
+            SendBuffer::Block { block, range } => [&block[range.clone()], &[], &[]],
+            SendBuffer::Headed { head, block, range } => [head, &block[range.clone()], &[]],
+            SendBuffer::Framed(framed) => framed.pieces(),
         }
     }
 }
 
-impl Buffer {
+impl SendBuffer {
     /// Whether nothing is to be sent.
     pub fn is_empty(&self) -> bool {
         self.pieces().iter().all(|piece| piece.is_empty())
@@ -61,22 +61,22 @@ impl Buffer {
     /// So many bytes of it were sent.
     pub fn advance(&mut self, len: usize) {
         match self {
-            Buffer::Vec(bytes) => drop(bytes.drain(..len)),
-            Buffer::Bytes(bytes) => bytes.advance(len),
-            Buffer::Block { range, .. } => range.start += len,
-            Buffer::Headed { head, range, .. } => {
+            SendBuffer::Vec(bytes) => drop(bytes.drain(..len)),
+            SendBuffer::Bytes(bytes) => bytes.advance(len),
+            SendBuffer::Block { range, .. } => range.start += len,
+            SendBuffer::Headed { head, range, .. } => {
                 let of_head = len.min(head.len());
                 head.drain(..of_head);
                 range.start += len - of_head;
             }
-            Buffer::Framed(framed) => framed.advance(len),
+            SendBuffer::Framed(framed) => framed.advance(len),
         }
     }
 }
 
 /// Part of a body with its framing.
 #[derive(Default)]
-pub struct Framed {
+pub struct FramedPart {
     /// What stands before `data`; its memory is used again.
     pub(crate) before: Vec<u8>,
     /// Bytes of `before` that were sent.
@@ -87,10 +87,10 @@ pub struct Framed {
     pub(crate) after: &'static [u8],
 }
 
-impl Framed {
+impl FramedPart {
     /// These bytes, one behind the other.
-    pub fn new(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> Framed {
-        Framed {
+    pub fn new(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> FramedPart {
+        FramedPart {
             before,
             before_sent: 0,
             data,

@@ -5,32 +5,32 @@
 //!                     │        └─ deferred: underway.waiting ─ outcome ─┘
 //!                     └─ its body: underway.incoming ─► who answers, or nobody
 //! ```
-//! What belongs to the connection (socket, protocol, input, what is being sent) is in [`Connection`]; what belongs to one
+//! What belongs to the connection (socket, protocol, input, what is being sent) is in [`WorkerConnection`]; what belongs to one
 //! request and its response, in [`Underway`](crate::underway::Underway), which there is only while something of it is
 //! waited for. Holds data only; `exchange` and `transmit` move it.
 
 use lowroad_http::protocol::StreamId;
 
-use crate::driver::{Driver, ListenerId, Token};
-use crate::input::Input;
+use crate::driver::{IoDriver, ListenerId, ConnectionToken};
+use crate::input::InputBuffer;
 use crate::protocol::Protocol;
-use crate::sending::Sending;
-use crate::service::Service;
-use crate::transport::Transport;
-use crate::underway::Exchanges;
+use crate::send_queue::SendQueue;
+use crate::service::HttpService;
+use crate::transport::ClientTransport;
+use crate::stream_table::StreamTable;
 
 /// A connection of a worker. Idle ones are kept by the ten thousand: what is not always needed lives in boxes.
-pub(crate) struct Connection<D: Driver, V: Service> {
-    pub transport: Transport<D::Socket>,
+pub(crate) struct WorkerConnection<D: IoDriver, V: HttpService> {
+    pub transport: ClientTransport<D::Socket>,
     /// The protocol, which parses the input and frames the output.
     pub protocol: Protocol,
     /// Bytes received and not used yet.
-    pub input: Input,
+    pub input: InputBuffer,
     /// When to give up or to look again, monotonic ms.
     pub deadline_ms: u64,
     pub requests: u32,
     /// Its name in the worker's table.
-    pub token: Token,
+    pub token: ConnectionToken,
     pub listener: ListenerId,
     /// Bytes, or the end of them, came while nobody would read them.
     pub unread: bool,
@@ -43,12 +43,12 @@ pub(crate) struct Connection<D: Driver, V: Service> {
     /// Nothing may be done with it any more: its worker removes it.
     pub is_closed: bool,
     /// What the socket has not taken yet.
-    pub sending: Option<Box<Sending<V::Record>>>,
+    pub sending: Option<Box<SendQueue<V::Record>>>,
     /// The exchanges of which something is waited for.
-    pub exchanges: Exchanges<V>,
+    pub exchanges: StreamTable<V>,
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Whether it was closed, and only waits to be removed.
     #[inline]
     pub fn is_closed(&self) -> bool {
@@ -83,7 +83,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
 #[cfg(test)]
 mod tests {
     use crate::epoll::EpollDriver;
-    use crate::underway::tests::Nothing;
+    use crate::stream_table::tests::Nothing;
     use crate::worker::Worker;
 
     /// Ten thousand idle ones are what a small machine may well have.

@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::body::Out;
-use crate::counters::Counters;
-use crate::driver::{Driver, Token};
+use crate::response_body::OutputBuffer;
+use crate::counters::WorkerCounters;
+use crate::driver::{IoDriver, ConnectionToken};
 use crate::h2::state::SharedHttp2;
-use crate::local::Local;
-use crate::mailbox::Mailbox;
+use crate::worker_handle::WorkerHandle;
+use crate::mailbox::WorkerMailbox;
 use crate::message::WorkerMessage;
-use crate::sending::Leaving;
-use crate::service::Service;
-use crate::settings::Settings;
+use crate::send_queue::PendingRecord;
+use crate::service::HttpService;
+use crate::settings::WorkerSettings;
 use crate::timers::TICK_MS;
-use crate::transport::Came;
+use crate::transport::Plaintext;
 use lowroad_limits::ConnectionLimit;
 use lowroad_timer_wheel::TimerWheel;
 
@@ -25,39 +25,39 @@ const WAKERS: usize = 64;
 pub(crate) const DRAIN_IDLE_MS: u64 = 500;
 
 /// The parts of a worker that its connections use.
-pub(crate) struct WorkerContext<D: Driver, V: Service> {
+pub(crate) struct WorkerContext<D: IoDriver, V: HttpService> {
     pub driver: D,
     pub service: V,
-    pub settings: Arc<Settings>,
-    pub counters: Arc<Counters>,
+    pub settings: Arc<WorkerSettings>,
+    pub counters: Arc<WorkerCounters>,
     /// By the connections' places in the table.
     pub wheel: TimerWheel<TICK_MS>,
-    pub out: Out,
+    pub out: OutputBuffer,
     /// A buffer for decrypted bytes.
     pub plain: Vec<u8>,
     /// Records of the answers in `out`.
-    pub records: Vec<Leaving<V::Record>>,
+    pub records: Vec<PendingRecord<V::Record>>,
     /// Connections that used up their reads of this turn before their socket was empty.
-    pub unfinished: Vec<Token>,
+    pub unfinished: Vec<ConnectionToken>,
     /// Seconds since 1970, and the same as a `Date` value.
     pub unix_s: u64,
     pub date: [u8; 29],
     /// When the draining ends, if it has begun.
     pub drain_until_ms: Option<u64>,
     pub admission: Arc<ConnectionLimit>,
-    pub mailbox: Mailbox<WorkerMessage<D, V>>,
-    pub local: Local,
-    pub wakers: Wakers,
+    pub mailbox: WorkerMailbox<WorkerMessage<D, V>>,
+    pub local: WorkerHandle,
+    pub wakers: ConnectionWakers,
     pub h2: SharedHttp2<V::Record>,
     date_until_ms: u64,
 }
 
 struct StreamWake<M> {
-    mailbox: Mailbox<M>,
-    token: Token,
+    mailbox: WorkerMailbox<M>,
+    token: ConnectionToken,
 }
 
-impl<M: From<Token> + Send> std::task::Wake for StreamWake<M> {
+impl<M: From<ConnectionToken> + Send> std::task::Wake for StreamWake<M> {
     fn wake(self: Arc<Self>) {
         self.mailbox.post(self.token.into());
     }
@@ -65,14 +65,14 @@ impl<M: From<Token> + Send> std::task::Wake for StreamWake<M> {
 
 /// What tells a worker that a stream of a connection's has bytes, or room for some: those that were made lately, so that
 /// none is made for each poll; each in the place of its connection's slot, modulo their number.
-pub(crate) struct Wakers([Option<(Token, Waker)>; WAKERS]);
+pub(crate) struct ConnectionWakers([Option<(ConnectionToken, Waker)>; WAKERS]);
 
-impl Wakers {
+impl ConnectionWakers {
     /// That of a connection.
-    pub fn of<M: From<Token> + Send + 'static>(
+    pub fn waker_for<M: From<ConnectionToken> + Send + 'static>(
         &mut self,
-        mailbox: &Mailbox<M>,
-        token: Token,
+        mailbox: &WorkerMailbox<M>,
+        token: ConnectionToken,
     ) -> &Waker {
         let place = &mut self.0[token.slot as usize % WAKERS];
         if place.as_ref().is_none_or(|(known, _)| *known != token) {
@@ -86,15 +86,15 @@ impl Wakers {
     }
 }
 
-impl<D: Driver, V: Service> WorkerContext<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
     /// That of a new worker.
     pub fn new(
         driver: D,
         service: V,
-        mailbox: Mailbox<WorkerMessage<D, V>>,
-        settings: Arc<Settings>,
+        mailbox: WorkerMailbox<WorkerMessage<D, V>>,
+        settings: Arc<WorkerSettings>,
         admission: Arc<ConnectionLimit>,
-        counters: Arc<Counters>,
+        counters: Arc<WorkerCounters>,
     ) -> Self {
         let now_ms = driver.now_ms();
         let local = driver.local().clone();
@@ -104,7 +104,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
             settings,
             counters,
             wheel: TimerWheel::new(0, now_ms),
-            out: Out::default(),
+            out: OutputBuffer::default(),
             plain: Vec::new(),
             records: Vec::new(),
             unfinished: Vec::new(),
@@ -114,7 +114,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
             admission,
             mailbox,
             local,
-            wakers: Wakers([const { None }; WAKERS]),
+            wakers: ConnectionWakers([const { None }; WAKERS]),
             h2: SharedHttp2::default(),
             date_until_ms: 0,
         }
@@ -140,17 +140,17 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
     }
 
     /// Returns the buffer of a receive.
-    pub fn give_back(&mut self, came: Came<D::Lent>) {
+    pub fn give_back(&mut self, came: Plaintext<D::Lent>) {
         match came {
-            Came::Lent(lent) => self.driver.give_back(lent),
-            Came::Plain(plain) => self.plain = plain,
+            Plaintext::Lent(lent) => self.driver.give_back(lent),
+            Plaintext::Plain(plain) => self.plain = plain,
         }
     }
 
     /// Logs the response at the end of the output with this record once it has been sent.
     pub fn note_record(&mut self, record: V::Record) {
         let len = self.out.bytes.len() as u64;
-        self.records.push(Leaving {
+        self.records.push(PendingRecord {
             record,
             body_at: len - self.out.body_in_bytes,
             end: self.out.parts.is_empty().then_some(len),
@@ -162,7 +162,7 @@ impl<D: Driver, V: Service> WorkerContext<D, V> {
     pub fn note_sent(&mut self, record: Option<V::Record>, body_len: u64) {
         if let Some(record) = record {
             let end = self.out.bytes.len() as u64;
-            self.records.push(Leaving::of_frames(record, end, body_len));
+            self.records.push(PendingRecord::from_frames(record, end, body_len));
         }
     }
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A number that one thread raises and others read.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct WorkerCounter(AtomicU64);
 
-impl Counter {
+impl WorkerCounter {
     /// Adds one. Not a locked instruction: only the owner writes.
     #[inline]
     pub fn bump(&self) {
@@ -36,9 +36,9 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// What one worker has seen since it started.
         #[derive(Debug, Default)]
-        pub struct Counters { $($(#[$doc])* pub $name: Counter,)* }
+        pub struct WorkerCounters { $($(#[$doc])* pub $name: WorkerCounter,)* }
 
-        impl Counters {
+        impl WorkerCounters {
             /// Every counter with its name.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.value()),)*]

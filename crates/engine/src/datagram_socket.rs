@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::sys;
+use crate::system_calls;
 
 /// Bytes that may wait in a socket, as the kernel counts memory; it caps this at `net.core.rmem_max`.
 const RECEIVE_BUFFER_LEN: usize = 2 * 1024 * 1024;
@@ -76,13 +76,13 @@ impl DatagramSocket {
         if is_ipv6 {
             prepare_ipv6(&socket)?;
         }
-        sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+        system_calls::set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
         // Fewer bytes than asked for are no error.
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_LEN)?;
         // Older kernels give one datagram at a time, which serves as well.
-        let _ = sys::set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+        let _ = system_calls::set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
         // 0 segments nothing by itself; a kernel that knows the option takes the control message, too.
-        let segmentation = sys::set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
+        let segmentation = system_calls::set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
         Ok(DatagramSocket {
             socket,
             is_ipv6,
@@ -130,5 +130,5 @@ fn prepare_ipv6(socket: &OwnedFd) -> io::Result<()> {
 fn set_all(socket: &OwnedFd, level: c_int, options: &[(c_int, c_int)]) -> io::Result<()> {
     options
         .iter()
-        .try_for_each(|(option, value)| sys::set_option(socket, level, *option, *value))
+        .try_for_each(|(option, value)| system_calls::set_option(socket, level, *option, *value))
 }

@@ -2,15 +2,15 @@
 //!
 //! A deadline is a number in its connection; the wheel only says when to look at it.
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
-use crate::pace::Verdict;
-use crate::sending::Transfer;
-use crate::service::{Refused, Service};
+use crate::driver::IoDriver;
+use crate::client_pace::PaceVerdict;
+use crate::send_queue::TransferStep;
+use crate::service::{ConnectionRefusal, HttpService};
 use crate::worker::Worker;
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: IoDriver, V: HttpService> Worker<D, V> {
     /// How long the next wait may last.
     pub(crate) fn timeout_ms(&self) -> Option<u64> {
         let close_ms = self.closing.first().map(|(_, close_ms)| *close_ms);
@@ -59,19 +59,19 @@ impl<D: Driver, V: Service> Worker<D, V> {
     }
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// The connection's time in the wheel has come.
     fn look(&mut self, worker: &mut WorkerContext<D, V>, now_ms: u64) {
         if self.deadline_ms <= now_ms {
             self.expired(worker);
         }
         if !self.is_closed() {
-            self.note(worker);
+            self.schedule_check(worker);
         }
     }
 
     /// Sees to it that the connection is looked at when its deadline comes.
-    pub(crate) fn note(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn schedule_check(&mut self, worker: &mut WorkerContext<D, V>) {
         worker.wheel.ask(self.token.slot, self.deadline_ms);
     }
 
@@ -117,14 +117,14 @@ impl<D: Driver, V: Service> Connection<D, V> {
             }
             let timeout_ms = worker.settings.body_timeout_ms;
             match incoming.pace.judge(&worker.settings, timeout_ms, now_ms) {
-                Verdict::Fine { look_again_ms } => {
+                PaceVerdict::Fine { look_again_ms } => {
                     deadline_ms = deadline_ms.min(look_again_ms);
                     continue;
                 }
-                Verdict::Stalled => worker.counters.body_timeouts.bump(),
-                Verdict::TooSlow => worker.counters.rate_too_low.bump(),
+                PaceVerdict::Stalled => worker.counters.body_timeouts.bump(),
+                PaceVerdict::TooSlow => worker.counters.rate_too_low.bump(),
             }
-            self.break_incoming(worker, stream, Refused::Timeout);
+            self.break_incoming(worker, stream, ConnectionRefusal::Timeout);
         }
     }
 
@@ -144,23 +144,23 @@ impl<D: Driver, V: Service> Connection<D, V> {
             .pace
             .judge(&worker.settings, worker.settings.send_timeout_ms, now_ms)
         {
-            Verdict::Fine { look_again_ms } => {
+            PaceVerdict::Fine { look_again_ms } => {
                 self.deadline_ms = match self.protocol.is_multiplexed() {
                     // A new send does not put off the look at other streams.
                     true => self.deadline_ms.min(look_again_ms),
                     false => look_again_ms,
                 };
                 match sending.transfer {
-                    Transfer::Settling { .. } => self.settle(worker),
-                    Transfer::Postponed => self.try_again(worker),
+                    TransferStep::Settling { .. } => self.settle(worker),
+                    TransferStep::Postponed => self.try_again(worker),
                     _ => {}
                 }
             }
-            Verdict::Stalled => {
+            PaceVerdict::Stalled => {
                 worker.counters.send_timeouts.bump();
                 self.close();
             }
-            Verdict::TooSlow => {
+            PaceVerdict::TooSlow => {
                 worker.counters.rate_too_low.bump();
                 self.close();
             }

@@ -4,7 +4,7 @@
 //! The operations try at once and say so when they could not; what a driver batches or defers below
 //! them is its own affair. A driver knows nothing of HTTP.
 //!
-//! What tasks need of it is lent to them as a [`Local`]: connections to elsewhere, which its
+//! What tasks need of it is lent to them as a [`WorkerHandle`]: connections to elsewhere, which its
 //! [`Network`](crate::network::Network) makes, timers of its time, and helpers.
 
 use std::io;
@@ -12,26 +12,26 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::buffer::Buffer;
+use crate::buffer::SendBuffer;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::file::{FileSent, OpenFile};
-use crate::local::Local;
-use crate::mailbox::Notify;
-use crate::network::News;
+use crate::worker_handle::WorkerHandle;
+use crate::mailbox::WorkerNotify;
+use crate::upstream_network::SocketEvent;
 
 /// Names one connection of a worker for as long as the worker runs: slot and generation, so that
 /// news for a closed connection cannot reach its successor in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token {
+pub struct ConnectionToken {
     /// Place in the worker's table.
     pub slot: u32,
     /// How often the worker had accepted when it filled the place; at most [`GENERATION_MAX`].
     pub generation: u32,
 }
 
-impl Token {
+impl ConnectionToken {
     /// That of no connection.
-    pub const NOBODY: Token = Token {
+    pub const NOBODY: ConnectionToken = ConnectionToken {
         slot: u32::MAX,
         generation: 0,
     };
@@ -50,13 +50,13 @@ pub struct DatagramSocketId(pub u16);
 
 /// What a wait brought.
 #[derive(Debug)]
-pub enum Event {
+pub enum DriverEvent {
     /// Connections may be waiting at this listener.
     Acceptable(ListenerId),
     /// Something changed at a connection.
     Ready {
         /// Which connection.
-        token: Token,
+        token: ConnectionToken,
         /// There may be bytes, or the end of them.
         readable: bool,
         /// There may be room for bytes.
@@ -66,12 +66,12 @@ pub enum Event {
         /// The connection is broken.
         broken: bool,
     },
-    /// A send that [`Sent::Underway`] told of is over.
-    Sent(Token, Box<Completion>),
-    /// A transfer started with [`Driver::start_file`], or a read with [`Driver::start_read`], got this far.
-    File(Token, FileSent),
+    /// A send that [`SendOutcome::Underway`] told of is over.
+    Sent(ConnectionToken, Box<SendCompletion>),
+    /// A transfer started with [`IoDriver::start_file`], or a read with [`IoDriver::start_read`], got this far.
+    File(ConnectionToken, FileSent),
     /// Something changed at a socket to elsewhere.
-    Outgoing(News),
+    Outgoing(SocketEvent),
     /// Datagrams may have arrived at this socket. Repeated with each wait until all are received.
     Datagrams(DatagramSocketId),
     /// A socket for datagrams that was full has room again.
@@ -79,21 +79,21 @@ pub enum Event {
 }
 
 /// What became of a send.
-pub struct Completion {
+pub struct SendCompletion {
     /// What was to be sent, as it was.
-    pub buffer: Buffer,
+    pub buffer: SendBuffer,
     /// How many bytes of it were taken, at least one; `None` if the connection is broken.
     pub taken: Option<usize>,
 }
 
-impl std::fmt::Debug for Completion {
+impl std::fmt::Debug for SendCompletion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Completion").field(&self.taken).finish()
     }
 }
 
 /// A connection just accepted.
-pub struct Accepted<S> {
+pub struct AcceptedSocket<S> {
     /// The connection's socket.
     pub socket: S,
     /// Who is at the other end; the unspecified address for a Unix socket.
@@ -115,10 +115,10 @@ pub enum AcceptFailure {
 
 /// What a receive brought.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Received<B> {
+pub enum ReceiveOutcome<B> {
     /// Bytes, at least one.
     Bytes {
-        /// They, in a buffer of the driver's: to be given back soon ([`Driver::give_back`]).
+        /// They, in a buffer of the driver's: to be given back soon ([`IoDriver::give_back`]).
         lent: B,
         /// There may be more already.
         more: bool,
@@ -133,14 +133,14 @@ pub enum Received<B> {
 
 /// What a send did.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     /// So many bytes were taken, at least one.
     Bytes(usize),
     /// The same, and there is no room for more now; a writable event will follow.
     Filled(usize),
     /// No room now; a writable event will follow.
     Full,
-    /// The driver has taken the buffer, which comes back with [`Event::Sent`]. Nothing else may be sent over the
+    /// The driver has taken the buffer, which comes back with [`DriverEvent::SendOutcome`]. Nothing else may be sent over the
     /// connection until then.
     Underway,
     /// The connection is broken.
@@ -148,7 +148,7 @@ pub enum Sent {
 }
 
 /// Sockets, files and clocks for one worker.
-pub trait Driver {
+pub trait IoDriver {
     /// A connection's socket.
     type Socket;
     /// Bytes received, in a buffer of the driver's.
@@ -159,19 +159,19 @@ pub trait Driver {
     type Datagrams: Send + 'static;
 
     /// Waits until something happens or the time is over; appends what happened to `events`.
-    /// `None` waits without end. Waits no longer than the next timer of [`Driver::local`] says, and
+    /// `None` waits without end. Waits no longer than the next timer of [`IoDriver::worker_handle`] says, and
     /// wakes those that are due. Does not wait when it was notified before; only the worker asks
     /// the bell whether it was. Reads the clocks afterwards.
-    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>);
+    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>);
 
     /// Monotonic time of the last wait in ms.
     fn now_ms(&self) -> u64;
 
-    /// Monotonic time in µs, read now. Its origin is that of [`Driver::now_ms`], which may lag behind.
+    /// Monotonic time in µs, read now. Its origin is that of [`IoDriver::now_ms`], which may lag behind.
     fn now_us(&self) -> u64;
 
-    /// Ends waits at this time of [`Driver::now_us`], until another is set; waits end at once while it is in the past. For
-    /// deadlines of protocols over datagrams, for which [`Driver::wait`]'s timeout is too coarse: without a socket for
+    /// Ends waits at this time of [`IoDriver::now_us`], until another is set; waits end at once while it is in the past. For
+    /// deadlines of protocols over datagrams, for which [`IoDriver::wait`]'s timeout is too coarse: without a socket for
     /// datagrams it may do nothing.
     fn wake_at(&mut self, at_us: Option<u64>);
 
@@ -188,7 +188,7 @@ pub trait Driver {
     ///
     /// # Errors
     /// [`AcceptFailure`] says why there is none.
-    fn accept(&mut self, listener: ListenerId) -> Result<Accepted<Self::Socket>, AcceptFailure>;
+    fn accept(&mut self, listener: ListenerId) -> Result<AcceptedSocket<Self::Socket>, AcceptFailure>;
 
     /// Stops (`false`) or goes on (`true`) reporting connections that wait at a listener.
     fn listen(&mut self, listener: ListenerId, on: bool);
@@ -204,26 +204,26 @@ pub trait Driver {
     ///
     /// # Errors
     /// When the machine has no room for one more.
-    fn register(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
+    fn register(&mut self, socket: &Self::Socket, token: ConnectionToken) -> io::Result<()>;
 
     /// Receives what has come. Connections that are over soon need not be registered for it.
-    fn receive(&mut self, socket: &Self::Socket, token: Token) -> Received<Self::Lent>;
+    fn receive(&mut self, socket: &Self::Socket, token: ConnectionToken) -> ReceiveOutcome<Self::Lent>;
 
     /// Takes back what a receive has lent.
     fn give_back(&mut self, lent: Self::Lent);
 
     /// Sends a start of `buffer`, which is not empty, without copying where that pays; `more` says that others follow
     /// at once. What can be said at once leaves the buffer where it is; else the driver takes it out of its place and
-    /// keeps it until an [`Event::Sent`] ([`Sent::Underway`]).
+    /// keeps it until an [`DriverEvent::SendOutcome`] ([`SendOutcome::Underway`]).
     fn send(
         &mut self,
         socket: &Self::Socket,
-        token: Token,
-        buffer: &mut Buffer,
+        token: ConnectionToken,
+        buffer: &mut SendBuffer,
         more: bool,
-    ) -> Sent;
+    ) -> SendOutcome;
 
-    /// Starts sending a start of a file's range off the event loop; a [`Event::File`] follows.
+    /// Starts sending a start of a file's range off the event loop; a [`DriverEvent::File`] follows.
     /// At most one transfer or send is under way per connection.
     ///
     /// # Errors
@@ -231,19 +231,19 @@ pub trait Driver {
     fn start_file(
         &mut self,
         socket: &Self::Socket,
-        token: Token,
+        token: ConnectionToken,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()>;
 
     /// Starts reading a start of a file's range off the event loop, for whoever sends it in another form; a
-    /// [`Event::File`] follows, which is [`FileSent::Read`] or why not.
+    /// [`DriverEvent::File`] follows, which is [`FileSent::Read`] or why not.
     ///
     /// # Errors
     /// When the read can't be started (too many under way).
     fn start_read(
         &mut self,
-        token: Token,
+        token: ConnectionToken,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()>;
@@ -252,11 +252,11 @@ pub trait Driver {
     ///
     /// # Errors
     /// The kernel does not do that; the socket is as it was.
-    fn seal(&mut self, socket: &Self::Socket, keys: &[u8]) -> io::Result<()>;
+    fn enable_kernel_tls(&mut self, socket: &Self::Socket, keys: &[u8]) -> io::Result<()>;
 
     /// Sends an alert of a layer over a socket for which the kernel seals: all of it or nothing. Once it is taken, it
     /// and all before it leave even if the connection is closed at once.
-    fn send_alert(&mut self, socket: &Self::Socket, alert: &[u8]) -> Sent;
+    fn send_alert(&mut self, socket: &Self::Socket, alert: &[u8]) -> SendOutcome;
 
     /// Bytes sent but not yet acknowledged by the peer.
     fn unacknowledged(&self, socket: &Self::Socket) -> usize;
@@ -264,7 +264,7 @@ pub trait Driver {
     /// Sends the end of our bytes, behind what is under way; the peer's may still come.
     fn finish(&mut self, socket: &Self::Socket);
 
-    /// Closes a connection. What is under way on it is given up, unless [`Driver::finish`] was called: then it still
+    /// Closes a connection. What is under way on it is given up, unless [`IoDriver::finish`] was called: then it still
     /// leaves. Either way no event tells of it, and the driver keeps what it needs until it is over.
     fn close(&mut self, socket: Self::Socket);
 
@@ -281,8 +281,8 @@ pub trait Driver {
     fn receive_datagrams(&mut self, id: DatagramSocketId, batch: &mut DatagramBatch) -> bool;
 
     /// Sends trains whose ranges are of `bytes`, and returns how many were taken; of the next one, `trains` keeps only the
-    /// datagrams that were not. If it was not all, the socket is full: an [`Event::Room`] follows. As in any network, a
-    /// datagram that was taken may be lost, on this host too ([`Driver::datagram_drops`]).
+    /// datagrams that were not. If it was not all, the socket is full: an [`DriverEvent::Room`] follows. As in any network, a
+    /// datagram that was taken may be lost, on this host too ([`IoDriver::datagram_drops`]).
     fn send_datagrams(
         &mut self,
         id: DatagramSocketId,
@@ -297,10 +297,10 @@ pub trait Driver {
     fn close_datagrams(&mut self, id: DatagramSocketId);
 
     /// What the worker lends to those who work on its thread.
-    fn local(&self) -> &Local;
+    fn local(&self) -> &WorkerHandle;
 
     /// What wakes a wait of this driver: its bell.
-    fn waker(&self) -> Arc<dyn Notify> {
+    fn waker(&self) -> Arc<dyn WorkerNotify> {
         self.local().bell.clone()
     }
 }

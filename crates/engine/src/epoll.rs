@@ -24,20 +24,20 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bell::Bell;
-use crate::buffer::Buffer;
+use crate::event_count::EventCount;
+use crate::buffer::SendBuffer;
 use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use crate::driver::{
-    AcceptFailure, Accepted, DatagramSocketId, Driver, Event, ListenerId, Received, Sent, Token,
+    AcceptFailure, AcceptedSocket, DatagramSocketId, IoDriver, DriverEvent, ListenerId, ReceiveOutcome, SendOutcome, ConnectionToken,
 };
 use crate::file::{self, FileSent, OpenFile};
-use crate::helpers::Helpers;
+use crate::helper_pool::HelperPool;
 use crate::kernel_tls;
-use crate::listener::Listener;
-use crate::local::Local;
-use crate::outgoing::Sources;
-use crate::sys;
+use crate::listener::ListenSocket;
+use crate::worker_handle::WorkerHandle;
+use crate::upstream_socket::UpstreamSockets;
+use crate::system_calls;
 
 use self::datagrams::{DATAGRAMS, EpollDatagrams};
 use self::network::{EpollNetwork, MARK, news};
@@ -57,14 +57,14 @@ const LISTENER: u64 = 1 << 31; // in the slot's half; the generation's half is 0
 /// epoll, sockets and clocks of one worker.
 pub struct EpollDriver {
     epoll: Arc<OwnedFd>,
-    listeners: Vec<Option<Listener>>,
+    listeners: Vec<Option<ListenSocket>>,
     /// In a box: most workers have none.
     datagrams: Option<Box<DatagramIo>>,
     waker: Arc<EventFd>,
     timer: WaitTimer,
-    local: Local,
-    transfers: Arc<Mutex<Vec<(Token, FileSent)>>>,
-    helpers: Helpers,
+    local: WorkerHandle,
+    transfers: Arc<Mutex<Vec<(ConnectionToken, FileSent)>>>,
+    helpers: HelperPool,
     /// Where bytes are received; empty while it is lent.
     lent: Box<[u8]>,
     now_ms: u64,
@@ -77,12 +77,12 @@ struct DatagramIo {
 }
 
 /// Received bytes in the driver's only buffer.
-pub struct Lent {
+pub struct RecvBuffer {
     buffer: Box<[u8]>,
     len: usize,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for RecvBuffer {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         &self.buffer[..self.len]
@@ -94,7 +94,7 @@ impl EpollDriver {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new(helpers: Helpers) -> io::Result<EpollDriver> {
+    pub fn new(helpers: HelperPool) -> io::Result<EpollDriver> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let waker = Arc::new(EventFd(eventfd(
             0,
@@ -114,11 +114,11 @@ impl EpollDriver {
             EventFlags::IN | EventFlags::ET,
         )?;
         let unpark = waker.clone();
-        let bell = Bell::new(move || unpark.wake());
-        let sources = Sources::new(EpollNetwork(epoll.clone()));
+        let bell = EventCount::new(move || unpark.wake());
+        let sources = UpstreamSockets::new(EpollNetwork(epoll.clone()));
         let now_ms = monotonic_ms();
         Ok(EpollDriver {
-            local: Local::new(bell, sources, helpers.clone(), now_ms),
+            local: WorkerHandle::new(bell, sources, helpers.clone(), now_ms),
             epoll,
             listeners: Vec::new(),
             datagrams: None,
@@ -150,7 +150,7 @@ impl EpollDriver {
     }
 
     /// Takes an event that is not of a connection nor of an upstream socket.
-    fn take_own_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<Event>) {
+    fn take_own_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<DriverEvent>) {
         match data {
             TIMER => self.timer.has_fired(),
             WAKE => {
@@ -162,18 +162,18 @@ impl EpollDriver {
                 events.extend(
                     transfers
                         .drain(..)
-                        .map(|(token, sent)| Event::File(token, sent)),
+                        .map(|(token, sent)| DriverEvent::File(token, sent)),
                 );
             }
             data if data & !0xffff == LISTENER => {
-                events.push(Event::Acceptable(ListenerId((data & 0xffff) as u16)));
+                events.push(DriverEvent::Acceptable(ListenerId((data & 0xffff) as u16)));
             }
             data => self.take_datagram_event(data, flags, events),
         }
     }
 
     #[cold]
-    fn take_datagram_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<Event>) {
+    fn take_datagram_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<DriverEvent>) {
         let Some(io) = &mut self.datagrams else {
             return;
         };
@@ -203,13 +203,13 @@ impl EpollDriver {
     /// Has a helper work on a file for a connection.
     fn start_transfer(
         &self,
-        token: Token,
+        token: ConnectionToken,
         work: impl FnOnce() -> file::FileSent + Send + 'static,
     ) -> io::Result<()> {
         let (transfers, waker) = (self.transfers.clone(), self.waker.clone());
         let job = move || {
             let mut outcome = file::FileSent::Failed;
-            crate::background::contain(|| outcome = work());
+            crate::panic_policy::contain(|| outcome = work());
             transfers
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -222,15 +222,15 @@ impl EpollDriver {
     }
 }
 
-fn translate(data: u64, flags: EventFlags) -> Event {
+fn translate(data: u64, flags: EventFlags) -> DriverEvent {
     if data & MARK != 0 {
-        return Event::Outgoing(news(data, flags));
+        return DriverEvent::Outgoing(news(data, flags));
     }
-    let token = Token {
+    let token = ConnectionToken {
         slot: data as u32,
         generation: (data >> 32) as u32,
     };
-    Event::Ready {
+    DriverEvent::Ready {
         token,
         readable: flags.contains(EventFlags::IN),
         writable: flags.contains(EventFlags::OUT),
@@ -239,13 +239,13 @@ fn translate(data: u64, flags: EventFlags) -> Event {
     }
 }
 
-impl Driver for EpollDriver {
+impl IoDriver for EpollDriver {
     type Socket = OwnedFd;
-    type Lent = Lent;
-    type Listener = Listener;
+    type Lent = RecvBuffer;
+    type Listener = ListenSocket;
     type Datagrams = DatagramSocket;
 
-    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
+    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         if let Some(io) = &mut self.datagrams {
             io.timer.arm();
         }
@@ -293,7 +293,7 @@ impl Driver for EpollDriver {
         to_ms(clock_gettime(ClockId::RealtimeCoarse))
     }
 
-    fn open_listener(&mut self, id: ListenerId, listener: Listener) -> io::Result<()> {
+    fn open_listener(&mut self, id: ListenerId, listener: ListenSocket) -> io::Result<()> {
         let at = usize::from(id.0);
         if self.listeners.len() <= at {
             self.listeners.resize_with(at + 1, || None);
@@ -302,14 +302,14 @@ impl Driver for EpollDriver {
         self.watch(id)
     }
 
-    fn accept(&mut self, listener: ListenerId) -> Result<Accepted<OwnedFd>, AcceptFailure> {
+    fn accept(&mut self, listener: ListenerId) -> Result<AcceptedSocket<OwnedFd>, AcceptFailure> {
         let Some(Some(listener)) = self.listeners.get(usize::from(listener.0)) else {
             return Err(AcceptFailure::Empty);
         };
         match listener.accept() {
             Ok((socket, peer)) => {
                 let (peer, peer_port) = peer_of(peer);
-                Ok(Accepted {
+                Ok(AcceptedSocket {
                     socket,
                     peer,
                     peer_port,
@@ -349,7 +349,7 @@ impl Driver for EpollDriver {
         }
     }
 
-    fn register(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
+    fn register(&mut self, socket: &OwnedFd, token: ConnectionToken) -> io::Result<()> {
         let data = u64::from(token.generation) << 32 | u64::from(token.slot);
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(
@@ -360,37 +360,37 @@ impl Driver for EpollDriver {
         )?)
     }
 
-    fn receive(&mut self, socket: &OwnedFd, _: Token) -> Received<Lent> {
+    fn receive(&mut self, socket: &OwnedFd, _: ConnectionToken) -> ReceiveOutcome<RecvBuffer> {
         if self.lent.is_empty() {
             self.lent = vec![0; LENT_LEN].into();
         }
         match rustix::net::recv(socket, &mut *self.lent, rustix::net::RecvFlags::empty()) {
-            Ok((_, 0)) => Received::End,
-            Ok((_, len)) => Received::Bytes {
-                lent: Lent {
+            Ok((_, 0)) => ReceiveOutcome::End,
+            Ok((_, len)) => ReceiveOutcome::Bytes {
+                lent: RecvBuffer {
                     buffer: std::mem::take(&mut self.lent),
                     len,
                 },
                 more: len == LENT_LEN,
             },
-            Err(Errno::AGAIN | Errno::INTR) => Received::Empty,
-            Err(_) => Received::Broken,
+            Err(Errno::AGAIN | Errno::INTR) => ReceiveOutcome::Empty,
+            Err(_) => ReceiveOutcome::Broken,
         }
     }
 
-    fn give_back(&mut self, lent: Lent) {
+    fn give_back(&mut self, lent: RecvBuffer) {
         self.lent = lent.buffer;
     }
 
-    fn send(&mut self, socket: &OwnedFd, _: Token, buffer: &mut Buffer, more: bool) -> Sent {
+    fn send(&mut self, socket: &OwnedFd, _: ConnectionToken, buffer: &mut SendBuffer, more: bool) -> SendOutcome {
         let flags = match more {
             true => SendFlags::NOSIGNAL | SendFlags::MORE,
             false => SendFlags::NOSIGNAL,
         };
         sent(match buffer {
-            Buffer::Vec(bytes) => rustix::net::send(socket, bytes, flags),
-            Buffer::Bytes(bytes) => rustix::net::send(socket, bytes, flags),
-            Buffer::Block { block, range } => match block.pages() {
+            SendBuffer::Vec(bytes) => rustix::net::send(socket, bytes, flags),
+            SendBuffer::Bytes(bytes) => rustix::net::send(socket, bytes, flags),
+            SendBuffer::Block { block, range } => match block.pages() {
                 Some((file, at)) => {
                     let mut offset = at + range.start as u64;
                     let taken = rustix::fs::sendfile(socket, file, Some(&mut offset), range.len());
@@ -399,27 +399,27 @@ impl Driver for EpollDriver {
                     if let Ok(len) = taken
                         && (1..range.len()).contains(&len)
                     {
-                        return Sent::Filled(len);
+                        return SendOutcome::Filled(len);
                     }
                     taken
                 }
                 None => rustix::net::send(socket, &block[range.clone()], flags),
             },
             // The block's pages follow by themselves.
-            Buffer::Headed { head, block, .. } if block.pages().is_some() => {
+            SendBuffer::Headed { head, block, .. } if block.pages().is_some() => {
                 rustix::net::send(socket, head, flags | SendFlags::MORE)
             }
-            Buffer::Headed { head, block, range } => {
+            SendBuffer::Headed { head, block, range } => {
                 send_pieces(socket, [head, &block[range.clone()]], flags)
             }
-            Buffer::Framed(framed) => send_pieces(socket, framed.pieces(), flags),
+            SendBuffer::Framed(framed) => send_pieces(socket, framed.pieces(), flags),
         })
     }
 
     fn start_file(
         &mut self,
         socket: &OwnedFd,
-        token: Token,
+        token: ConnectionToken,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
@@ -430,7 +430,7 @@ impl Driver for EpollDriver {
 
     fn start_read(
         &mut self,
-        token: Token,
+        token: ConnectionToken,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
@@ -438,16 +438,16 @@ impl Driver for EpollDriver {
         self.start_transfer(token, move || file::read(&file, range))
     }
 
-    fn seal(&mut self, socket: &OwnedFd, keys: &[u8]) -> io::Result<()> {
-        kernel_tls::seal(socket, keys)
+    fn enable_kernel_tls(&mut self, socket: &OwnedFd, keys: &[u8]) -> io::Result<()> {
+        kernel_tls::enable_kernel_tls(socket, keys)
     }
 
-    fn send_alert(&mut self, socket: &OwnedFd, alert: &[u8]) -> Sent {
+    fn send_alert(&mut self, socket: &OwnedFd, alert: &[u8]) -> SendOutcome {
         kernel_tls::send_alert(socket, alert)
     }
 
     fn unacknowledged(&self, socket: &OwnedFd) -> usize {
-        sys::unarrived(socket)
+        system_calls::unarrived(socket)
     }
 
     fn finish(&mut self, socket: &OwnedFd) {
@@ -502,7 +502,7 @@ impl Driver for EpollDriver {
         }
     }
 
-    fn local(&self) -> &Local {
+    fn local(&self) -> &WorkerHandle {
         &self.local
     }
 }
@@ -531,12 +531,12 @@ fn send_pieces<const N: usize>(
     rustix::net::sendmsg(socket, &slices, &mut no_control, flags)
 }
 
-fn sent(result: rustix::io::Result<usize>) -> Sent {
+fn sent(result: rustix::io::Result<usize>) -> SendOutcome {
     match result {
-        Ok(0) => Sent::Full,
-        Ok(len) => Sent::Bytes(len),
-        Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Sent::Full,
-        Err(_) => Sent::Broken,
+        Ok(0) => SendOutcome::Full,
+        Ok(len) => SendOutcome::Bytes(len),
+        Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => SendOutcome::Full,
+        Err(_) => SendOutcome::Broken,
     }
 }
 

@@ -1,30 +1,30 @@
 //! From received bytes to responses, as all protocols do it: reads go to the protocol until the socket is empty; a
 //! request goes to the service, which answers at once or defers; a deferred request is resumed.
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::put_fields;
 use lowroad_http::protocol::StreamId;
 use lowroad_http::request::{PartialRequest, Request};
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::{Driver, Received};
-use crate::interim::Interim;
-use crate::service::{Answer, Exchange, ExchangeId, Refused, Service};
-use crate::transport::Came;
-use crate::underway::{Come, Waiting};
+use crate::driver::{IoDriver, ReceiveOutcome};
+use crate::interim_response::InterimResponse;
+use crate::service::{ServiceOutcome, Exchange, ExchangeId, ConnectionRefusal, HttpService};
+use crate::transport::Plaintext;
+use crate::stream_table::{ResumeReason, DeferredRequest};
 
 /// Full reads of one connection in one turn of the loop; then it is the others' turn.
 const READS_MAX: usize = 4;
 
 /// A request that is refused.
-pub(crate) struct RefusedRequest<V: Service> {
+pub(crate) struct RefusedRequest<V: HttpService> {
     /// What the service keeps of it, if it has deferred it.
     pending: Option<V::Pending>,
     exchange: Exchange,
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Receives until the socket is empty or the connection has something else to do. A short receive means empty,
     /// unless an end was announced (`to_end`). Whoever sends without a pause gets its next turn after the others.
     pub(crate) fn receive(&mut self, worker: &mut WorkerContext<D, V>, to_end: bool) {
@@ -43,21 +43,21 @@ impl<D: Driver, V: Service> Connection<D, V> {
             let token = self.token;
             let transport = &mut self.transport;
             match transport.receive(&mut worker.driver, token, &mut worker.plain) {
-                Received::Bytes { lent, more } => {
+                ReceiveOutcome::Bytes { lent, more } => {
                     self.received(worker, &lent);
                     worker.give_back(lent);
                     if !more && !to_end {
                         break;
                     }
                 }
-                Received::Empty => break,
-                Received::End => {
+                ReceiveOutcome::Empty => break,
+                ReceiveOutcome::End => {
                     if !self.ended_unintroduced(worker, false) {
                         self.client_ended(worker);
                     }
                     break;
                 }
-                Received::Broken => {
+                ReceiveOutcome::Broken => {
                     self.close_broken(worker);
                     break;
                 }
@@ -65,14 +65,14 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
     }
 
-    fn received(&mut self, worker: &mut WorkerContext<D, V>, came: &Came<D::Lent>) {
+    fn received(&mut self, worker: &mut WorkerContext<D, V>, came: &Plaintext<D::Lent>) {
         if self.transport.is_introduced {
             return match came {
-                Came::Lent(lent) => self.take_in(worker, lent.as_ref()),
-                Came::Plain(plain) if self.layer_moved(worker, plain) => {
+                Plaintext::Lent(lent) => self.take_in(worker, lent.as_ref()),
+                Plaintext::Plain(plain) if self.layer_moved(worker, plain) => {
                     self.take_in(worker, plain)
                 }
-                Came::Plain(_) => {}
+                Plaintext::Plain(_) => {}
             };
         }
         if let Some(rest) = self.introduction(worker, came.as_ref()) {
@@ -93,7 +93,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.go_on(worker);
         if !self.is_closed() {
             // The wait for a slow head may be noted for later than what is waited for now.
-            self.note(worker);
+            self.schedule_check(worker);
         }
     }
 
@@ -152,7 +152,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             peer: self.transport.peer,
             peer_port: self.transport.peer_port,
             proxy: self.transport.proxy.as_deref().copied(),
-            secured: self.transport.secured().cloned(),
+            secured: self.transport.tls().cloned(),
             forwarded: None,
             listener: self.listener,
             protocol: self.protocol.version(),
@@ -174,13 +174,13 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         mut exchange: Exchange,
-        (pending, come, gives_up): (V::Pending, Come<V::Outcome>, bool),
+        (pending, come, gives_up): (V::Pending, ResumeReason<V::Outcome>, bool),
     ) {
         // The service has taken the body, or does not want it.
         exchange.body = None;
         let stream = exchange.id.stream;
         let reads_body = exchange.is_body_coming && !exchange.is_body_undecided;
-        self.exchanges.of(stream).waiting = Some(Waiting {
+        self.exchanges.get_mut(stream).waiting = Some(DeferredRequest {
             pending,
             exchange,
             come,
@@ -223,7 +223,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     fn answered(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        answer: Answer<V::Pending, V::Record>,
+        answer: ServiceOutcome<V::Pending, V::Record>,
         exchange: Exchange,
         wants_more: bool,
     ) {
@@ -232,13 +232,13 @@ impl<D: Driver, V: Service> Connection<D, V> {
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
         }
         let (pending, come, gives_up) = match answer {
-            Answer::Ready(record) => {
+            ServiceOutcome::Ready(record) => {
                 return self.written(worker, exchange.id.stream, record, wants_more);
             }
-            Answer::Deferred { pending, gives_up } => (pending, Come::Nothing, gives_up),
-            Answer::AfterBody(pending) => {
+            ServiceOutcome::Deferred { pending, gives_up } => (pending, ResumeReason::Nothing, gives_up),
+            ServiceOutcome::AfterBody(pending) => {
                 let is_over = !exchange.is_body_coming;
-                (pending, Come::Body { is_over }, false)
+                (pending, ResumeReason::Body { is_over }, false)
             }
         };
         self.defer(worker, exchange, (pending, come, gives_up));
@@ -255,8 +255,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
             return;
         };
         match waiting.come {
-            Come::Dead => self.end_dead_stream(worker, stream),
-            _ => waiting.come = Come::Outcome(outcome),
+            ResumeReason::Dead => self.end_dead_stream(worker, stream),
+            _ => waiting.come = ResumeReason::Outcome(outcome),
         }
         self.outcome_came(worker);
     }
@@ -267,13 +267,13 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        interim: &Interim,
+        interim: &InterimResponse,
     ) {
         let is_multiplexed = self.protocol.is_multiplexed();
         let Some(waiting) = self.exchanges.waiting(stream) else {
             return;
         };
-        if !Interim::is_one(interim.status) {
+        if !InterimResponse::is_one(interim.status) {
             return;
         }
         let mut lines = Vec::new();
@@ -283,7 +283,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             false => &mut waiting.interims,
         };
         self.protocol
-            .interim(stream, interim.status, Lines::of(&lines), out);
+            .interim(stream, interim.status, FieldLines::new(&lines), out);
         match is_multiplexed {
             true => self.flush(worker),
             false => self.send_interims(worker),
@@ -318,7 +318,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     pub(crate) fn answer_due(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        waiting: Waiting<V>,
+        waiting: DeferredRequest<V>,
         wants_more: bool,
     ) {
         let mut exchange = self.resumed(worker, waiting.exchange);
@@ -328,7 +328,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             .response(stream, &mut worker.out, &worker.date);
         let (service, pending) = (&mut worker.service, waiting.pending);
         let answer = match waiting.come {
-            Come::Outcome(outcome) => {
+            ResumeReason::Outcome(outcome) => {
                 service.resume(pending, outcome, &mut exchange, &mut response)
             }
             _ => service.body_dropped(pending, &mut exchange, &mut response),
@@ -365,7 +365,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         refused: RefusedRequest<V>,
-        why: Refused,
+        why: ConnectionRefusal,
         partial: &PartialRequest<'_>,
     ) -> Option<V::Record> {
         let RefusedRequest {

@@ -92,7 +92,7 @@ impl OpenFile {
     /// When the system does not tell what it is.
     pub fn immutable(file: Arc<File>) -> io::Result<OpenFile> {
         Ok(OpenFile {
-            stamp: FileStamp::of(&file)?,
+            stamp: FileStamp::from_file(&file)?,
             file,
             is_immutable: true,
             digests: None,
@@ -155,7 +155,7 @@ impl OpenFile {
     }
 
     fn stamp_now(&self) -> Option<FileStamp> {
-        FileStamp::of(&self.file).ok()
+        FileStamp::from_file(&self.file).ok()
     }
 }
 
@@ -317,7 +317,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("lowroad-file-{name}-{}", std::process::id()));
         std::fs::write(&path, content).expect("write");
         let file = File::open(&path).expect("open");
-        let stamp = FileStamp::of(&file).expect("stat");
+        let stamp = FileStamp::from_file(&file).expect("stat");
         (path, OpenFile::new(file, stamp))
     }
 

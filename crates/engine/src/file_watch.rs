@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crate::background::contain;
+use crate::panic_policy::contain;
 use lowroad_file_stamp::FileStamp;
 
 /// The time between two looks.
@@ -15,16 +15,16 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Which version of a file is in use, and whether there is a newer one.
 #[derive(Debug)]
-pub struct Version {
+pub struct FileVersion {
     taken: FileStamp,
     /// Of another, in the last look: it may still be being written.
     new: Option<FileStamp>,
 }
 
-impl Version {
+impl FileVersion {
     /// This one is in use, or was refused: it is not tried again before it changes.
-    pub fn of(taken: FileStamp) -> Version {
-        Version { taken, new: None }
+    pub fn new(taken: FileStamp) -> FileVersion {
+        FileVersion { taken, new: None }
     }
 
     /// Whether it is this one.
@@ -42,7 +42,7 @@ impl Version {
     }
 }
 
-/// Starts a thread that looks twice a second, until nobody else has `of` any more, or `look` says that there
+/// Starts a thread that looks twice a second, until nobody else has `new` any more, or `look` says that there
 /// is nothing left to look at. A panic ends one look.
 ///
 /// # Errors
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn what_changes_still_is_left_alone() {
-        let mut version = Version::of(stamp(1));
+        let mut version = FileVersion::new(stamp(1));
         let found = [1, 2, 3, 3].map(|len| version.has_settled(Some(stamp(len))));
         assert_eq!(found, [false, false, false, true]);
-        let mut version = Version::of(stamp(3));
+        let mut version = FileVersion::new(stamp(3));
         assert!(!version.has_settled(Some(stamp(4))));
         assert!(!version.has_settled(None));
         assert!(!version.has_settled(Some(stamp(4))));

@@ -11,7 +11,7 @@
 //! is the connection's `Sending`, and nothing more of a body follows until it has left.
 
 mod bodies;
-mod ends;
+mod deadlines;
 mod input;
 mod output;
 pub(crate) mod state;
@@ -20,13 +20,13 @@ mod tunnels;
 use lowroad_http::h2;
 use lowroad_http::protocol::ServerProtocol;
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
-use crate::h2::state::Http2;
-use crate::pace::Pace;
+use crate::driver::IoDriver;
+use crate::h2::state::H2Session;
+use crate::client_pace::ClientPace;
 use crate::protocol::Protocol;
-use crate::service::Service;
+use crate::service::HttpService;
 
 /// Output that is sent before more is written.
 const OUT_LEN_MAX: usize = 64 * 1024;
@@ -35,7 +35,7 @@ const PIECE_LEN_MAX: usize = 16_375;
 /// Bytes that wait for the socket, beyond which nothing more is received.
 const UNSENT_LEN_MAX: u64 = 2 * OUT_LEN_MAX as u64;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Whether more may be received over HTTP/2: not while much waits that the client does not take.
     pub(crate) fn reads_frames(&self) -> bool {
         let sending = self.sending.as_ref();
@@ -43,7 +43,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     }
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Whether `input`, the first of a connection, begins HTTP/2.
     #[inline]
     pub(crate) fn begins_h2(&self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> bool {
@@ -58,22 +58,22 @@ impl<D: Driver, V: Service> Connection<D, V> {
     /// A connection speaks HTTP/2 from now on.
     pub(crate) fn begin_h2(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
-        let mut turn = h2::Turn {
+        let mut turn = h2::ConnectionTurn {
             now_ms,
             settings: &worker.settings.h2,
             out: &mut worker.out.bytes,
             counters: &mut worker.h2.counters,
         };
-        let mut http = h2::Server::new(&mut turn);
+        let mut http = h2::H2Server::new(&mut turn);
         worker.counters.h2_connections.bump();
         let is_draining = worker.drain_until_ms.is_some();
         if is_draining {
             http.drain(&mut worker.out.bytes);
         }
-        self.protocol = Protocol::Http2(Box::new(Http2 {
+        self.protocol = Protocol::Http2(Box::new(H2Session {
             http,
             reading: None,
-            pace: Pace::new(now_ms),
+            pace: ClientPace::new(now_ms),
             used_ms: now_ms,
             is_draining,
         }));
@@ -81,7 +81,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.deadline_ms = now_ms + worker.settings.header_timeout_ms;
         self.flush(worker);
         if !self.is_closed() {
-            self.note(worker);
+            self.schedule_check(worker);
         }
     }
 }

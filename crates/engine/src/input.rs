@@ -3,9 +3,9 @@
 /// Bytes that wait for those behind them. One pointer, as most connections have none, and no memory then.
 #[derive(Default)]
 #[expect(clippy::box_collection, reason = "a connection is small")]
-pub(crate) struct Input(Option<Box<Vec<u8>>>);
+pub(crate) struct InputBuffer(Option<Box<Vec<u8>>>);
 
-impl Input {
+impl InputBuffer {
     /// Whether nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {

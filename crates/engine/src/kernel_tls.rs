@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::driver::Sent;
-use crate::sys;
+use crate::driver::SendOutcome;
+use crate::system_calls;
 
 /// The content type of an alert (RFC 8446, section 5.1).
 const ALERT: u8 = 21;
@@ -20,13 +20,13 @@ const ALERT: u8 = 21;
 ///
 /// # Errors
 /// There is no such module, or it does not know the cipher. What is sent goes as before.
-pub(crate) fn seal(socket: impl AsFd, keys: &[u8]) -> io::Result<()> {
+pub(crate) fn enable_kernel_tls(socket: impl AsFd, keys: &[u8]) -> io::Result<()> {
     begin(&socket)?;
-    sys::set_option_bytes(socket, libc::SOL_TLS, libc::TLS_TX, keys)
+    system_calls::set_option_bytes(socket, libc::SOL_TLS, libc::TLS_TX, keys)
 }
 
 fn begin(socket: impl AsFd) -> io::Result<()> {
-    sys::set_option_bytes(socket, libc::SOL_TCP, libc::TCP_ULP, b"tls")
+    system_calls::set_option_bytes(socket, libc::SOL_TCP, libc::TCP_ULP, b"tls")
 }
 
 /// Sends an alert, and all that was sent before it.
@@ -34,18 +34,18 @@ fn begin(socket: impl AsFd) -> io::Result<()> {
 /// The kernel says that it took a record when it has sealed it, though it may keep it because the socket is full; a close throws
 /// such a record away. Where the socket says that there is room, it is a third of its memory at least, which is more than one
 /// record: then the one that was kept and the alert behind it go to TCP at once, and TCP sends them even after a close.
-pub(crate) fn send_alert(socket: impl AsFd, alert: &[u8]) -> Sent {
+pub(crate) fn send_alert(socket: impl AsFd, alert: &[u8]) -> SendOutcome {
     let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
     // If there is no room, this sees to it that a writable event follows.
     match poll(&mut wanted, Some(&Timespec::default())) {
         Ok(1..) => {}
-        Ok(_) | Err(Errno::INTR | Errno::NOMEM) => return Sent::Full,
-        Err(_) => return Sent::Broken,
+        Ok(_) | Err(Errno::INTR | Errno::NOMEM) => return SendOutcome::Full,
+        Err(_) => return SendOutcome::Broken,
     }
-    match sys::send_record(socket, ALERT, alert) {
-        Ok(len) => Sent::Bytes(len),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
-        Err(_) => Sent::Broken,
+    match system_calls::send_record(socket, ALERT, alert) {
+        Ok(len) => SendOutcome::Bytes(len),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::Full,
+        Err(_) => SendOutcome::Broken,
     }
 }
 
@@ -66,7 +66,7 @@ pub fn probe() -> io::Result<()> {
         return Ok(());
     };
     // Any key does: nothing is sent.
-    seal(&connected, &aes_128_gcm())
+    enable_kernel_tls(&connected, &aes_128_gcm())
 }
 
 /// A connection, and who would accept it: without that it is ended.

@@ -1,23 +1,23 @@
 //! Workers: each a thread with an event loop, its connections and its timers.
 //!
-//! A request from top to bottom: [`worker`] waits, and lets the connection act to which something happened; `accepting`
+//! A request from top to bottom: [`worker`] waits, and lets the connection act to which something happened; `accept`
 //! made it. `exchange` receives bytes and gives them to the connection's protocol through the doors in `protocol`; the
-//! rooms `h1` and `h2` read requests from them; `exchange` asks the [`Service`] for responses; the rooms frame these, and
+//! rooms `h1` and `h2` read requests from them; `exchange` asks the [`HttpService`] for responses; the rooms frame these, and
 //! `transmit` sends them. What connections share (driver, service, output buffers, timers) is the worker's `context`.
-//! Below them a [`Driver`] does the input and output: [`epoll`] on a real machine, the crate `engine_sim` in virtual time
+//! Below them a [`IoDriver`] does the input and output: [`epoll`] on a real machine, the crate `engine_sim` in virtual time
 //! with faults. Nothing here knows sites, files' names or HTTP semantics beyond where a request begins and ends.
 
 #![deny(unsafe_code)]
 
-mod accepting;
+mod accept;
 #[allow(unsafe_code)] // hands out slices of one mapping; the extents prove them disjoint
 pub mod arena;
-pub mod background;
-pub mod bell;
-mod bodies;
-mod body;
+pub mod panic_policy;
+pub mod event_count;
+mod request_bodies;
+mod response_body;
 pub mod buffer;
-mod closing;
+mod connection_end;
 mod connection;
 mod context;
 pub mod counters;
@@ -29,52 +29,52 @@ pub mod epoll;
 mod exchange;
 pub mod file;
 pub mod file_watch;
-pub mod growing;
+pub mod shared_body;
 mod h1;
 mod h2;
-pub mod helpers;
-mod incoming;
+pub mod helper_pool;
+mod body_stream;
 mod input;
-mod interim;
-mod introduction;
+mod interim_response;
+mod proxy_protocol;
 pub mod kernel_tls;
-pub mod layer;
+pub mod tls_session;
 pub mod listener;
-pub mod local;
+pub mod worker_handle;
 pub mod mailbox;
 mod message;
-pub mod network;
+pub mod upstream_network;
 pub mod offload;
-pub mod outgoing;
-mod pace;
+pub mod upstream_socket;
+mod client_pace;
 pub mod pass_through;
 mod protocol;
 pub mod response;
-mod secure;
-mod sending;
+mod tls_connection;
+mod send_queue;
 pub mod service;
 pub mod settings;
 pub mod stream;
 mod stream_body;
 #[allow(unsafe_code)]
 // the few system calls that have no safe wrapper; each block says why it is sound
-mod sys;
-pub mod tap;
+mod system_calls;
+pub mod tap_device;
 pub mod tasks;
 pub mod timers;
 mod transmit;
 mod transmit_file;
 mod transport;
 pub mod tunnel;
-mod underway;
+mod stream_table;
 pub mod worker;
 
-pub use body::Part;
-pub use driver::{Driver, ListenerId, Token};
-pub use interim::Interim;
-pub use local::Local;
+pub use response_body::BodyPart;
+pub use driver::{IoDriver, ListenerId, ConnectionToken};
+pub use interim_response::InterimResponse;
+pub use worker_handle::WorkerHandle;
 pub use lowroad_http::protocol::StreamId;
-pub use response::{Built, Head, Response, Unsent};
-pub use service::{Answer, Exchange, ExchangeId, Service};
-pub use sys::{forget_variable, keep_descriptors};
-pub use tunnel::Tunnel;
+pub use response::{PreparedResponse, HeadBuilder, ResponseWriter, DetachedResponse};
+pub use service::{ServiceOutcome, Exchange, ExchangeId, HttpService};
+pub use system_calls::{forget_variable, keep_descriptors};
+pub use tunnel::ClientTunnel;

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-use crate::sys;
+use crate::system_calls;
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -15,7 +15,7 @@ const BACKLOG: i32 = 4096;
 const DEFER_ACCEPT_S: i32 = 1;
 
 /// A listening socket.
-pub struct Listener {
+pub struct ListenSocket {
     /// The socket, non-blocking.
     pub socket: OwnedFd,
     /// Whether other workers accept from the very same socket.
@@ -24,20 +24,20 @@ pub struct Listener {
     refuses: bool,
 }
 
-impl Listener {
+impl ListenSocket {
     /// Opens a socket at `address` that shares its port with the other workers' (`SO_REUSEPORT`):
     /// the kernel spreads connections over them.
     ///
     /// # Errors
     /// As of bind(2): the address is in use, not ours, or not permitted.
-    pub fn open(address: SocketAddr) -> io::Result<Listener> {
+    pub fn open(address: SocketAddr) -> io::Result<ListenSocket> {
         let socket = new_socket(address)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         sockopt::set_socket_reuseport(&socket, true)?;
         prepare(&socket)?;
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Listener {
+        Ok(ListenSocket {
             socket,
             shared: false,
             refuses: false,
@@ -48,7 +48,7 @@ impl Listener {
     ///
     /// # Errors
     /// When it is no listening stream socket.
-    pub fn adopt(socket: OwnedFd) -> io::Result<Listener> {
+    pub fn adopt(socket: OwnedFd) -> io::Result<ListenSocket> {
         if !sockopt::socket_acceptconn(&socket)? {
             let text = "a socket handed over by the supervisor does not listen";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -56,7 +56,7 @@ impl Listener {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // A Unix socket has no TCP options; it serves as well without.
         let _ = prepare(&socket);
-        Ok(Listener {
+        Ok(ListenSocket {
             socket,
             shared: true,
             refuses: false,
@@ -67,8 +67,8 @@ impl Listener {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn share(&self) -> io::Result<Listener> {
-        Ok(Listener {
+    pub fn share(&self) -> io::Result<ListenSocket> {
+        Ok(ListenSocket {
             socket: self.socket.try_clone()?,
             shared: true,
             refuses: false,
@@ -89,7 +89,7 @@ impl Listener {
     /// TCP socket, and a server has given that up.
     pub fn refuse_new(&mut self) {
         if !self.shared {
-            self.refuses = sys::require_hops_left(&self.socket, u8::MAX).is_ok();
+            self.refuses = system_calls::require_hops_left(&self.socket, u8::MAX).is_ok();
         }
     }
 
@@ -102,7 +102,7 @@ impl Listener {
         let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
         if self.refuses {
             // It inherited what the listener asks for. What was dropped meanwhile comes again.
-            let _ = sys::require_hops_left(&socket, 0);
+            let _ = system_calls::require_hops_left(&socket, 0);
         }
         Ok((socket, peer))
     }
@@ -119,7 +119,7 @@ fn prepare(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     // A connection is worth a worker's attention when it has sent something. Clients that connect
     // ahead of need cost nothing until then, and the first read right after accept finds bytes.
-    sys::set_option(
+    system_calls::set_option(
         socket,
         libc::IPPROTO_TCP,
         libc::TCP_DEFER_ACCEPT,
@@ -164,7 +164,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    fn accept(listener: &Listener) -> TcpStream {
+    fn accept(listener: &ListenSocket) -> TcpStream {
         let start = Instant::now();
         loop {
             match listener.accept() {
@@ -192,7 +192,7 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_uid(nobody).expect("root may become anybody");
         }
-        let mut listener = Listener::open(address.parse().expect("an address")).expect("a port");
+        let mut listener = ListenSocket::open(address.parse().expect("an address")).expect("a port");
         let port = listener.address().expect("an address").port();
         let at = SocketAddr::new(asked, port);
         let mut halfway = TcpStream::connect(at).expect("a listener");

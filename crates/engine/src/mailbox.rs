@@ -3,34 +3,34 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Reaches a worker from another thread. One that is awake loses nothing by it.
-pub trait Notify: Send + Sync {
+pub trait WorkerNotify: Send + Sync {
     /// Makes the worker's current or next wait end.
     fn notify(&self);
 }
 
 /// A queue into one worker. Clones lead to the same worker.
-pub struct Mailbox<M> {
-    shared: Arc<Shared<M>>,
+pub struct WorkerMailbox<M> {
+    shared: Arc<MailboxQueue<M>>,
 }
 
-struct Shared<M> {
+struct MailboxQueue<M> {
     queue: Mutex<Vec<M>>,
-    waker: Arc<dyn Notify>,
+    waker: Arc<dyn WorkerNotify>,
 }
 
-impl<M> Clone for Mailbox<M> {
+impl<M> Clone for WorkerMailbox<M> {
     fn clone(&self) -> Self {
-        Mailbox {
+        WorkerMailbox {
             shared: self.shared.clone(),
         }
     }
 }
 
-impl<M> Mailbox<M> {
+impl<M> WorkerMailbox<M> {
     /// An empty mailbox whose posts wake with `waker`.
-    pub fn new(waker: Arc<dyn Notify>) -> Self {
-        Mailbox {
-            shared: Arc::new(Shared {
+    pub fn new(waker: Arc<dyn WorkerNotify>) -> Self {
+        WorkerMailbox {
+            shared: Arc::new(MailboxQueue {
                 queue: Mutex::new(Vec::new()),
                 waker,
             }),

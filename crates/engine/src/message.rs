@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::driver::{Driver, ListenerId, Token};
-use crate::interim::Interim;
-use crate::service::{ExchangeId, Service};
-use crate::settings::Settings;
+use crate::driver::{IoDriver, ListenerId, ConnectionToken};
+use crate::interim_response::InterimResponse;
+use crate::service::{ExchangeId, HttpService};
+use crate::settings::WorkerSettings;
 
 /// A message to a worker from outside.
-pub enum Message<O, C, L> {
+pub enum MailboxMessage<O, C, L> {
     /// The outcome of a deferred request's wait.
     Outcome(ExchangeId, O),
     /// An interim response to a deferred request, posted before the outcome.
     /// In a box: there are few, and ten thousand outcomes may wait at a time.
-    Interim(ExchangeId, Box<Interim>),
+    Interim(ExchangeId, Box<InterimResponse>),
     /// A body of this connection has more bytes, or room for more. The connection polls all its bodies, so one waker serves
     /// all requests of a connection.
-    Moved(Token),
+    Moved(ConnectionToken),
     /// New settings, for what begins from now on.
-    Settings(Arc<Settings>),
+    Settings(Arc<WorkerSettings>),
     /// An operator's change for the service.
     Command(C),
     /// Accept here too.
@@ -33,12 +33,12 @@ pub enum Message<O, C, L> {
 }
 
 /// Reports that a body of this connection has moved.
-impl<O, C, L> From<Token> for Message<O, C, L> {
-    fn from(token: Token) -> Self {
-        Message::Moved(token)
+impl<O, C, L> From<ConnectionToken> for MailboxMessage<O, C, L> {
+    fn from(token: ConnectionToken) -> Self {
+        MailboxMessage::Moved(token)
     }
 }
 
 /// A message to a worker with this driver and service.
 pub type WorkerMessage<D, V> =
-    Message<<V as Service>::Outcome, <V as Service>::Command, <D as Driver>::Listener>;
+    MailboxMessage<<V as HttpService>::Outcome, <V as HttpService>::Command, <D as IoDriver>::Listener>;

@@ -6,28 +6,28 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::helpers::{Helpers, QueueFull};
+use crate::helper_pool::{HelperPool, QueueFull};
 
 /// A piece of work that may block.
-pub type Job = Box<dyn FnOnce() + Send>;
+pub type OffloadJob = Box<dyn FnOnce() + Send>;
 
 /// Where pieces of work are done that may block.
-pub trait Offload: Send + Sync {
+pub trait BlockingOffload: Send + Sync {
     /// Adds one.
     ///
     /// # Errors
     /// [`QueueFull`] when too many wait; the job is dropped then.
-    fn submit(&self, job: Job) -> Result<(), QueueFull>;
+    fn submit(&self, job: OffloadJob) -> Result<(), QueueFull>;
 }
 
-impl Offload for Helpers {
-    fn submit(&self, job: Job) -> Result<(), QueueFull> {
-        Helpers::submit(self, job)
+impl BlockingOffload for HelperPool {
+    fn submit(&self, job: OffloadJob) -> Result<(), QueueFull> {
+        HelperPool::submit(self, job)
     }
 }
 
 /// What is being done elsewhere. Dropped, it is not begun any more, or nobody hears of it.
-pub struct Offloaded<T>(Arc<Mutex<OffloadState<T>>>);
+pub struct OffloadHandle<T>(Arc<Mutex<OffloadState<T>>>);
 
 struct OffloadState<T> {
     done: Option<T>,
@@ -35,22 +35,22 @@ struct OffloadState<T> {
     waiting: Option<Waker>,
 }
 
-impl<T: Send + 'static> Offloaded<T> {
-    /// Has `job` done by `helpers`.
+impl<T: Send + 'static> OffloadHandle<T> {
+    /// Has `job` done by `helper_pool`.
     ///
     /// # Errors
     /// [`QueueFull`]
     pub fn start(
-        helpers: &dyn Offload,
+        helpers: &dyn BlockingOffload,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<Offloaded<T>, QueueFull> {
+    ) -> Result<OffloadHandle<T>, QueueFull> {
         let state = Arc::new(Mutex::new(OffloadState {
             done: None,
             over: false,
             waiting: None,
         }));
         // Tells that it is over even if the job panics or is dropped.
-        let ending = Ending(state.clone());
+        let ending = OffloadEnd(state.clone());
         helpers.submit(Box::new(move || {
             if Arc::strong_count(&ending.0) == 1 {
                 return; // nobody waits for it
@@ -59,13 +59,13 @@ impl<T: Send + 'static> Offloaded<T> {
             let mut state = ending.0.lock().unwrap_or_else(PoisonError::into_inner);
             state.done = Some(done);
         }))?;
-        Ok(Offloaded(state))
+        Ok(OffloadHandle(state))
     }
 }
 
-struct Ending<T>(Arc<Mutex<OffloadState<T>>>);
+struct OffloadEnd<T>(Arc<Mutex<OffloadState<T>>>);
 
-impl<T> Drop for Ending<T> {
+impl<T> Drop for OffloadEnd<T> {
     fn drop(&mut self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.over = true;
@@ -77,7 +77,7 @@ impl<T> Drop for Ending<T> {
     }
 }
 
-impl<T> Future for Offloaded<T> {
+impl<T> Future for OffloadHandle<T> {
     /// `None` if the job panicked.
     type Output = Option<T>;
 
@@ -97,10 +97,10 @@ mod tests {
 
     /// Does what it is told when it is told to.
     #[derive(Default)]
-    struct Queue(Mutex<Vec<Job>>);
+    struct Queue(Mutex<Vec<OffloadJob>>);
 
-    impl Offload for Queue {
-        fn submit(&self, job: Job) -> Result<(), QueueFull> {
+    impl BlockingOffload for Queue {
+        fn submit(&self, job: OffloadJob) -> Result<(), QueueFull> {
             self.0.lock().expect("a lock").push(job);
             Ok(())
         }
@@ -110,16 +110,16 @@ mod tests {
     fn what_is_done_is_heard_of_and_so_is_a_panic() {
         let queue = Queue::default();
         let mut context = Context::from_waker(Waker::noop());
-        let mut seven = Offloaded::start(&queue, || 7).expect("room");
-        let mut none = Offloaded::start(&queue, || panic!("as it should")).expect("room");
-        let gone = Offloaded::start(&queue, || panic!("nobody waits for it")).expect("room");
-        let _: &Offloaded<()> = &gone;
+        let mut seven = OffloadHandle::start(&queue, || 7).expect("room");
+        let mut none = OffloadHandle::start(&queue, || panic!("as it should")).expect("room");
+        let gone = OffloadHandle::start(&queue, || panic!("nobody waits for it")).expect("room");
+        let _: &OffloadHandle<()> = &gone;
         drop(gone);
-        let _: &Offloaded<()> = &none;
+        let _: &OffloadHandle<()> = &none;
         assert!(Pin::new(&mut seven).poll(&mut context).is_pending());
         let mut jobs = queue.0.lock().expect("a lock");
         jobs.pop().expect("the last")();
-        jobs.drain(..).for_each(crate::background::contain);
+        jobs.drain(..).for_each(crate::panic_policy::contain);
         let done = Pin::new(&mut seven).poll(&mut context);
         assert_eq!(done, Poll::Ready(Some(7)));
         assert_eq!(Pin::new(&mut none).poll(&mut context), Poll::Ready(None));

@@ -17,12 +17,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
-use crate::buffer::Buffer;
-use crate::local::Local;
-use crate::network::Remote;
-use crate::outgoing::Outgoing;
-use crate::stream::{Next, Receiver, Sender};
-use crate::tunnel::Far;
+use crate::buffer::SendBuffer;
+use crate::worker_handle::WorkerHandle;
+use crate::upstream_network::ConnectTarget;
+use crate::upstream_socket::UpstreamSocket;
+use crate::stream::{StreamItem, BodyReceiver, BodySender};
+use crate::tunnel::TunnelPeer;
 
 /// Buffer size for each direction.
 pub(crate) const WAITING_LEN_MAX: usize = 64 << 10;
@@ -33,7 +33,7 @@ const TURNS_MAX: usize = 16;
 
 /// The destination of a pass-through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassThrough {
+pub struct PassThroughTarget {
     /// The server.
     pub to: SocketAddr,
     /// Source address of the connection to the server; `None` leaves the choice to the kernel.
@@ -45,13 +45,13 @@ pub struct PassThrough {
 }
 
 /// Forwards bytes in both directions until both have ended or one has failed.
-pub(crate) async fn carry(far: Far, way: PassThrough, local: Local) {
+pub(crate) async fn carry(far: TunnelPeer, way: PassThroughTarget, local: WorkerHandle) {
     let remote = match way.from {
-        Some(from) => Remote::TcpFrom { to: way.to, from },
-        None => Remote::Tcp(way.to),
+        Some(from) => ConnectTarget::TcpFrom { to: way.to, from },
+        None => ConnectTarget::Tcp(way.to),
     };
     let patience = Duration::from_millis(way.connect_timeout_ms);
-    let connecting = Outgoing::connect(&local.sources, remote);
+    let connecting = UpstreamSocket::connect(&local.sources, remote);
     // If the server can't be reached, dropping `far` closes the client's connection.
     if let Ok(Ok(server)) = local.timers.timeout(patience, connecting).await {
         let mut carrier = PassThroughCarrier::new(far, server);
@@ -60,17 +60,17 @@ pub(crate) async fn carry(far: Far, way: PassThrough, local: Local) {
 }
 
 struct PassThroughCarrier {
-    server: Outgoing,
+    server: UpstreamSocket,
     /// `None` once the client has sent its last byte.
-    from_client: Option<Receiver>,
+    from_client: Option<BodyReceiver>,
     /// Bytes from the client that the server has not accepted yet.
-    piece: Buffer,
+    piece: SendBuffer,
     /// Unsent bytes for the server, wherever they are.
     left: usize,
     /// Whether the server knows that no more bytes follow.
     is_finished: bool,
     /// `None` once the server has sent its last byte.
-    to_client: Option<Sender>,
+    to_client: Option<BodySender>,
     received: Box<[u8]>,
 }
 
@@ -83,11 +83,11 @@ enum TransferProgress {
 }
 
 impl PassThroughCarrier {
-    fn new(far: Far, server: Outgoing) -> PassThroughCarrier {
+    fn new(far: TunnelPeer, server: UpstreamSocket) -> PassThroughCarrier {
         PassThroughCarrier {
             server,
             from_client: Some(far.from_client),
-            piece: Buffer::default(),
+            piece: SendBuffer::default(),
             left: 0,
             is_finished: false,
             to_client: Some(far.to_client),
@@ -125,16 +125,16 @@ impl PassThroughCarrier {
         };
         match from.poll_next(context) {
             Poll::Pending => TransferProgress::Waits,
-            Poll::Ready(Next::Bytes(bytes)) => {
+            Poll::Ready(StreamItem::Bytes(bytes)) => {
                 self.left = bytes.len();
-                self.piece = Buffer::Bytes(bytes);
+                self.piece = SendBuffer::Bytes(bytes);
                 TransferProgress::Moved
             }
-            Poll::Ready(Next::End) => {
+            Poll::Ready(StreamItem::End) => {
                 self.from_client = None;
                 TransferProgress::Moved
             }
-            Poll::Ready(Next::Cut) => TransferProgress::Over,
+            Poll::Ready(StreamItem::Cut) => TransferProgress::Over,
         }
     }
 
@@ -165,7 +165,7 @@ impl PassThroughCarrier {
         match self.server.poll_recv(context, &mut self.received) {
             Poll::Pending => TransferProgress::Waits,
             Poll::Ready(Ok(0)) => {
-                self.to_client.take().into_iter().for_each(Sender::end);
+                self.to_client.take().into_iter().for_each(BodySender::end);
                 TransferProgress::Moved
             }
             Poll::Ready(Ok(len)) => match to.push(Bytes::copy_from_slice(&self.received[..len])) {

@@ -7,29 +7,29 @@
 use std::ops::{Deref, DerefMut};
 
 use lowroad_http::h1;
-use lowroad_http::h2::Code;
+use lowroad_http::h2::ErrorCode;
 use lowroad_http::protocol::{ServerProtocol, StreamId};
 
-use crate::body::Out;
-use crate::connection::Connection;
+use crate::response_body::OutputBuffer;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
-use crate::h2::state::Http2;
-use crate::response::Response;
-use crate::service::{Refused, Service};
-use crate::settings::Settings;
+use crate::driver::IoDriver;
+use crate::h2::state::H2Session;
+use crate::response::ResponseWriter;
+use crate::service::{ConnectionRefusal, HttpService};
+use crate::settings::WorkerSettings;
 
 /// The protocol that a connection speaks.
 pub(crate) enum Protocol {
     /// HTTP/1, or the first bytes have not come.
-    Http1(h1::Server),
+    Http1(h1::H1Server),
     /// HTTP/2.
-    Http2(Box<Http2>),
+    Http2(Box<H2Session>),
 }
 
 impl Default for Protocol {
     fn default() -> Protocol {
-        Protocol::Http1(h1::Server::default())
+        Protocol::Http1(h1::H1Server::default())
     }
 }
 
@@ -64,7 +64,7 @@ impl Protocol {
     }
 
     /// The longest request body, in bytes.
-    pub fn body_len_max(&self, settings: &Settings) -> u64 {
+    pub fn body_len_max(&self, settings: &WorkerSettings) -> u64 {
         match self {
             Protocol::Http1(_) => settings.http.body_len_max,
             Protocol::Http2(_) => settings.h2.limits.body_len_max,
@@ -76,18 +76,18 @@ impl Protocol {
     pub fn response<'r>(
         &'r mut self,
         stream: StreamId,
-        out: &'r mut Out,
+        out: &'r mut OutputBuffer,
         date: &'r [u8; 29],
-    ) -> Response<'r> {
+    ) -> ResponseWriter<'r> {
         match self {
-            Protocol::Http1(http) => Response::new(http, out, date),
-            Protocol::Http2(two) => Response::of_stream(&mut two.http, stream, out, date),
+            Protocol::Http1(http) => ResponseWriter::new(http, out, date),
+            Protocol::Http2(two) => ResponseWriter::of_stream(&mut two.http, stream, out, date),
         }
     }
 }
 
 /// The doors.
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles `input` until it ends or a request has to wait. Returns how many bytes were used.
     pub(crate) fn consume(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> usize {
         match self.protocol {
@@ -183,7 +183,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        why: Refused,
+        why: ConnectionRefusal,
     ) {
         match self.protocol {
             Protocol::Http1(_) => self.break_body_of_request(worker, stream, why),
@@ -192,13 +192,13 @@ impl<D: Driver, V: Service> Connection<D, V> {
     }
 
     /// Refuses `input`, which is no valid request, and ends the connection.
-    pub(crate) fn refuse(&mut self, worker: &mut WorkerContext<D, V>, why: Refused, input: &[u8]) {
+    pub(crate) fn refuse(&mut self, worker: &mut WorkerContext<D, V>, why: ConnectionRefusal, input: &[u8]) {
         if self.transport.is_handshaking() {
             return self.close();
         }
         match self.protocol {
             Protocol::Http1(_) => self.refuse_request(worker, why, input),
-            Protocol::Http2(_) => self.end_frames(worker, Code::ENHANCE_YOUR_CALM, "refused"),
+            Protocol::Http2(_) => self.end_frames(worker, ErrorCode::ENHANCE_YOUR_CALM, "refused"),
         }
     }
 

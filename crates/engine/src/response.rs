@@ -4,53 +4,53 @@
 mod head;
 
 use bytes::Bytes;
-use lowroad_http::fields::{Fields, Lines};
-use lowroad_http::h1::{Event, Server, put_fields};
+use lowroad_http::fields::{ResponseFields, FieldLines};
+use lowroad_http::h1::{H1ServerEvent, H1Server, put_fields};
 use lowroad_http::h2;
-use lowroad_http::head::{HeadWriter, date_offset};
-use lowroad_http::limits::Limits;
+use lowroad_http::head_writer::{HeadWriter, date_offset};
+use lowroad_http::limits::RequestLimits;
 use lowroad_http::protocol::{ServerProtocol, StreamId};
 use lowroad_http::request::Request;
-use lowroad_http::status::Status;
-use lowroad_http::version::Version;
+use lowroad_http::status::StatusCode;
+use lowroad_http::version::HttpVersion;
 
-use crate::body::{Out, Part, Source, Streamed};
-use crate::tunnel::Tunnel;
+use crate::response_body::{OutputBuffer, BodyPart, BodySource, StreamedBody};
+use crate::tunnel::ClientTunnel;
 
-pub use self::head::Head;
+pub use self::head::HeadBuilder;
 
 /// Bytes of a body that are copied behind the head; more are referred to.
 const COPIED_LEN_MAX: usize = 16 * 1024;
 
 /// The response to one request.
-pub struct Response<'r> {
-    wire: Wire<'r>,
-    out: &'r mut Out,
+pub struct ResponseWriter<'r> {
+    wire: ResponseProtocol<'r>,
+    out: &'r mut OutputBuffer,
     date: &'r [u8; 29],
 }
 
 /// The protocol that the response is written in.
-enum Wire<'r> {
-    /// HTTP/1: its connection. Head and copied body lie in `Out::bytes`.
-    Http1(&'r mut Server),
-    /// HTTP/2: its connection, and the stream. The head is in `Out::bytes` as frames, the copied body in `Out::body`.
-    Http2(&'r mut h2::Server, StreamId),
+enum ResponseProtocol<'r> {
+    /// HTTP/1: its connection. Head and copied body lie in `OutputBuffer::bytes`.
+    Http1(&'r mut H1Server),
+    /// HTTP/2: its connection, and the stream. The head is in `OutputBuffer::bytes` as frames, the copied body in `OutputBuffer::response_body`.
+    Http2(&'r mut h2::H2Server, StreamId),
 }
 
-impl Wire<'_> {
-    fn reborrow(&mut self) -> Wire<'_> {
+impl ResponseProtocol<'_> {
+    fn reborrow(&mut self) -> ResponseProtocol<'_> {
         match self {
-            Wire::Http1(http) => Wire::Http1(http),
-            Wire::Http2(http, stream) => Wire::Http2(http, *stream),
+            ResponseProtocol::Http1(http) => ResponseProtocol::Http1(http),
+            ResponseProtocol::Http2(http, stream) => ResponseProtocol::Http2(http, *stream),
         }
     }
 }
 
 /// A response that lies ready in memory: a head for HTTP/1 as [`HeadWriter`] makes it, with Content-Length and without
 /// the empty line.
-pub struct Built<'b> {
+pub struct PreparedResponse<'b> {
     /// Its status.
-    pub status: Status,
+    pub status: StatusCode,
     /// The head; behind it, where `is_inline`, the empty line and the body.
     pub bytes: &'b [u8],
     /// The head has a date of its own; else it is to be replaced.
@@ -65,28 +65,28 @@ pub struct Built<'b> {
     pub aside: &'b [u8],
 }
 
-impl<'r> Response<'r> {
-    pub(crate) fn new(http: &'r mut Server, out: &'r mut Out, date: &'r [u8; 29]) -> Response<'r> {
+impl<'r> ResponseWriter<'r> {
+    pub(crate) fn new(http: &'r mut H1Server, out: &'r mut OutputBuffer, date: &'r [u8; 29]) -> ResponseWriter<'r> {
         out.body_in_bytes = 0;
-        let wire = Wire::Http1(http);
-        Response { wire, out, date }
+        let wire = ResponseProtocol::Http1(http);
+        ResponseWriter { wire, out, date }
     }
 
     pub(crate) fn of_stream(
-        http: &'r mut h2::Server,
+        http: &'r mut h2::H2Server,
         stream: StreamId,
-        out: &'r mut Out,
+        out: &'r mut OutputBuffer,
         date: &'r [u8; 29],
-    ) -> Response<'r> {
+    ) -> ResponseWriter<'r> {
         out.body_in_bytes = 0;
-        let wire = Wire::Http2(http, stream);
-        Response { wire, out, date }
+        let wire = ResponseProtocol::Http2(http, stream);
+        ResponseWriter { wire, out, date }
     }
 
     /// A long rest of the request's body is not worth reading.
     #[inline]
     fn close_over_body(&mut self) {
-        if let Wire::Http1(http) = &mut self.wire
+        if let ResponseProtocol::Http1(http) = &mut self.wire
             && !http.is_request_whole()
             && !http.drains_body()
         {
@@ -96,21 +96,21 @@ impl<'r> Response<'r> {
 
     /// The connection ends after this response, if it has only one at a time. To be said before the head.
     pub fn close(&mut self) {
-        if let Wire::Http1(http) = &mut self.wire {
+        if let ResponseProtocol::Http1(http) = &mut self.wire {
             http.close();
         }
     }
 
     /// Begins the head.
-    pub fn head(&mut self, status: Status) -> Head<'_> {
+    pub fn head(&mut self, status: StatusCode) -> HeadBuilder<'_> {
         self.head_dated(status, None)
     }
 
     /// Begins the head of a response that was made at another time than now: its Date.
-    pub fn head_dated(&mut self, status: Status, date: Option<&[u8; 29]>) -> Head<'_> {
+    pub fn head_dated(&mut self, status: StatusCode, date: Option<&[u8; 29]>) -> HeadBuilder<'_> {
         self.close_over_body();
         let (date, out) = (date.unwrap_or(self.date), &mut self.out.bytes);
-        Head::new(self.wire.reborrow(), status, date, out)
+        HeadBuilder::new(self.wire.reborrow(), status, date, out)
     }
 
     /// Writes a response that lies ready; `block` gives its head for HTTP/2, if that is spoken. Whether its body is still
@@ -118,13 +118,13 @@ impl<'r> Response<'r> {
     #[inline]
     pub fn built<'b>(
         &mut self,
-        built: &Built<'_>,
+        built: &PreparedResponse<'_>,
         block: impl FnOnce() -> &'b h2::LazyBlock,
     ) -> bool {
         self.close_over_body();
         let http = match &mut self.wire {
-            Wire::Http1(http) => http,
-            Wire::Http2(..) => return self.built_of_stream(built, block()),
+            ResponseProtocol::Http1(http) => http,
+            ResponseProtocol::Http2(..) => return self.built_of_stream(built, block()),
         };
         let out = &mut self.out.bytes;
         let start = out.len();
@@ -160,16 +160,16 @@ impl<'r> Response<'r> {
     }
 
     /// The same over HTTP/2, with the block that is made of the head once.
-    fn built_of_stream(&mut self, built: &Built<'_>, block: &h2::LazyBlock) -> bool {
-        let Wire::Http2(http, stream) = &mut self.wire else {
+    fn built_of_stream(&mut self, built: &PreparedResponse<'_>, block: &h2::LazyBlock) -> bool {
+        let ResponseProtocol::Http2(http, stream) = &mut self.wire else {
             return false;
         };
         let date_at = date_offset(built.status);
         let own = built.bytes[date_at..].first_chunk();
         let date = own.filter(|_| built.is_dated).unwrap_or(self.date);
         let lines = &built.bytes[date_at + date.len() + b"\r\n".len()..built.head_len];
-        let block = block.of_lines(built.status, Lines::of(lines));
-        let set = (date, Lines::of(built.aside));
+        let block = block.encode_lines(built.status, FieldLines::new(lines));
+        let set = (date, FieldLines::new(built.aside));
         let out = &mut self.out.bytes;
         let has_body = http.respond_built(*stream, block, built.body_len, set, out);
         if has_body && built.is_inline {
@@ -182,14 +182,14 @@ impl<'r> Response<'r> {
     pub fn copied(&mut self, bytes: &[u8]) {
         if self.out.parts.is_empty() {
             match self.wire {
-                Wire::Http1(_) => self.out.bytes.extend_from_slice(bytes),
-                Wire::Http2(..) => self.out.body.extend_from_slice(bytes),
+                ResponseProtocol::Http1(_) => self.out.bytes.extend_from_slice(bytes),
+                ResponseProtocol::Http2(..) => self.out.body.extend_from_slice(bytes),
             }
             self.out.body_in_bytes += bytes.len() as u64;
         } else {
             self.out
                 .parts
-                .push(Part::Bytes(Bytes::copy_from_slice(bytes)));
+                .push(BodyPart::Bytes(Bytes::copy_from_slice(bytes)));
         }
     }
 
@@ -198,12 +198,12 @@ impl<'r> Response<'r> {
         if self.out.parts.is_empty() && bytes.len() <= COPIED_LEN_MAX {
             self.copied(&bytes);
         } else if !bytes.is_empty() {
-            self.out.parts.push(Part::Bytes(bytes));
+            self.out.parts.push(BodyPart::Bytes(bytes));
         }
     }
 
     /// Writes some of the body, sent from where it is.
-    pub fn part(&mut self, part: Part) {
+    pub fn part(&mut self, part: BodyPart) {
         self.out.parts.push(part);
     }
 
@@ -215,21 +215,21 @@ impl<'r> Response<'r> {
     pub fn upgrade(
         &mut self,
         protocol: &[u8],
-        fields: &Fields,
-        tunnel: Tunnel,
-    ) -> Result<(), Tunnel> {
+        fields: &ResponseFields,
+        tunnel: ClientTunnel,
+    ) -> Result<(), ClientTunnel> {
         let out = &mut self.out.bytes;
         let is_written = match &mut self.wire {
-            Wire::Http1(http) => {
+            ResponseProtocol::Http1(http) => {
                 let can_upgrade = http.can_upgrade();
                 if can_upgrade {
-                    HeadWriter::start(out, Status::SWITCHING_PROTOCOLS, self.date);
+                    HeadWriter::start(out, StatusCode::SWITCHING_PROTOCOLS, self.date);
                     put_fields(fields, out);
                     http.finish_upgrade(protocol, out);
                 }
                 can_upgrade
             }
-            Wire::Http2(http, stream) => http.open_tunnel(*stream, fields, self.date, out),
+            ResponseProtocol::Http2(http, stream) => http.open_tunnel(*stream, fields, self.date, out),
         };
         if !is_written {
             return Err(tunnel);
@@ -241,36 +241,36 @@ impl<'r> Response<'r> {
     }
 
     /// The rest of the body comes from there.
-    pub fn stream(&mut self, from: impl Into<Source>) {
-        self.out.parts.push(Part::Stream(Streamed::new(from)));
+    pub fn stream(&mut self, from: impl Into<BodySource>) {
+        self.out.parts.push(BodyPart::Stream(StreamedBody::new(from)));
     }
 }
 
 /// A response that goes over no connection: for who wants the bytes that a client would get.
 #[derive(Default)]
-pub struct Unsent {
-    http: Server,
-    out: Out,
+pub struct DetachedResponse {
+    http: H1Server,
+    out: OutputBuffer,
 }
 
-impl Unsent {
+impl DetachedResponse {
     /// Reads the request, which has no body.
-    pub fn request<'b>(&mut self, head: &'b [u8], limits: &Limits) -> Option<Request<'b>> {
+    pub fn request<'b>(&mut self, head: &'b [u8], limits: &RequestLimits) -> Option<Request<'b>> {
         let mut place = None;
         match self.http.next(head, limits, &mut place).ok()?.event? {
-            Event::Request(_) if self.http.is_request_whole() => Some(place?.request),
+            H1ServerEvent::Request(_) if self.http.is_request_whole() => Some(place?.request),
             _ => None,
         }
     }
 
     /// The version of HTTP that was spoken.
-    pub fn protocol(&self) -> Version {
+    pub fn protocol(&self) -> HttpVersion {
         self.http.version()
     }
 
     /// Where the response is written.
-    pub fn response<'r>(&'r mut self, date: &'r [u8; 29]) -> Response<'r> {
-        Response::new(&mut self.http, &mut self.out, date)
+    pub fn response<'r>(&'r mut self, date: &'r [u8; 29]) -> ResponseWriter<'r> {
+        ResponseWriter::new(&mut self.http, &mut self.out, date)
     }
 
     /// The response in one piece, if it is in memory and at most `len_max` bytes long.
@@ -278,9 +278,9 @@ impl Unsent {
         let mut bytes = self.out.bytes;
         for part in &self.out.parts {
             let more: &[u8] = match part {
-                Part::Bytes(more) => more,
-                Part::Block { block, range } => block.get(range.clone())?,
-                Part::File { .. } | Part::Stream(_) => return None,
+                BodyPart::Bytes(more) => more,
+                BodyPart::Block { block, range } => block.get(range.clone())?,
+                BodyPart::File { .. } | BodyPart::Stream(_) => return None,
             };
             if bytes.len() + more.len() > len_max {
                 return None;
@@ -297,10 +297,10 @@ mod tests {
 
     const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-    fn answered(write: impl FnOnce(&mut Response<'_>)) -> Option<usize> {
-        let mut unsent = Unsent::default();
+    fn answered(write: impl FnOnce(&mut ResponseWriter<'_>)) -> Option<usize> {
+        let mut unsent = DetachedResponse::default();
         let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-        let request = unsent.request(head, &Limits::default());
+        let request = unsent.request(head, &RequestLimits::default());
         assert!(request.is_some());
         write(&mut unsent.response(&DATE));
         unsent.whole(1000).map(|bytes| bytes.len())
@@ -308,9 +308,9 @@ mod tests {
 
     #[test]
     fn only_what_is_in_memory_and_short_comes_in_one_piece() {
-        let shared = |len: usize| Part::Bytes(vec![b'x'; len].into());
+        let shared = |len: usize| BodyPart::Bytes(vec![b'x'; len].into());
         assert_eq!(answered(|to| to.copied(b"ab")), Some(2));
-        let two = |to: &mut Response<'_>| {
+        let two = |to: &mut ResponseWriter<'_>| {
             to.part(shared(3));
             to.copied(b"ab");
         };
@@ -325,12 +325,12 @@ mod tests {
     fn what_lies_ready_is_sent_with_what_is_added_to_it() {
         let text = b"HTTP/1.1 200 OK\r\nDate: Mon, 07 Nov 1994 08:49:37 GMT\r\nContent-Length: 2\r\n\r\nab";
         let sent = |request: &[u8], is_dated, aside: &[u8]| {
-            let mut unsent = Unsent::default();
-            let limits = Limits::default();
+            let mut unsent = DetachedResponse::default();
+            let limits = RequestLimits::default();
             assert!(unsent.request(request, &limits).is_some());
             let is_more = unsent.response(&DATE).built(
-                &Built {
-                    status: Status::OK,
+                &PreparedResponse {
+                    status: StatusCode::OK,
                     bytes: text,
                     is_dated,
                     head_len: text.len() - 4,
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn a_body_that_was_sent_is_not_for_here() {
         let head = b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx";
-        let mut unsent = Unsent::default();
-        assert!(unsent.request(head, &Limits::default()).is_none());
+        let mut unsent = DetachedResponse::default();
+        assert!(unsent.request(head, &RequestLimits::default()).is_none());
     }
 }

@@ -6,23 +6,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use lowroad_http::forwarding::{self, ForwardedRequest};
-use lowroad_http::h1::Head;
+use lowroad_http::h1::H1RequestHead;
 use lowroad_http::protocol::StreamId;
-use lowroad_http::refusal::Refusal;
+use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::{PartialRequest, Request};
-use lowroad_http::version::Version;
+use lowroad_http::version::HttpVersion;
 
-use crate::driver::{ListenerId, Token};
-use crate::layer::{Layer, Secured};
-use crate::pass_through::PassThrough;
-use crate::response::Response;
-use crate::stream::Receiver;
+use crate::driver::{ListenerId, ConnectionToken};
+use crate::tls_session::{TlsSession, TlsInfo};
+use crate::pass_through::PassThroughTarget;
+use crate::response::ResponseWriter;
+use crate::stream::BodyReceiver;
 
 /// Names an exchange of a worker for as long as the worker runs. A late outcome of a finished exchange reaches no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExchangeId {
     /// The connection.
-    pub connection: Token,
+    pub connection: ConnectionToken,
     /// Which of its exchanges.
     pub stream: StreamId,
 }
@@ -30,7 +30,7 @@ pub struct ExchangeId {
 impl ExchangeId {
     /// The name of no exchange; its outcomes are dropped.
     pub const NOBODY: ExchangeId = ExchangeId {
-        connection: Token::NOBODY,
+        connection: ConnectionToken::NOBODY,
         stream: StreamId(0),
     };
 }
@@ -47,13 +47,13 @@ pub struct Exchange {
     /// The proxy at the other end of the connection, if its PROXY header named the client.
     pub proxy: Option<IpAddr>,
     /// What was agreed on with it, if the connection has a layer.
-    pub secured: Option<Arc<Secured>>,
+    pub secured: Option<Arc<TlsInfo>>,
     /// The client's request as the service takes it from a trusted proxy, if the connection is from one.
     pub forwarded: Option<Arc<ForwardedRequest>>,
     /// Where it connected.
     pub listener: ListenerId,
     /// The version of HTTP that the client speaks.
-    pub protocol: Version,
+    pub protocol: HttpVersion,
     /// Monotonic ms.
     pub now_ms: u64,
     /// When the request's head was complete, monotonic us, as precise as `now_ms`. A service that reads a finer clock sets
@@ -63,7 +63,7 @@ pub struct Exchange {
     pub unix_s: u64,
     /// The request's body, if it has one: to be taken by who wants it, when the request comes. What nobody takes is
     /// dropped.
-    pub body: Option<Receiver>,
+    pub body: Option<BodyReceiver>,
     /// How many bytes it has, 0 if there is none; `None` if the client did not say.
     pub body_len: Option<u64>,
     /// The longest body, in bytes, that the connection's protocol takes.
@@ -81,9 +81,9 @@ pub struct Exchange {
 
 impl Exchange {
     /// That of a request without a body over no connection of a worker's: no outcome comes for it.
-    pub fn of_nobody(
+    pub fn without_client(
         (listener, peer): (ListenerId, IpAddr),
-        protocol: Version,
+        protocol: HttpVersion,
         now_ms: u64,
         unix_s: u64,
     ) -> Exchange {
@@ -121,22 +121,22 @@ impl Exchange {
 }
 
 /// What became of a request.
-pub enum Answer<P, R> {
+pub enum ServiceOutcome<P, R> {
     /// The response is written. The record, if any, comes back when it has been sent.
     Ready(Option<R>),
-    /// An outcome will come through the mailbox, and is then given to [`Service::resume`] with this.
+    /// An outcome will come through the mailbox, and is then given to [`HttpService::resume`] with this.
     Deferred {
         /// What the service needs to go on. Dropped when the connection ends before.
         pending: P,
         /// Somebody works for this client alone, and would like to know if it goes.
         gives_up: bool,
     },
-    /// The body is to be read and dropped first; then this is given to [`Service::body_dropped`].
+    /// The body is to be read and dropped first; then this is given to [`HttpService::body_dropped`].
     AfterBody(P),
 }
 
 /// The program above the workers; one value per worker.
-pub trait Service {
+pub trait HttpService {
     /// What is kept of a request that was deferred.
     type Pending;
     /// What a deferred request waits for.
@@ -153,7 +153,7 @@ pub trait Service {
     }
 
     /// What a new connection of a listener is sealed by, if those are.
-    fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn Layer>> {
+    fn layer(&mut self, listener: ListenerId) -> Option<Box<dyn TlsSession>> {
         let _ = listener;
         None
     }
@@ -164,8 +164,8 @@ pub trait Service {
     fn pass_through(
         &mut self,
         listener: ListenerId,
-        head: Option<&Head<'_>>,
-    ) -> Option<PassThrough> {
+        head: Option<&H1RequestHead<'_>>,
+    ) -> Option<PassThroughTarget> {
         let _ = (listener, head);
         None
     }
@@ -174,7 +174,7 @@ pub trait Service {
     /// begins with its first byte. The record comes back when the last byte for the client has left.
     fn passed_through(
         &mut self,
-        head: Option<&Head<'_>>,
+        head: Option<&H1RequestHead<'_>>,
         input: &[u8],
         exchange: &Exchange,
     ) -> Option<Self::Record> {
@@ -187,8 +187,8 @@ pub trait Service {
         &mut self,
         request: &Request<'_>,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<Self::Pending, Self::Record>;
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
     /// Goes on with a request that was deferred.
     fn resume(
@@ -196,33 +196,33 @@ pub trait Service {
         pending: Self::Pending,
         outcome: Self::Outcome,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<Self::Pending, Self::Record>;
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
     /// Goes on with a request whose body was of no use.
     fn body_dropped(
         &mut self,
         pending: Self::Pending,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<Self::Pending, Self::Record>;
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
     /// Answers a request that is refused, with the parts that were read. Over HTTP/1 the connection closes afterwards.
     fn refuse(
         &mut self,
-        why: Refused,
+        why: ConnectionRefusal,
         partial: &PartialRequest<'_>,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
+        response: &mut ResponseWriter<'_>,
     ) -> Option<Self::Record>;
 
-    /// Answers a request that was deferred, and whose body does not come as it should; as [`Service::refuse`] does.
+    /// Answers a request that was deferred, and whose body does not come as it should; as [`HttpService::refuse`] does.
     fn refuse_pending(
         &mut self,
-        why: Refused,
+        why: ConnectionRefusal,
         _pending: Self::Pending,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
+        response: &mut ResponseWriter<'_>,
     ) -> Option<Self::Record> {
         self.refuse(why, &PartialRequest::default(), exchange, response)
     }
@@ -233,7 +233,7 @@ pub trait Service {
     }
 
     /// A connection that a proxy passes on was closed, because it did not begin with what the proxy has to say.
-    fn misintroduced(&mut self, _proxy: IpAddr, _why: &'static str) {}
+    fn proxy_header_rejected(&mut self, _proxy: IpAddr, _why: &'static str) {}
 
     /// An answer with a record has left: `body_len` bytes of its body, `whole` if all of them.
     fn sent(&mut self, record: Self::Record, body_len: u64, whole: bool, now_ms: u64);
@@ -247,9 +247,9 @@ pub trait Service {
 
 /// Why a connection gets an answer without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ConnectionRefusal {
     /// The bytes are not a request that we take.
-    Request(Refusal),
+    Request(RequestRefusal),
     /// The request did not come in time (RFC 9110 §15.5.9).
     Timeout,
     /// There are too many connections.

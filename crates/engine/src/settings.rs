@@ -7,7 +7,7 @@ use crate::driver::ListenerId;
 
 /// Limits and waits; times in ms.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct WorkerSettings {
     /// Connections accepted per wake-up of a listener; at least 1.
     pub accept_max: u32,
     /// From a head's first byte to its last.
@@ -29,23 +29,23 @@ pub struct Settings {
     /// Requests on one connection; 0 for any number.
     pub requests_max: u32,
     /// Listeners at which proxies say whose connections they pass on.
-    pub introduced: Vec<Introduced>,
+    pub introduced: Vec<ProxyProtocolListener>,
     /// How connections with HTTP/2 are to be.
-    pub h2: lowroad_http::h2::Settings,
+    pub h2: lowroad_http::h2::H2Settings,
     /// Limits on the parts of a request.
-    pub http: lowroad_http::limits::Limits,
+    pub http: lowroad_http::limits::RequestLimits,
 }
 
 /// A listener at which some connections begin with a PROXY header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Introduced {
+pub struct ProxyProtocolListener {
     /// It.
     pub listener: ListenerId,
     /// Addresses of the proxies that have to send a header; others may not. IPv4 addresses as such.
     pub from: Vec<RangeInclusive<IpAddr>>,
 }
 
-impl Settings {
+impl WorkerSettings {
     /// Whether a connection from there begins with a PROXY header.
     #[inline]
     pub(crate) fn is_introduced(&self, listener: ListenerId, peer: IpAddr) -> bool {

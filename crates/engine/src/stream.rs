@@ -10,27 +10,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use lowroad_http::fields::Fields;
+use lowroad_http::fields::ResponseFields;
 
 /// A stream that lets its sender go on while fewer than `len_max` bytes wait.
-pub fn stream(len_max: usize) -> (Sender, Receiver) {
-    let state = State {
+pub fn stream(len_max: usize) -> (BodySender, BodyReceiver) {
+    let state = BodyQueueState {
         len_max,
-        ..State::default()
+        ..BodyQueueState::default()
     };
     let shared = Arc::new(Mutex::new(state));
-    (Sender(shared.clone()), Receiver(shared))
+    (BodySender(shared.clone()), BodyReceiver(shared))
 }
 
-/// Where bytes go in. Dropped without [`Sender::end`], the stream counts as cut.
-pub struct Sender(Arc<Mutex<State>>);
+/// Where bytes go in. Dropped without [`BodySender::end`], the stream counts as cut.
+pub struct BodySender(Arc<Mutex<BodyQueueState>>);
 
 /// Where bytes come out. When it is dropped, the sender finds the stream closed.
-pub struct Receiver(Arc<Mutex<State>>);
+pub struct BodyReceiver(Arc<Mutex<BodyQueueState>>);
 
 /// What comes out of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum StreamItem {
     /// Some bytes, at least one.
     Bytes(Bytes),
     /// That was all.
@@ -41,23 +41,23 @@ pub enum Next {
 
 /// Nobody takes the bytes any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed;
+pub struct StreamClosed;
 
-impl std::fmt::Display for Closed {
+impl std::fmt::Display for StreamClosed {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str("nobody takes the bytes any more")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for StreamClosed {}
 
 #[derive(Default)]
-struct State {
+struct BodyQueueState {
     chunks: VecDeque<Bytes>,
     len: usize,
     len_max: usize,
-    end: Option<Next>,
-    trailers: Option<Box<Fields>>,
+    end: Option<StreamItem>,
+    trailers: Option<Box<ResponseFields>>,
     /// The names of trailers that the receiver does not want.
     omitted_trailers: Box<[Box<str>]>,
     closed: bool,
@@ -65,16 +65,16 @@ struct State {
     receiver: Option<Waker>,
 }
 
-impl Sender {
+impl BodySender {
     /// Puts bytes in, whether there is room or not: for who can only stop afterwards. Says whether
     /// there is room for more.
     ///
     /// # Errors
-    /// [`Closed`] when nobody takes them.
-    pub fn push(&self, bytes: Bytes) -> Result<bool, Closed> {
+    /// [`StreamClosed`] when nobody takes them.
+    pub fn push(&self, bytes: Bytes) -> Result<bool, StreamClosed> {
         let mut state = lock(&self.0);
         if state.closed {
-            return Err(Closed);
+            return Err(StreamClosed);
         }
         if !bytes.is_empty() {
             state.len += bytes.len();
@@ -85,10 +85,10 @@ impl Sender {
     }
 
     /// Ready when there is room, or when nobody takes bytes any more.
-    pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
         let mut state = lock(&self.0);
         if state.closed {
-            return Poll::Ready(Err(Closed));
+            return Poll::Ready(Err(StreamClosed));
         }
         if state.len < state.len_max {
             return Poll::Ready(Ok(()));
@@ -110,47 +110,47 @@ impl Sender {
     /// Waits for room, then puts bytes in.
     ///
     /// # Errors
-    /// [`Closed`] when nobody takes them.
-    pub async fn send(&self, bytes: Bytes) -> Result<(), Closed> {
+    /// [`StreamClosed`] when nobody takes them.
+    pub async fn send(&self, bytes: Bytes) -> Result<(), StreamClosed> {
         poll_fn(|context| self.poll_room(context)).await?;
         self.push(bytes).map(drop)
     }
 
     /// Says that this was all.
     pub fn end(self) {
-        lock(&self.0).end = Some(Next::End);
+        lock(&self.0).end = Some(StreamItem::End);
     }
 
     /// Says that this was all, but for these fields, if there are any.
-    pub fn end_with(self, trailers: Option<Box<Fields>>) {
+    pub fn end_with(self, trailers: Option<Box<ResponseFields>>) {
         self.announce(trailers);
         self.end();
     }
 
     /// Says which fields will follow, if there are any.
-    pub fn announce(&self, trailers: Option<Box<Fields>>) {
+    pub fn announce(&self, trailers: Option<Box<ResponseFields>>) {
         lock(&self.0).trailers = trailers.filter(|trailers| !trailers.is_empty());
     }
 }
 
-impl Drop for Sender {
+impl Drop for BodySender {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
-        state.end.get_or_insert(Next::Cut);
+        state.end.get_or_insert(StreamItem::Cut);
         wake(state.receiver.take());
     }
 }
 
-impl Receiver {
+impl BodyReceiver {
     /// What is next, once there is something.
-    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Next> {
+    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<StreamItem> {
         let mut state = lock(&self.0);
         if let Some(bytes) = state.chunks.pop_front() {
             state.len -= bytes.len();
             if state.len < state.len_max {
                 wake(state.sender.take());
             }
-            return Poll::Ready(Next::Bytes(bytes));
+            return Poll::Ready(StreamItem::Bytes(bytes));
         }
         match &state.end {
             Some(end) => Poll::Ready(end.clone()),
@@ -169,7 +169,7 @@ impl Receiver {
     /// How many bytes there are in all, if the last of them is here already.
     pub fn len_of_rest(&self) -> Option<usize> {
         let state = lock(&self.0);
-        (state.end == Some(Next::End)).then_some(state.len)
+        (state.end == Some(StreamItem::End)).then_some(state.len)
     }
 
     /// Whether fields follow the bytes, as far as that is known before the end.
@@ -183,7 +183,7 @@ impl Receiver {
     }
 
     /// Takes the fields that followed the bytes: known once their [end](Next::End) has come.
-    pub fn take_trailers(&self) -> Option<Box<Fields>> {
+    pub fn take_trailers(&self) -> Option<Box<ResponseFields>> {
         let mut state = lock(&self.0);
         let trailers = state.trailers.take()?;
         let omitted = &state.omitted_trailers;
@@ -191,17 +191,17 @@ impl Receiver {
             return Some(trailers);
         }
         let is_kept = |name: &str| !omitted.iter().any(|it| it.eq_ignore_ascii_case(name));
-        let kept: Fields = trailers.iter().filter(|(name, _)| is_kept(name)).collect();
+        let kept: ResponseFields = trailers.iter().filter(|(name, _)| is_kept(name)).collect();
         (!kept.is_empty()).then(|| Box::new(kept))
     }
 
     /// Waits for what is next.
-    pub async fn next(&self) -> Next {
+    pub async fn next(&self) -> StreamItem {
         poll_fn(|context| self.poll_next(context)).await
     }
 }
 
-impl Drop for Receiver {
+impl Drop for BodyReceiver {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.closed = true;
@@ -224,7 +224,7 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<BodyQueueState>) -> MutexGuard<'_, BodyQueueState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -255,27 +255,27 @@ mod tests {
         assert_eq!(receiver.len_of_rest(), None);
         assert_eq!(count.0.load(SeqCst), 1);
         assert!(sender.poll_room(&mut context).is_pending());
-        let next = Next::Bytes(Bytes::from_static(b"abc"));
+        let next = StreamItem::Bytes(Bytes::from_static(b"abc"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
         assert_eq!(count.0.load(SeqCst), 2, "there is room again");
         sender.end();
         assert_eq!(receiver.len_of_rest(), Some(2));
-        let next = Next::Bytes(Bytes::from_static(b"de"));
+        let next = StreamItem::Bytes(Bytes::from_static(b"de"));
         assert_eq!(receiver.poll_next(&mut context), Poll::Ready(next));
-        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::End));
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(StreamItem::End));
     }
 
     #[test]
     fn fields_may_follow() {
         let mut context = Context::from_waker(Waker::noop());
         let (sender, receiver) = stream(4);
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         fields.push("X-Sum", b"1");
         assert_eq!(receiver.take_trailers(), None);
         sender.announce(Some(Box::new(fields.clone())));
         assert!(receiver.has_trailers());
         sender.end();
-        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::End));
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(StreamItem::End));
         assert_eq!(receiver.take_trailers().as_deref(), Some(&fields));
         let (sender, receiver) = stream(4);
         sender.end_with(Some(Box::default()));
@@ -288,7 +288,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let (sender, receiver) = stream(4);
         drop(sender);
-        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(Next::Cut));
+        assert_eq!(receiver.poll_next(&mut context), Poll::Ready(StreamItem::Cut));
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         assert!(sender.poll_closed(&mut context).is_pending());
         drop(receiver);
         assert_eq!(sender.poll_closed(&mut context), Poll::Ready(()));
-        assert_eq!(sender.poll_room(&mut context), Poll::Ready(Err(Closed)));
-        assert_eq!(sender.push(Bytes::from_static(b"abc")), Err(Closed));
+        assert_eq!(sender.poll_room(&mut context), Poll::Ready(Err(StreamClosed)));
+        assert_eq!(sender.push(Bytes::from_static(b"abc")), Err(StreamClosed));
     }
 }

@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 
-use crate::body::Part;
+use crate::response_body::BodyPart;
 
 /// The unsent rest of a response's body.
-pub(crate) struct StreamBody<R> {
+pub(crate) struct RemainingBody<R> {
     /// Bytes and blocks that were announced to the protocol.
-    pub ready: VecDeque<Part>,
+    pub ready: VecDeque<BodyPart>,
     pub ready_len: u64,
     /// What follows.
-    pub rest: VecDeque<Part>,
+    pub rest: VecDeque<BodyPart>,
     record: Option<R>,
     /// Bytes that were put into frames.
     sent: u64,
@@ -19,10 +19,10 @@ pub(crate) struct StreamBody<R> {
     pub is_told: bool,
 }
 
-impl<R> StreamBody<R> {
+impl<R> RemainingBody<R> {
     /// Of these parts, none of which the protocol knows.
-    pub fn new(parts: impl Iterator<Item = Part>, record: Option<R>) -> StreamBody<R> {
-        StreamBody {
+    pub fn new(parts: impl Iterator<Item = BodyPart>, record: Option<R>) -> RemainingBody<R> {
+        RemainingBody {
             ready: VecDeque::new(),
             ready_len: 0,
             rest: parts.collect(),
@@ -33,8 +33,8 @@ impl<R> StreamBody<R> {
     }
 
     /// The end of a body, all of which the protocol knows.
-    pub fn of_rest(part: Part, len: u64, sent: u64, record: Option<R>) -> StreamBody<R> {
-        StreamBody {
+    pub fn from_rest(part: BodyPart, len: u64, sent: u64, record: Option<R>) -> RemainingBody<R> {
+        RemainingBody {
             ready: VecDeque::from([part]),
             ready_len: len,
             rest: VecDeque::new(),

@@ -5,7 +5,7 @@
 //! no system call. It knows nothing of what the futures wait for, nor of timers.
 //!
 //! A worker that drains gives up its tasks when its connections have ended, unless somebody elsewhere waits for what one of
-//! them makes: whoever sees to that holds the worker ([`Hold`]).
+//! them makes: whoever sees to that holds the worker ([`DrainHold`]).
 
 use std::cell::Cell;
 use std::future::Future;
@@ -17,8 +17,8 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-use crate::bell::Bell;
-use crate::mailbox::Notify as _;
+use crate::event_count::EventCount;
+use crate::mailbox::WorkerNotify as _;
 
 /// How often tasks that others woke are polled in one run.
 const PASSES_MAX: usize = 4;
@@ -34,53 +34,53 @@ pub fn polls() -> bool {
     POLLS.get()
 }
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The tasks of one worker. Clones lead to the same.
 #[derive(Clone)]
-pub struct Tasks(Arc<Shared>);
+pub struct WorkerTasks(Arc<ExecutorState>);
 
-struct Shared {
+struct ExecutorState {
     table: Mutex<TaskTable>,
-    /// How many [`Hold`]s there are.
+    /// How many [`DrainHold`]s there are.
     holds: AtomicUsize,
     /// The worker waits for the last of them.
     is_draining: AtomicBool,
-    bell: Arc<Bell>,
+    bell: Arc<EventCount>,
 }
 
 #[derive(Default)]
 struct TaskTable {
-    slots: Slab<Slot>,
-    ready: Vec<Id>,
+    slots: Slab<TaskSlot>,
+    ready: Vec<TaskId>,
     generation: u32,
     ended: bool,
 }
 
 /// Names one task for as long as the worker runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Id {
+struct TaskId {
     slot: u32,
     generation: u32,
 }
 
-struct Slot {
+struct TaskSlot {
     generation: u32,
     /// It is among those that are ready.
     ready: bool,
-    stage: Stage,
+    stage: TaskStage,
 }
 
-enum Stage {
-    Waiting(Work, Waker),
+enum TaskStage {
+    Waiting(TaskFuture, Waker),
     Polled,
     /// Given up while it was polled.
     GivenUp,
 }
 
 struct TaskWaker {
-    tasks: Tasks,
-    id: Id,
+    tasks: WorkerTasks,
+    id: TaskId,
 }
 
 impl std::task::Wake for TaskWaker {
@@ -95,9 +95,9 @@ impl std::task::Wake for TaskWaker {
 
 /// Keeps a worker from its end while it drains, as long as that may last.
 #[must_use = "dropping it lets the worker end"]
-pub struct Hold(Arc<Shared>);
+pub struct DrainHold(Arc<ExecutorState>);
 
-impl Drop for Hold {
+impl Drop for DrainHold {
     fn drop(&mut self) {
         // Either the worker finds none, or this finds it draining.
         if self.0.holds.fetch_sub(1, SeqCst) == 1 && self.0.is_draining.load(SeqCst) {
@@ -108,28 +108,28 @@ impl Drop for Hold {
 
 /// A task under way. Dropped, it is given up.
 #[must_use = "dropping it gives the task up"]
-pub struct Task {
-    tasks: Tasks,
-    id: Id,
+pub struct TaskHandle {
+    tasks: WorkerTasks,
+    id: TaskId,
 }
 
-impl Task {
+impl TaskHandle {
     /// Lets it go on until its end.
     pub fn detach(mut self) {
         self.id.slot = NOWHERE;
     }
 }
 
-impl Drop for Task {
+impl Drop for TaskHandle {
     fn drop(&mut self) {
         self.tasks.give_up(self.id);
     }
 }
 
-impl Tasks {
+impl WorkerTasks {
     /// No tasks; the bell is that of the worker who will run them.
-    pub fn new(bell: Arc<Bell>) -> Tasks {
-        Tasks(Arc::new(Shared {
+    pub fn new(bell: Arc<EventCount>) -> WorkerTasks {
+        WorkerTasks(Arc::new(ExecutorState {
             table: Mutex::default(),
             holds: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
@@ -138,14 +138,14 @@ impl Tasks {
     }
 
     /// Begins a task: the worker polls it before it waits again.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> TaskHandle {
         let task = self.add(Box::pin(work));
         self.ready(task.id);
         task
     }
 
     /// Begins a task and polls it at once. To be called on the worker's thread.
-    pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
+    pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> TaskHandle {
         let task = self.add(Box::pin(work));
         self.poll(task.id);
         task
@@ -175,7 +175,7 @@ impl Tasks {
         let mut table = self.lock();
         table.ended = true;
         table.ready.clear();
-        let ids: Vec<Id> = table
+        let ids: Vec<TaskId> = table
             .slots
             .iter()
             .map(|(slot, at)| id_of(slot, at))
@@ -185,9 +185,9 @@ impl Tasks {
     }
 
     /// Keeps the worker from its end for the sake of somebody who is not among its connections.
-    pub fn hold(&self) -> Hold {
+    pub fn hold(&self) -> DrainHold {
         self.0.holds.fetch_add(1, SeqCst);
-        Hold(self.0.clone())
+        DrainHold(self.0.clone())
     }
 
     /// Whether somebody holds the worker.
@@ -205,7 +205,7 @@ impl Tasks {
         self.lock().slots.len()
     }
 
-    fn add(&self, work: Work) -> Task {
+    fn add(&self, work: TaskFuture) -> TaskHandle {
         let mut table = self.lock();
         table.generation = table.generation.wrapping_add(1);
         let generation = table.generation;
@@ -214,27 +214,27 @@ impl Tasks {
             drop(work);
             let slot = NOWHERE;
             let tasks = self.clone();
-            let id = Id { slot, generation };
-            return Task { tasks, id };
+            let id = TaskId { slot, generation };
+            return TaskHandle { tasks, id };
         }
         let place = table.slots.vacant_entry();
-        let id = Id {
+        let id = TaskId {
             slot: place.key() as u32,
             generation,
         };
         let tasks = self.clone();
         let waker = Waker::from(Arc::new(TaskWaker { tasks, id }));
-        place.insert(Slot {
+        place.insert(TaskSlot {
             generation,
             ready: false,
-            stage: Stage::Waiting(work, waker),
+            stage: TaskStage::Waiting(work, waker),
         });
         drop(table);
         let tasks = self.clone();
-        Task { tasks, id }
+        TaskHandle { tasks, id }
     }
 
-    fn ready(&self, id: Id) {
+    fn ready(&self, id: TaskId) {
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
         if std::mem::replace(&mut slot.ready, true) {
@@ -245,12 +245,12 @@ impl Tasks {
         self.0.bell.notify();
     }
 
-    fn poll(&self, id: Id) {
+    fn poll(&self, id: TaskId) {
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
         slot.ready = false;
-        let (mut work, waker) = match std::mem::replace(&mut slot.stage, Stage::Polled) {
-            Stage::Waiting(work, waker) => (work, waker),
+        let (mut work, waker) = match std::mem::replace(&mut slot.stage, TaskStage::Polled) {
+            TaskStage::Waiting(work, waker) => (work, waker),
             stage => {
                 slot.stage = stage;
                 return;
@@ -265,23 +265,23 @@ impl Tasks {
         let over = !matches!(polled, Ok(Poll::Pending));
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
-        if over || matches!(slot.stage, Stage::GivenUp) {
+        if over || matches!(slot.stage, TaskStage::GivenUp) {
             table.slots.remove(id.slot as usize);
             drop(table);
             // What it owns may call us when it is dropped.
             drop(work);
         } else {
-            slot.stage = Stage::Waiting(work, waker);
+            slot.stage = TaskStage::Waiting(work, waker);
         }
     }
 
-    fn give_up(&self, id: Id) {
+    fn give_up(&self, id: TaskId) {
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
         match slot.stage {
             // Whoever polls it sees to the rest.
-            Stage::Polled | Stage::GivenUp => slot.stage = Stage::GivenUp,
-            Stage::Waiting(..) => {
+            TaskStage::Polled | TaskStage::GivenUp => slot.stage = TaskStage::GivenUp,
+            TaskStage::Waiting(..) => {
                 let slot = table.slots.remove(id.slot as usize);
                 drop(table);
                 // What it owns may call us when it is dropped.
@@ -296,14 +296,14 @@ impl Tasks {
 }
 
 impl TaskTable {
-    fn find(&mut self, id: Id) -> Option<&mut Slot> {
+    fn find(&mut self, id: TaskId) -> Option<&mut TaskSlot> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         (slot.generation == id.generation).then_some(slot)
     }
 }
 
-fn id_of(slot: usize, at: &Slot) -> Id {
-    Id {
+fn id_of(slot: usize, at: &TaskSlot) -> TaskId {
+    TaskId {
         slot: slot as u32,
         generation: at.generation,
     }

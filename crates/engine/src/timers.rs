@@ -3,7 +3,7 @@
 //! A timer costs two stores and no list: its entry in a table keeps its slot in the wheel
 //! when the timer is gone, and the entry's next timer mostly needs no other. So what is begun and
 //! dropped for each request is noted once in a turn of the wheel. A driver lets no wait last
-//! beyond [`Timers::bound`], then tells the time and has those woken that are due. Knows no clock.
+//! beyond [`WorkerTimers::bound`], then tells the time and has those woken that are due. Knows no clock.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use lowroad_timer_wheel::TimerWheel;
 
-use crate::bell::Bell;
-use crate::mailbox::Notify as _;
+use crate::event_count::EventCount;
+use crate::mailbox::WorkerNotify as _;
 
 /// Width of a slot of a worker's wheels: deadlines are kept to this precision, and never early.
 pub(crate) const TICK_MS: u64 = 8;
@@ -24,15 +24,15 @@ const NEVER: u64 = u64::MAX;
 
 /// The timers of one worker. Clones lead to the same.
 #[derive(Clone)]
-pub struct Timers(Arc<Shared>);
+pub struct WorkerTimers(Arc<TimerState>);
 
-struct Shared {
+struct TimerState {
     /// As of the last wait.
     now_ms: AtomicU64,
     /// When the wheel wants to be looked at.
     next_ms: AtomicU64,
     table: Mutex<TimerTable>,
-    bell: Arc<Bell>,
+    bell: Arc<EventCount>,
 }
 
 struct TimerTable {
@@ -56,12 +56,12 @@ struct TimerEntry {
 
 /// The time was over first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elapsed;
+pub struct TimeoutElapsed;
 
-impl Timers {
+impl WorkerTimers {
     /// None, at `now_ms`. The bell is that of the worker.
-    pub fn new(bell: Arc<Bell>, now_ms: u64) -> Timers {
-        Timers(Arc::new(Shared {
+    pub fn new(bell: Arc<EventCount>, now_ms: u64) -> WorkerTimers {
+        WorkerTimers(Arc::new(TimerState {
             now_ms: AtomicU64::new(now_ms),
             next_ms: AtomicU64::new(NEVER),
             table: Mutex::new(TimerTable {
@@ -118,9 +118,9 @@ impl Timers {
     }
 
     /// A timer that is due after `time`, from now on. It is noted with its first poll.
-    pub fn sleep(&self, time: Duration) -> Sleep {
+    pub fn sleep(&self, time: Duration) -> TimerSleep {
         let time_ms = ms_of(time);
-        Sleep {
+        TimerSleep {
             timers: self.clone(),
             wanted: self.wanted(time_ms),
             entry: None,
@@ -130,19 +130,19 @@ impl Timers {
     /// Waits for `work`, but no longer than `time`.
     ///
     /// # Errors
-    /// [`Elapsed`]; the work is given up.
+    /// [`TimeoutElapsed`]; the work is given up.
     pub async fn timeout<T>(
         &self,
         time: Duration,
         work: impl Future<Output = T>,
-    ) -> Result<T, Elapsed> {
+    ) -> Result<T, TimeoutElapsed> {
         let mut sleep = self.sleep(time);
         let mut work = pin!(work);
         std::future::poll_fn(|context| {
             if let Poll::Ready(done) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(done));
             }
-            sleep.poll_due(context).map(|()| Err(Elapsed))
+            sleep.poll_due(context).map(|()| Err(TimeoutElapsed))
         })
         .await
     }
@@ -153,12 +153,12 @@ impl Timers {
         table.entries.len() - table.free.len()
     }
 
-    fn wanted(&self, time_ms: u64) -> Wanted {
+    fn wanted(&self, time_ms: u64) -> TimerDeadline {
         match time_ms {
-            NEVER => Wanted::At(NEVER),
+            NEVER => TimerDeadline::At(NEVER),
             // What it says for now was said long ago.
-            _ if self.0.bell.is_parked() => Wanted::In(time_ms),
-            _ => Wanted::At(self.now_ms().saturating_add(time_ms)),
+            _ if self.0.bell.is_parked() => TimerDeadline::In(time_ms),
+            _ => TimerDeadline::At(self.now_ms().saturating_add(time_ms)),
         }
     }
 
@@ -232,20 +232,20 @@ impl TimerTable {
 
 /// When a timer is due.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum TimerDeadline {
     At(u64),
     /// So many ms after the wait that goes on.
     In(u64),
 }
 
 /// A timer. Dropped, it is no more.
-pub struct Sleep {
-    timers: Timers,
-    wanted: Wanted,
+pub struct TimerSleep {
+    timers: WorkerTimers,
+    wanted: TimerDeadline,
     entry: Option<u32>,
 }
 
-impl Sleep {
+impl TimerSleep {
     /// Begins anew: it is due after `time`, from now on.
     pub fn reset(&mut self, time: Duration) {
         self.leave();
@@ -263,8 +263,8 @@ impl Sleep {
     fn begin(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let (timers, wanted) = (&self.timers, self.wanted);
         match wanted {
-            Wanted::At(NEVER) => return Poll::Pending,
-            Wanted::At(at_ms) if at_ms <= timers.now_ms() => return Poll::Ready(()),
+            TimerDeadline::At(NEVER) => return Poll::Pending,
+            TimerDeadline::At(at_ms) if at_ms <= timers.now_ms() => return Poll::Ready(()),
             _ => {}
         }
         let mut table = timers.lock();
@@ -276,11 +276,11 @@ impl Sleep {
         let entry = &mut table.entries[at as usize];
         entry.waker = Some(context.waker().clone());
         let hurry = match wanted {
-            Wanted::At(at_ms) => {
+            TimerDeadline::At(at_ms) => {
                 entry.deadline_ms = at_ms;
                 table.note(at)
             }
-            Wanted::In(time_ms) => {
+            TimerDeadline::In(time_ms) => {
                 (entry.deadline_ms, entry.is_unset) = (time_ms, true);
                 table.unset.push(at);
                 Some(0)
@@ -300,7 +300,7 @@ impl Sleep {
             drop(table);
             self.leave();
             // Whoever asks again is told the same.
-            self.wanted = Wanted::At(0);
+            self.wanted = TimerDeadline::At(0);
             return Poll::Ready(());
         }
         match &mut entry.waker {
@@ -326,7 +326,7 @@ impl Sleep {
     }
 }
 
-impl Future for Sleep {
+impl Future for TimerSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -334,7 +334,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for TimerSleep {
     fn drop(&mut self) {
         self.leave();
     }

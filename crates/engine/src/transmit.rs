@@ -6,20 +6,20 @@ use std::task::Context;
 
 use bytes::Bytes;
 
-use crate::body::{Filled, Part};
-use crate::connection::Connection;
+use crate::response_body::{FillOutcome, BodyPart};
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::{Completion, Driver};
+use crate::driver::{SendCompletion, IoDriver};
 use crate::protocol::Protocol;
-use crate::sending::{Sending, Transfer};
-use crate::service::Service;
-use crate::transport::{Ended, Moved};
+use crate::send_queue::{SendQueue, TransferStep};
+use crate::service::HttpService;
+use crate::transport::{SendEnd, TransferOutcome};
 
 /// How long the end of a connection may take once our last byte is sent.
 const LINGER_MS: u64 = 2_000;
 
 /// What one try at the front part did.
-enum Try {
+enum SendAttempt {
     /// It went on; try again.
     Moved,
     /// An event will tell when to go on.
@@ -27,9 +27,9 @@ enum Try {
     Broken,
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Sends the output as part of a stream of bytes, behind earlier output. What the socket does not take now becomes
-    /// the connection's [`Sending`]. Closes the connection if this was its last output.
+    /// the connection's [`SendQueue`]. Closes the connection if this was its last output.
     pub(crate) fn flush_bytes(&mut self, worker: &mut WorkerContext<D, V>) {
         if worker.out.is_empty() {
             return;
@@ -50,11 +50,11 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let (transport, driver) = (&mut self.transport, &mut worker.driver);
         let (mut buffer, more) = worker.out.lend();
         let (sent, wire_len) = match transport.send(driver, token, &mut buffer, more) {
-            Moved::Bytes { len, wire_len } => (len, wire_len),
-            Moved::Filled(len) => (len, len),
-            Moved::Full => (0, 0),
-            Moved::Underway => return self.start_sending(worker, None, given),
-            Moved::Broken => {
+            TransferOutcome::Bytes { len, wire_len } => (len, wire_len),
+            TransferOutcome::Filled(len) => (len, len),
+            TransferOutcome::Full => (0, 0),
+            TransferOutcome::Underway => return self.start_sending(worker, None, given),
+            TransferOutcome::Broken => {
                 worker.out.give_back(buffer, 0);
                 worker.discard_out();
                 return self.close_broken(worker);
@@ -87,13 +87,13 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let mut parts = VecDeque::with_capacity(1 + worker.out.parts.len());
         // What the driver has is put back in front, see `put_back`.
         if sent.is_none() || !worker.out.bytes.is_empty() {
-            parts.push_back(Part::Bytes(Bytes::copy_from_slice(&worker.out.bytes)));
+            parts.push_back(BodyPart::Bytes(Bytes::copy_from_slice(&worker.out.bytes)));
         }
         parts.extend(worker.out.parts.drain(..));
         worker.out.bytes.clear();
-        let mut sending = Box::new(Sending::new(parts, &mut worker.records, given, now_ms));
+        let mut sending = Box::new(SendQueue::new(parts, &mut worker.records, given, now_ms));
         match sent {
-            None => sending.transfer = Transfer::Lent,
+            None => sending.transfer = TransferStep::Lent,
             Some((len, wire_len)) => sending.moved(len as u64, wire_len as u64, now_ms),
         }
         self.sending = Some(sending);
@@ -103,7 +103,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             self.sending_expired(worker);
         }
         if !self.is_closed() {
-            self.note(worker);
+            self.schedule_check(worker);
         }
     }
 
@@ -121,15 +121,15 @@ impl<D: Driver, V: Service> Connection<D, V> {
     }
 
     /// A send that was under way is over.
-    pub(crate) fn send_ended(&mut self, worker: &mut WorkerContext<D, V>, completion: Completion) {
+    pub(crate) fn send_ended(&mut self, worker: &mut WorkerContext<D, V>, completion: SendCompletion) {
         match self.transport.sent(completion) {
-            Ended::Broken => return self.close_broken(worker),
-            Ended::Sealed { wire_len } => self.moved(worker, 0, wire_len),
-            Ended::Buffer { buffer, len } => {
+            SendEnd::Broken => return self.close_broken(worker),
+            SendEnd::Sealed { wire_len } => self.moved(worker, 0, wire_len),
+            SendEnd::Buffer { buffer, len } => {
                 let Some(sending) = &mut self.sending else {
                     return;
                 };
-                sending.transfer = Transfer::Idle;
+                sending.transfer = TransferStep::Idle;
                 if let Some(bytes) = sending.put_back(buffer, len)
                     && worker.out.bytes.capacity() == 0
                 {
@@ -159,8 +159,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
             return;
         };
         match &mut sending.transfer {
-            Transfer::Underway { writable } => return *writable = true,
-            Transfer::Lent => return,
+            TransferStep::Underway { writable } => return *writable = true,
+            TransferStep::Lent => return,
             _ => {}
         }
         self.transmit(worker);
@@ -171,7 +171,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     /// log, and finds out by itself.
     pub(crate) fn broken(&mut self, worker: &mut WorkerContext<D, V>) {
         match &self.sending {
-            Some(sending) if matches!(sending.transfer, Transfer::Underway { .. }) => {
+            Some(sending) if matches!(sending.transfer, TransferStep::Underway { .. }) => {
                 self.writable(worker);
             }
             _ => self.close_broken(worker),
@@ -187,14 +187,14 @@ impl<D: Driver, V: Service> Connection<D, V> {
             let Some(sending) = &mut self.sending else {
                 return;
             };
-            if let Transfer::Lent = sending.transfer {
+            if let TransferStep::Lent = sending.transfer {
                 return;
             }
             if self.transport.has_sealed() {
                 match self.push_front(worker) {
-                    Try::Moved => continue,
-                    Try::Blocked => return,
-                    Try::Broken => return self.close_broken(worker),
+                    SendAttempt::Moved => continue,
+                    SendAttempt::Blocked => return,
+                    SendAttempt::Broken => return self.close_broken(worker),
                 }
             }
             match sending.parts.front() {
@@ -206,106 +206,106 @@ impl<D: Driver, V: Service> Connection<D, V> {
                 Some(_) => {}
             }
             match self.send_front(worker) {
-                Try::Moved => {}
-                Try::Blocked => return,
-                Try::Broken => return self.close_broken(worker),
+                SendAttempt::Moved => {}
+                SendAttempt::Blocked => return,
+                SendAttempt::Broken => return self.close_broken(worker),
             }
         }
     }
 
     /// Sends of what was sealed before.
-    fn push_front(&mut self, worker: &mut WorkerContext<D, V>) -> Try {
+    fn push_front(&mut self, worker: &mut WorkerContext<D, V>) -> SendAttempt {
         let token = self.token;
         match self.transport.push(&mut worker.driver, token) {
-            Moved::Bytes { len, wire_len } => {
+            TransferOutcome::Bytes { len, wire_len } => {
                 self.moved(worker, len, wire_len);
-                Try::Moved
+                SendAttempt::Moved
             }
-            Moved::Filled(len) => {
+            TransferOutcome::Filled(len) => {
                 self.moved(worker, 0, len);
-                Try::Blocked
+                SendAttempt::Blocked
             }
-            Moved::Full | Moved::Underway => Try::Blocked,
-            Moved::Broken => Try::Broken,
+            TransferOutcome::Full | TransferOutcome::Underway => SendAttempt::Blocked,
+            TransferOutcome::Broken => SendAttempt::Broken,
         }
     }
 
-    fn send_front(&mut self, worker: &mut WorkerContext<D, V>) -> Try {
+    fn send_front(&mut self, worker: &mut WorkerContext<D, V>) -> SendAttempt {
         if let Some(done) = self.fill_stream(worker) {
             return done;
         }
         let token = self.token;
         let Some(sending) = &mut self.sending else {
-            return Try::Blocked;
+            return SendAttempt::Blocked;
         };
-        let more = sending.parts.get(1).is_some_and(Part::needs_no_wait);
+        let more = sending.parts.get(1).is_some_and(BodyPart::needs_no_wait);
         let Some(front) = sending.parts.front_mut() else {
-            return Try::Blocked;
+            return SendAttempt::Blocked;
         };
         let Some(mut buffer) = front.lend() else {
             self.start_file(worker);
-            return Try::Blocked;
+            return SendAttempt::Blocked;
         };
         let transport = &mut self.transport;
         match transport.send(&mut worker.driver, token, &mut buffer, more) {
-            Moved::Bytes { len, wire_len } => {
+            TransferOutcome::Bytes { len, wire_len } => {
                 front.give_back(buffer, len);
                 self.moved(worker, len, wire_len);
-                Try::Moved
+                SendAttempt::Moved
             }
-            Moved::Filled(len) => {
+            TransferOutcome::Filled(len) => {
                 front.give_back(buffer, len);
                 self.moved(worker, len, len);
-                Try::Blocked
+                SendAttempt::Blocked
             }
-            Moved::Full => {
+            TransferOutcome::Full => {
                 front.give_back(buffer, 0);
-                Try::Blocked
+                SendAttempt::Blocked
             }
-            Moved::Underway => {
-                sending.transfer = Transfer::Lent;
-                Try::Blocked
+            TransferOutcome::Underway => {
+                sending.transfer = TransferStep::Lent;
+                SendAttempt::Blocked
             }
-            Moved::Broken => Try::Broken,
+            TransferOutcome::Broken => SendAttempt::Broken,
         }
     }
 
     /// Sees to it that a stream at the front has bytes to send; else says what comes of it.
-    fn fill_stream(&mut self, worker: &mut WorkerContext<D, V>) -> Option<Try> {
+    fn fill_stream(&mut self, worker: &mut WorkerContext<D, V>) -> Option<SendAttempt> {
         let now_ms = worker.driver.now_ms();
         let token = self.token;
         let sending = self.sending.as_mut()?;
-        let Some(Part::Stream(streamed)) = sending.parts.front_mut() else {
+        let Some(BodyPart::Stream(streamed)) = sending.parts.front_mut() else {
             return None;
         };
         // Other protocols put the bytes of a stream into frames before they are sent.
         let Protocol::Http1(http) = &mut self.protocol else {
             return None;
         };
-        let waker = worker.wakers.of(&worker.mailbox, token);
+        let waker = worker.wakers.waker_for(&worker.mailbox, token);
         let filled = streamed.fill(http, &mut Context::from_waker(waker));
         // The time until now was ours, not the client's.
         let awaited = sending.transfer.is_awaiting();
         sending.transfer = match filled {
-            Filled::Pending => Transfer::Awaiting,
-            _ => Transfer::Idle,
+            FillOutcome::Pending => TransferStep::Awaiting,
+            _ => TransferStep::Idle,
         };
         match filled {
-            Filled::Ready => {
+            FillOutcome::Ready => {
                 if awaited {
                     sending.pace.excuse(now_ms);
                 }
                 None
             }
-            Filled::Pending => Some(Try::Blocked),
-            Filled::Ended => {
+            FillOutcome::Pending => Some(SendAttempt::Blocked),
+            FillOutcome::Ended => {
                 sending.parts.pop_front();
-                Some(Try::Moved)
+                Some(SendAttempt::Moved)
             }
-            Filled::Cut => {
+            FillOutcome::Cut => {
                 worker.counters.streams_cut.bump();
                 self.close();
-                Some(Try::Blocked)
+                Some(SendAttempt::Blocked)
             }
         }
     }
@@ -337,6 +337,6 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.input.clear();
         self.deadline_ms = now_ms + LINGER_MS;
         self.drop_bodies(worker);
-        self.note(worker);
+        self.schedule_check(worker);
     }
 }

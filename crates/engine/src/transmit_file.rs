@@ -4,13 +4,13 @@
 
 use std::io;
 
-use crate::body::Part;
-use crate::connection::Connection;
+use crate::response_body::BodyPart;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
+use crate::driver::IoDriver;
 use crate::file::TAIL_LEN;
-use crate::sending::Transfer;
-use crate::service::Service;
+use crate::send_queue::TransferStep;
+use crate::service::HttpService;
 
 /// How often it is asked whether a client has acknowledged all but the tail of a file: at first,
 /// and at last, when a client takes long.
@@ -18,7 +18,7 @@ const SETTLE_MS: std::ops::RangeInclusive<u64> = 8..=250;
 /// When a file is tried again for which there was no descriptor or no helper.
 const POSTPONED_MS: u64 = 100;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Has a helper send of the file at the front.
     pub(crate) fn start_file(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
@@ -26,7 +26,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Some(sending) = &mut self.sending else {
             return;
         };
-        let (Transfer::Idle, Some(Part::File { file, range })) =
+        let (TransferStep::Idle, Some(BodyPart::File { file, range })) =
             (&sending.transfer, sending.parts.front())
         else {
             return;
@@ -36,12 +36,12 @@ impl<D: Driver, V: Service> Connection<D, V> {
             worker.counters.kernel_tls.bump();
         }
         match transport.start_file(driver, token, file, range.clone()) {
-            Ok(()) => sending.transfer = Transfer::Underway { writable: false },
+            Ok(()) => sending.transfer = TransferStep::Underway { writable: false },
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.close_broken(worker),
             Err(_) => {
-                sending.transfer = Transfer::Postponed;
+                sending.transfer = TransferStep::Postponed;
                 self.deadline_ms = now_ms + POSTPONED_MS;
-                self.note(worker);
+                self.schedule_check(worker);
             }
         }
     }
@@ -52,7 +52,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Some(sending) = &mut self.sending else {
             return;
         };
-        let Some(Part::File { file, range }) = sending.parts.front_mut() else {
+        let Some(BodyPart::File { file, range }) = sending.parts.front_mut() else {
             return;
         };
         range.start += len;
@@ -65,8 +65,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
             sending.moved(len, len, now_ms);
             worker.counters.sent_bytes.add(len);
         }
-        let writable = matches!(sending.transfer, Transfer::Underway { writable: true });
-        sending.transfer = Transfer::Idle;
+        let writable = matches!(sending.transfer, TransferStep::Underway { writable: true });
+        sending.transfer = TransferStep::Idle;
         if is_over || !full || writable {
             self.transmit(worker);
             self.resume(worker);
@@ -78,14 +78,14 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Some(sending) = &mut self.sending else {
             return;
         };
-        match std::mem::replace(&mut sending.transfer, Transfer::Idle) {
+        match std::mem::replace(&mut sending.transfer, TransferStep::Idle) {
             // The file is still what it was when all before had arrived.
-            Transfer::Proving(tail) => self.send_tail(worker, tail),
+            TransferStep::Proving(tail) => self.send_tail(worker, tail),
             // All that is sent of it is this copy, read and found unchanged.
             _ if !sending.paged => self.send_tail(worker, tail),
             _ => {
                 let since_ms = worker.driver.now_ms();
-                sending.transfer = Transfer::Settling { tail, since_ms };
+                sending.transfer = TransferStep::Settling { tail, since_ms };
                 self.settle(worker);
             }
         }
@@ -96,12 +96,12 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Some(sending) = &mut self.sending else {
             return;
         };
-        let Some(Part::File { range, .. }) = sending.parts.front_mut() else {
+        let Some(BodyPart::File { range, .. }) = sending.parts.front_mut() else {
             return;
         };
         range.start += bytes.len() as u64;
-        sending.transfer = Transfer::Idle;
-        sending.parts.push_front(Part::Bytes(bytes.into()));
+        sending.transfer = TransferStep::Idle;
+        sending.parts.push_front(BodyPart::Bytes(bytes.into()));
         self.transmit(worker);
         self.resume(worker);
     }
@@ -109,7 +109,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     /// Goes on with a file for which there was no descriptor or no helper.
     pub(crate) fn try_again(&mut self, worker: &mut WorkerContext<D, V>) {
         if let Some(sending) = &mut self.sending {
-            sending.transfer = Transfer::Idle;
+            sending.transfer = TransferStep::Idle;
             self.transmit(worker);
             self.resume(worker);
         }
@@ -122,16 +122,16 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Some(sending) = &mut self.sending else {
             return;
         };
-        let Transfer::Settling { since_ms, .. } = &sending.transfer else {
+        let TransferStep::Settling { since_ms, .. } = &sending.transfer else {
             return;
         };
         // The longer it takes, the less another moment matters.
         let again_ms = ((now_ms - since_ms) / 8).clamp(*SETTLE_MS.start(), *SETTLE_MS.end());
         if self.transport.unacknowledged(&worker.driver) > 0 {
             self.deadline_ms = self.deadline_ms.min(now_ms + again_ms);
-            return self.note(worker);
+            return self.schedule_check(worker);
         }
-        let Some(Part::File { file, range }) = sending.parts.front() else {
+        let Some(BodyPart::File { file, range }) = sending.parts.front() else {
             return;
         };
         let nothing = range.end..range.end;
@@ -141,12 +141,12 @@ impl<D: Driver, V: Service> Connection<D, V> {
             .is_err()
         {
             self.deadline_ms = self.deadline_ms.min(now_ms + POSTPONED_MS);
-            return self.note(worker);
+            return self.schedule_check(worker);
         }
-        if let Transfer::Settling { tail, .. } =
-            std::mem::replace(&mut sending.transfer, Transfer::Idle)
+        if let TransferStep::Settling { tail, .. } =
+            std::mem::replace(&mut sending.transfer, TransferStep::Idle)
         {
-            sending.transfer = Transfer::Proving(tail);
+            sending.transfer = TransferStep::Proving(tail);
         }
     }
 
@@ -157,7 +157,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         };
         sending.paged = false;
         sending.parts.pop_front();
-        sending.parts.push_front(Part::Bytes(tail.into()));
+        sending.parts.push_front(BodyPart::Bytes(tail.into()));
         self.transmit(worker);
         self.resume(worker);
     }

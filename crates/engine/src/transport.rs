@@ -7,17 +7,17 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::buffer::Buffer;
-use crate::driver::{Accepted, Completion, Driver, Received, Sent, Token};
+use crate::buffer::SendBuffer;
+use crate::driver::{AcceptedSocket, SendCompletion, IoDriver, ReceiveOutcome, SendOutcome, ConnectionToken};
 use crate::file::OpenFile;
-use crate::layer::{Layer, LayerFault, Secured};
+use crate::tls_session::{TlsSession, LayerFault, TlsInfo};
 
-mod layered;
+mod tls;
 
-use layered::Layered;
+use tls::TlsTransport;
 
 /// One connection's way to its client.
-pub(crate) struct Transport<S> {
+pub(crate) struct ClientTransport<S> {
     socket: S,
     /// Who is at the other end.
     pub peer: IpAddr,
@@ -27,71 +27,71 @@ pub(crate) struct Transport<S> {
     pub proxy: Option<Box<IpAddr>>,
     /// Nothing of the connection is about who is at its other end, or nothing more.
     pub is_introduced: bool,
-    layer: Option<Box<Layered>>,
+    layer: Option<Box<TlsTransport>>,
 }
 
 /// What a receive brought, opened where there is a layer.
-pub(crate) enum Came<B> {
+pub(crate) enum Plaintext<B> {
     /// As it came, in the driver's buffer.
     Lent(B),
     /// Opened; may be empty.
     Plain(Vec<u8>),
 }
 
-impl<B: AsRef<[u8]>> AsRef<[u8]> for Came<B> {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Plaintext<B> {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         match self {
-            Came::Lent(lent) => lent.as_ref(),
-            Came::Plain(plain) => plain,
+            Plaintext::Lent(lent) => lent.as_ref(),
+            Plaintext::Plain(plain) => plain,
         }
     }
 }
 
 /// What a send did.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum TransferOutcome {
     /// So many bytes of the buffer are off our hands, of which so many have left as they are on the wire.
     Bytes { len: usize, wire_len: usize },
     /// So many bytes have left, and there is no room for more now; a writable event will follow.
     Filled(usize),
     /// No room now; a writable event will follow.
     Full,
-    /// The driver has the buffer, see [`Sent::Underway`].
+    /// The driver has the buffer, see [`SendOutcome::Underway`].
     Underway,
     /// The connection is broken.
     Broken,
 }
 
-impl From<Sent> for Moved {
+impl From<SendOutcome> for TransferOutcome {
     /// What is sent as it is.
     #[inline(always)]
-    fn from(sent: Sent) -> Moved {
+    fn from(sent: SendOutcome) -> TransferOutcome {
         match sent {
-            Sent::Bytes(len) => Moved::Bytes { len, wire_len: len },
-            Sent::Filled(len) => Moved::Filled(len),
-            Sent::Full => Moved::Full,
-            Sent::Underway => Moved::Underway,
-            Sent::Broken => Moved::Broken,
+            SendOutcome::Bytes(len) => TransferOutcome::Bytes { len, wire_len: len },
+            SendOutcome::Filled(len) => TransferOutcome::Filled(len),
+            SendOutcome::Full => TransferOutcome::Full,
+            SendOutcome::Underway => TransferOutcome::Underway,
+            SendOutcome::Broken => TransferOutcome::Broken,
         }
     }
 }
 
-impl<S> Transport<S> {
+impl<S> ClientTransport<S> {
     /// Over a socket that was accepted.
-    pub fn new(accepted: Accepted<S>, layer: Option<Box<dyn Layer>>) -> Transport<S> {
-        Transport {
+    pub fn new(accepted: AcceptedSocket<S>, layer: Option<Box<dyn TlsSession>>) -> ClientTransport<S> {
+        ClientTransport {
             socket: accepted.socket,
             peer: accepted.peer,
             peer_port: accepted.peer_port,
             proxy: None,
             is_introduced: true,
-            layer: layer.map(|layer| Box::new(Layered::new(layer))),
+            layer: layer.map(|layer| Box::new(TlsTransport::new(layer))),
         }
     }
 
     /// What was agreed on with the client; `None` without a layer, and until it is ready.
-    pub fn secured(&self) -> Option<&Arc<Secured>> {
+    pub fn tls(&self) -> Option<&Arc<TlsInfo>> {
         self.layer.as_ref()?.secured()
     }
 
@@ -115,8 +115,8 @@ impl<S> Transport<S> {
         self.layer = None;
     }
 
-    /// See [`Driver::register`].
-    pub fn register(&self, driver: &mut impl Driver<Socket = S>, token: Token) -> io::Result<()> {
+    /// See [`IoDriver::register`].
+    pub fn register(&self, driver: &mut impl IoDriver<Socket = S>, token: ConnectionToken) -> io::Result<()> {
         driver.register(&self.socket, token)
     }
 
@@ -126,11 +126,11 @@ impl<S> Transport<S> {
     pub fn receive<D>(
         &mut self,
         driver: &mut D,
-        token: Token,
+        token: ConnectionToken,
         plain: &mut Vec<u8>,
-    ) -> Received<Came<D::Lent>>
+    ) -> ReceiveOutcome<Plaintext<D::Lent>>
     where
-        D: Driver<Socket = S>,
+        D: IoDriver<Socket = S>,
     {
         if let Some(layer) = &mut self.layer
             && self.is_introduced
@@ -138,21 +138,21 @@ impl<S> Transport<S> {
             return layer.receive(driver, &self.socket, token, plain);
         }
         match driver.receive(&self.socket, token) {
-            Received::Bytes { lent, more } => Received::Bytes {
-                lent: Came::Lent(lent),
+            ReceiveOutcome::Bytes { lent, more } => ReceiveOutcome::Bytes {
+                lent: Plaintext::Lent(lent),
                 more,
             },
-            Received::Empty => Received::Empty,
-            Received::End => Received::End,
-            Received::Broken => Received::Broken,
+            ReceiveOutcome::Empty => ReceiveOutcome::Empty,
+            ReceiveOutcome::End => ReceiveOutcome::End,
+            ReceiveOutcome::Broken => ReceiveOutcome::Broken,
         }
     }
 
     /// Opens bytes that came before the connection was introduced. Whether there is a layer.
     pub fn open(
         &mut self,
-        driver: &mut impl Driver<Socket = S>,
-        token: Token,
+        driver: &mut impl IoDriver<Socket = S>,
+        token: ConnectionToken,
         bytes: &[u8],
         plain: &mut Vec<u8>,
     ) -> bool {
@@ -163,15 +163,15 @@ impl<S> Transport<S> {
         true
     }
 
-    /// Sends a start of `buffer`, see [`Driver::send`]. Nothing of the layer may wait to be sent.
+    /// Sends a start of `buffer`, see [`IoDriver::send`]. Nothing of the layer may wait to be sent.
     #[inline(always)]
     pub fn send(
         &mut self,
-        driver: &mut impl Driver<Socket = S>,
-        token: Token,
-        buffer: &mut Buffer,
+        driver: &mut impl IoDriver<Socket = S>,
+        token: ConnectionToken,
+        buffer: &mut SendBuffer,
         more: bool,
-    ) -> Moved {
+    ) -> TransferOutcome {
         if let Some(layer) = &mut self.layer {
             return layer.send(driver, &self.socket, token, buffer, more);
         }
@@ -185,10 +185,10 @@ impl<S> Transport<S> {
     }
 
     /// Sends a start of what was taken before, of which there is some. `len` of what moved is 0.
-    pub fn push(&mut self, driver: &mut impl Driver<Socket = S>, token: Token) -> Moved {
+    pub fn push(&mut self, driver: &mut impl IoDriver<Socket = S>, token: ConnectionToken) -> TransferOutcome {
         match &mut self.layer {
             Some(layer) => layer.push(driver, &self.socket, token),
-            None => Moved::Bytes {
+            None => TransferOutcome::Bytes {
                 len: 0,
                 wire_len: 0,
             },
@@ -197,19 +197,19 @@ impl<S> Transport<S> {
 
     /// A send that was under way is over. Gives what is the connection's of it: where there is a layer, nothing but how many
     /// bytes have left.
-    pub fn sent(&mut self, completion: Completion) -> Ended {
+    pub fn sent(&mut self, completion: SendCompletion) -> SendEnd {
         let Some(len) = completion.taken else {
-            return Ended::Broken;
+            return SendEnd::Broken;
         };
         match &mut self.layer {
             Some(layer) if !layer.is_offloaded() => {
                 layer.sent(completion.buffer, len);
-                return Ended::Sealed { wire_len: len };
+                return SendEnd::Sealed { wire_len: len };
             }
             Some(layer) => layer.moved(len as u64),
             None => {}
         }
-        Ended::Buffer {
+        SendEnd::Buffer {
             buffer: completion.buffer,
             len,
         }
@@ -227,7 +227,7 @@ impl<S> Transport<S> {
 
     /// Has the kernel seal from now on, if the layer wants that for a file of so many bytes, and the kernel does it. Nothing
     /// of the layer may wait to be sent. Whether it has just begun.
-    pub fn offload(&mut self, driver: &mut impl Driver<Socket = S>, len: u64) -> bool {
+    pub fn offload(&mut self, driver: &mut impl IoDriver<Socket = S>, len: u64) -> bool {
         let layer = self.layer.as_mut();
         layer.is_some_and(|layer| layer.offload(driver, &self.socket, len))
     }
@@ -244,11 +244,11 @@ impl<S> Transport<S> {
         self.layer.as_ref().is_some_and(|it| it.is_worn())
     }
 
-    /// See [`Driver::start_file`]; where the kernel may not send it, [`Driver::start_read`].
+    /// See [`IoDriver::start_file`]; where the kernel may not send it, [`IoDriver::start_read`].
     pub fn start_file(
         &mut self,
-        driver: &mut impl Driver<Socket = S>,
-        token: Token,
+        driver: &mut impl IoDriver<Socket = S>,
+        token: ConnectionToken,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
@@ -262,7 +262,7 @@ impl<S> Transport<S> {
     }
 
     /// Bytes of the wire that the client has not acknowledged.
-    pub fn unacknowledged(&self, driver: &impl Driver<Socket = S>) -> usize {
+    pub fn unacknowledged(&self, driver: &impl IoDriver<Socket = S>) -> usize {
         driver.unacknowledged(&self.socket)
     }
 
@@ -274,25 +274,25 @@ impl<S> Transport<S> {
     }
 
     /// Sends the end of our bytes; the client's may still come.
-    pub fn finish(&mut self, driver: &mut impl Driver<Socket = S>) {
+    pub fn finish(&mut self, driver: &mut impl IoDriver<Socket = S>) {
         driver.finish(&self.socket);
     }
 
-    /// Closes the connection, see [`Driver::close`].
-    pub fn close(self, driver: &mut impl Driver<Socket = S>) {
+    /// Closes the connection, see [`IoDriver::close`].
+    pub fn close(self, driver: &mut impl IoDriver<Socket = S>) {
         driver.close(self.socket);
     }
 
-    /// Closes the connection by a reset, see [`Driver::reset`].
-    pub fn reset(self, driver: &mut impl Driver<Socket = S>) {
+    /// Closes the connection by a reset, see [`IoDriver::reset`].
+    pub fn reset(self, driver: &mut impl IoDriver<Socket = S>) {
         driver.reset(self.socket);
     }
 }
 
 /// What became of a send that was under way.
-pub(crate) enum Ended {
+pub(crate) enum SendEnd {
     /// The connection's buffer, of which so many bytes have left.
-    Buffer { buffer: Buffer, len: usize },
+    Buffer { buffer: SendBuffer, len: usize },
     /// What was sealed before; so many bytes of the wire have left.
     Sealed { wire_len: usize },
     /// The connection is broken.

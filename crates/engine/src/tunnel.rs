@@ -8,41 +8,41 @@
 //! The end of one way is passed on and leaves the other way open. A way that is cut cuts the connection. Tunnels in streams of
 //! HTTP/2 are in `h2/tunnels`.
 
-use crate::stream::{self, Receiver, Sender};
+use crate::stream::{self, BodyReceiver, BodySender};
 
 /// Idle timeout once the server has sent its last byte: the client mostly has nothing more to send.
 const HALF_CLOSED_MS: u64 = 10_000;
 
 /// What a connection becomes: its end of both ways.
-pub struct Tunnel {
+pub struct ClientTunnel {
     /// Where the client's bytes go.
-    from_client: Sender,
+    from_client: BodySender,
     /// Where those for the client come from.
-    to_client: Receiver,
-    /// See [`Tunnel::with_idle_timeout`].
+    to_client: BodyReceiver,
+    /// See [`ClientTunnel::with_idle_timeout`].
     idle_timeout_ms: Option<u64>,
 }
 
-/// The other end of a [`Tunnel`]. When both are dropped without an end, the client's connection is closed.
-pub struct Far {
+/// The other end of a [`ClientTunnel`]. When both are dropped without an end, the client's connection is closed.
+pub struct TunnelPeer {
     /// What the client sends; it is read no faster than this is. Its end is the client's last byte; it is cut when the
     /// connection breaks, idles or is closed by a drain.
-    pub from_client: Receiver,
+    pub from_client: BodyReceiver,
     /// What the client is sent. Its end is passed on, after which the client may still speak.
-    pub to_client: Sender,
+    pub to_client: BodySender,
 }
 
-impl Tunnel {
+impl ClientTunnel {
     /// Both ends; about `len_max` bytes may wait on each way.
-    pub fn new(len_max: usize) -> (Tunnel, Far) {
+    pub fn new(len_max: usize) -> (ClientTunnel, TunnelPeer) {
         let (from_client, far_from_client) = stream::stream(len_max);
         let (far_to_client, to_client) = stream::stream(len_max);
-        let tunnel = Tunnel {
+        let tunnel = ClientTunnel {
             from_client,
             to_client,
             idle_timeout_ms: None,
         };
-        let far = Far {
+        let far = TunnelPeer {
             from_client: far_from_client,
             to_client: far_to_client,
         };
@@ -51,14 +51,14 @@ impl Tunnel {
 
     /// Closes when nothing has moved on either way for so long, and not after the idle timeout of the worker.
     #[must_use]
-    pub fn with_idle_timeout(mut self, idle_timeout_ms: u64) -> Tunnel {
+    pub fn with_idle_timeout(mut self, idle_timeout_ms: u64) -> ClientTunnel {
         self.idle_timeout_ms = Some(idle_timeout_ms);
         self
     }
 
     /// The way to the client, and the rest.
-    pub(crate) fn split(self) -> (Receiver, Back) {
-        let back = Back {
+    pub(crate) fn split(self) -> (BodyReceiver, TunnelReturn) {
+        let back = TunnelReturn {
             to: self.from_client,
             idle_timeout_ms: self.idle_timeout_ms,
         };
@@ -67,13 +67,13 @@ impl Tunnel {
 }
 
 /// The way back from the client, before it has begun.
-pub(crate) struct Back {
-    pub to: Sender,
+pub(crate) struct TunnelReturn {
+    pub to: BodySender,
     pub idle_timeout_ms: Option<u64>,
 }
 
 /// Whether anything moves in a tunnel.
-pub(crate) struct Watch {
+pub(crate) struct TunnelActivity {
     idle_timeout_ms: u64,
     /// Bytes of both ways when last looked.
     moved: u64,
@@ -81,10 +81,10 @@ pub(crate) struct Watch {
     since_ms: u64,
 }
 
-impl Watch {
+impl TunnelActivity {
     /// A tunnel that begins now.
-    pub(crate) fn new(idle_timeout_ms: u64, now_ms: u64) -> Watch {
-        Watch {
+    pub(crate) fn new(idle_timeout_ms: u64, now_ms: u64) -> TunnelActivity {
+        TunnelActivity {
             idle_timeout_ms,
             moved: 0,
             since_ms: now_ms,

@@ -8,47 +8,47 @@ use std::sync::Arc;
 use lowroad_limits::ConnectionLimit;
 use slab::Slab;
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::counters::Counters;
-use crate::driver::{Driver, Event, ListenerId, Token};
-use crate::local::ROUNDS_MAX;
-use crate::mailbox::Mailbox;
-use crate::service::{ExchangeId, Service};
-use crate::settings::Settings;
+use crate::counters::WorkerCounters;
+use crate::driver::{IoDriver, DriverEvent, ListenerId, ConnectionToken};
+use crate::worker_handle::ROUNDS_MAX;
+use crate::mailbox::WorkerMailbox;
+use crate::service::{ExchangeId, HttpService};
+use crate::settings::WorkerSettings;
 
-pub use crate::message::{Message, WorkerMessage};
-pub use crate::sys::pin_to_cpu;
+pub use crate::message::{MailboxMessage, WorkerMessage};
+pub use crate::system_calls::pin_to_cpu;
 
 /// So many messages are enough before sockets have their turn again.
 const MESSAGES_ENOUGH: usize = 256;
 
 /// One event loop.
-pub struct Worker<D: Driver, V: Service> {
+pub struct Worker<D: IoDriver, V: HttpService> {
     pub(crate) context: WorkerContext<D, V>,
-    pub(crate) connections: Slab<Connection<D, V>>,
+    pub(crate) connections: Slab<WorkerConnection<D, V>>,
     pub(crate) listeners: Vec<ListenerId>,
     pub(crate) generation: u32,
     pub(crate) paused_until_ms: Option<u64>,
     /// Listeners that take no new handshakes, and when they close.
     pub(crate) closing: Vec<(ListenerId, u64)>,
     messages: Vec<WorkerMessage<D, V>>,
-    events: Vec<Event>,
+    events: Vec<DriverEvent>,
     pub(crate) due: Vec<u32>,
 }
 
-impl<D: Driver, V: Service> Worker<D, V> {
+impl<D: IoDriver, V: HttpService> Worker<D, V> {
     /// Bytes of memory that an idle connection takes: its entry in the table, which may be empty.
-    pub const CONNECTION_LEN: usize = size_of::<Option<Connection<D, V>>>();
+    pub const CONNECTION_LEN: usize = size_of::<Option<WorkerConnection<D, V>>>();
 
-    /// A worker without listeners: they come by [`Message::Listen`].
+    /// A worker without listeners: they come by [`MailboxMessage::Listen`].
     pub fn new(
         driver: D,
         service: V,
-        mailbox: Mailbox<WorkerMessage<D, V>>,
-        settings: Arc<Settings>,
+        mailbox: WorkerMailbox<WorkerMessage<D, V>>,
+        settings: Arc<WorkerSettings>,
         admission: Arc<ConnectionLimit>,
-        counters: Arc<Counters>,
+        counters: Arc<WorkerCounters>,
     ) -> Self {
         Worker {
             context: WorkerContext::new(driver, service, mailbox, settings, admission, counters),
@@ -135,9 +135,9 @@ impl<D: Driver, V: Service> Worker<D, V> {
         taken
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: DriverEvent) {
         match event {
-            Event::Ready {
+            DriverEvent::Ready {
                 token,
                 readable,
                 writable,
@@ -146,45 +146,45 @@ impl<D: Driver, V: Service> Worker<D, V> {
             } => self.visit(token, |connection, context| {
                 connection.ready(context, readable || ended, ended, writable, broken);
             }),
-            Event::Acceptable(listener) => self.accept(listener),
-            Event::Sent(token, completion) => {
+            DriverEvent::Acceptable(listener) => self.accept(listener),
+            DriverEvent::Sent(token, completion) => {
                 self.visit(token, |connection, context| {
                     connection.send_ended(context, *completion)
                 });
             }
-            Event::File(token, sent) => {
+            DriverEvent::File(token, sent) => {
                 self.visit(token, |connection, context| {
                     connection.file_sent(context, sent)
                 });
             }
-            Event::Outgoing(news) => self.context.local.sources.happened(news),
+            DriverEvent::Outgoing(news) => self.context.local.sources.happened(news),
             // A worker opens no socket for datagrams until there is a protocol for them here.
-            Event::Datagrams(_) | Event::Room(_) => {}
+            DriverEvent::Datagrams(_) | DriverEvent::Room(_) => {}
         }
     }
 
     fn take_message(&mut self, message: WorkerMessage<D, V>) {
         match message {
-            Message::Outcome(ExchangeId { connection, stream }, outcome) => {
+            MailboxMessage::Outcome(ExchangeId { connection, stream }, outcome) => {
                 self.visit(connection, |connection, context| {
                     connection.outcome(context, stream, outcome);
                 });
             }
-            Message::Interim(ExchangeId { connection, stream }, interim) => {
+            MailboxMessage::Interim(ExchangeId { connection, stream }, interim) => {
                 self.visit(connection, |connection, context| {
                     connection.interim(context, stream, &interim);
                 });
             }
-            Message::Moved(token) => {
+            MailboxMessage::Moved(token) => {
                 self.visit(token, |connection, context| {
                     connection.stream_moved(context)
                 });
             }
-            Message::Settings(settings) => self.context.settings = settings,
-            Message::Command(command) => self.context.service.command(command),
-            Message::Listen(id, listener) => self.start_listening(id, listener),
-            Message::StopListening(id) => self.stop_listening(id),
-            Message::Drain { timeout_ms } => self.drain(timeout_ms),
+            MailboxMessage::Settings(settings) => self.context.settings = settings,
+            MailboxMessage::Command(command) => self.context.service.command(command),
+            MailboxMessage::Listen(id, listener) => self.start_listening(id, listener),
+            MailboxMessage::StopListening(id) => self.stop_listening(id),
+            MailboxMessage::Drain { timeout_ms } => self.drain(timeout_ms),
         }
     }
 
@@ -192,8 +192,8 @@ impl<D: Driver, V: Service> Worker<D, V> {
     #[inline]
     pub(crate) fn visit(
         &mut self,
-        token: Token,
-        act: impl FnOnce(&mut Connection<D, V>, &mut WorkerContext<D, V>),
+        token: ConnectionToken,
+        act: impl FnOnce(&mut WorkerConnection<D, V>, &mut WorkerContext<D, V>),
     ) {
         let slot = token.slot as usize;
         let Some(connection) = self.connections.get_mut(slot) else {

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use lowroad_engine::datagram_socket::DatagramSocket;
 use lowroad_engine::datagrams::{DatagramTrain, Ecn};
-use lowroad_engine::driver::{DatagramSocketId, Driver, Event};
+use lowroad_engine::driver::{DatagramSocketId, IoDriver, DriverEvent};
 use lowroad_engine::epoll::EpollDriver;
-use lowroad_engine::helpers::Helpers;
-use lowroad_testkit::net::{End, Namespace, lacks, pair};
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_testkit::net::{CableEnd, NetNamespace, lacks, pair};
 use lowroad_testkit::skip;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
@@ -20,7 +20,7 @@ const CLIENT: DatagramSocketId = DatagramSocketId(1);
 const RESEND_US: u64 = 50_000;
 
 fn driver() -> EpollDriver {
-    EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll")
+    EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll")
 }
 
 /// Opens a socket in a driver; its port.
@@ -154,7 +154,7 @@ fn a_full_socket_tells_when_it_has_room() {
     if let Some(reason) = lacks() {
         return skip("a_full_socket_tells_when_it_has_room", &reason);
     }
-    let namespace = Namespace::new("data-room").expect("a namespace");
+    let namespace = NetNamespace::new("data-room").expect("a namespace");
     let shaper = "qdisc add dev lo root tbf rate 10mbit burst 64k limit 10m";
     let arguments: Vec<&str> = shaper.split(' ').collect();
     namespace.run("tc", &arguments).expect("a shaper");
@@ -208,7 +208,7 @@ fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
                 driver.wait(Some(1), &mut events);
                 while receive_numbered(peer, &mut arrived) {}
             }
-            assert!(matches!(events[..], [Event::Room(ECHO)]), "{events:?}");
+            assert!(matches!(events[..], [DriverEvent::Room(ECHO)]), "{events:?}");
             rooms += 1;
         }
     }
@@ -226,8 +226,8 @@ fn trains_leave_through_a_device_without_offloads() {
     if let Some(reason) = lacks() {
         return skip("trains_leave_through_a_device_without_offloads", &reason);
     }
-    let [a, b] = ["data-a", "data-b"].map(|name| Namespace::new(name).expect("a namespace"));
-    let ends = [(&a, 1), (&b, 2)].map(|(namespace, host)| End {
+    let [a, b] = ["data-a", "data-b"].map(|name| NetNamespace::new(name).expect("a namespace"));
+    let ends = [(&a, 1), (&b, 2)].map(|(namespace, host)| CableEnd {
         namespace,
         device: "eth0",
         addresses: Some((

@@ -6,8 +6,8 @@ mod datagram_exchange;
 use std::net::SocketAddr;
 
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
-use lowroad_engine::driver::{DatagramSocketId, Driver, Event};
-use lowroad_engine_sim::{DatagramFaults, DatagramStats, Faults, Shared, for_each_seed};
+use lowroad_engine::driver::{DatagramSocketId, IoDriver, DriverEvent};
+use lowroad_engine_sim::{DatagramFaults, DatagramStats, FaultRates, SharedWorld, for_each_seed};
 
 use datagram_exchange::{DatagramClient, DatagramEcho, run};
 
@@ -17,8 +17,8 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-fn world(seed: u64) -> Shared {
-    let faults = Faults {
+fn world(seed: u64) -> SharedWorld {
+    let faults = FaultRates {
         piece_len_max: 1,
         delay_ms_max: 0,
         window_len: 1,
@@ -27,7 +27,7 @@ fn world(seed: u64) -> Shared {
         file_failures: 0,
         late_sends: 0,
     };
-    Shared::new(seed, faults)
+    SharedWorld::new(seed, faults)
 }
 
 fn faults(seed: u64) -> DatagramFaults {
@@ -181,7 +181,7 @@ fn empty_datagrams_arrive_and_trains_keep_what_a_full_socket_refused() {
         let mut events = Vec::new();
         driver.wait(None, &mut events);
         for event in events {
-            assert!(matches!(event, Event::Room(ECHO)), "{event:?}");
+            assert!(matches!(event, DriverEvent::Room(ECHO)), "{event:?}");
             let sent = driver.send_datagrams(ECHO, left, bytes);
             left = &mut left[sent..];
         }
@@ -205,7 +205,7 @@ fn a_closed_socket_takes_nothing_and_says_nothing() {
     assert!(peer.send(address("10.0.0.1:1"), None, Ecn::NotEct, b"one"));
     let mut events = Vec::new();
     driver.wait(Some(1), &mut events);
-    assert!(matches!(events[..], [Event::Datagrams(ECHO)]), "{events:?}");
+    assert!(matches!(events[..], [DriverEvent::Datagrams(ECHO)]), "{events:?}");
     driver.close_datagrams(ECHO);
     assert!(peer.send(address("10.0.0.1:1"), None, Ecn::NotEct, b"two"));
     events.clear();

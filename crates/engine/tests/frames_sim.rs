@@ -7,10 +7,10 @@ mod echo;
 
 use std::collections::HashMap;
 
-use lowroad_engine_sim::{Faults, Shared, Veil, for_each_seed};
-use lowroad_http::fields::Lines;
+use lowroad_engine_sim::{FaultRates, SharedWorld, FakeTls, for_each_seed};
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{self, Ask, Client, ClientEvent, Code};
+use lowroad_http::h2::{self, OutgoingRequest, H2Client, H2ClientEvent, ErrorCode};
 use lowroad_http::method::Method;
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
@@ -28,9 +28,9 @@ struct Got {
 /// A client of the simulated world that speaks HTTP/2.
 struct Browser {
     id: usize,
-    http: Client,
-    settings: h2::Settings,
-    counters: h2::Counters,
+    http: H2Client,
+    settings: h2::H2Settings,
+    counters: h2::GlitchCounters,
     text: Vec<u8>,
     is_veiled: bool,
     /// All that was read, and how much of what it means was used.
@@ -38,22 +38,22 @@ struct Browser {
     used: usize,
     got: HashMap<u32, Got>,
     is_broken: bool,
-    gone: Option<Code>,
+    gone: Option<ErrorCode>,
 }
 
 impl Browser {
-    fn connect(world: &Shared, is_veiled: bool) -> Browser {
+    fn connect(world: &SharedWorld, is_veiled: bool) -> Browser {
         let id = world.connect();
-        let (settings, mut counters) = (h2::Settings::default(), h2::Counters::default());
+        let (settings, mut counters) = (h2::H2Settings::default(), h2::GlitchCounters::default());
         let mut out = Vec::new();
-        let http = Client::new(&mut h2::Turn {
+        let http = H2Client::new(&mut h2::ConnectionTurn {
             now_ms: world.now_ms(),
             settings: &settings,
             out: &mut out,
             counters: &mut counters,
         });
         if is_veiled {
-            world.send(id, &Veil::hello());
+            world.send(id, &FakeTls::hello());
         }
         let mut browser = Browser {
             id,
@@ -72,20 +72,20 @@ impl Browser {
         browser
     }
 
-    fn say(&mut self, world: &Shared, out: &[u8]) {
+    fn say(&mut self, world: &SharedWorld, out: &[u8]) {
         match self.is_veiled {
-            true => world.send(self.id, &Veil::records(out)),
+            true => world.send(self.id, &FakeTls::records(out)),
             false => world.send(self.id, out),
         }
     }
 
     /// Asks for a path, with a body of so many bytes.
-    fn ask(&mut self, world: &Shared, path: &str, method: Method, body_len: usize) -> u32 {
+    fn ask(&mut self, world: &SharedWorld, path: &str, method: Method, body_len: usize) -> u32 {
         let mut out = Vec::new();
-        let stream = self.put_head(path, method, body_len, Lines::NONE, &mut out);
+        let stream = self.put_head(path, method, body_len, FieldLines::NONE, &mut out);
         if body_len > 0 {
             self.http.body(stream, body_len as u64).expect("a body");
-            self.http.end(stream, Lines::NONE).expect("its end");
+            self.http.end(stream, FieldLines::NONE).expect("its end");
         }
         self.say_ready(&mut out);
         self.say(world, &out);
@@ -93,19 +93,19 @@ impl Browser {
     }
 
     /// Posts to a path, without any of the body that is announced.
-    fn announce(&mut self, world: &Shared, path: &str, body_len: usize) -> u32 {
+    fn announce(&mut self, world: &SharedWorld, path: &str, body_len: usize) -> u32 {
         self.announce_with(world, path, body_len, b"")
     }
 
-    fn announce_with(&mut self, world: &Shared, path: &str, body_len: usize, lines: &[u8]) -> u32 {
+    fn announce_with(&mut self, world: &SharedWorld, path: &str, body_len: usize, lines: &[u8]) -> u32 {
         let mut out = Vec::new();
-        let stream = self.put_head(path, Method::Post, body_len, Lines::of(lines), &mut out);
+        let stream = self.put_head(path, Method::Post, body_len, FieldLines::new(lines), &mut out);
         self.say(world, &out);
         stream.0
     }
 
     /// Sends some more of an announced body.
-    fn trickle(&mut self, world: &Shared, stream: u32, len: usize) {
+    fn trickle(&mut self, world: &SharedWorld, stream: u32, len: usize) {
         let ready = self.http.body(h2::StreamId(stream), len as u64);
         ready.expect("less than was announced");
         let mut out = Vec::new();
@@ -118,10 +118,10 @@ impl Browser {
         path: &str,
         method: Method,
         body_len: usize,
-        lines: Lines<'_>,
+        lines: FieldLines<'_>,
         out: &mut Vec<u8>,
     ) -> h2::StreamId {
-        let ask = Ask {
+        let ask = OutgoingRequest {
             method,
             is_https: false,
             authority: b"sim",
@@ -146,16 +146,16 @@ impl Browser {
     }
 
     /// Reads what has come, and answers it.
-    fn turn(&mut self, world: &Shared) {
+    fn turn(&mut self, world: &SharedWorld) {
         self.read.extend(world.take_read(self.id));
         let plain = match self.is_veiled {
-            true => Veil::read(&self.read).0,
+            true => FakeTls::read(&self.read).0,
             false => self.read.clone(),
         };
         let mut out = Vec::new();
         let mut text = std::mem::take(&mut self.text);
         while !self.is_broken {
-            let mut turn = h2::Turn {
+            let mut turn = h2::ConnectionTurn {
                 now_ms: world.now_ms(),
                 settings: &self.settings,
                 out: &mut out,
@@ -171,19 +171,19 @@ impl Browser {
             match step.event {
                 None if step.used == 0 => break,
                 None => {}
-                Some(ClientEvent::Interim(head)) => self.of(head.stream).interims += 1,
-                Some(ClientEvent::Response(head)) => {
+                Some(H2ClientEvent::Interim(head)) => self.of(head.stream).interims += 1,
+                Some(H2ClientEvent::Response(head)) => {
                     let (status, is_ended) = (head.status.code(), !head.has_body);
                     let got = self.of(head.stream);
                     (got.status, got.is_ended) = (status, is_ended);
                 }
-                Some(ClientEvent::Data { stream, data }) => {
+                Some(H2ClientEvent::Data { stream, data }) => {
                     self.of(stream).body.extend_from_slice(data);
                     taken = Some((stream, data.len()));
                 }
-                Some(ClientEvent::End { stream, .. }) => self.of(stream).is_ended = true,
-                Some(ClientEvent::Reset { stream, .. }) => self.of(stream).is_reset = true,
-                Some(ClientEvent::GoneAway { code, .. }) => self.gone = Some(code),
+                Some(H2ClientEvent::End { stream, .. }) => self.of(stream).is_ended = true,
+                Some(H2ClientEvent::Reset { stream, .. }) => self.of(stream).is_reset = true,
+                Some(H2ClientEvent::GoneAway { code, .. }) => self.gone = Some(code),
             }
             if let Some((stream, len)) = taken {
                 self.http.taken(stream, len, &mut out);
@@ -205,9 +205,9 @@ impl Browser {
     }
 }
 
-fn faults(seed: u64) -> Faults {
+fn faults(seed: u64) -> FaultRates {
     let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
-    Faults {
+    FaultRates {
         piece_len_max: pick(0, &[1, 30, 700, 9000]),
         delay_ms_max: pick(2, &[0, 3, 100]) as u64,
         window_len: pick(1, &[900, 20_000, 1_000_000]),
@@ -219,7 +219,7 @@ fn faults(seed: u64) -> Faults {
 }
 
 /// A path, how it is asked for, and what must come.
-fn question(world: &Shared, len_max: usize) -> (String, Method, usize, usize, usize) {
+fn question(world: &SharedWorld, len_max: usize) -> (String, Method, usize, usize, usize) {
     let kind = ["bytes", "deferred", "block", "file", "hinted", "segment"][world.dice(6) as usize];
     let len = match world.dice(4) {
         0 => world.dice(50) as usize,
@@ -300,7 +300,7 @@ fn streams_and_connections_that_are_given_up_leave_nothing_behind() {
                 if case.world.dice(2) == 0 {
                     let mut out = Vec::new();
                     let stream = h2::StreamId(stream);
-                    browser.http.reset(stream, Code::CANCEL, &mut out);
+                    browser.http.reset(stream, ErrorCode::CANCEL, &mut out);
                     browser.say(&case.world, &out);
                     browser.of(stream).is_reset = true;
                 }
@@ -329,7 +329,7 @@ fn streams_and_connections_that_are_given_up_leave_nothing_behind() {
         );
         let [idle, _] = stay else { panic!("two") };
         idle.turn(&case.world);
-        assert_eq!(idle.gone, Some(Code::NO_ERROR), "seed {seed}");
+        assert_eq!(idle.gone, Some(ErrorCode::NO_ERROR), "seed {seed}");
     });
 }
 
@@ -342,7 +342,7 @@ fn what_is_not_http_2_is_told_so() {
         .send(browser.id, b"\x00\x00\x01\x00\x01\x00\x00\x00\x02x");
     case.turn_for(100);
     browser.turn(&case.world);
-    assert_eq!(browser.gone, Some(Code::PROTOCOL_ERROR));
+    assert_eq!(browser.gone, Some(ErrorCode::PROTOCOL_ERROR));
     assert_eq!(case.counters.h2_ended.value(), 1);
     case.turn_for(10_000);
     assert_eq!(case.admission.open(), 0);
@@ -406,7 +406,7 @@ fn a_stream_that_ends_late_ends_no_busy_connection() {
         assert_eq!(case.admission.open(), 1, "seed {seed}: too early");
         case.turn_for(40_000);
         browsers[0].turn(&case.world);
-        assert_eq!(browsers[0].gone, Some(Code::NO_ERROR), "seed {seed}");
+        assert_eq!(browsers[0].gone, Some(ErrorCode::NO_ERROR), "seed {seed}");
         assert_eq!(case.counters.idle_timeouts.value(), 1, "seed {seed}");
     });
 }
@@ -472,7 +472,7 @@ fn only_a_wanted_body_gets_100() {
             let got = &browser.got[&stream];
             assert_eq!((got.status, got.interims), (0, 1), "seed {seed}");
             browser.trickle(&case.world, stream, 5);
-            let ended = browser.http.end(h2::StreamId(stream), Lines::NONE);
+            let ended = browser.http.end(h2::StreamId(stream), FieldLines::NONE);
             ended.expect("all was sent");
             let mut out = Vec::new();
             browser.say_ready(&mut out);
@@ -554,16 +554,16 @@ fn pings_are_no_windows() {
 
 #[test]
 fn a_drain_lets_what_is_under_way_end() {
-    use lowroad_engine::worker::Message;
+    use lowroad_engine::worker::MailboxMessage;
     let mut case = Case::new(1, calm(), settings());
     let mut browsers = [Browser::connect(&case.world, false)];
     let stream = browsers[0].ask(&case.world, "/deferred/3000", Method::Get, 0);
     case.turn_for(2);
-    case.mailbox.post(Message::Drain { timeout_ms: 30_000 });
+    case.mailbox.post(MailboxMessage::Drain { timeout_ms: 30_000 });
     turn_all(&mut case, 1, &mut browsers);
     assert_eq!(browsers[0].got[&stream].body, pattern_of(3000));
     case.turn_for(5_000);
     browsers[0].turn(&case.world);
-    assert_eq!(browsers[0].gone, Some(Code::NO_ERROR));
+    assert_eq!(browsers[0].gone, Some(ErrorCode::NO_ERROR));
     assert!(case.worker.drained());
 }

@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use lowroad_engine::Local;
-use lowroad_engine::driver::{Driver, Event};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::driver::{IoDriver, DriverEvent};
 use lowroad_engine::epoll::EpollDriver;
-use lowroad_engine::helpers::Helpers;
-use lowroad_engine::outgoing::{Outgoing, Remote, Sources};
-use lowroad_engine::stream::{Next, stream};
-use lowroad_testkit::Folder;
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_engine::upstream_socket::{UpstreamSocket, ConnectTarget, UpstreamSockets};
+use lowroad_engine::stream::{StreamItem, stream};
+use lowroad_testkit::TempFolder;
 
 /// A worker without connections.
 struct Loop {
     driver: EpollDriver,
-    local: Local,
+    local: WorkerHandle,
 }
 
 impl Loop {
     fn new() -> Loop {
-        let driver = EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll");
+        let driver = EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
         let local = driver.local().clone();
         Loop { driver, local }
     }
@@ -37,7 +37,7 @@ impl Loop {
         self.driver.wait(timeout_ms, &mut events);
         let came = !events.is_empty();
         for event in events {
-            if let Event::Outgoing(news) = event {
+            if let DriverEvent::Outgoing(news) = event {
                 self.local.sources.happened(news);
             }
         }
@@ -65,15 +65,15 @@ impl Loop {
 }
 
 /// A unix socket that listens, and its path.
-fn listener() -> (Folder, PathBuf, UnixListener) {
-    let folder = Folder::new();
+fn listener() -> (TempFolder, PathBuf, UnixListener) {
+    let folder = TempFolder::new();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).expect("a socket");
     (folder, path, listener)
 }
 
 /// Both ends of a connection.
-fn pair(world: &mut Loop) -> (Outgoing, UnixStream) {
+fn pair(world: &mut Loop) -> (UpstreamSocket, UnixStream) {
     let (_folder, path, listener) = listener();
     let sources = world.local.sources.clone();
     let outgoing = world.run(async move { connect(&sources, &path).await });
@@ -81,18 +81,18 @@ fn pair(world: &mut Loop) -> (Outgoing, UnixStream) {
     (outgoing, peer)
 }
 
-async fn connect(sources: &Sources, path: &std::path::Path) -> Outgoing {
-    let connected = Outgoing::connect(sources, Remote::Unix(path)).await;
+async fn connect(sources: &UpstreamSockets, path: &std::path::Path) -> UpstreamSocket {
+    let connected = UpstreamSocket::connect(sources, ConnectTarget::Unix(path)).await;
     connected.expect("it listens")
 }
 
-async fn read(outgoing: &mut Outgoing) -> Vec<u8> {
+async fn read(outgoing: &mut UpstreamSocket) -> Vec<u8> {
     let mut buffer = [0; 100];
     let len = poll_fn(|context| outgoing.poll_recv(context, &mut buffer)).await;
     buffer[..len.expect("no error")].to_vec()
 }
 
-async fn write(outgoing: &mut Outgoing, bytes: &[u8]) -> std::io::Result<usize> {
+async fn write(outgoing: &mut UpstreamSocket, bytes: &[u8]) -> std::io::Result<usize> {
     poll_fn(|context| outgoing.poll_send(context, &[IoSlice::new(bytes)])).await
 }
 
@@ -124,7 +124,7 @@ fn what_came_before_and_what_comes_after_is_read_and_so_is_the_end() {
 fn the_end_of_an_idle_connection_is_seen_without_waiting() {
     let mut world = Loop::new();
     let (mut outgoing, peer) = pair(&mut world);
-    let idle = |outgoing: &mut Outgoing| {
+    let idle = |outgoing: &mut UpstreamSocket| {
         let mut context = std::task::Context::from_waker(Waker::noop());
         outgoing.poll_recv(&mut context, &mut [0]).is_pending()
     };
@@ -195,7 +195,7 @@ fn news_of_a_closed_connection_do_not_reach_the_next() {
     }));
     let mut stale = 0;
     for event in events {
-        if let Event::Outgoing(news) = event {
+        if let DriverEvent::Outgoing(news) = event {
             stale += 1;
             world.local.sources.happened(news);
         }
@@ -254,20 +254,20 @@ fn tcp_connects_or_says_why_not() {
     });
     let connecting = sources.clone();
     let got = world.run(async move {
-        let to = Remote::Tcp(address);
-        let mut outgoing = Outgoing::connect(&connecting, to).await.expect("a peer");
+        let to = ConnectTarget::Tcp(address);
+        let mut outgoing = UpstreamSocket::connect(&connecting, to).await.expect("a peer");
         write(&mut outgoing, b"hello").await.expect("room");
         read(&mut outgoing).await
     });
     assert_eq!(got, b"hello");
     echo.join().expect("no panic");
     let refused = world.run(async move {
-        let connected = Outgoing::connect(&sources, Remote::Tcp(address)).await;
+        let connected = UpstreamSocket::connect(&sources, ConnectTarget::Tcp(address)).await;
         connected.err().map(|error| error.kind())
     });
     assert_eq!(refused, Some(std::io::ErrorKind::ConnectionRefused));
     let none = world.run(async move {
-        let connected = Outgoing::connect(&Sources::none(), Remote::Tcp(address)).await;
+        let connected = UpstreamSocket::connect(&UpstreamSockets::none(), ConnectTarget::Tcp(address)).await;
         connected.is_err()
     });
     assert!(none);
@@ -281,7 +281,7 @@ fn tcp_connects_from_an_address_that_is_named() {
     let from = "127.0.0.77".parse().expect("an address");
     let sources = world.local.sources.clone();
     let _outgoing = world.run(async move {
-        let connected = Outgoing::connect(&sources, Remote::TcpFrom { to, from }).await;
+        let connected = UpstreamSocket::connect(&sources, ConnectTarget::TcpFrom { to, from }).await;
         connected.expect("a peer")
     });
     let (_, peer) = listener.accept().expect("a connection");
@@ -300,7 +300,7 @@ fn a_task_is_woken_from_another_thread_while_the_worker_sleeps_and_while_it_work
             sender.push(vec![1].into()).expect("somebody");
         });
         let next = world.run(async move { receiver.next().await });
-        assert!(matches!(next, Next::Bytes(_)));
+        assert!(matches!(next, StreamItem::Bytes(_)));
         maker.join().expect("no panic");
     }
 }

@@ -7,19 +7,19 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lowroad_engine::Response;
-use lowroad_engine::counters::Counters;
-use lowroad_engine::driver::{Driver, ListenerId};
-use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::pass_through::PassThrough;
-use lowroad_engine::service::{Answer, Exchange, Refused, Service};
-use lowroad_engine::settings::Settings;
-use lowroad_engine::worker::{Message, Worker};
-use lowroad_engine_sim::{Elsewhere, Faults, Shared, SimDriver};
-use lowroad_http::h1::{BodyLen, Head};
-use lowroad_http::limits::Limits;
+use lowroad_engine::ResponseWriter;
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::driver::{IoDriver, ListenerId};
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::pass_through::PassThroughTarget;
+use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::worker::{MailboxMessage, Worker};
+use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld, SimDriver};
+use lowroad_http::h1::{BodyLen, H1RequestHead};
+use lowroad_http::limits::RequestLimits;
 use lowroad_http::request::{PartialRequest, Request};
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
 /// Answers requests for `/own`, and passes all other connections through.
@@ -29,15 +29,15 @@ struct PassThroughHandler {
     passed: Rc<RefCell<Vec<(u64, bool)>>>,
 }
 
-impl Service for PassThroughHandler {
+impl HttpService for PassThroughHandler {
     type Pending = ();
     type Outcome = ();
     type Record = ();
     type Command = ();
 
-    fn pass_through(&mut self, _: ListenerId, head: Option<&Head<'_>>) -> Option<PassThrough> {
+    fn pass_through(&mut self, _: ListenerId, head: Option<&H1RequestHead<'_>>) -> Option<PassThroughTarget> {
         let is_own = head.is_some_and(|head| head.request.raw_target() == b"/own");
-        (!is_own).then_some(PassThrough {
+        (!is_own).then_some(PassThroughTarget {
             to: ([192, 0, 2, 1], 80).into(),
             from: None,
             connect_timeout_ms: 10_000,
@@ -45,7 +45,7 @@ impl Service for PassThroughHandler {
         })
     }
 
-    fn passed_through(&mut self, _: Option<&Head<'_>>, input: &[u8], _: &Exchange) -> Option<()> {
+    fn passed_through(&mut self, _: Option<&H1RequestHead<'_>>, input: &[u8], _: &Exchange) -> Option<()> {
         assert!(!input.is_empty());
         Some(())
     }
@@ -54,27 +54,27 @@ impl Service for PassThroughHandler {
         &mut self,
         _: &Request<'_>,
         _: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(), ()> {
-        response.head(Status::OK).end(BodyLen::Known(3));
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
+        response.head(StatusCode::OK).end(BodyLen::Known(3));
         response.copied(b"own");
-        Answer::Ready(None)
+        ServiceOutcome::Ready(None)
     }
 
-    fn resume(&mut self, (): (), (): (), _: &mut Exchange, _: &mut Response<'_>) -> Answer<(), ()> {
+    fn resume(&mut self, (): (), (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
         panic!("nothing is deferred")
     }
 
-    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut Response<'_>) -> Answer<(), ()> {
+    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
         panic!("nothing is deferred")
     }
 
     fn refuse(
         &mut self,
-        _: Refused,
+        _: ConnectionRefusal,
         _: &PartialRequest<'_>,
         _: &mut Exchange,
-        _: &mut Response<'_>,
+        _: &mut ResponseWriter<'_>,
     ) -> Option<()> {
         panic!("nothing is refused")
     }
@@ -89,9 +89,9 @@ impl Service for PassThroughHandler {
 
 struct TransferCase {
     seed: u64,
-    world: Shared,
+    world: SharedWorld,
     worker: Worker<SimDriver, PassThroughHandler>,
-    counters: Arc<Counters>,
+    counters: Arc<WorkerCounters>,
     admission: Arc<ConnectionLimit>,
     passed: Rc<RefCell<Vec<(u64, bool)>>>,
     client: usize,
@@ -114,7 +114,7 @@ const BEGINNINGS: [&[u8]; 5] = [
 impl TransferCase {
     fn new(seed: u64) -> TransferCase {
         let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
-        let faults = Faults {
+        let faults = FaultRates {
             piece_len_max: pick(0, &[40, 700, 9000, 50_000]),
             delay_ms_max: pick(2, &[0, 3, 40]) as u64,
             window_len: pick(1, &[900, 20_000, 1_000_000]),
@@ -123,10 +123,10 @@ impl TransferCase {
             file_failures: 0,
             late_sends: pick(3, &[0, 400, 1000]) as u64,
         };
-        let world = Shared::new(seed, faults);
+        let world = SharedWorld::new(seed, faults);
         let driver = world.driver();
-        let mailbox = Mailbox::new(driver.waker());
-        let settings = Settings {
+        let mailbox = WorkerMailbox::new(driver.waker());
+        let settings = WorkerSettings {
             accept_max: 4,
             header_timeout_ms: 60_000,
             body_timeout_ms: 60_000,
@@ -138,10 +138,10 @@ impl TransferCase {
             connections_per_address_max: 1000,
             requests_max: 0,
             introduced: Vec::new(),
-            h2: lowroad_http::h2::Settings::default(),
-            http: Limits::default(),
+            h2: lowroad_http::h2::H2Settings::default(),
+            http: RequestLimits::default(),
         };
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(WorkerCounters::default());
         let admission = Arc::new(ConnectionLimit::default());
         let service = PassThroughHandler::default();
         let passed = service.passed.clone();
@@ -153,7 +153,7 @@ impl TransferCase {
             admission.clone(),
             counters.clone(),
         );
-        mailbox.post(Message::Listen(ListenerId(0), ()));
+        mailbox.post(MailboxMessage::Listen(ListenerId(0), ()));
         let client = world.connect();
         TransferCase {
             seed,
@@ -238,7 +238,7 @@ fn all_bytes_reach_the_other_side_and_both_ends_do() {
 fn without_a_server_the_connection_closes() {
     for seed in 0..40 {
         let mut case = TransferCase::new(seed);
-        case.world.set_elsewhere(Elsewhere {
+        case.world.set_elsewhere(PeerBehavior {
             refused: if seed % 2 == 0 { 1000 } else { 0 },
             unanswered: 1000,
             queue_full: 0,

@@ -6,24 +6,24 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use lowroad_engine::counters::Counters;
-use lowroad_engine::driver::{Driver, ListenerId};
-use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::service::{Answer, Exchange, Refused, Service};
-use lowroad_engine::settings::Settings;
-use lowroad_engine::stream::{Next, Receiver, Sender, stream};
-use lowroad_engine::worker::{Message, Worker, WorkerMessage};
-use lowroad_engine::{ExchangeId, Response};
-use lowroad_engine_sim::{Faults, Shared, SimDriver};
-use lowroad_http::body::{BodyReader, Framing};
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::driver::{IoDriver, ListenerId};
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_engine::worker::{MailboxMessage, Worker, WorkerMessage};
+use lowroad_engine::{ExchangeId, ResponseWriter};
+use lowroad_engine_sim::{FaultRates, SharedWorld, SimDriver};
+use lowroad_http::body::{BodyReader, BodyFraming};
 use lowroad_http::h1::BodyLen;
-use lowroad_http::limits::Limits;
+use lowroad_http::limits::RequestLimits;
 use lowroad_http::method::Method;
-use lowroad_http::request::{PartialRequest, Request, Target};
-use lowroad_http::status::Status;
+use lowroad_http::request::{PartialRequest, Request, RequestTarget};
+use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
-type Box_ = Mailbox<WorkerMessage<SimDriver, Echo>>;
+type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
 
 /// What an echo program does besides echoing.
 #[derive(Clone, Copy, PartialEq)]
@@ -38,16 +38,16 @@ enum Habit {
 
 /// Sends back what it gets, a piece whenever it is woken.
 struct Program {
-    world: Shared,
-    from: Receiver,
-    to: Option<Sender>,
+    world: SharedWorld,
+    from: BodyReceiver,
+    to: Option<BodySender>,
     held: Option<Bytes>,
     habit: Habit,
     len: usize,
 }
 
 /// Wakes a program after a while.
-struct Later(Arc<Mutex<Program>>, Shared);
+struct Later(Arc<Mutex<Program>>, SharedWorld);
 
 impl Wake for Later {
     fn wake(self: Arc<Self>) {
@@ -81,19 +81,19 @@ impl Program {
             match self.habit {
                 Habit::Break(len) if self.len >= len => return self.to = None,
                 Habit::Enough(len) if self.len >= len => {
-                    return self.to.take().into_iter().for_each(Sender::end);
+                    return self.to.take().into_iter().for_each(BodySender::end);
                 }
                 _ => {}
             }
             match self.from.poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(Next::Bytes(bytes)) => self.held = Some(bytes),
-                Poll::Ready(Next::End) => {
+                Poll::Ready(StreamItem::Bytes(bytes)) => self.held = Some(bytes),
+                Poll::Ready(StreamItem::End) => {
                     let trailers = self.from.take_trailers();
                     let to = self.to.take().into_iter();
                     return to.for_each(|to| to.end_with(trailers.clone()));
                 }
-                Poll::Ready(Next::Cut) => return self.to = None,
+                Poll::Ready(StreamItem::Cut) => return self.to = None,
             }
         }
     }
@@ -101,16 +101,16 @@ impl Program {
 
 /// Has bodies echoed.
 struct Echo {
-    world: Shared,
+    world: SharedWorld,
     mailbox: Box_,
     habit: Habit,
-    answers: HashMap<ExchangeId, Receiver>,
+    answers: HashMap<ExchangeId, BodyReceiver>,
     /// Who sends the responses that are quiet.
-    quiet: Arc<Mutex<Vec<Sender>>>,
+    quiet: Arc<Mutex<Vec<BodySender>>>,
     whole: Vec<bool>,
 }
 
-impl Service for Echo {
+impl HttpService for Echo {
     /// The length that the answer is to announce.
     type Pending = Option<u64>;
     type Outcome = u64;
@@ -121,28 +121,28 @@ impl Service for Echo {
         &mut self,
         request: &Request<'_>,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<Option<u64>, ()> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<Option<u64>, ()> {
         if matches!(
             request.target,
-            Target::Origin {
+            RequestTarget::Origin {
                 path: b"/quiet",
                 ..
             }
         ) {
             let (to, from) = stream(700);
             self.quiet.lock().expect("no panic").push(to);
-            response.head(Status::OK).end(BodyLen::Unknown);
+            response.head(StatusCode::OK).end(BodyLen::Unknown);
             response.stream(from);
-            return Answer::Ready(Some(()));
+            return ServiceOutcome::Ready(Some(()));
         }
         if request.method == Method::Get {
             let body = content(PLAIN_LEN);
             response
-                .head(Status::OK)
+                .head(StatusCode::OK)
                 .end(BodyLen::Known(body.len() as u64));
             response.copied(&body);
-            return Answer::Ready(None);
+            return ServiceOutcome::Ready(None);
         }
         let id = exchange.id;
         let (to, answer) = stream(700);
@@ -158,11 +158,11 @@ impl Service for Echo {
         Program::go_on(&Arc::new(Mutex::new(program)));
         let mailbox = self.mailbox.clone();
         self.world
-            .later(move || mailbox.post(Message::Outcome(id, 0)));
-        let Target::Origin { path, .. } = request.target else {
+            .later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
+        let RequestTarget::Origin { path, .. } = request.target else {
             panic!("a path")
         };
-        Answer::Deferred {
+        ServiceOutcome::Deferred {
             pending: std::str::from_utf8(&path[1..]).expect("ASCII").parse().ok(),
             gives_up: false,
         }
@@ -173,33 +173,33 @@ impl Service for Echo {
         len: Option<u64>,
         _: u64,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<Option<u64>, ()> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<Option<u64>, ()> {
         let answer = self.answers.remove(&exchange.id).expect("a program");
         let len = len.map_or(BodyLen::Unknown, BodyLen::Known);
-        if response.head(Status::OK).end(len) {
+        if response.head(StatusCode::OK).end(len) {
             response.stream(answer);
         }
-        Answer::Ready(Some(()))
+        ServiceOutcome::Ready(Some(()))
     }
 
     fn body_dropped(
         &mut self,
         _: Option<u64>,
         _: &mut Exchange,
-        _: &mut Response<'_>,
-    ) -> Answer<Option<u64>, ()> {
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<Option<u64>, ()> {
         panic!("all bodies are wanted")
     }
 
     fn refuse(
         &mut self,
-        _: Refused,
+        _: ConnectionRefusal,
         _: &PartialRequest<'_>,
         _: &mut Exchange,
-        response: &mut Response<'_>,
+        response: &mut ResponseWriter<'_>,
     ) -> Option<()> {
-        response.head(Status::BAD_REQUEST).end(BodyLen::None);
+        response.head(StatusCode::BAD_REQUEST).end(BodyLen::None);
         None
     }
 
@@ -212,15 +212,15 @@ impl Service for Echo {
 }
 
 struct Case {
-    world: Shared,
+    world: SharedWorld,
     worker: Worker<SimDriver, Echo>,
-    counters: Arc<Counters>,
+    counters: Arc<WorkerCounters>,
     admission: Arc<ConnectionLimit>,
-    quiet: Arc<Mutex<Vec<Sender>>>,
+    quiet: Arc<Mutex<Vec<BodySender>>>,
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> WorkerSettings {
+    WorkerSettings {
         accept_max: 4,
         header_timeout_ms: 60_000,
         body_timeout_ms: 60_000,
@@ -232,14 +232,14 @@ fn settings() -> Settings {
         connections_per_address_max: 1000,
         requests_max: 0,
         introduced: Vec::new(),
-        h2: lowroad_http::h2::Settings::default(),
-        http: Limits::default(),
+        h2: lowroad_http::h2::H2Settings::default(),
+        http: RequestLimits::default(),
     }
 }
 
-fn faults(seed: u64) -> Faults {
+fn faults(seed: u64) -> FaultRates {
     let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
-    Faults {
+    FaultRates {
         piece_len_max: pick(0, &[40, 700, 9000, 50_000]),
         delay_ms_max: pick(2, &[0, 3, 400]) as u64,
         window_len: pick(1, &[900, 20_000, 1_000_000]),
@@ -252,10 +252,10 @@ fn faults(seed: u64) -> Faults {
 
 impl Case {
     fn new(seed: u64, habit: Habit) -> Case {
-        let world = Shared::new(seed, faults(seed));
+        let world = SharedWorld::new(seed, faults(seed));
         let driver = world.driver();
-        let mailbox: Box_ = Mailbox::new(driver.waker());
-        let quiet: Arc<Mutex<Vec<Sender>>> = Arc::default();
+        let mailbox: Box_ = WorkerMailbox::new(driver.waker());
+        let quiet: Arc<Mutex<Vec<BodySender>>> = Arc::default();
         let service = Echo {
             world: world.clone(),
             mailbox: mailbox.clone(),
@@ -264,7 +264,7 @@ impl Case {
             quiet: quiet.clone(),
             whole: Vec::new(),
         };
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(WorkerCounters::default());
         let admission = Arc::new(ConnectionLimit::default());
         let worker = Worker::new(
             driver,
@@ -274,7 +274,7 @@ impl Case {
             admission.clone(),
             counters.clone(),
         );
-        mailbox.post(Message::Listen(ListenerId(0), ()));
+        mailbox.post(MailboxMessage::Listen(ListenerId(0), ()));
         Case {
             world,
             worker,
@@ -335,11 +335,11 @@ fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
 
 /// Takes chunks apart; `None` if the last has not come.
 fn dechunked(body: &[u8]) -> Option<Vec<u8>> {
-    let limits = Limits {
+    let limits = RequestLimits {
         body_len_max: u64::MAX,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
-    let mut reader = BodyReader::new(Framing::Chunked, &limits).expect("chunks");
+    let mut reader = BodyReader::new(BodyFraming::Chunked, &limits).expect("chunks");
     let (mut at, mut all) = (0, Vec::new());
     loop {
         let fed = reader.feed(&body[at..]).expect("good chunks");
@@ -511,7 +511,7 @@ fn a_body_that_stops_coming_is_given_up() {
 }
 
 /// A client that requested a body with pauses, and received its start.
-fn asked_for_quiet(case: &mut Case) -> (usize, Sender) {
+fn asked_for_quiet(case: &mut Case) -> (usize, BodySender) {
     let client = case.world.connect();
     case.world
         .send(client, b"GET /quiet HTTP/1.1\r\nHost: sim\r\n\r\n");

@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use lowroad_engine::counters::Counters;
-use lowroad_engine::driver::{Driver, ListenerId};
-use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::service::{Answer, Exchange, Refused, Service};
-use lowroad_engine::settings::Settings;
-use lowroad_engine::stream::{Next, Sender};
-use lowroad_engine::tunnel::{Far, Tunnel};
-use lowroad_engine::worker::{Message, Worker, WorkerMessage};
-use lowroad_engine::{ExchangeId, Response};
-use lowroad_engine_sim::{Faults, Shared, SimDriver};
-use lowroad_http::fields::Fields;
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::driver::{IoDriver, ListenerId};
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::stream::{StreamItem, BodySender};
+use lowroad_engine::tunnel::{TunnelPeer, ClientTunnel};
+use lowroad_engine::worker::{MailboxMessage, Worker, WorkerMessage};
+use lowroad_engine::{ExchangeId, ResponseWriter};
+use lowroad_engine_sim::{FaultRates, SharedWorld, SimDriver};
+use lowroad_http::fields::ResponseFields;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::limits::Limits;
+use lowroad_http::limits::RequestLimits;
 use lowroad_http::request::{PartialRequest, Request};
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
-type Box_ = Mailbox<WorkerMessage<SimDriver, Upgrading>>;
+type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Upgrading>>;
 
 /// What the far end of a tunnel does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,8 +43,8 @@ enum Habit {
 
 /// The far end.
 struct Program {
-    world: Shared,
-    far: Option<Far>,
+    world: SharedWorld,
+    far: Option<TunnelPeer>,
     /// The way to the client is over.
     listens_only: bool,
     held: Option<Bytes>,
@@ -52,11 +52,11 @@ struct Program {
     got: Vec<u8>,
     sent: usize,
     /// How the way from the client ended.
-    ended: Option<Next>,
+    ended: Option<StreamItem>,
 }
 
 /// Wakes a program after a while.
-struct Later(Arc<Mutex<Program>>, Shared);
+struct Later(Arc<Mutex<Program>>, SharedWorld);
 
 impl Wake for Later {
     fn wake(self: Arc<Self>) {
@@ -83,7 +83,7 @@ impl Program {
                 if matches!(self.habit, Habit::SayAndListen(_)) {
                     // In the place of the other end stands one that nobody hears.
                     let (unheard, _) = lowroad_engine::stream::stream(1);
-                    self.far = Some(Far {
+                    self.far = Some(TunnelPeer {
                         from_client: far.from_client,
                         to_client: unheard,
                     });
@@ -99,7 +99,7 @@ impl Program {
         while let Some(far) = &self.far {
             match far.from_client.poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(Next::Bytes(bytes)) => self.got.extend_from_slice(&bytes),
+                Poll::Ready(StreamItem::Bytes(bytes)) => self.got.extend_from_slice(&bytes),
                 Poll::Ready(ended) => {
                     self.ended = Some(ended);
                     self.far = None;
@@ -125,11 +125,11 @@ impl Program {
             }
             match far.from_client.poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(Next::Bytes(bytes)) => self.held = Some(bytes),
+                Poll::Ready(StreamItem::Bytes(bytes)) => self.held = Some(bytes),
                 Poll::Ready(ended) => {
                     let far = self.far.take();
-                    if ended == Next::End {
-                        far.into_iter().for_each(|far| Sender::end(far.to_client));
+                    if ended == StreamItem::End {
+                        far.into_iter().for_each(|far| BodySender::end(far.to_client));
                     }
                     self.ended = Some(ended);
                 }
@@ -142,7 +142,7 @@ type Programs = Arc<Mutex<Vec<Arc<Mutex<Program>>>>>;
 
 /// Lets each request be upgraded, at once or later.
 struct Upgrading {
-    world: Shared,
+    world: SharedWorld,
     mailbox: Box_,
     habit: Habit,
     idle_timeout_ms: Option<u64>,
@@ -153,8 +153,8 @@ struct Upgrading {
 const WAITING: usize = 700;
 
 impl Upgrading {
-    fn upgrade(&mut self, response: &mut Response<'_>) -> Answer<(), ()> {
-        let (tunnel, far) = Tunnel::new(WAITING);
+    fn upgrade(&mut self, response: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
+        let (tunnel, far) = ClientTunnel::new(WAITING);
         let program = Arc::new(Mutex::new(Program {
             world: self.world.clone(),
             far: Some(far),
@@ -169,17 +169,17 @@ impl Upgrading {
             Some(ms) => tunnel.with_idle_timeout(ms),
             None => tunnel,
         };
-        let upgraded = response.upgrade(b"echo", &Fields::new(), tunnel);
+        let upgraded = response.upgrade(b"echo", &ResponseFields::new(), tunnel);
         assert!(upgraded.is_ok(), "it can be");
         let mut programs = self.programs.lock().expect("no panic");
         programs.push(program.clone());
         drop(programs);
         Program::go_on(&program);
-        Answer::Ready(Some(()))
+        ServiceOutcome::Ready(Some(()))
     }
 }
 
-impl Service for Upgrading {
+impl HttpService for Upgrading {
     type Pending = ();
     type Outcome = u64;
     type Record = ();
@@ -189,20 +189,20 @@ impl Service for Upgrading {
         &mut self,
         request: &Request<'_>,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(), ()> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
         if request.raw_target() == b"/plain" {
-            response.head(Status::OK).end(BodyLen::Known(2));
+            response.head(StatusCode::OK).end(BodyLen::Known(2));
             response.copied(b"ok");
-            return Answer::Ready(None);
+            return ServiceOutcome::Ready(None);
         }
         if request.raw_target() == b"/now" {
             return self.upgrade(response);
         }
         let (mailbox, id): (Box_, ExchangeId) = (self.mailbox.clone(), exchange.id);
         self.world
-            .later(move || mailbox.post(Message::Outcome(id, 0)));
-        Answer::Deferred {
+            .later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
+        ServiceOutcome::Deferred {
             pending: (),
             gives_up: false,
         }
@@ -213,23 +213,23 @@ impl Service for Upgrading {
         (): (),
         _: u64,
         _: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(), ()> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(), ()> {
         self.upgrade(response)
     }
 
-    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut Response<'_>) -> Answer<(), ()> {
+    fn body_dropped(&mut self, (): (), _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
         panic!("there are no bodies")
     }
 
     fn refuse(
         &mut self,
-        _: Refused,
+        _: ConnectionRefusal,
         _: &PartialRequest<'_>,
         _: &mut Exchange,
-        response: &mut Response<'_>,
+        response: &mut ResponseWriter<'_>,
     ) -> Option<()> {
-        response.head(Status::BAD_REQUEST).end(BodyLen::None);
+        response.head(StatusCode::BAD_REQUEST).end(BodyLen::None);
         None
     }
 
@@ -243,10 +243,10 @@ impl Service for Upgrading {
 
 struct Case {
     seed: u64,
-    world: Shared,
+    world: SharedWorld,
     worker: Worker<SimDriver, Upgrading>,
     mailbox: Box_,
-    counters: Arc<Counters>,
+    counters: Arc<WorkerCounters>,
     admission: Arc<ConnectionLimit>,
     client: usize,
     programs: Programs,
@@ -254,8 +254,8 @@ struct Case {
 
 const IDLE_MS: u64 = 120_000;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> WorkerSettings {
+    WorkerSettings {
         accept_max: 4,
         header_timeout_ms: 60_000,
         body_timeout_ms: 60_000,
@@ -267,14 +267,14 @@ fn settings() -> Settings {
         connections_per_address_max: 1000,
         requests_max: 0,
         introduced: Vec::new(),
-        h2: lowroad_http::h2::Settings::default(),
-        http: Limits::default(),
+        h2: lowroad_http::h2::H2Settings::default(),
+        http: RequestLimits::default(),
     }
 }
 
-fn faults(seed: u64) -> Faults {
+fn faults(seed: u64) -> FaultRates {
     let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
-    Faults {
+    FaultRates {
         piece_len_max: pick(0, &[40, 700, 9000, 50_000]),
         delay_ms_max: pick(2, &[0, 3, 40]) as u64,
         window_len: pick(1, &[900, 20_000, 1_000_000]),
@@ -292,9 +292,9 @@ impl Case {
     }
 
     fn with(seed: u64, habit: Habit, idle_timeout_ms: Option<u64>) -> Case {
-        let world = Shared::new(seed, faults(seed));
+        let world = SharedWorld::new(seed, faults(seed));
         let driver = world.driver();
-        let mailbox: Box_ = Mailbox::new(driver.waker());
+        let mailbox: Box_ = WorkerMailbox::new(driver.waker());
         let programs = Programs::default();
         let service = Upgrading {
             world: world.clone(),
@@ -304,7 +304,7 @@ impl Case {
             programs: programs.clone(),
             sent: Vec::new(),
         };
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(WorkerCounters::default());
         let admission = Arc::new(ConnectionLimit::default());
         let worker = Worker::new(
             driver,
@@ -314,7 +314,7 @@ impl Case {
             admission.clone(),
             counters.clone(),
         );
-        mailbox.post(Message::Listen(ListenerId(0), ()));
+        mailbox.post(MailboxMessage::Listen(ListenerId(0), ()));
         let client = world.connect();
         let path = if seed.is_multiple_of(2) {
             "now"
@@ -417,7 +417,7 @@ fn who_has_said_all_may_still_listen() {
         let program = case.program();
         let program = program.lock().expect("no panic");
         assert!(program.got == content, "seed {seed}");
-        assert_eq!(program.ended, Some(Next::End), "seed {seed}");
+        assert_eq!(program.ended, Some(StreamItem::End), "seed {seed}");
         assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
     }
 }
@@ -458,7 +458,7 @@ fn a_client_that_is_lost_is_no_more_to_be_heard_and_told() {
         case.turn_for(1000);
         let program = program.lock().expect("no panic");
         assert!(program.far.is_none(), "seed {seed}: it has noticed");
-        assert_ne!(program.ended, Some(Next::End), "seed {seed}");
+        assert_ne!(program.ended, Some(StreamItem::End), "seed {seed}");
     }
 }
 
@@ -477,7 +477,7 @@ fn a_slow_far_end_holds_the_client_up_and_nothing_is_lost() {
             let far = program.far.as_ref().expect("it sleeps");
             let mut context = Context::from_waker(waker);
             let mut all = Vec::new();
-            while let Poll::Ready(Next::Bytes(bytes)) = far.from_client.poll_next(&mut context) {
+            while let Poll::Ready(StreamItem::Bytes(bytes)) = far.from_client.poll_next(&mut context) {
                 all.extend_from_slice(&bytes);
             }
             program.got = all;
@@ -528,7 +528,7 @@ fn a_tunnel_lasts_for_as_long_as_something_moves_on_it() {
         assert_eq!(case.admission.open(), 0, "seed {seed}: it is not");
         assert_eq!(case.counters.tunnel_timeouts.value(), 1, "seed {seed}");
         let program = program.lock().expect("no panic");
-        assert_eq!(program.ended, Some(Next::Cut), "seed {seed}");
+        assert_eq!(program.ended, Some(StreamItem::Cut), "seed {seed}");
     }
 }
 
@@ -538,7 +538,7 @@ fn a_drain_ends_tunnels_when_its_time_is_over() {
         let mut case = Case::new(seed, Habit::Echo);
         drop(case.program());
         let timeout_ms = 20_000;
-        case.mailbox.post(Message::Drain { timeout_ms });
+        case.mailbox.post(MailboxMessage::Drain { timeout_ms });
         case.turn_for(timeout_ms / 2);
         case.world.send(case.client, b"still there?");
         case.turn_for(timeout_ms / 4);

@@ -1,12 +1,12 @@
 //! Waits of the epoll driver without events: each ends by its timeout, whatever the timeouts of earlier waits.
 
-use lowroad_engine::driver::Driver;
+use lowroad_engine::driver::IoDriver;
 use lowroad_engine::epoll::EpollDriver;
-use lowroad_engine::helpers::Helpers;
+use lowroad_engine::helper_pool::HelperPool;
 
 #[test]
 fn waits_end_whether_their_ends_come_nearer_or_not() {
-    let mut driver = EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll");
+    let mut driver = EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
     let mut events = Vec::new();
     for timeout_ms in [1, 30, 2, 0, 20, 5, 5, 40, 3] {
         let end_ms = driver.now_ms() + timeout_ms;

@@ -8,10 +8,10 @@ mod echo;
 use std::net::IpAddr;
 
 use lowroad_engine::driver::ListenerId;
-use lowroad_engine::settings::Introduced;
-use lowroad_engine::settings::Settings;
-use lowroad_engine::worker::Message;
-use lowroad_engine_sim::{Faults, Shared, Veil};
+use lowroad_engine::settings::ProxyProtocolListener;
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::worker::MailboxMessage;
+use lowroad_engine_sim::{FaultRates, SharedWorld, FakeTls};
 use lowroad_limits::ConnectionLimit;
 
 use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
@@ -43,7 +43,7 @@ fn undated(read: &[u8]) -> Vec<u8> {
 const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n";
 
 /// Some requests of one client and what must come back.
-fn script(world: &Shared) -> (Vec<u8>, Vec<u8>) {
+fn script(world: &SharedWorld) -> (Vec<u8>, Vec<u8>) {
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
     let count = 1 + world.dice(6);
     for at in 0..count {
@@ -85,7 +85,7 @@ fn every_answer_arrives_through_a_layer() {
 /// Gives for how many of the clients the kernel has come to seal.
 fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
     let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
-    let faults = Faults {
+    let faults = FaultRates {
         piece_len_max: pick(0, &[1, 30, 700, 9000]),
         delay_ms_max: pick(2, &[0, 3, 400]) as u64,
         window_len: pick(1, &[900, 20_000, 1_000_000]),
@@ -101,8 +101,8 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
             let (mut requests, answers) = script(&case.world);
             let id = case.world.connect();
             if veiled {
-                case.world.send(id, &Veil::hello());
-                requests = Veil::records(&requests);
+                case.world.send(id, &FakeTls::hello());
+                requests = FakeTls::records(&requests);
             }
             case.world.send(id, &requests);
             (id, answers)
@@ -117,7 +117,7 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
         let mut read = case.world.read(id);
         sent_bytes += read.len() as u64;
         if veiled {
-            let (bytes, is_ended) = Veil::read(&read);
+            let (bytes, is_ended) = FakeTls::read(&read);
             assert!(is_ended, "seed {seed}: client {id}: the end was not said");
             read = bytes;
         }
@@ -137,7 +137,7 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
 #[test]
 fn other_keys_than_the_kernels_end_the_connection_in_order() {
     for seed in 0..60 {
-        let faults = Faults {
+        let faults = FaultRates {
             window_len: 3000,
             delay_ms_max: 20,
             late_sends: [0, 500][(seed % 2) as usize],
@@ -146,21 +146,21 @@ fn other_keys_than_the_kernels_end_the_connection_in_order() {
         let mut case = Case::with(seed, faults, settings(), true);
         let id = case.world.connect();
         let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
-        case.world.send(id, &Veil::hello());
-        case.world.send(id, &Veil::records(request));
+        case.world.send(id, &FakeTls::hello());
+        case.world.send(id, &FakeTls::records(request));
         // While it is sent, with a request behind it, or afterwards.
         let read_len_min = [30_000, 30_000, 90_000][(seed % 3) as usize];
         case.turn_until(seed, "some of it", |world| {
             world.read(id).len() > read_len_min
         });
         if seed % 3 != 0 {
-            case.world.send(id, &Veil::another_mask());
+            case.world.send(id, &FakeTls::another_mask());
         } else {
-            let both = [Veil::another_mask(), Veil::records(request)].concat();
+            let both = [FakeTls::another_mask(), FakeTls::records(request)].concat();
             case.world.send(id, &both);
         }
         case.turn_until(seed, "the end", |world| world.over(id));
-        let (read, is_ended) = Veil::read(&case.world.read(id));
+        let (read, is_ended) = FakeTls::read(&case.world.read(id));
         assert!(is_ended, "seed {seed}: the end was not said");
         assert!(undated(&read) == answer_of(90_000, false), "seed {seed}");
         assert_eq!(case.counters.kernel_tls.value(), 1, "seed {seed}");
@@ -175,7 +175,7 @@ fn other_keys_are_of_no_matter_while_the_layer_seals() {
     case.world.set_seal_failures(1000);
     let id = case.world.connect();
     let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
-    let said = [Veil::hello(), Veil::another_mask(), Veil::records(request)].concat();
+    let said = [FakeTls::hello(), FakeTls::another_mask(), FakeTls::records(request)].concat();
     case.world.send(id, &said);
     case.turn_until(1, "an answer", |world| world.read(id).len() > 90_000);
     case.turn_for(100);
@@ -238,7 +238,7 @@ fn clients_of_http_1_0_get_no_interim_responses() {
 fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
     for seed in 0..180 {
         let veiled = seed >= 120;
-        let faults = Faults {
+        let faults = FaultRates {
             clock_jumps: 30,
             window_len: 3000,
             late_sends: [0, 500, 1000][(seed % 3) as usize],
@@ -251,8 +251,8 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
                 let (mut requests, answers) = script(&case.world);
                 let id = case.world.connect();
                 if veiled {
-                    case.world.send(id, &Veil::hello());
-                    requests = Veil::records(&requests);
+                    case.world.send(id, &FakeTls::hello());
+                    requests = FakeTls::records(&requests);
                 }
                 let cut = if at % 3 == 0 {
                     requests.len() / 2
@@ -283,7 +283,7 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
         for (id, answers) in clients {
             let mut read = case.world.read(id);
             if veiled {
-                read = Veil::read(&read).0;
+                read = FakeTls::read(&read).0;
             }
             let read = undated(&read);
             assert!(
@@ -319,11 +319,11 @@ fn slow_clients_are_ended_by_their_timeouts() {
 
 #[test]
 fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
-    let settings = Settings {
+    let settings = WorkerSettings {
         rate_min: 1000,
         ..settings()
     };
-    let faults = Faults {
+    let faults = FaultRates {
         piece_len_max: 1,
         delay_ms_max: 0,
         window_len: 10,
@@ -336,7 +336,7 @@ fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
     case.turn_for(60_000);
     // Ten bytes a millisecond or so are fine: it is through, or it was fast enough so far.
     assert_eq!(case.counters.rate_too_low.value(), 0);
-    let faults = Faults {
+    let faults = FaultRates {
         piece_len_max: 50,
         delay_ms_max: 2000,
         window_len: 100,
@@ -345,7 +345,7 @@ fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
     let mut case = Case::new(
         3,
         faults,
-        Settings {
+        WorkerSettings {
             rate_min: 1000,
             ..self::settings()
         },
@@ -360,7 +360,7 @@ fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
 
 #[test]
 fn a_body_that_trickles_is_given_up_when_its_grace_is_over() {
-    let settings = Settings {
+    let settings = WorkerSettings {
         rate_min: 1000,
         rate_grace_ms: 3000,
         ..settings()
@@ -383,7 +383,7 @@ fn a_body_that_trickles_is_given_up_when_its_grace_is_over() {
 
 #[test]
 fn an_idle_timeout_counts_from_the_answer_even_after_a_slow_head() {
-    let settings = Settings {
+    let settings = WorkerSettings {
         header_timeout_ms: 15_000,
         idle_timeout_ms: 1000,
         ..settings()
@@ -404,7 +404,7 @@ fn an_idle_timeout_counts_from_the_answer_even_after_a_slow_head() {
 #[test]
 fn one_who_sends_much_at_once_is_read_to_the_end_in_turns() {
     const LEN: usize = 1_000_000;
-    let faults = Faults {
+    let faults = FaultRates {
         piece_len_max: LEN + 1000,
         ..calm()
     };
@@ -426,7 +426,7 @@ fn one_who_sends_much_at_once_is_read_to_the_end_in_turns() {
 #[test]
 fn a_body_that_breaks_does_not_get_into_the_answer_before() {
     for seed in 0..20 {
-        let faults = Faults {
+        let faults = FaultRates {
             piece_len_max: 100_000,
             delay_ms_max: 300,
             window_len: 1000,
@@ -450,7 +450,7 @@ fn a_body_that_breaks_does_not_get_into_the_answer_before() {
 #[test]
 fn an_outcome_that_comes_too_late_reaches_no_later_request() {
     for seed in 0..40 {
-        let faults = Faults {
+        let faults = FaultRates {
             delay_ms_max: 100,
             window_len: 100_000,
             ..calm()
@@ -472,11 +472,11 @@ fn an_outcome_that_comes_too_late_reaches_no_later_request() {
 
 #[test]
 fn too_many_connections_are_turned_away_and_places_come_back() {
-    let settings = Settings {
+    let settings = WorkerSettings {
         connections_max: 3,
         ..settings()
     };
-    let faults = Faults {
+    let faults = FaultRates {
         late_sends: 500,
         ..calm()
     };
@@ -499,7 +499,7 @@ fn too_many_connections_are_turned_away_and_places_come_back() {
 #[test]
 fn a_drain_answers_what_is_under_way_and_ends() {
     for seed in 0..40 {
-        let faults = Faults {
+        let faults = FaultRates {
             delay_ms_max: 100,
             ..calm()
         };
@@ -511,7 +511,7 @@ fn a_drain_answers_what_is_under_way_and_ends() {
         case.world
             .send(idle, b"GET /bytes/1 HTTP/1.1\r\nHost: sim\r\n\r\n");
         case.turn_until(seed, "an answer", |world| !world.read(idle).is_empty());
-        case.mailbox.post(Message::Drain { timeout_ms: 60_000 });
+        case.mailbox.post(MailboxMessage::Drain { timeout_ms: 60_000 });
         let begun_ms = case.world.now_ms();
         for _ in 0..100_000 {
             if case.worker.drained() {
@@ -542,7 +542,7 @@ fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
         let hold = case.local.tasks.hold();
         let restless = std::future::pending::<()>();
         case.local.tasks.spawn(restless).detach();
-        case.mailbox.post(Message::Drain { timeout_ms: 5_000 });
+        case.mailbox.post(MailboxMessage::Drain { timeout_ms: 5_000 });
         let begun_ms = case.world.now_ms();
         case.turn_for(2_000);
         assert!(!case.worker.drained(), "it is held");
@@ -561,12 +561,12 @@ fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
 }
 
 /// Who connects in the simulator has to say whose connections it passes on.
-fn introduced() -> Settings {
+fn introduced() -> WorkerSettings {
     let all: IpAddr = [0, 0, 0, 0].into();
-    Settings {
+    WorkerSettings {
         header_timeout_ms: 5000,
         connections_per_address_max: 2,
-        introduced: vec![Introduced {
+        introduced: vec![ProxyProtocolListener {
             listener: ListenerId(0),
             from: vec![all..=[255; 4].into()],
         }],
@@ -603,7 +603,7 @@ fn introductions() -> [(Vec<u8>, Option<&'static str>); 6] {
 fn a_proxy_says_whose_connection_it_is() {
     for seed in 0..60 {
         for (header, client) in introductions() {
-            let faults = Faults {
+            let faults = FaultRates {
                 piece_len_max: [1, 3, 40, 9000][(seed % 4) as usize],
                 ..calm()
             };
@@ -643,7 +643,7 @@ fn what_is_no_introduction_gets_no_answer() {
             b"\r\n\r\n\0\r\nQUIT\n\x31\0\0\0",
             b"PROXY TC",
         ] {
-            let faults = Faults {
+            let faults = FaultRates {
                 piece_len_max: [1, 9000][(seed % 2) as usize],
                 ..calm()
             };

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use lowroad_engine::datagrams::{DatagramDrops, Ecn};
-use lowroad_engine::driver::{DatagramSocketId, Event};
+use lowroad_engine::driver::{DatagramSocketId, DriverEvent};
 
 use super::datagrams::SimDatagram;
-use super::world::{Happening, World};
+use super::sim_world::{SimEvent, SimWorld};
 
 /// Ports that address translators choose.
 const TRANSLATED_PORT_MIN: u16 = 40_000;
@@ -216,7 +216,7 @@ impl DatagramNetwork {
     }
 
     /// A datagram has left a socket. Gives who hears of the room, if it was full.
-    pub fn depart(&mut self, port: usize) -> Option<(usize, Event)> {
+    pub fn depart(&mut self, port: usize) -> Option<(usize, DriverEvent)> {
         let half = self.faults.send_buffer_max / 2;
         let port = &mut self.ports[port];
         port.unsent -= 1;
@@ -224,11 +224,11 @@ impl DatagramNetwork {
             return None;
         }
         port.is_full = false;
-        port.owner.map(|(driver, id)| (driver, Event::Room(id)))
+        port.owner.map(|(driver, id)| (driver, DriverEvent::Room(id)))
     }
 }
 
-impl World {
+impl SimWorld {
     /// Sends a datagram from a socket. False if the socket is full.
     pub fn send_datagram(
         &mut self,
@@ -248,7 +248,7 @@ impl World {
         self.datagrams.stats.sent += 1;
         self.datagrams.ports[port].unsent += 1;
         let departs_us = self.now_us + self.dice(faults.delay_us / 4 + 1);
-        self.put_us(departs_us, Happening::Departed(port));
+        self.put_us(departs_us, SimEvent::Departed(port));
         if self.dice(1000) < faults.rebound && self.datagrams.ports[port].translated.is_some() {
             self.datagrams.translate(port);
             self.datagrams.stats.rebound += 1;
@@ -304,6 +304,6 @@ impl World {
                 in_order_us
             }
         };
-        self.put_us(at_us, Happening::Datagram(transit));
+        self.put_us(at_us, SimEvent::Datagram(transit));
     }
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use lowroad_engine::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn, TRAIN_LEN_MAX};
 use lowroad_engine::driver::DatagramSocketId;
 
-use super::Shared;
+use super::SharedWorld;
 use super::datagram_network::{DatagramFaults, DatagramStats};
 
 /// A received datagram.
@@ -27,10 +27,10 @@ pub struct SimDatagram {
 /// A bound socket for datagrams, of the test or for a driver; dropping it closes it.
 pub struct SimDatagrams {
     port: usize,
-    world: Shared,
+    world: SharedWorld,
 }
 
-impl Shared {
+impl SharedWorld {
     /// Binds a socket. An unspecified address takes what is sent to any address with this port that no other socket has;
     /// that of IPv6 also takes IPv4, as in Linux.
     pub fn bind_datagrams(&self, address: SocketAddr) -> SimDatagrams {

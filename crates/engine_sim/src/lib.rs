@@ -4,7 +4,7 @@
 //! order, clocks jump. As with edge-triggered epoll, an event comes once: a worker that forgets to
 //! look finds the world silent, and [`SimDriver::wait`] panics instead of waiting for ever.
 //!
-//! Connections to elsewhere lead to the test: it takes those that came about ([`Shared::dialed`])
+//! Connections to elsewhere lead to the test: it takes those that came about ([`SharedWorld::dialed`])
 //! and is their other end, as it is a client's of those that are accepted.
 
 #![forbid(unsafe_code)]
@@ -12,9 +12,9 @@
 mod datagram_network;
 mod datagrams;
 mod network;
-mod veil;
+mod fake_tls;
 mod workers;
-mod world;
+mod sim_world;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -23,27 +23,27 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_engine::bell::Bell;
-use lowroad_engine::buffer::Buffer;
+use lowroad_engine::event_count::EventCount;
+use lowroad_engine::buffer::SendBuffer;
 use lowroad_engine::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain};
 use lowroad_engine::driver::{
-    AcceptFailure, Accepted, DatagramSocketId, Driver, Event, ListenerId, Received, Sent, Token,
+    AcceptFailure, AcceptedSocket, DatagramSocketId, IoDriver, DriverEvent, ListenerId, ReceiveOutcome, SendOutcome, ConnectionToken,
 };
 use lowroad_engine::file::{FileSent, OpenFile, TAIL_LEN};
-use lowroad_engine::local::Local;
-use lowroad_engine::outgoing::Sources;
+use lowroad_engine::worker_handle::WorkerHandle;
+use lowroad_engine::upstream_socket::UpstreamSockets;
 
 pub use self::datagram_network::{DatagramFaults, DatagramStats};
 pub use self::datagrams::{SimDatagram, SimDatagrams};
 use self::network::{SimHelpers, SimNetwork};
-pub use self::veil::Veil;
-pub use self::workers::{Workers, for_each_seed, turn_until};
+pub use self::fake_tls::FakeTls;
+pub use self::workers::{SimWorkers, for_each_seed, turn_until};
 
-use self::world::{Happening, Name, Owner, UnderwaySend, Waiting, Whose, World};
+use self::sim_world::{SimEvent, SocketName, SocketOwner, PendingSend, DriverWaits, EndRecipient, SimWorld};
 
 /// How bad the world is: chances in a thousand, and sizes.
 #[derive(Clone, Debug)]
-pub struct Faults {
+pub struct FaultRates {
     /// Longest piece in which bytes arrive.
     pub piece_len_max: usize,
     /// Longest delay of anything, virtual ms.
@@ -66,7 +66,7 @@ const LENT_LEN: usize = 32 * 1024;
 
 /// How those elsewhere take new connections: chances in a thousand of each.
 #[derive(Clone, Debug, Default)]
-pub struct Elsewhere {
+pub struct PeerBehavior {
     /// Nobody listens.
     pub refused: u64,
     /// A TCP connection never comes about.
@@ -77,26 +77,26 @@ pub struct Elsewhere {
 
 /// The world, shared by the driver, the sockets and the test.
 #[derive(Clone)]
-pub struct Shared(Arc<Mutex<World>>);
+pub struct SharedWorld(Arc<Mutex<SimWorld>>);
 
 /// One end of a connection in the worker's hands; dropping it closes it.
 pub struct SimSocket {
     id: usize,
-    world: Shared,
+    world: SharedWorld,
 }
 
 /// The driver.
 pub struct SimDriver {
-    world: Shared,
+    world: SharedWorld,
     number: usize,
-    local: Local,
+    local: WorkerHandle,
     datagrams: BTreeMap<u16, SimDatagrams>,
 }
 
-impl Shared {
+impl SharedWorld {
     /// A world from a seed.
-    pub fn new(seed: u64, faults: Faults) -> Shared {
-        Shared(Arc::new(Mutex::new(World::new(seed, faults))))
+    pub fn new(seed: u64, faults: FaultRates) -> SharedWorld {
+        SharedWorld(Arc::new(Mutex::new(SimWorld::new(seed, faults))))
     }
 
     /// A driver in this world. There may be several, which wait by turns: time passes only while none
@@ -108,9 +108,9 @@ impl Shared {
             world: self.clone(),
             driver: number,
         };
-        let (sources, helpers) = (Sources::new(network), SimHelpers(self.clone()));
-        let local = Local::new(Bell::new(|| {}), sources, helpers, now_ms);
-        world.drivers.push(Waiting {
+        let (sources, helpers) = (UpstreamSockets::new(network), SimHelpers(self.clone()));
+        let local = WorkerHandle::new(EventCount::new(|| {}), sources, helpers, now_ms);
+        world.drivers.push(DriverWaits {
             events: VecDeque::new(),
             bell: local.bell.clone(),
             timers: local.timers.clone(),
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// How connections to elsewhere fare from now on.
-    pub fn set_elsewhere(&self, elsewhere: Elsewhere) {
+    pub fn set_elsewhere(&self, elsewhere: PeerBehavior) {
         self.lock().elsewhere = elsewhere;
     }
 
@@ -163,7 +163,7 @@ impl Shared {
         let id = world.add_socket(None);
         let at_ms = world.later();
         world.socket(id).last_ms = at_ms;
-        world.put(at_ms, Happening::Connect(id));
+        world.put(at_ms, SimEvent::Connect(id));
         id
     }
 
@@ -176,7 +176,7 @@ impl Shared {
             let len = (1 + world.dice(piece_len_max) as usize).min(rest.len());
             let at_ms = world.later().max(world.socket(id).last_ms);
             world.socket(id).last_ms = at_ms;
-            world.put(at_ms, Happening::Arrive(id, rest[..len].to_vec()));
+            world.put(at_ms, SimEvent::Arrive(id, rest[..len].to_vec()));
             rest = &rest[len..];
         }
     }
@@ -185,7 +185,7 @@ impl Shared {
     pub fn end(&self, id: usize) {
         let mut world = self.lock();
         let at_ms = world.socket(id).last_ms.max(world.now_ms());
-        world.put(at_ms, Happening::End(id));
+        world.put(at_ms, SimEvent::End(id));
     }
 
     /// A client goes away after all it sent: it sends its end, and what is sent to it breaks the
@@ -199,7 +199,7 @@ impl Shared {
     pub fn reset_after(&self, id: usize) {
         let mut world = self.lock();
         let at_ms = world.socket(id).last_ms.max(world.now_ms());
-        world.put(at_ms, Happening::Break(id));
+        world.put(at_ms, SimEvent::Break(id));
     }
 
     /// A client stops reading (`true`) or goes on.
@@ -207,14 +207,14 @@ impl Shared {
         let mut world = self.lock();
         world.socket(id).held = held;
         let at_ms = world.later() + 1;
-        world.put(at_ms, Happening::Read(id));
+        world.put(at_ms, SimEvent::Read(id));
     }
 
     /// A client breaks the connection some time from now.
     pub fn reset(&self, id: usize) {
         let mut world = self.lock();
         let at_ms = world.later();
-        world.put(at_ms, Happening::Break(id));
+        world.put(at_ms, SimEvent::Break(id));
     }
 
     /// What a client has read so far.
@@ -243,12 +243,12 @@ impl Shared {
     pub fn later(&self, call: impl FnOnce() + Send + 'static) {
         let mut world = self.lock();
         let at_ms = world.later();
-        world.put(at_ms, Happening::Call(Box::new(call)));
+        world.put(at_ms, SimEvent::Call(Box::new(call)));
     }
 
     /// Wakes the worker at a time, if nothing else does.
     pub fn alarm(&self, at_ms: u64) {
-        self.lock().put(at_ms, Happening::Call(Box::new(|| {})));
+        self.lock().put(at_ms, SimEvent::Call(Box::new(|| {})));
     }
 
     /// A number below `below`, from the seed.
@@ -261,18 +261,18 @@ impl Shared {
         self.lock().now_ms()
     }
 
-    fn lock(&self) -> MutexGuard<'_, World> {
+    fn lock(&self) -> MutexGuard<'_, SimWorld> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Driver for SimDriver {
+impl IoDriver for SimDriver {
     type Socket = SimSocket;
     type Lent = Vec<u8>;
     type Listener = ();
     type Datagrams = SimDatagrams;
 
-    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<Event>) {
+    fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         let (calls, now_ms) = {
             let mut world = self.world.lock();
             // What it does is done by this thread, too: nobody notifies it while it is parked.
@@ -310,7 +310,7 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn accept(&mut self, _listener: ListenerId) -> Result<Accepted<SimSocket>, AcceptFailure> {
+    fn accept(&mut self, _listener: ListenerId) -> Result<AcceptedSocket<SimSocket>, AcceptFailure> {
         let mut world = self.world.lock();
         if world.dice(1000) < world.faults.accept_failures {
             return Err(AcceptFailure::Exhausted);
@@ -321,7 +321,7 @@ impl Driver for SimDriver {
             world: self.world.clone(),
         };
         let peer = IpAddr::V4(Ipv4Addr::new(10, 0, 0, (id % 250) as u8));
-        Ok(Accepted {
+        Ok(AcceptedSocket {
             socket,
             peer,
             peer_port: 1024 + id as u16 % 50_000,
@@ -338,11 +338,11 @@ impl Driver for SimDriver {
         self.world.lock().listening = false;
     }
 
-    fn register(&mut self, socket: &SimSocket, token: Token) -> io::Result<()> {
+    fn register(&mut self, socket: &SimSocket, token: ConnectionToken) -> io::Result<()> {
         let mut world = self.world.lock();
-        world.socket(socket.id).owner = Some(Owner {
+        world.socket(socket.id).owner = Some(SocketOwner {
             driver: self.number,
-            name: Name::Accepted(token),
+            name: SocketName::Accepted(token),
         });
         let readable =
             !world.socket(socket.id).incoming.is_empty() || world.socket(socket.id).ended;
@@ -350,18 +350,18 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn receive(&mut self, socket: &SimSocket, _: Token) -> Received<Vec<u8>> {
+    fn receive(&mut self, socket: &SimSocket, _: ConnectionToken) -> ReceiveOutcome<Vec<u8>> {
         let mut world = self.world.lock();
         let socket = world.socket(socket.id);
         if socket.broken {
-            return Received::Broken;
+            return ReceiveOutcome::Broken;
         }
         let len = socket.incoming.len().min(LENT_LEN);
         let lent: Vec<u8> = socket.incoming.drain(..len).collect();
         match len {
-            0 if socket.ended => Received::End,
-            0 => Received::Empty,
-            len => Received::Bytes {
+            0 if socket.ended => ReceiveOutcome::End,
+            0 => ReceiveOutcome::Empty,
+            len => ReceiveOutcome::Bytes {
                 lent,
                 more: len == LENT_LEN,
             },
@@ -370,22 +370,22 @@ impl Driver for SimDriver {
 
     fn give_back(&mut self, _: Vec<u8>) {}
 
-    fn send(&mut self, socket: &SimSocket, token: Token, buffer: &mut Buffer, _: bool) -> Sent {
+    fn send(&mut self, socket: &SimSocket, token: ConnectionToken, buffer: &mut SendBuffer, _: bool) -> SendOutcome {
         let mut world = self.world.lock();
         assert!(!world.socket(socket.id).has_underway(), "one at a time");
         if world.dice(1000) < world.faults.late_sends {
-            let send = UnderwaySend {
-                whose: Whose::Worker(self.number, token),
+            let send = PendingSend {
+                whose: EndRecipient::Worker(self.number, token),
                 buffer: std::mem::take(buffer),
             };
             world.send_later(socket.id, send);
-            return Sent::Underway;
+            return SendOutcome::Underway;
         }
         let bytes = buffer.pieces().concat();
         match world.take(socket.id, &bytes) {
-            Sent::Bytes(len) if len < bytes.len() && world.dice(2) == 0 => {
+            SendOutcome::Bytes(len) if len < bytes.len() && world.dice(2) == 0 => {
                 world.socket(socket.id).full = true;
-                Sent::Filled(len)
+                SendOutcome::Filled(len)
             }
             sent => sent,
         }
@@ -394,7 +394,7 @@ impl Driver for SimDriver {
     fn start_file(
         &mut self,
         socket: &SimSocket,
-        token: Token,
+        token: ConnectionToken,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
@@ -412,25 +412,25 @@ impl Driver for SimDriver {
             let mut bytes = vec![0; len];
             file.file.read_exact_at(&mut bytes, range.start)?;
             match world.take(socket.id, &bytes) {
-                Sent::Bytes(taken) => {
+                SendOutcome::Bytes(taken) => {
                     world.socket(socket.id).full |= taken < len;
                     FileSent::Bytes {
                         len: taken as u64,
                         full: taken < len,
                     }
                 }
-                Sent::Broken => FileSent::Broken,
+                SendOutcome::Broken => FileSent::Broken,
                 _ => FileSent::Bytes { len: 0, full: true },
             }
         };
         let at_ms = world.later();
-        world.put(at_ms, Happening::File(self.number, token, sent));
+        world.put(at_ms, SimEvent::File(self.number, token, sent));
         Ok(())
     }
 
     fn start_read(
         &mut self,
-        token: Token,
+        token: ConnectionToken,
         file: &Arc<OpenFile>,
         range: Range<u64>,
     ) -> io::Result<()> {
@@ -441,27 +441,27 @@ impl Driver for SimDriver {
         let len = 1 + world.dice(range.end - range.start);
         let read = lowroad_engine::file::read(file, range.start..range.start + len);
         let at_ms = world.later();
-        world.put(at_ms, Happening::File(self.number, token, read));
+        world.put(at_ms, SimEvent::File(self.number, token, read));
         Ok(())
     }
 
-    fn seal(&mut self, socket: &SimSocket, keys: &[u8]) -> io::Result<()> {
+    fn enable_kernel_tls(&mut self, socket: &SimSocket, keys: &[u8]) -> io::Result<()> {
         let mut world = self.world.lock();
         if world.dice(1000) < world.seal_failures {
             return Err(io::ErrorKind::NotFound.into());
         }
-        assert_eq!(keys, Veil::KEYS);
+        assert_eq!(keys, FakeTls::KEYS);
         let socket = world.socket(socket.id);
         assert!(!socket.is_sealed && !socket.has_underway());
         socket.is_sealed = true;
         Ok(())
     }
 
-    fn send_alert(&mut self, socket: &SimSocket, alert: &[u8]) -> Sent {
+    fn send_alert(&mut self, socket: &SimSocket, alert: &[u8]) -> SendOutcome {
         let mut world = self.world.lock();
         let is_idle = !world.socket(socket.id).has_underway();
         assert!(is_idle && world.socket(socket.id).is_sealed);
-        assert_eq!(alert, Veil::END);
+        assert_eq!(alert, FakeTls::END);
         world.take_alert(socket.id)
     }
 
@@ -523,7 +523,7 @@ impl Driver for SimDriver {
         self.datagrams.remove(&id.0);
     }
 
-    fn local(&self) -> &Local {
+    fn local(&self) -> &WorkerHandle {
         &self.local
     }
 }

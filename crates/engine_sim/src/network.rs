@@ -4,42 +4,42 @@
 use std::any::Any;
 use std::io;
 
-use super::Shared;
-use super::world::{Happening, Name, Owner, UnderwaySend, Whose};
-use lowroad_engine::background::contain;
-use lowroad_engine::buffer::Buffer;
-use lowroad_engine::driver::{Completion, Sent};
-use lowroad_engine::helpers::QueueFull;
-use lowroad_engine::network::{Connecting, Network, Remote, Socket, SourceId, Taken};
-use lowroad_engine::offload::{Job, Offload};
+use super::SharedWorld;
+use super::sim_world::{SimEvent, SocketName, SocketOwner, PendingSend, EndRecipient};
+use lowroad_engine::panic_policy::contain;
+use lowroad_engine::buffer::SendBuffer;
+use lowroad_engine::driver::{SendCompletion, SendOutcome};
+use lowroad_engine::helper_pool::QueueFull;
+use lowroad_engine::upstream_network::{PendingConnect, UpstreamNetwork, ConnectTarget, NetworkSocket, SourceId, UpstreamSendOutcome};
+use lowroad_engine::offload::{OffloadJob, BlockingOffload};
 
 /// One driver's.
 pub struct SimNetwork {
-    pub world: Shared,
+    pub world: SharedWorld,
     pub driver: usize,
 }
 
 impl SimNetwork {
-    fn owner(&self, id: SourceId) -> Owner {
-        Owner {
+    fn owner(&self, id: SourceId) -> SocketOwner {
+        SocketOwner {
             driver: self.driver,
-            name: Name::Elsewhere(id),
+            name: SocketName::Elsewhere(id),
         }
     }
 }
 
-impl Network for SimNetwork {
-    fn connect(&self, to: Remote<'_>, id: SourceId) -> io::Result<Connecting> {
+impl UpstreamNetwork for SimNetwork {
+    fn connect(&self, to: ConnectTarget<'_>, id: SourceId) -> io::Result<PendingConnect> {
         let mut world = self.world.lock();
         let chances = world.elsewhere.clone();
         let refused = world.dice(1000) < chances.refused;
         let connected = match to {
-            Remote::Unix(_) if refused => return Err(io::ErrorKind::ConnectionRefused.into()),
-            Remote::Unix(_) if world.dice(1000) < chances.queue_full => {
+            ConnectTarget::Unix(_) if refused => return Err(io::ErrorKind::ConnectionRefused.into()),
+            ConnectTarget::Unix(_) if world.dice(1000) < chances.queue_full => {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            Remote::Unix(_) => true,
-            Remote::Tcp(_) | Remote::TcpFrom { .. } => false,
+            ConnectTarget::Unix(_) => true,
+            ConnectTarget::Tcp(_) | ConnectTarget::TcpFrom { .. } => false,
         };
         let id = world.add_socket(Some(self.owner(id)));
         if connected {
@@ -51,17 +51,17 @@ impl Network for SimNetwork {
                 true => Err(io::ErrorKind::ConnectionRefused),
                 false => Ok(()),
             };
-            world.put(at_ms, Happening::Dial(id, result));
+            world.put(at_ms, SimEvent::Dial(id, result));
         }
         drop(world);
         let world = self.world.clone();
-        Ok(Connecting {
+        Ok(PendingConnect {
             socket: Box::new(SimOutgoing { id, world }),
             connected,
         })
     }
 
-    fn adopt(&self, socket: &mut dyn Socket, id: SourceId) -> io::Result<()> {
+    fn adopt(&self, socket: &mut dyn NetworkSocket, id: SourceId) -> io::Result<()> {
         let socket: &mut dyn Any = socket;
         let Some(socket) = socket.downcast_mut::<SimOutgoing>() else {
             return Err(io::ErrorKind::Unsupported.into());
@@ -78,10 +78,10 @@ impl Network for SimNetwork {
 /// The driver's end of a connection to elsewhere.
 struct SimOutgoing {
     id: usize,
-    world: Shared,
+    world: SharedWorld,
 }
 
-impl Socket for SimOutgoing {
+impl NetworkSocket for SimOutgoing {
     fn connected(&mut self) -> io::Result<()> {
         match self.world.lock().socket(self.id).dialed {
             Some(Ok(())) => Ok(()),
@@ -106,25 +106,25 @@ impl Socket for SimOutgoing {
         }
     }
 
-    fn send(&mut self, buffer: &mut Buffer) -> io::Result<Taken> {
+    fn send(&mut self, buffer: &mut SendBuffer) -> io::Result<UpstreamSendOutcome> {
         let mut world = self.world.lock();
         assert!(!world.socket(self.id).has_underway(), "one at a time");
         if world.dice(1000) < world.faults.late_sends {
-            let send = UnderwaySend {
-                whose: Whose::Task,
+            let send = PendingSend {
+                whose: EndRecipient::Task,
                 buffer: std::mem::take(buffer),
             };
             world.send_later(self.id, send);
-            return Ok(Taken::Underway);
+            return Ok(UpstreamSendOutcome::Underway);
         }
         match world.take(self.id, &buffer.pieces().concat()) {
-            Sent::Bytes(len) => Ok(Taken::Bytes(len)),
-            Sent::Broken => Err(io::ErrorKind::BrokenPipe.into()),
+            SendOutcome::Bytes(len) => Ok(UpstreamSendOutcome::Bytes(len)),
+            SendOutcome::Broken => Err(io::ErrorKind::BrokenPipe.into()),
             _ => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
-    fn sent(&mut self) -> Option<Completion> {
+    fn sent(&mut self) -> Option<SendCompletion> {
         self.world.lock().socket(self.id).completed.take()
     }
 
@@ -141,10 +141,10 @@ impl Drop for SimOutgoing {
 }
 
 /// What is to be done is done some time later, in an order of its own.
-pub struct SimHelpers(pub Shared);
+pub struct SimHelpers(pub SharedWorld);
 
-impl Offload for SimHelpers {
-    fn submit(&self, job: Job) -> Result<(), QueueFull> {
+impl BlockingOffload for SimHelpers {
+    fn submit(&self, job: OffloadJob) -> Result<(), QueueFull> {
         let mut world = self.0.lock();
         if world.dice(1000) < world.faults.file_failures {
             return Err(QueueFull);

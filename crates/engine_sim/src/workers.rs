@@ -4,27 +4,27 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Shared, SimDriver};
-use lowroad_engine::driver::{Driver, Event};
-use lowroad_engine::local::Local;
+use super::{SharedWorld, SimDriver};
+use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_engine::worker_handle::WorkerHandle;
 
 /// How often a case may be asked in vain before it is a busy loop.
 const VAIN_MAX: usize = 40;
 const TURNS_MAX: usize = 1_000_000;
 
 /// Workers that have tasks and their connections to elsewhere, and no clients.
-pub struct Workers {
+pub struct SimWorkers {
     drivers: Vec<SimDriver>,
-    locals: Arc<[Local]>,
+    locals: Arc<[WorkerHandle]>,
     turn: usize,
 }
 
-impl Workers {
+impl SimWorkers {
     /// So many in this world.
-    pub fn new(world: &Shared, count: usize) -> Workers {
+    pub fn new(world: &SharedWorld, count: usize) -> SimWorkers {
         let drivers: Vec<SimDriver> = (0..count).map(|_| world.driver()).collect();
         let locals = drivers.iter().map(|driver| driver.local().clone());
-        Workers {
+        SimWorkers {
             locals: locals.collect(),
             drivers,
             turn: 0,
@@ -32,7 +32,7 @@ impl Workers {
     }
 
     /// What they lend.
-    pub fn locals(&self) -> &Arc<[Local]> {
+    pub fn locals(&self) -> &Arc<[WorkerHandle]> {
         &self.locals
     }
 
@@ -44,7 +44,7 @@ impl Workers {
         driver.wait(None, &mut events);
         let came = !events.is_empty();
         for event in events {
-            if let Event::Outgoing(news) = event {
+            if let DriverEvent::Outgoing(news) = event {
                 local.sources.happened(news);
             }
         }
@@ -71,7 +71,7 @@ impl Workers {
 /// # Panics
 /// There is no end, or nothing happens and no time passes.
 pub fn turn_until<C>(
-    world: &Shared,
+    world: &SharedWorld,
     case: &mut C,
     turn: impl Fn(&mut C) -> bool,
     done: impl Fn(&C) -> bool,
@@ -108,16 +108,16 @@ pub fn for_each_seed(seeds: Range<u64>, run: impl Fn(u64)) {
         (None, None) => seeds,
     };
     for seed in seeds {
-        let name = Seed(seed);
+        let name = SeedReport(seed);
         run(seed);
         std::mem::forget(name);
     }
 }
 
 /// Names the seed when its case panics.
-struct Seed(u64);
+struct SeedReport(u64);
 
-impl Drop for Seed {
+impl Drop for SeedReport {
     fn drop(&mut self) {
         eprintln!("the seed is {0}: LOWROAD_SEED={0}", self.0);
     }

@@ -27,7 +27,7 @@ impl FileStamp {
     ///
     /// # Errors
     /// Those of fstat(2).
-    pub fn of(file: &File) -> io::Result<FileStamp> {
+    pub fn from_file(file: &File) -> io::Result<FileStamp> {
         file.metadata().map(|meta| FileStamp::from(&meta))
     }
 

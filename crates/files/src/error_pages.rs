@@ -8,11 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lowroad_config::{self as config, Symlinks};
+use lowroad_config::{self as config, SymlinkPolicy};
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
 
-use crate::folder::{self, Folder, Place};
+use crate::folder::{self, SiteFolder, PathTarget};
 use crate::mime;
 
 /// Larger pages are ignored.
@@ -31,7 +31,7 @@ pub struct ErrorPage {
 /// The pages of a site.
 pub struct ErrorPages {
     base: PathBuf,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
     /// By status, relative to `base`.
     files: Vec<(u16, PathBuf)>,
     types: Vec<(String, String)>,
@@ -40,7 +40,7 @@ pub struct ErrorPages {
 
 impl ErrorPages {
     /// Reads the pages that a site names; paths are relative to `base`.
-    pub fn load(base: &Path, rules: &config::Site) -> ErrorPages {
+    pub fn load(base: &Path, rules: &config::SiteConfig) -> ErrorPages {
         let file = |path: &String| PathBuf::from(path.trim_start_matches('/'));
         let files = rules
             .error_pages
@@ -93,21 +93,21 @@ impl ErrorPages {
     }
 
     /// Reads the page from a file, if there is a usable one.
-    fn read(&self, path: &Path) -> Result<Option<ErrorPage>, Unsettled> {
+    fn read(&self, path: &Path) -> Result<Option<ErrorPage>, FileInFlux> {
         let Some(file) = self
             .open(path)
             .filter(|file| file.stamp.len <= PAGE_LEN_MAX)
         else {
             return Ok(None);
         };
-        let file = folder::at_rest(Arc::new(file)).map_err(|_| Unsettled)?;
+        let file = folder::at_rest(Arc::new(file)).map_err(|_| FileInFlux)?;
         if file.stamp.len > PAGE_LEN_MAX {
             return Ok(None);
         }
         let mut body = vec![0; file.stamp.len as usize]; // <= PAGE_LEN_MAX
         let read = file.file.read_exact_at(&mut body, 0);
         if !file.unchanged() {
-            return Err(Unsettled);
+            return Err(FileInFlux);
         }
         let name = path.as_os_str().as_encoded_bytes();
         let content_type = mime::content_type(name, &self.types).into();
@@ -121,13 +121,13 @@ impl ErrorPages {
 
     /// Opens a page's file as a request for it would: never outside of the site.
     fn open(&self, path: &Path) -> Option<OpenFile> {
-        let folder = Folder::open(&self.base, Path::new(""), self.symlinks).ok()?;
+        let folder = SiteFolder::open(&self.base, Path::new(""), self.symlinks).ok()?;
         match folder.find(path).ok()?.place {
-            Place::File(file) => Some(file),
-            Place::Folder => None,
+            PathTarget::File(file) => Some(file),
+            PathTarget::Folder => None,
         }
     }
 }
 
 /// The file is being written continuously.
-struct Unsettled;
+struct FileInFlux;

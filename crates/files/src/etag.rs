@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use lowroad_engine::file::{OpenFile, digest, digest_bytes};
 use lowroad_file_stamp::FileStamp;
-use lowroad_http::encoding::Encoding;
+use lowroad_http::content_coding::ContentCoding;
 
 /// The maximum number of remembered digests of long files. When full, all are dropped.
 const DIGESTS_MAX: usize = 4096;
@@ -33,12 +33,12 @@ pub fn from_content(digest: u128) -> String {
 }
 
 /// The tag of a coding of the representation with this tag.
-pub fn with_encoding(tag: &str, encoding: Encoding) -> String {
+pub fn with_encoding(tag: &str, encoding: ContentCoding) -> String {
     let suffix = match encoding {
-        Encoding::Identity => "",
-        Encoding::Brotli => "-br",
-        Encoding::Zstd => "-zst",
-        Encoding::Gzip => "-gz",
+        ContentCoding::Identity => "",
+        ContentCoding::Brotli => "-br",
+        ContentCoding::Zstd => "-zst",
+        ContentCoding::Gzip => "-gz",
     };
     match tag.strip_suffix('"') {
         Some(start) => format!("{start}{suffix}\""),
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn codings_have_tags_of_their_own() {
-        assert_eq!(with_encoding("W/\"a-1\"", Encoding::Brotli), "W/\"a-1-br\"");
-        assert_eq!(with_encoding("\"a\"", Encoding::Identity), "\"a\"");
-        assert_eq!(with_encoding("", Encoding::Gzip), "", "the site removes it");
+        assert_eq!(with_encoding("W/\"a-1\"", ContentCoding::Brotli), "W/\"a-1-br\"");
+        assert_eq!(with_encoding("\"a\"", ContentCoding::Identity), "\"a\"");
+        assert_eq!(with_encoding("", ContentCoding::Gzip), "", "the site removes it");
     }
 }

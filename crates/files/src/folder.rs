@@ -4,44 +4,44 @@
 //! from files before they are opened for reading, because opening may have side effects. Blocks on the disk: for
 //! helper threads.
 
-mod rest;
+mod file_activity;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use lowroad_config::Symlinks;
+use lowroad_config::SymlinkPolicy;
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-pub use self::rest::{as_it_is, at_rest};
+pub use self::file_activity::{as_it_is, at_rest};
 
 /// The reason why a path can't be opened, and whether symbolic links were met first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Denied {
+pub struct OpenFailure {
     /// The status for the client.
-    pub status: Status,
+    pub status: StatusCode,
     /// Symbolic links were met: their targets may change without notice to the watched folder.
     pub linked: bool,
 }
 
-impl From<Denied> for Status {
-    fn from(denied: Denied) -> Status {
+impl From<OpenFailure> for StatusCode {
+    fn from(denied: OpenFailure) -> StatusCode {
         denied.status
     }
 }
 
 /// A site's folder, open.
-pub struct Folder {
+pub struct SiteFolder {
     fd: OwnedFd,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 }
 
 /// The target of a path.
-pub enum Place {
+pub enum PathTarget {
     /// A regular file.
     File(OpenFile),
     /// A folder.
@@ -49,27 +49,27 @@ pub enum Place {
 }
 
 /// The target, and whether it can change without notice to the watched folder.
-pub struct Resolved {
+pub struct ResolvedPath {
     /// The target.
-    pub place: Place,
+    pub place: PathTarget,
     /// The path has symbolic links, or the file has hard links: changes may come from folders that are not watched.
     pub linked: bool,
 }
 
-impl Folder {
+impl SiteFolder {
     /// Opens `relative` below the trusted folder `base` as a folder to serve from.
     ///
     /// # Errors
     /// The status of the kernel's error, see [`status_of`].
-    pub fn open(base: &Path, relative: &Path, symlinks: Symlinks) -> Result<Folder, Status> {
+    pub fn open(base: &Path, relative: &Path, symlinks: SymlinkPolicy) -> Result<SiteFolder, StatusCode> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, base, flags, Mode::empty()).map_err(status_of)?;
-        let base = Folder { fd, symlinks };
+        let base = SiteFolder { fd, symlinks };
         if relative.as_os_str().is_empty() {
             return Ok(base);
         }
         let (fd, _) = base.open_at(relative, flags)?;
-        Ok(Folder { fd, symlinks })
+        Ok(SiteFolder { fd, symlinks })
     }
 
     /// Resolves `path` (relative, without dot segments) and opens it if it is a file.
@@ -77,28 +77,28 @@ impl Folder {
     /// # Errors
     /// 404 if there is nothing, 403 if it may not be read or is no file, 503 if descriptors ran
     /// out, 500 otherwise.
-    pub fn find(&self, path: &Path) -> Result<Resolved, Denied> {
+    pub fn find(&self, path: &Path) -> Result<ResolvedPath, OpenFailure> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
             path
         };
         let (place, linked) = self.open_at(path, OFlags::PATH | OFlags::CLOEXEC)?;
-        let denied = |status| Denied { status, linked };
+        let denied = |status| OpenFailure { status, linked };
         let stat = rustix::fs::fstat(&place).map_err(|error| denied(status_of(error)))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         match kind {
-            FileType::Directory => Ok(Resolved {
-                place: Place::Folder,
+            FileType::Directory => Ok(ResolvedPath {
+                place: PathTarget::Folder,
                 linked,
             }),
             FileType::RegularFile => {
                 let file = self.open_file(path)?;
                 let linked = linked || file.stamp.links > 1;
-                let place = Place::File(file);
-                Ok(Resolved { place, linked })
+                let place = PathTarget::File(file);
+                Ok(ResolvedPath { place, linked })
             }
-            _ => Err(denied(Status::FORBIDDEN)),
+            _ => Err(denied(StatusCode::FORBIDDEN)),
         }
     }
 
@@ -107,8 +107,8 @@ impl Folder {
     pub fn stamp(&self, path: &Path) -> Option<(FileStamp, bool)> {
         let resolved = self.find(path).ok()?;
         match resolved.place {
-            Place::File(file) => Some((file.stamp, resolved.linked)),
-            Place::Folder => None,
+            PathTarget::File(file) => Some((file.stamp, resolved.linked)),
+            PathTarget::Folder => None,
         }
     }
 
@@ -116,7 +116,7 @@ impl Folder {
     ///
     /// # Errors
     /// As of `SiteFolder::find`.
-    pub fn list(&self, path: &Path) -> Result<rustix::fs::Dir, Status> {
+    pub fn list(&self, path: &Path) -> Result<rustix::fs::Dir, StatusCode> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -127,41 +127,41 @@ impl Folder {
         rustix::fs::Dir::new(fd).map_err(status_of)
     }
 
-    fn open_file(&self, path: &Path) -> Result<OpenFile, Denied> {
+    fn open_file(&self, path: &Path) -> Result<OpenFile, OpenFailure> {
         // Non-blocking, in case a pipe has replaced the file since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (fd, linked) = self.open_at(path, flags)?;
         let file = File::from(fd);
-        let denied = |status| Denied { status, linked };
+        let denied = |status| OpenFailure { status, linked };
         let meta = file
             .metadata()
-            .map_err(|_| denied(Status::INTERNAL_ERROR))?;
+            .map_err(|_| denied(StatusCode::INTERNAL_ERROR))?;
         if !meta.is_file() {
-            return Err(denied(Status::FORBIDDEN));
+            return Err(denied(StatusCode::FORBIDDEN));
         }
         Ok(OpenFile::new(file, FileStamp::from(&meta)))
     }
 
     /// Tries without symbolic links first: then the folders along the path are known and can be watched.
-    fn open_at(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Denied> {
+    fn open_at(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenFailure> {
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let strict = beneath | ResolveFlags::NO_SYMLINKS;
         let through_links = match openat2(&self.fd, path, flags, Mode::empty(), strict) {
             Ok(fd) => return Ok((fd, false)),
             Err(Errno::NOSYS) => return self.walk(path, flags),
             Err(Errno::LOOP) => match self.symlinks {
-                Symlinks::Beneath => openat2(&self.fd, path, flags, Mode::empty(), beneath),
-                Symlinks::Follow => openat(&self.fd, path, flags, Mode::empty()),
-                Symlinks::None => Err(Errno::LOOP),
+                SymlinkPolicy::Beneath => openat2(&self.fd, path, flags, Mode::empty(), beneath),
+                SymlinkPolicy::Follow => openat(&self.fd, path, flags, Mode::empty()),
+                SymlinkPolicy::None => Err(Errno::LOOP),
             },
             Err(error) => {
-                return Err(Denied {
+                return Err(OpenFailure {
                     status: status_of(error),
                     linked: false,
                 });
             }
         };
-        let denied = |error| Denied {
+        let denied = |error| OpenFailure {
             status: status_of(error),
             linked: true,
         };
@@ -169,9 +169,9 @@ impl Folder {
     }
 
     /// Opens component by component on systems without openat2(2); no symbolic link is followed then.
-    fn walk(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Denied> {
+    fn walk(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenFailure> {
         // Links are not followed, so any change happens in the watched folders.
-        let denied = |status| Denied {
+        let denied = |status| OpenFailure {
             status,
             linked: false,
         };
@@ -198,21 +198,21 @@ impl Folder {
             let mode = rustix::fs::fstat(&fd).map_err(failed)?.st_mode;
             // O_PATH opens a symbolic link itself.
             if FileType::from_raw_mode(mode) == FileType::Symlink {
-                return Err(denied(Status::FORBIDDEN));
+                return Err(denied(StatusCode::FORBIDDEN));
             }
             at = Some(fd);
         }
-        at.map(|fd| (fd, false)).ok_or(denied(Status::NOT_FOUND))
+        at.map(|fd| (fd, false)).ok_or(denied(StatusCode::NOT_FOUND))
     }
 }
 
 /// The status for a file that can't be opened.
-pub fn status_of(error: Errno) -> Status {
+pub fn status_of(error: Errno) -> StatusCode {
     match error {
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Status::NOT_FOUND,
-        Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => Status::FORBIDDEN,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Status::SERVICE_UNAVAILABLE,
-        _ => Status::INTERNAL_ERROR,
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => StatusCode::NOT_FOUND,
+        Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV => StatusCode::FORBIDDEN,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_ERROR,
     }
 }
 
@@ -227,30 +227,30 @@ mod tests {
         std::fs::write(root.join("a/b/file"), b"x").expect("write");
         std::os::unix::fs::symlink("b", root.join("a/link")).expect("link");
         std::os::unix::fs::symlink("/etc/passwd", root.join("a/out")).expect("link");
-        let folder = Folder::open(&root, Path::new(""), Symlinks::None).expect("open");
+        let folder = SiteFolder::open(&root, Path::new(""), SymlinkPolicy::None).expect("open");
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         for (path, want) in [
             ("a/b/file", Ok(())),
             ("a/b", Ok(())),
             ("a/b/", Ok(())),
             (".", Ok(())),
-            ("a/b/file/", Err(Status::NOT_FOUND)),
-            ("a/b/none", Err(Status::NOT_FOUND)),
-            ("a/link/file", Err(Status::FORBIDDEN)),
-            ("a/link", Err(Status::FORBIDDEN)),
-            ("a/out", Err(Status::FORBIDDEN)),
+            ("a/b/file/", Err(StatusCode::NOT_FOUND)),
+            ("a/b/none", Err(StatusCode::NOT_FOUND)),
+            ("a/link/file", Err(StatusCode::FORBIDDEN)),
+            ("a/link", Err(StatusCode::FORBIDDEN)),
+            ("a/out", Err(StatusCode::FORBIDDEN)),
         ] {
             let path = Path::new(path);
-            let walked = folder.walk(path, flags).map(|_| ()).map_err(Status::from);
+            let walked = folder.walk(path, flags).map(|_| ()).map_err(StatusCode::from);
             let opened = folder
                 .open_at(path, flags)
                 .map(|_| ())
-                .map_err(Status::from);
+                .map_err(StatusCode::from);
             assert_eq!(opened, want, "openat2 {path:?}");
             // A link in the middle is no folder when it is not followed.
             let walked = walked.map_err(|s| {
                 if path == Path::new("a/link/file") {
-                    Status::FORBIDDEN
+                    StatusCode::FORBIDDEN
                 } else {
                     s
                 }

@@ -3,12 +3,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod compress;
+pub mod compression;
 pub mod error_pages;
 pub mod etag;
-pub mod fetch;
+pub mod file_fetcher;
 pub mod folder;
-pub mod heads;
+pub mod file_headers;
 mod listing;
-pub mod load;
+pub mod file_loader;
 pub mod mime;

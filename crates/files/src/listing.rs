@@ -6,12 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use lowroad_http::error_page::escape;
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use lowroad_http::target::{decode, encode_path};
 use lowroad_site_rules::is_hidden;
 use rustix::fs::FileType;
 
-use crate::folder::Folder;
+use crate::folder::SiteFolder;
 
 /// The maximum number of listed names; the page of a larger folder reports the truncation.
 const NAMES_MAX: usize = 10_000;
@@ -37,7 +37,7 @@ up=wanted===by?!up:true;by=wanted;\
 rows.append(...[...rows.rows].sort((a,b)=>{const x=value(a),y=value(b);\
 return b.dataset.folder-a.dataset.folder||(up?1:-1)*(by==='name'?x.localeCompare(y,undefined,{numeric:true}):x-y)}))}";
 
-struct Line {
+struct ListingLine {
     name: Vec<u8>,
     folder: bool,
     len: u64,
@@ -51,18 +51,18 @@ struct Line {
 /// # Errors
 /// As of `SiteFolder::list`.
 pub fn page(
-    folder: &Folder,
+    folder: &SiteFolder,
     relative: &Path,
     path: &[u8],
     hidden: bool,
-) -> Result<(Vec<u8>, bool), Status> {
+) -> Result<(Vec<u8>, bool), StatusCode> {
     let (mut lines, cut) = read(folder, relative, hidden)?;
     lines.sort_by(|a, b| b.folder.cmp(&a.folder).then_with(|| a.name.cmp(&b.name)));
     let linked = lines.iter().any(|line| line.linked);
     Ok((render(path, &lines, cut), linked))
 }
 
-fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bool), Status> {
+fn read(folder: &SiteFolder, relative: &Path, hidden: bool) -> Result<(Vec<ListingLine>, bool), StatusCode> {
     let mut names = FirstNames::new(NAMES_MAX);
     for found in folder.list(relative)? {
         let Ok(found) = found else { continue };
@@ -75,7 +75,7 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
             FileType::RegularFile => false,
             // A link is resolved to its target; the other names of a large folder need no system call.
             _ => match folder.find(&relative.join(std::ffi::OsStr::from_bytes(name))) {
-                Ok(resolved) => matches!(resolved.place, crate::folder::Place::Folder),
+                Ok(resolved) => matches!(resolved.place, crate::folder::PathTarget::Folder),
                 Err(_) => continue,
             },
         };
@@ -86,7 +86,7 @@ fn read(folder: &Folder, relative: &Path, hidden: bool) -> Result<(Vec<Line>, bo
 }
 
 /// The lines of these names. Files that a request could not get are omitted.
-fn lines(folder: &Folder, relative: &Path, names: FirstNames) -> Vec<Line> {
+fn lines(folder: &SiteFolder, relative: &Path, names: FirstNames) -> Vec<ListingLine> {
     let mut lines = Vec::new();
     for (_, name) in names.heap {
         let name = &name[..];
@@ -95,14 +95,14 @@ fn lines(folder: &Folder, relative: &Path, names: FirstNames) -> Vec<Line> {
             continue;
         };
         lines.push(match resolved.place {
-            crate::folder::Place::Folder => Line {
+            crate::folder::PathTarget::Folder => ListingLine {
                 name: name.into(),
                 folder: true,
                 len: 0,
                 modified_s: 0,
                 linked: resolved.linked,
             },
-            crate::folder::Place::File(file) => Line {
+            crate::folder::PathTarget::File(file) => ListingLine {
                 name: name.into(),
                 folder: false,
                 len: file.stamp.len,
@@ -153,7 +153,7 @@ fn is_askable(name: &[u8]) -> bool {
     decode(&path, &mut scratch).is_ok()
 }
 
-fn render(path: &[u8], lines: &[Line], cut: bool) -> Vec<u8> {
+fn render(path: &[u8], lines: &[ListingLine], cut: bool) -> Vec<u8> {
     let title = escape(&String::from_utf8_lossy(path));
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -182,7 +182,7 @@ fn render(path: &[u8], lines: &[Line], cut: bool) -> Vec<u8> {
     out
 }
 
-fn render_line(line: &Line, out: &mut Vec<u8>) {
+fn render_line(line: &ListingLine, out: &mut Vec<u8>) {
     let slash = if line.folder { "/" } else { "" };
     let row = format!(
         "<tr data-folder=\"{}\" data-time=\"{}\" data-size=\"{}\">",
@@ -206,7 +206,7 @@ fn render_line(line: &Line, out: &mut Vec<u8>) {
 
 /// A time in UTC for readers, and as a number for scripts.
 fn time(unix_s: u64) -> String {
-    let text = lowroad_log::civil::minutes(unix_s);
+    let text = lowroad_log::civil_date::minutes(unix_s);
     format!(
         "<time datetime=\"{}Z\">{text}</time>",
         text.replace(' ', "T")
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn names_are_escaped_in_both_ways() {
-        let line = Line {
+        let line = ListingLine {
             name: b"a \"<b>\xff:%".to_vec(),
             folder: false,
             len: 1,

@@ -3,7 +3,7 @@
 //! The table is that of the `new_mime_guess` crate, corrected for common files where mime-db has newer types; a site may
 //! add its own types.
 
-use lowroad_http::encoding::Encoding;
+use lowroad_http::content_coding::ContentCoding;
 
 /// Types that the table lacks, or does not have first.
 const OTHERS: &[(&str, &str)] = &[
@@ -38,7 +38,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("zst", "application/zstd"), // RFC 8878
 ];
 /// Files that are a coding of the type of their name: browsers show nothing of them without Content-Encoding.
-const CODED: &[(&str, Encoding)] = &[("svgz", Encoding::Gzip)];
+const CODED: &[(&str, ContentCoding)] = &[("svgz", ContentCoding::Gzip)];
 
 /// Subtypes of `application` that are text.
 const TEXT_SUBTYPES: &[&str] = &[
@@ -83,10 +83,10 @@ pub fn content_type(name: &[u8], own: &[(String, String)]) -> String {
 }
 
 /// How a file's bytes are coded already, by its name.
-pub fn coding(name: &[u8]) -> Encoding {
+pub fn coding(name: &[u8]) -> ContentCoding {
     let extension = extension(name).unwrap_or_default();
     let coded = CODED.iter().find(|(of, _)| *of == extension);
-    coded.map_or(Encoding::Identity, |(_, coding)| *coding)
+    coded.map_or(ContentCoding::Identity, |(_, coding)| *coding)
 }
 
 /// The best of the types that the table has for an extension: a registered one rather than a vendor's, an experiment's

@@ -10,25 +10,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use lowroad_config::{FastCgi, Pattern, Route, RouteTo, Symlinks, Upstream};
-use lowroad_engine::driver::{Driver, Event};
+use lowroad_config::{FastCgiConfig, PathPattern, RouteConfig, RouteTo, SymlinkPolicy, UpstreamAddress};
+use lowroad_engine::driver::{IoDriver, DriverEvent};
 use lowroad_engine::epoll::EpollDriver;
-use lowroad_engine::helpers::Helpers;
+use lowroad_engine::helper_pool::HelperPool;
 use lowroad_gateway::fastcgi::FastCgiHandler;
-use lowroad_gateway::fastcgi::server::Servers;
-use lowroad_handler::request::Head;
-use lowroad_handler::{Begun, Body, Content, Handler, Loading, Objects, Request};
+use lowroad_gateway::fastcgi::server::FastCgiServers;
+use lowroad_handler::request::RequestHead;
+use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, Handler, SubrequestLoad, SubrequestSource, HandlerRequest};
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
+use lowroad_http::version::HttpVersion;
 
 struct Nothing;
 
-impl Objects for Nothing {
+impl SubrequestSource for Nothing {
     fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
         Box::pin(std::future::ready(None))
     }
 }
@@ -47,29 +47,29 @@ fn main() {
 
 /// Sends `count` requests, as a worker would.
 fn ask(count: usize, socket: &Path) {
-    let helpers = Helpers::start(1).expect("a thread");
+    let helpers = HelperPool::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
     let local = driver.local().clone();
-    let servers = Servers::new(std::slice::from_ref(&local));
+    let servers = FastCgiServers::new(std::slice::from_ref(&local));
     let handler = handler(socket, &servers);
-    let (objects, root): (Arc<dyn Objects>, Arc<Path>) =
+    let (objects, root): (Arc<dyn SubrequestSource>, Arc<Path>) =
         (Arc::new(Nothing), Arc::from(Path::new("/srv")));
     let done = Arc::new(AtomicUsize::new(0));
     let mut events = Vec::new();
     for number in 0..count {
-        let Begun::Here(answering) = handler.clone().begin(0, request(&objects, &root)) else {
+        let HandlerResult::OnWorker(answering) = handler.clone().begin(0, request(&objects, &root)) else {
             panic!("it is polled here");
         };
         let done_here = done.clone();
         let task = local.tasks.start(async move {
             let response = answering.await.expect("a response");
-            assert!(matches!(response.content, Content::Bytes(_)));
+            assert!(matches!(response.content, ResponseContent::Bytes(_)));
             done_here.fetch_add(1, Relaxed);
         });
         while done.load(Relaxed) <= number {
             driver.wait(None, &mut events);
             for event in events.drain(..) {
-                if let Event::Outgoing(news) = event {
+                if let DriverEvent::Outgoing(news) = event {
                     local.sources.happened(news);
                 }
             }
@@ -79,28 +79,28 @@ fn ask(count: usize, socket: &Path) {
     }
 }
 
-fn handler(socket: &Path, servers: &Servers) -> Arc<FastCgiHandler> {
-    let fastcgi = FastCgi {
+fn handler(socket: &Path, servers: &FastCgiServers) -> Arc<FastCgiHandler> {
+    let fastcgi = FastCgiConfig {
         script: Some("/index.php".to_string()),
         connections_max: 8,
-        ..FastCgi::new(Upstream::Unix(socket.to_path_buf()))
+        ..FastCgiConfig::new(UpstreamAddress::Unix(socket.to_path_buf()))
     };
     let to = RouteTo::FastCgi(fastcgi.clone());
-    let route = Route {
+    let route = RouteConfig {
         timeout_ms: 10_000,
         concurrency_max: 64,
-        ..Route::new(Pattern::everything(), to)
+        ..RouteConfig::new(PathPattern::everything(), to)
     };
     let notice = Arc::new(|line: &str| eprintln!("{line}"));
-    let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, servers, notice);
+    let handler = FastCgiHandler::new(&route, &fastcgi, SymlinkPolicy::Beneath, servers, notice);
     Arc::new(handler)
 }
 
-fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
-    Request {
+fn request(objects: &Arc<dyn SubrequestSource>, root: &Arc<Path>) -> HandlerRequest {
+    HandlerRequest {
         method: Method::Get,
-        version: Version::Http11,
-        head: Head::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
+        version: HttpVersion::Http11,
+        head: RequestHead::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
         peer: [127, 0, 0, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),
@@ -108,7 +108,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         forwarded: None,
         root: root.clone(),
         objects: objects.clone(),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     }

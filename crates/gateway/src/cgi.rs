@@ -15,35 +15,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lowroad_children::descriptors;
-use lowroad_children::limits::Limits;
-use lowroad_config::{Cgi, Route, Symlinks};
-use lowroad_handler::collect::Gathered;
-use lowroad_handler::notice::Notice;
-use lowroad_handler::spool::Spools;
-use lowroad_handler::{Begun, Failure, Handler, Request};
-use lowroad_http::status::Status;
+use lowroad_children::limits::ProcessLimits;
+use lowroad_config::{CgiConfig, RouteConfig, SymlinkPolicy};
+use lowroad_handler::request_body::PartialBody;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest};
+use lowroad_http::status::StatusCode;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
-use self::environment::Environment;
-use self::process::Process;
-use self::spawner::Spawner;
-use crate::head::reply::Reply;
-use crate::head::{Form, HeadLimits};
+use self::environment::CgiEnvironment;
+use self::process::CgiProcess;
+use self::spawner::CgiSpawner;
+use crate::head::reply::CgiReply;
+use crate::head::{OutputForm, HeadLimits};
 use crate::script::lookup::{self, kind_below};
-use crate::script::talk::{self, Terms};
-use crate::script::{Meaning, Rules, Script, base_of, find, mounted};
+use crate::script::exchange::{self, ScriptTerms};
+use crate::script::{PathMeaning, ScriptRules, LocatedScript, base_of, find, mounted};
 
 /// The handler of a route to CGI programs.
 pub struct CgiHandler {
-    rules: Rules,
+    rules: ScriptRules,
     /// The part of a path before the program's name; empty if programs are among the site's files.
     base: String,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
     head_limits: HeadLimits,
-    cgi: Cgi,
+    cgi: CgiConfig,
     running: Arc<ConcurrencyLimit>,
-    spawner: Arc<Spawner>,
-    terms: Terms,
+    spawner: Arc<CgiSpawner>,
+    terms: ScriptTerms,
     user: Option<(u32, u32)>,
 }
 
@@ -53,13 +53,13 @@ impl CgiHandler {
     /// # Errors
     /// The folder of the programs does not exist.
     pub fn new(
-        route: &Route,
-        cgi: &Cgi,
-        symlinks: Symlinks,
-        spawner: Arc<Spawner>,
-        notice: Notice,
+        route: &RouteConfig,
+        cgi: &CgiConfig,
+        symlinks: SymlinkPolicy,
+        spawner: Arc<CgiSpawner>,
+        notice: OperatorNotice,
     ) -> std::io::Result<CgiHandler> {
-        let rules = Rules {
+        let rules = ScriptRules {
             pattern: route.pattern.clone(),
             ending: String::new(),
             index: String::new(),
@@ -80,7 +80,7 @@ impl CgiHandler {
             cgi: cgi.clone(),
             running: ConcurrencyLimit::new(route.concurrency_max),
             spawner,
-            terms: Terms {
+            terms: ScriptTerms {
                 silence: Duration::from_millis(route.timeout_ms),
                 notice,
                 spools: None,
@@ -98,18 +98,18 @@ impl CgiHandler {
 
     /// Sets spools, which buffer responses for slow clients.
     #[must_use]
-    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> CgiHandler {
+    pub fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> CgiHandler {
         self.terms.spools = spools;
         self
     }
 
     async fn answer(
         self: Arc<Self>,
-        mut request: Request,
+        mut request: HandlerRequest,
         permit: Permit,
-    ) -> Result<lowroad_handler::Response, Failure> {
+    ) -> Result<lowroad_handler::HandlerResponse, HandlerFailure> {
         let body = std::mem::take(&mut request.body);
-        let (body, permit) = Gathered::with_leave(body, permit, || self.permit()).await?;
+        let (body, permit) = PartialBody::with_leave(body, permit, || self.permit()).await?;
         let body_len = body.len;
         let method = request.method;
         let handler = self.clone();
@@ -118,21 +118,21 @@ impl CgiHandler {
             tokio::task::spawn_blocking(move || handler.start(&request, body_len, permit));
         let (process, form) = started
             .await
-            .map_err(|_| Failure::new(Status::INTERNAL_ERROR, "a helper thread ended"))??;
-        let reply = Reply::new(process.file().clone(), form, self.head_limits, method);
-        talk::answer(process, body, reply, &self.terms)
+            .map_err(|_| HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a helper thread ended"))??;
+        let reply = CgiReply::new(process.file().clone(), form, self.head_limits, method);
+        exchange::answer(process, body, reply, &self.terms)
             .await
             .map_err(|stopped| stopped.failure)
     }
 
-    fn permit(&self) -> Result<Permit, Failure> {
+    fn permit(&self) -> Result<Permit, HandlerFailure> {
         self.running.try_acquire().ok_or_else(|| {
             let detail = format!(
                 "{} programs of {} run already; the route's concurrency allows no more",
                 self.running.max(),
                 self.place()
             );
-            Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+            HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })
     }
 
@@ -145,17 +145,17 @@ impl CgiHandler {
     /// Finds and starts the program. Blocks.
     fn start(
         &self,
-        request: &Request,
+        request: &HandlerRequest,
         body_len: Option<u64>,
         permit: Permit,
-    ) -> Result<(Process, Form), Failure> {
+    ) -> Result<(CgiProcess, OutputForm), HandlerFailure> {
         let (script, file) = self.find(request)?;
         // Checked before the start, where execve would fail with EACCES in another process.
         if !lookup::is_executable(&file) {
             let detail = format!("{} may not be run; make it executable", file.display());
-            return Err(Failure::new(Status::INTERNAL_ERROR, detail));
+            return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
         }
-        let environment = Environment {
+        let environment = CgiEnvironment {
             request,
             script: &script,
             file: Some(&file),
@@ -166,29 +166,29 @@ impl CgiHandler {
             extra: &self.cgi.env,
         };
         let form = match file.file_name() {
-            Some(name) if name.as_encoded_bytes().starts_with(b"nph-") => Form::Http,
-            _ => Form::Cgi,
+            Some(name) if name.as_encoded_bytes().starts_with(b"nph-") => OutputForm::Http,
+            _ => OutputForm::Cgi,
         };
-        let limits = Limits {
+        let limits = ProcessLimits {
             memory_len_max: self.cgi.memory_len_max,
             cpu_s_max: self.cgi.cpu_s_max,
             processes_max: self.cgi.processes_max,
             user: self.user,
-            descriptors: descriptors::of_programs(),
+            descriptors: descriptors::program_limits(),
             // No program outlives the spawner, which dies with the server.
             ends_with_parent: true,
         };
-        let keep = process::Keep {
+        let keep = process::ProcessContext {
             permit,
             patience: self.terms.silence,
             notice: self.terms.notice.clone(),
         };
-        let process = Process::start(&file, &environment, limits, &self.spawner, keep)?;
+        let process = CgiProcess::start(&file, &environment, limits, &self.spawner, keep)?;
         Ok((process, form))
     }
 
     /// Finds the program for a request, and its file.
-    fn find(&self, request: &Request) -> Result<(Script, PathBuf), Failure> {
+    fn find(&self, request: &HandlerRequest) -> Result<(LocatedScript, PathBuf), HandlerFailure> {
         let (place, way_len) = match &self.cgi.path {
             // Resolved for each request, so that a deployment may switch a symbolic link.
             Some(path) => (now_at(path)?, self.base.len()),
@@ -205,41 +205,41 @@ impl CgiHandler {
             (&place, way_len),
             (request.path(), request.plain_path_len()),
         );
-        let script = script.ok_or_else(Failure::not_found)?;
+        let script = script.ok_or_else(HandlerFailure::not_found)?;
         let file = file(&place, way_len, &script);
         Ok((script, file))
     }
 
-    fn script(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Option<Script> {
+    fn script(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Option<LocatedScript> {
         path.0.strip_prefix(self.base.as_bytes())?;
         let look = |name: &[u8]| kind_below(folder, (name, way_len), self.symlinks);
         match find(path, &self.rules, look) {
-            Meaning::Script(script) => Some(script),
-            Meaning::SlashMissing | Meaning::Nothing => None,
+            PathMeaning::Script(script) => Some(script),
+            PathMeaning::SlashMissing | PathMeaning::Nothing => None,
         }
     }
 }
 
 /// The file of a script; the first `way_len` bytes of its name lead to the folder.
-fn file(folder: &Path, way_len: usize, script: &Script) -> PathBuf {
+fn file(folder: &Path, way_len: usize, script: &LocatedScript) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let name = script.name.get(way_len + 1..).unwrap_or_default();
     folder.join(std::ffi::OsStr::from_bytes(name))
 }
 
 /// Resolves symbolic links for each request: a deployment may replace the folder by changing a link.
-fn now_at(path: &Path) -> Result<PathBuf, Failure> {
+fn now_at(path: &Path) -> Result<PathBuf, HandlerFailure> {
     std::fs::canonicalize(path).map_err(|error| {
         let detail = format!("the programs at {}: {error}", path.display());
-        Failure::new(Status::INTERNAL_ERROR, detail)
+        HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail)
     })
 }
 
 impl Handler for CgiHandler {
-    fn begin(self: Arc<Self>, _: usize, request: Request) -> Begun {
+    fn begin(self: Arc<Self>, _: usize, request: HandlerRequest) -> HandlerResult {
         match self.permit() {
-            Ok(permit) => Begun::Later(Box::pin(self.answer(request, permit))),
-            Err(failure) => Begun::Answered(Err(failure)),
+            Ok(permit) => HandlerResult::OnRuntime(Box::pin(self.answer(request, permit))),
+            Err(failure) => HandlerResult::Ready(Err(failure)),
         }
     }
 }

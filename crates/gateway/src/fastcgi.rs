@@ -5,10 +5,10 @@
 //! (`exclusive_request`). With several interchangeable servers, `backends` chooses one.
 
 mod backends;
-mod guest;
+mod multiplexed_request;
 pub mod link;
-mod lone;
-mod multiplexed;
+mod exclusive_request;
+mod multiplexed_link;
 pub mod record;
 pub mod server;
 
@@ -17,54 +17,54 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_config::{FastCgi, Route, Symlinks};
-use lowroad_handler::collect::Gathered;
-use lowroad_handler::notice::Notice;
-use lowroad_handler::spool::Spools;
-use lowroad_handler::{Begun, Content, Failure, Handler, Outline, Request, Response};
+use lowroad_config::{FastCgiConfig, RouteConfig, SymlinkPolicy};
+use lowroad_handler::request_body::PartialBody;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::{HandlerResult, ResponseContent, HandlerFailure, Handler, RouteProbe, HandlerRequest, HandlerResponse};
 use lowroad_http::method::Method;
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use lowroad_limits::{ConcurrencyLimit, Permit};
-use lowroad_origin::Counts;
-use lowroad_origin::group::Outcome;
+use lowroad_origin::PoolCounters;
+use lowroad_origin::group::AttemptOutcome;
 
-use self::backends::{Backends, Try};
-use self::guest::Guest;
-use self::lone::{Lone, LoneTerms};
-use self::multiplexed::Ticket;
-use self::record::Params;
-use self::server::{Lease, Server, Servers, Unreached};
-use crate::cgi::environment::Environment;
-use crate::cgi::stderr::Complaints;
-use crate::head::reply::Reply;
-use crate::head::{Form, HeadLimits};
-use crate::script::lookup::{Lately, kind_below};
-use crate::script::talk::{Stopped, Terms, answer};
-use crate::script::{Meaning, Rules, Script, base_of, find, find_by_name, front, mounted};
+use self::backends::{BackendSet, BackendAttempt};
+use self::multiplexed_request::MultiplexedRequest;
+use self::exclusive_request::{ExclusiveRequest, LoneTerms};
+use self::multiplexed_link::RequestTicket;
+use self::record::ParamsWriter;
+use self::server::{FastCgiLease, FastCgiServer, FastCgiServers, ServerUnreachable};
+use crate::cgi::environment::CgiEnvironment;
+use crate::cgi::stderr::StderrLines;
+use crate::head::reply::CgiReply;
+use crate::head::{OutputForm, HeadLimits};
+use crate::script::lookup::{ScriptCache, kind_below};
+use crate::script::exchange::{ScriptFailure, ScriptTerms, answer};
+use crate::script::{PathMeaning, ScriptRules, LocatedScript, base_of, find, find_by_name, front, mounted};
 
 /// The handler of a route to FastCGI servers.
 pub struct FastCgiHandler {
-    rules: Rules,
+    rules: ScriptRules,
     /// The part of a path before PATH_INFO, if the server is a single program.
     base: String,
     head_limits: HeadLimits,
-    fastcgi: FastCgi,
-    symlinks: Symlinks,
-    lately: Lately,
+    fastcgi: FastCgiConfig,
+    symlinks: SymlinkPolicy,
+    lately: ScriptCache,
     concurrency: Arc<ConcurrencyLimit>,
-    backends: Backends,
-    terms: Terms,
+    backends: BackendSet,
+    terms: ScriptTerms,
 }
 
 impl FastCgiHandler {
     /// Creates the handler of `route` to `fastcgi`, with servers from `servers`. `symlinks` is the site's policy.
     /// Resolves names.
     pub fn new(
-        route: &Route,
-        fastcgi: &FastCgi,
-        symlinks: Symlinks,
-        servers: &Servers,
-        notice: Notice,
+        route: &RouteConfig,
+        fastcgi: &FastCgiConfig,
+        symlinks: SymlinkPolicy,
+        servers: &FastCgiServers,
+        notice: OperatorNotice,
     ) -> FastCgiHandler {
         // The index file's extension is that of the scripts: a wildcard pattern alone does not select them.
         let ending = Path::new(&fastcgi.index)
@@ -74,17 +74,17 @@ impl FastCgiHandler {
         FastCgiHandler {
             base: base_of(&route.pattern),
             head_limits: HeadLimits::new(route),
-            rules: Rules {
+            rules: ScriptRules {
                 pattern: route.pattern.clone(),
                 ending,
                 index: fastcgi.index.clone(),
             },
             fastcgi: fastcgi.clone(),
             symlinks,
-            lately: Lately::default(),
+            lately: ScriptCache::default(),
             concurrency: ConcurrencyLimit::new(route.concurrency_max),
-            backends: Backends::new(fastcgi, servers, &notice),
-            terms: Terms {
+            backends: BackendSet::new(fastcgi, servers, &notice),
+            terms: ScriptTerms {
                 silence: Duration::from_millis(route.timeout_ms),
                 notice,
                 spools: None,
@@ -98,13 +98,13 @@ impl FastCgiHandler {
     }
 
     /// Counters of the server's pool, which other routes may share; `None` with several servers.
-    pub fn pool(&self) -> Option<Counts> {
+    pub fn pool(&self) -> Option<PoolCounters> {
         self.backends.only().map(|server| server.pool.counts())
     }
 
     /// Sets spools, which buffer responses for slow clients.
     #[must_use]
-    pub fn with_spools(mut self, spools: Option<Arc<Spools>>) -> FastCgiHandler {
+    pub fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> FastCgiHandler {
         self.terms.spools = spools;
         self
     }
@@ -112,17 +112,17 @@ impl FastCgiHandler {
     async fn answer(
         self: Arc<Self>,
         worker: usize,
-        mut request: Request,
+        mut request: HandlerRequest,
         permit: Permit,
-    ) -> Result<Response, Failure> {
+    ) -> Result<HandlerResponse, HandlerFailure> {
         // Looked up before the body is read: a 404 needs no upload.
         let script = match self.meaning(worker, &request).await? {
-            Meaning::Script(script) => script,
-            Meaning::SlashMissing => return Ok(with_slash(&request)),
-            Meaning::Nothing => return Err(Failure::not_found()),
+            PathMeaning::Script(script) => script,
+            PathMeaning::SlashMissing => return Ok(with_slash(&request)),
+            PathMeaning::Nothing => return Err(HandlerFailure::not_found()),
         };
         let body = std::mem::take(&mut request.body);
-        let (body, permit) = Gathered::with_leave(body, permit, || self.permit()).await?;
+        let (body, permit) = PartialBody::with_leave(body, permit, || self.permit()).await?;
         let body_len = body.len;
         let asked = ScriptRequest {
             worker,
@@ -137,7 +137,7 @@ impl FastCgiHandler {
         // The retry is boxed because it is rare: the common future would otherwise reserve space for two attempts.
         let tried = match self.put(&asked, body, reached).await {
             Err((
-                Stopped {
+                ScriptFailure {
                     again: Some(body), ..
                 },
                 server,
@@ -145,7 +145,7 @@ impl FastCgiHandler {
             tried => tried.map_err(|(stopped, _)| ended(stopped)),
         };
         let outcome = match &tried {
-            Ok(_) => Outcome::Answered,
+            Ok(_) => AttemptOutcome::Answered,
             Err((_, outcome)) => *outcome,
         };
         if let Some(attempt) = attempt {
@@ -156,29 +156,29 @@ impl FastCgiHandler {
 }
 
 /// The failure of a request, and its evidence about the server.
-fn ended(stopped: Stopped) -> (Failure, Outcome) {
+fn ended(stopped: ScriptFailure) -> (HandlerFailure, AttemptOutcome) {
     let outcome = backends::outcome(&stopped);
     (stopped.failure, outcome)
 }
 
 /// A server and a connection for a request.
-struct Reached {
-    server: Arc<Server>,
-    way: Way,
+struct ServerLease {
+    server: Arc<FastCgiServer>,
+    way: LeaseKind,
 }
 
-enum Way {
+enum LeaseKind {
     /// An exclusive connection.
-    Lone(Lease),
+    Lone(FastCgiLease),
     /// A slot on a multiplexed connection.
-    Guest(Ticket),
+    Guest(RequestTicket),
 }
 
 /// A request with the look-up results.
 struct ScriptRequest {
     worker: usize,
-    request: Request,
-    script: Script,
+    request: HandlerRequest,
+    script: LocatedScript,
     /// The script's path in the server's file system; the server's name if it has no scripts.
     file: Arc<Path>,
     body_len: Option<u64>,
@@ -186,28 +186,28 @@ struct ScriptRequest {
 }
 
 impl FastCgiHandler {
-    fn permit(&self) -> Result<Permit, Failure> {
+    fn permit(&self) -> Result<Permit, HandlerFailure> {
         self.concurrency.try_acquire().ok_or_else(|| {
             let detail = format!(
                 "{} requests to {} are under way already; the route's concurrency allows no more",
                 self.concurrency.max(),
                 self.backends.name()
             );
-            Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+            HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })
     }
 
     async fn meaning(
         self: &Arc<Self>,
         worker: usize,
-        request: &Request,
-    ) -> Result<Meaning, Failure> {
+        request: &HandlerRequest,
+    ) -> Result<PathMeaning, HandlerFailure> {
         // The configuration names the script, so no look-up is needed: the server reports a missing one.
         if self.is_one_program() {
-            return Ok(Meaning::Script(mounted(request.path(), &self.base)));
+            return Ok(PathMeaning::Script(mounted(request.path(), &self.base)));
         }
         if let Some(script) = &self.fastcgi.script {
-            return Ok(Meaning::Script(front(request.path(), script)));
+            return Ok(PathMeaning::Script(front(request.path(), script)));
         }
         let local = self.backends.local(worker);
         let now_ms = local.timers.now_ms();
@@ -228,11 +228,11 @@ impl FastCgiHandler {
         let looking = local.offload(move || handler.look((&within, way_len), (&path, plain_len)));
         let Ok(looking) = looking else {
             let detail = "too much waits for the disk to look for a script";
-            return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+            return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         };
         let Some(meaning) = looking.await else {
             let detail = "looking for a script ended without a result";
-            return Err(Failure::new(Status::INTERNAL_ERROR, detail));
+            return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
         };
         // The time from before the look-up: a change during it must not extend the result's lifetime.
         if is_plain {
@@ -247,11 +247,11 @@ impl FastCgiHandler {
     }
 
     /// The site's root in the server's file system.
-    fn root<'r>(&'r self, request: &'r Request) -> &'r Path {
+    fn root<'r>(&'r self, request: &'r HandlerRequest) -> &'r Path {
         self.fastcgi.script_root.as_deref().unwrap_or(&request.root)
     }
 
-    fn file_of(&self, request: &Request, script: &Script) -> Arc<Path> {
+    fn file_of(&self, request: &HandlerRequest, script: &LocatedScript) -> Arc<Path> {
         if self.is_one_program() {
             return Path::new(self.backends.name()).into();
         }
@@ -270,14 +270,14 @@ impl FastCgiHandler {
     }
 
     /// Looks a script up in a folder; `way_len` bytes of the path lead to the folder. Blocks.
-    fn look(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> Meaning {
+    fn look(&self, (folder, way_len): (&Path, usize), path: (&[u8], usize)) -> PathMeaning {
         let look = |path: &[u8]| kind_below(folder, (path, way_len), self.symlinks);
         find(path, &self.rules, look)
     }
 
     /// Connects to a server for a request. Servers that refuse the connection have not seen the request, so the next
     /// is tried.
-    async fn reach(&self, asked: &ScriptRequest) -> Result<(Reached, Option<Try>), Failure> {
+    async fn reach(&self, asked: &ScriptRequest) -> Result<(ServerLease, Option<BackendAttempt>), HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
             // Failures of one client must not eject a server for all (see the circuit breaker).
@@ -289,13 +289,13 @@ impl FastCgiHandler {
                 (Err(none), None) => {
                     let why = self.backends.explain_absence(none);
                     let detail = format!("{}: {why}", self.backends.name());
-                    return Err(Failure::new(Status::SERVICE_UNAVAILABLE, detail));
+                    return Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail));
                 }
             };
             let unreached = match self.connect(asked, server, false).await {
                 Ok(reached) => {
                     let mut attempt = attempt;
-                    attempt.iter_mut().for_each(Try::connected);
+                    attempt.iter_mut().for_each(BackendAttempt::connected);
                     return Ok((reached, attempt));
                 }
                 Err(unreached) => unreached,
@@ -307,7 +307,7 @@ impl FastCgiHandler {
             tried.push(attempt.member);
             let now_ms = self.backends.local(asked.worker).timers.now_ms();
             // Reported at once, so that the next choice already knows.
-            attempt.report(Outcome::ConnectFailed, now_ms);
+            attempt.report(AttemptOutcome::ConnectFailed, now_ms);
             if !self.backends.may_go_on(tried.len(), asked.worker) {
                 return Err(unreached.failure);
             }
@@ -321,27 +321,27 @@ impl FastCgiHandler {
     async fn connect(
         &self,
         asked: &ScriptRequest,
-        server: Arc<Server>,
+        server: Arc<FastCgiServer>,
         fresh: bool,
-    ) -> Result<Reached, Unreached> {
+    ) -> Result<ServerLease, ServerUnreachable> {
         // The timeout of the response's head also bounds the wait for a connection.
         let patience = self.backends.patience(self.terms.silence);
         if server.multiplexes() {
             let shared = server.shared(asked.worker, fresh, patience).await?;
             // If the shared connection was lost just now, an exclusive one still works.
             if let Some(ticket) = shared.ticket(self.complaints(asked)) {
-                let way = Way::Guest(ticket);
-                return Ok(Reached { server, way });
+                let way = LeaseKind::Guest(ticket);
+                return Ok(ServerLease { server, way });
             }
         }
         // After the response a script may go on, or its process may end: neither is visible on the idle connection.
         let fresh = fresh || !self.fastcgi.keeps_connections;
-        let way = Way::Lone(server.lease(asked.worker, fresh, patience).await?);
-        Ok(Reached { server, way })
+        let way = LeaseKind::Lone(server.lease(asked.worker, fresh, patience).await?);
+        Ok(ServerLease { server, way })
     }
 
-    fn complaints(&self, asked: &ScriptRequest) -> Complaints {
-        Complaints::new(
+    fn complaints(&self, asked: &ScriptRequest) -> StderrLines {
+        StderrLines::new(
             asked.file.clone(),
             (asked.request.method, asked.request.raw_path()),
             self.terms.notice.clone(),
@@ -355,33 +355,33 @@ impl FastCgiHandler {
     async fn put(
         &self,
         asked: &ScriptRequest,
-        body: Gathered,
-        reached: Reached,
-    ) -> Result<Response, (Stopped, Arc<Server>)> {
+        body: PartialBody,
+        reached: ServerLease,
+    ) -> Result<HandlerResponse, (ScriptFailure, Arc<FastCgiServer>)> {
         let idempotent = asked.request.method.is_idempotent();
-        let reply = Reply::new(
+        let reply = CgiReply::new(
             asked.file.clone(),
-            Form::FastCgi,
+            OutputForm::FastCgi,
             self.head_limits,
             asked.request.method,
         );
-        let Reached { server, way } = reached;
+        let ServerLease { server, way } = reached;
         let (own, permit) = (server.clone(), asked.permit.clone());
         let answered = match way {
-            Way::Guest(ticket) => {
+            LeaseKind::Guest(ticket) => {
                 // Multiplexed connections are always kept: other requests use them.
                 let out = self.encode(asked, ticket.id, true);
-                let guest = Guest::new(ticket, own, asked.worker, out, idempotent, permit);
+                let guest = MultiplexedRequest::new(ticket, own, asked.worker, out, idempotent, permit);
                 answer(guest, body, reply, &self.terms).await
             }
-            Way::Lone(lease) => {
+            LeaseKind::Lone(lease) => {
                 let terms = LoneTerms {
                     is_idempotent: idempotent,
                     keeps_connection: self.fastcgi.keeps_connections,
                 };
-                let out = self.encode(asked, lone::ID, terms.keeps_connection);
+                let out = self.encode(asked, exclusive_request::ID, terms.keeps_connection);
                 let complaints = self.complaints(asked);
-                let lone = Lone::new(lease, own, out, terms, complaints, permit);
+                let lone = ExclusiveRequest::new(lease, own, out, terms, complaints, permit);
                 answer(lone, body, reply, &self.terms).await
             }
         };
@@ -395,15 +395,15 @@ impl FastCgiHandler {
     async fn put_again(
         &self,
         asked: &ScriptRequest,
-        body: Gathered,
-        server: Arc<Server>,
-    ) -> Result<Response, (Failure, Outcome)> {
+        body: PartialBody,
+        server: Arc<FastCgiServer>,
+    ) -> Result<HandlerResponse, (HandlerFailure, AttemptOutcome)> {
         let reached = self.connect(asked, server, true).await;
         let reached = reached.map_err(|unreached| {
             // A busy server is no evidence of a fault.
             let outcome = match unreached.is_absent {
-                true => Outcome::ConnectFailed,
-                false => Outcome::Cancelled,
+                true => AttemptOutcome::ConnectFailed,
+                false => AttemptOutcome::Cancelled,
             };
             (unreached.failure, outcome)
         })?;
@@ -415,8 +415,8 @@ impl FastCgiHandler {
     fn encode(&self, asked: &ScriptRequest, id: u16, keeps_connection: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024 + asked.request.lines().len());
         record::put_begin(&mut out, id, keeps_connection);
-        let mut params = Params::start(&mut out, id);
-        let environment = Environment {
+        let mut params = ParamsWriter::start(&mut out, id);
+        let environment = CgiEnvironment {
             request: &asked.request,
             script: &asked.script,
             file: (!self.is_one_program()).then_some(&*asked.file),
@@ -433,7 +433,7 @@ impl FastCgiHandler {
 }
 
 impl Handler for FastCgiHandler {
-    fn whom(&self, _: &Outline<'_>) -> Option<String> {
+    fn whom(&self, _: &RouteProbe<'_>) -> Option<String> {
         self.backends.whom()
     }
 
@@ -441,16 +441,16 @@ impl Handler for FastCgiHandler {
         self.backends.text()
     }
 
-    fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun {
+    fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
         match self.permit() {
-            Ok(permit) => Begun::Here(Box::pin(self.answer(worker, request, permit))),
-            Err(failure) => Begun::Answered(Err(failure)),
+            Ok(permit) => HandlerResult::OnWorker(Box::pin(self.answer(worker, request, permit))),
+            Err(failure) => HandlerResult::Ready(Err(failure)),
         }
     }
 }
 
 /// Redirects to a folder's path with a slash: 301 for GET and HEAD, 308 otherwise, so that a form is sent again.
-fn with_slash(request: &Request) -> Response {
+fn with_slash(request: &HandlerRequest) -> HandlerResponse {
     let mut location = Vec::new();
     lowroad_http::target::encode_path(request.path(), &mut location);
     location.push(b'/');
@@ -460,13 +460,13 @@ fn with_slash(request: &Request) -> Response {
     }
     let status = match request.method {
         // RFC 9110 §15.4.2: clients may change POST to GET on a 301, but not on a 308.
-        Method::Get | Method::Head => Status::MOVED_PERMANENTLY,
-        _ => Status::PERMANENT_REDIRECT,
+        Method::Get | Method::Head => StatusCode::MOVED_PERMANENTLY,
+        _ => StatusCode::PERMANENT_REDIRECT,
     };
-    let response = Response {
+    let response = HandlerResponse {
         status,
-        fields: lowroad_handler::Fields::new(),
-        content: Content::Bytes(bytes::Bytes::new()),
+        fields: lowroad_handler::ResponseFields::new(),
+        content: ResponseContent::Bytes(bytes::Bytes::new()),
         made_from: None,
     };
     response.field("Location", location)

@@ -3,17 +3,17 @@
 //! Lines may end in LF or CRLF. Fields that a server must not forward are dropped; an invalid head is
 //! refused with a message for the operator.
 //!
-//! A `Location` without a `Status` that is a path of this site, and is the only field, is a local redirect (§6.2.2).
+//! A `Location` without a `StatusCode` that is a path of this site, and is the only field, is a local redirect (§6.2.2).
 //! With a URL, or with other fields for the client, it becomes a 302.
 
 pub mod reply;
 #[cfg(test)]
 mod tests;
 
-use lowroad_config::Route;
-use lowroad_handler::fields::{Fields, is_token};
+use lowroad_config::RouteConfig;
+use lowroad_handler::fields::{ResponseFields, is_token};
 use lowroad_handler::response::{FILE_INSTEAD, PATH_INSTEAD};
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 
 /// Limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct HeadLimits {
 
 impl HeadLimits {
     /// The limits of a route.
-    pub fn new(route: &Route) -> HeadLimits {
+    pub fn new(route: &RouteConfig) -> HeadLimits {
         HeadLimits {
             len_max: route.head_len_max,
             fields_max: route.head_fields_max,
@@ -36,7 +36,7 @@ impl HeadLimits {
 
 /// The form of a program's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputForm {
     /// A CGI head: fields only, including at least one of those that a program must send.
     Cgi,
     /// The same from a FastCGI server, which may omit Content-Type, as other web servers accept.
@@ -47,11 +47,11 @@ pub enum Form {
 
 /// A parsed head.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct CgiHead {
     /// The status.
-    pub status: Status,
+    pub status: StatusCode,
     /// The fields for the client.
-    pub fields: Fields,
+    pub fields: ResponseFields,
     /// The length of the body in bytes, if the program sends one, and if the head names no other content.
     pub len: Option<u64>,
     /// The target of a local redirect, path and query; the rest of the head is ignored then.
@@ -70,9 +70,9 @@ pub struct BadHead(pub String);
 pub fn read(
     output: &[u8],
     lines_len: &mut usize,
-    form: Form,
+    form: OutputForm,
     limits: HeadLimits,
-) -> Result<Option<(Head, usize)>, BadHead> {
+) -> Result<Option<(CgiHead, usize)>, BadHead> {
     let complete = find_end(output, lines_len);
     let len_max = limits.len_max;
     if *lines_len > len_max || !complete && output.len() > len_max {
@@ -99,13 +99,13 @@ fn find_end(output: &[u8], lines_len: &mut usize) -> bool {
     false
 }
 
-fn parse(head: &[u8], form: Form, fields_max: usize) -> Result<Head, BadHead> {
+fn parse(head: &[u8], form: OutputForm, fields_max: usize) -> Result<CgiHead, BadHead> {
     let mut lines = head
         .split(|b| *b == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
         .enumerate();
-    let mut parts = Parts::default();
-    if form == Form::Http {
+    let mut parts = HeadParts::default();
+    if form == OutputForm::Http {
         let (_, line) = lines.next().unwrap_or_default();
         parts.status = Some(status_line(line)?);
     }
@@ -121,16 +121,16 @@ fn parse(head: &[u8], form: Form, fields_max: usize) -> Result<Head, BadHead> {
 }
 
 #[derive(Default)]
-struct Parts {
-    status: Option<Status>,
-    fields: Fields,
+struct HeadParts {
+    status: Option<StatusCode>,
+    fields: ResponseFields,
     len: Option<u64>,
     location: bool,
     content_type: bool,
     coded: bool,
 }
 
-impl Parts {
+impl HeadParts {
     fn line(&mut self, number: usize, line: &[u8]) -> Result<(), BadHead> {
         let (name, value) = field(number, line)?;
         match name.to_ascii_lowercase().as_str() {
@@ -164,8 +164,8 @@ impl Parts {
         len.ok_or_else(|| bad("sent a Content-Length that is no number", value))
     }
 
-    fn finish(self, form: Form) -> Result<Head, BadHead> {
-        if form == Form::Http && self.coded {
+    fn finish(self, form: OutputForm) -> Result<CgiHead, BadHead> {
+        if form == OutputForm::Http && self.coded {
             return Err(BadHead(
                 "sent Transfer-Encoding; the server does that: send the bytes as they are".into(),
             ));
@@ -173,19 +173,19 @@ impl Parts {
         let is_named = |name| self.fields.values(name).next().is_some();
         let is_led = is_named(PATH_INSTEAD) || is_named(FILE_INSTEAD);
         let says_what = self.content_type || self.location || self.status.is_some() || is_led;
-        if form == Form::Cgi && !says_what {
+        if form == OutputForm::Cgi && !says_what {
             return Err(BadHead(
                 "sent a head with neither Content-Type, Location nor Status".into(),
             ));
         }
-        let local = self.local_redirect().filter(|_| form != Form::Http);
+        let local = self.local_redirect().filter(|_| form != OutputForm::Http);
         let otherwise = if self.location {
-            Status::FOUND
+            StatusCode::FOUND
         } else {
-            Status::OK
+            StatusCode::OK
         };
         let len = self.len.filter(|_| !is_led);
-        Ok(Head {
+        Ok(CgiHead {
             status: self.status.unwrap_or(otherwise),
             fields: self.fields,
             len,
@@ -236,19 +236,19 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     Ok((name, value))
 }
 
-/// `Status: 404 Not Found`
-fn status_of(value: &[u8]) -> Result<Status, BadHead> {
+/// `StatusCode: 404 Not Found`
+fn status_of(value: &[u8]) -> Result<StatusCode, BadHead> {
     let (code, rest) = value.split_at(value.len().min(3));
     let ends = rest.is_empty() || rest.starts_with(b" ");
     let code = std::str::from_utf8(code).unwrap_or_default();
     let code = code.parse().ok().filter(|code| (200..1000).contains(code));
     code.filter(|_| ends)
-        .and_then(Status::new)
+        .and_then(StatusCode::new)
         .ok_or_else(|| bad("sent a status that is not 200 to 999", value))
 }
 
 /// `HTTP/1.1 404 Not Found`
-fn status_line(line: &[u8]) -> Result<Status, BadHead> {
+fn status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
     let rest = line.strip_prefix(b"HTTP/1.").and_then(|rest| match rest {
         // A higher minor version is understood as 1.1 (RFC 9110 §2.5).
         [b'0'..=b'9', b' ', rest @ ..] => Some(rest),

@@ -4,46 +4,46 @@
 //! the origin (request smuggling). Sites and caching are outside of this module.
 
 mod checks;
-mod forward;
-mod leave;
+mod forwarding;
+mod permit;
 mod link;
 pub(crate) mod origins;
-mod own;
+mod self_reference;
 mod request_body;
-mod sending;
+mod request_send;
 mod servers;
-mod talk;
+mod exchange;
 mod tunnel;
-mod unavailable;
+mod connect_errors;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_config::{Origin, OriginHost, ProxyProtocol, Route};
+use lowroad_config::{OriginConfig, OriginHost, ProxyProtocol, RouteConfig};
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
-use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
-use lowroad_http::status::Status;
-use lowroad_origin::group::{NoMember, Outcome};
-use lowroad_origin::retry::{Body as Left, Failed, NotAgain, Seen};
-use lowroad_origin::{Patience, Unavailable};
+use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
+use lowroad_http::status::StatusCode;
+use lowroad_origin::group::{NoMember, AttemptOutcome};
+use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, RetryEvidence};
+use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
-use self::forward::ForwardTerms;
-use self::leave::{Bounds, Leave};
-use self::link::Link;
-pub use self::origins::{Origins, check_tls};
-use self::request_body::RequestBody;
-use self::sending::Sending;
-use self::servers::{Place, Servers, Try};
-use self::talk::{BodyProgress, Stopped, Talk};
-use self::unavailable::unavailable_text;
-use crate::script::talk::Terms;
-use lowroad_handler::interims::Interims;
-use lowroad_handler::notice::Notice;
-use lowroad_handler::spool::Spools;
-use lowroad_handler::{Begun, Content, Failure, Fields, Handler, Outline, Request, Response};
+use self::forwarding::ForwardTerms;
+use self::permit::{RouteBounds, RoutePermit};
+use self::link::OriginLink;
+pub use self::origins::{OriginRegistry, check_tls};
+use self::request_body::ProxyRequestBody;
+use self::request_send::RequestSend;
+use self::servers::{OriginEndpoint, OriginServers, OriginAttempt};
+use self::exchange::{BodyProgress, ProxyFailure, ProxyExchange};
+use self::connect_errors::unavailable_text;
+use crate::script::exchange::ScriptTerms;
+use lowroad_handler::interim_responses::InterimSink;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::{HandlerResult, ResponseContent, HandlerFailure, ResponseFields, Handler, RouteProbe, HandlerRequest, HandlerResponse};
 #[cfg(feature = "tls")]
 pub use lowroad_origin::tls::open_files_with;
 
@@ -52,11 +52,11 @@ const OWN_LEN: usize = 128;
 
 /// The handler of a route to an origin.
 pub struct ProxyHandler {
-    servers: Arc<Servers>,
+    servers: Arc<OriginServers>,
     host: OriginHost,
     proxy_protocol: Option<ProxyProtocol>,
-    bounds: Bounds,
-    patience: Patience,
+    bounds: RouteBounds,
+    patience: AcquireTimeouts,
     /// The time limit for the head of a response.
     first_byte: Duration,
     /// Whether references to the server's own address are removed from responses.
@@ -65,20 +65,20 @@ pub struct ProxyHandler {
     adds_via: bool,
     /// See `OriginConfig::retry_body_max`.
     retry_body_max: u64,
-    terms: Terms,
+    terms: ScriptTerms,
 }
 
 /// The parts of a request that one attempt passes to the next.
-struct Asked {
-    body: Option<RequestBody>,
+struct RetryableRequest {
+    body: Option<ProxyRequestBody>,
     len: BodyLen,
     /// The route permit; `None` during an attempt, which holds it.
-    leave: Option<Leave>,
-    interims: Interims,
+    leave: Option<RoutePermit>,
+    interims: InterimSink,
 }
 
-impl Asked {
-    fn take_from(request: &mut Request, leave: Leave, retry_body_max: u64) -> Asked {
+impl RetryableRequest {
+    fn take_from(request: &mut HandlerRequest, leave: RoutePermit, retry_body_max: u64) -> RetryableRequest {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
             (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
@@ -87,10 +87,10 @@ impl Asked {
             (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
             (Some(_), _) => BodyLen::Unknown,
         };
-        Asked {
+        RetryableRequest {
             body: body
                 .stream
-                .map(|stream| RequestBody::new(stream, retry_body_max)),
+                .map(|stream| ProxyRequestBody::new(stream, retry_body_max)),
             len,
             leave: Some(leave),
             interims: std::mem::take(&mut request.interims),
@@ -104,11 +104,11 @@ impl ProxyHandler {
     /// # Errors
     /// TLS cannot be set up: a text for the operator.
     pub fn new(
-        route: &Route,
-        origin: &Origin,
-        origins: &Origins,
-        notice: Notice,
-        spools: Option<Arc<Spools>>,
+        route: &RouteConfig,
+        origin: &OriginConfig,
+        origins: &OriginRegistry,
+        notice: OperatorNotice,
+        spools: Option<Arc<SpoolLimits>>,
     ) -> Result<ProxyHandler, String> {
         let silence = Duration::from_millis(route.timeout_ms);
         // One timeout covers the wait for a connection and the wait for the head.
@@ -117,8 +117,8 @@ impl ProxyHandler {
             servers: origins.get(origin, &notice)?,
             host: origin.host.clone(),
             proxy_protocol: origin.proxy_protocol,
-            bounds: Bounds::new(route),
-            patience: Patience {
+            bounds: RouteBounds::new(route),
+            patience: AcquireTimeouts {
                 total: first_byte,
                 connecting: Duration::from_millis(origin.connect_timeout_ms).min(first_byte),
             },
@@ -126,7 +126,7 @@ impl ProxyHandler {
             names_no_server: route.own_redirects,
             adds_via: origin.adds_via,
             retry_body_max: origin.retry_body_max,
-            terms: Terms {
+            terms: ScriptTerms {
                 silence,
                 notice,
                 spools,
@@ -134,7 +134,7 @@ impl ProxyHandler {
         })
     }
 
-    fn enter(&self, request: &Request) -> Result<Leave, Failure> {
+    fn enter(&self, request: &HandlerRequest) -> Result<RoutePermit, HandlerFailure> {
         let asks_for_tunnel = request.upgrade().is_some();
         self.bounds
             .enter(request.peer, asks_for_tunnel, &self.servers.name)
@@ -143,9 +143,9 @@ impl ProxyHandler {
     async fn answer(
         &self,
         worker: usize,
-        request: &Request,
-        asked: &mut Asked,
-    ) -> Result<Response, Failure> {
+        request: &HandlerRequest,
+        asked: &mut RetryableRequest,
+    ) -> Result<HandlerResponse, HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
             let chosen = self.servers.choose(request, &tried, worker);
@@ -186,13 +186,13 @@ impl ProxyHandler {
     fn again(
         &self,
         worker: usize,
-        request: &Request,
-        place: &Place,
-        stopped: Stopped,
+        request: &HandlerRequest,
+        place: &OriginEndpoint,
+        stopped: ProxyFailure,
         tries: usize,
-        asked: &mut Asked,
-    ) -> Result<Failure, Failure> {
-        let Stopped {
+        asked: &mut RetryableRequest,
+    ) -> Result<HandlerFailure, HandlerFailure> {
+        let ProxyFailure {
             mut failure,
             outcome,
             ..
@@ -202,7 +202,7 @@ impl ProxyHandler {
         if is_body_too_large {
             self.count_unrepeated(place, &mut failure);
         }
-        if outcome != Outcome::Cancelled {
+        if outcome != AttemptOutcome::Cancelled {
             place.failed(&failure.detail);
         }
         let (Some(attempt), Some(group)) = (stopped.attempt, self.servers.group()) else {
@@ -211,10 +211,10 @@ impl ProxyHandler {
         let now_ms = place.pool.local(worker).timers.now_ms();
         attempt.report(outcome, now_ms);
         // `Cancelled` means that the client left or that no permit was free: another server would not help.
-        if outcome == Outcome::Cancelled {
+        if outcome == AttemptOutcome::Cancelled {
             return Err(failure);
         }
-        let failed = Failed {
+        let failed = FailureStage {
             tries: u32::try_from(tries).unwrap_or(u32::MAX).saturating_add(1),
             is_idempotent: is_idempotent(request),
             sent: stopped.sent,
@@ -223,10 +223,10 @@ impl ProxyHandler {
                 None => Left::Consumed,
             },
             seen: match stopped.is_answered {
-                true => Seen::Some,
-                false => Seen::Nothing,
+                true => RetryEvidence::Some,
+                false => RetryEvidence::Nothing,
             },
-            timed_out: outcome == Outcome::TimedOut,
+            timed_out: outcome == AttemptOutcome::TimedOut,
         };
         match group.upstream.may_retry(&failed, now_ms) {
             Ok(()) => {
@@ -235,7 +235,7 @@ impl ProxyHandler {
                 (self.terms.notice)(&format!("{}; another server is asked", failure.detail));
                 Ok(failure)
             }
-            Err(NotAgain::BodyConsumed) if !is_body_too_large && !failed.timed_out => {
+            Err(NoRetry::BodyConsumed) if !is_body_too_large && !failed.timed_out => {
                 self.count_unrepeated(place, &mut failure);
                 Err(failure)
             }
@@ -244,7 +244,7 @@ impl ProxyHandler {
     }
 
     /// Counts a request that could not be retried only because of its body's size, and mentions that in the failure.
-    fn count_unrepeated(&self, place: &Place, failure: &mut Failure) {
+    fn count_unrepeated(&self, place: &OriginEndpoint, failure: &mut HandlerFailure) {
         place.count_unrepeated();
         failure.detail.push_str(&format!(
             "; the request was not repeated, since its body is larger than retry_body_max ({} bytes)",
@@ -256,12 +256,12 @@ impl ProxyHandler {
     async fn ask(
         &self,
         worker: usize,
-        request: &Request,
-        place: &Arc<Place>,
-        mut attempt: Option<Try>,
-        asked: &mut Asked,
+        request: &HandlerRequest,
+        place: &Arc<OriginEndpoint>,
+        mut attempt: Option<OriginAttempt>,
+        asked: &mut RetryableRequest,
         fresh: bool,
-    ) -> Result<Response, Stopped> {
+    ) -> Result<HandlerResponse, ProxyFailure> {
         let pool = &place.pool;
         // A connection with a PROXY header belongs to one client, so it is never reused.
         let fresh = fresh || self.proxy_protocol.is_some();
@@ -278,7 +278,7 @@ impl ProxyHandler {
             Ok(lease) => lease,
             Err(why) => {
                 let failure = self.unavailable(place, &why);
-                return Err(Stopped::before(
+                return Err(ProxyFailure::before(
                     failure,
                     outcome(&why),
                     attempt,
@@ -286,8 +286,8 @@ impl ProxyHandler {
                 ));
             }
         };
-        attempt.iter_mut().for_each(Try::connected);
-        let mut sending = Sending::default();
+        attempt.iter_mut().for_each(OriginAttempt::connected);
+        let mut sending = RequestSend::default();
         self.introduce(request, &mut sending.out);
         let host = match &self.host {
             // HTTP/1.0 clients may omit Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
@@ -296,7 +296,7 @@ impl ProxyHandler {
             OriginHost::Origin => &place.host,
             OriginHost::Name(name) => name.as_bytes(),
         };
-        let Link { http, scratch, .. } = &mut *lease.connection;
+        let OriginLink { http, scratch, .. } = &mut *lease.connection;
         let mut lines = std::mem::take(scratch);
         lines.clear();
         let terms = ForwardTerms {
@@ -304,7 +304,7 @@ impl ProxyHandler {
             adds_via: self.adds_via,
             has_body: !matches!(asked.len, BodyLen::None | BodyLen::Known(0)),
         };
-        let protocol = forward::request_lines(request, &terms, &mut lines);
+        let protocol = forwarding::request_lines(request, &terms, &mut lines);
         sending
             .out
             .reserve(request.target().len() + lines.len() + OWN_LEN);
@@ -319,14 +319,14 @@ impl ProxyHandler {
         sending.is_without_body = match begun {
             Ok(has_body) => !has_body,
             Err(_) => {
-                let failure = Failure::new(Status::INTERNAL_ERROR, "a connection was not ready");
+                let failure = HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
                 let body = (body, leave);
-                return Err(Stopped::before(failure, Outcome::Cancelled, attempt, body));
+                return Err(ProxyFailure::before(failure, AttemptOutcome::Cancelled, attempt, body));
             }
         };
         // Boxed: each future that awaits it would otherwise contain its full size.
         let body = body.filter(|_| !sending.is_without_body);
-        let talk = Box::new(Talk {
+        let talk = Box::new(ProxyExchange {
             place: place.clone(),
             attempt,
             lease,
@@ -345,19 +345,19 @@ impl ProxyHandler {
             .response(self.first_byte, &self.terms, &mut asked.interims)
             .await?;
         if self.names_no_server {
-            own::name_no_server(&mut response.fields, place);
+            self_reference::name_no_server(&mut response.fields, place);
         }
         Ok(response)
     }
 
     /// Writes the PROXY header for the client, if configured.
-    fn introduce(&self, request: &Request, out: &mut Vec<u8>) {
+    fn introduce(&self, request: &HandlerRequest, out: &mut Vec<u8>) {
         let Some(version) = self.proxy_protocol else {
             return;
         };
         let source = SocketAddr::new(request.peer.to_canonical(), request.peer_port);
         let local = request.local;
-        let ends = Ends::Tcp {
+        let ends = ProxyAddresses::Tcp {
             source,
             destination: SocketAddr::new(local.ip().to_canonical(), local.port()),
         };
@@ -367,28 +367,28 @@ impl ProxyHandler {
         }
     }
 
-    fn nobody(&self, none: NoMember) -> Failure {
+    fn nobody(&self, none: NoMember) -> HandlerFailure {
         let why = self.servers.explain_absence(none);
         let detail = format!("{}: {why}", self.servers.name);
-        Failure::new(Status::SERVICE_UNAVAILABLE, detail)
+        HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    fn unavailable(&self, place: &Place, why: &Unavailable) -> Failure {
+    fn unavailable(&self, place: &OriginEndpoint, why: &PoolUnavailable) -> HandlerFailure {
         let text = unavailable_text(why, self.patience, &format!(" to {}", place.name));
         let status = match why {
-            Unavailable::TooManyWait | Unavailable::NoneFree => Status::SERVICE_UNAVAILABLE,
-            Unavailable::ConnectTimeout => Status::GATEWAY_TIMEOUT,
-            Unavailable::Failed(_) => Status::BAD_GATEWAY,
+            PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => StatusCode::SERVICE_UNAVAILABLE,
+            PoolUnavailable::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
+            PoolUnavailable::Failed(_) => StatusCode::BAD_GATEWAY,
         };
-        Failure::new(status, text)
+        HandlerFailure::new(status, text)
     }
 }
 
 /// The evidence about a server if no connection to it is available.
-fn outcome(why: &Unavailable) -> Outcome {
+fn outcome(why: &PoolUnavailable) -> AttemptOutcome {
     match why {
-        Unavailable::TooManyWait | Unavailable::NoneFree => Outcome::Cancelled,
-        Unavailable::ConnectTimeout | Unavailable::Failed(_) => Outcome::ConnectFailed,
+        PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => AttemptOutcome::Cancelled,
+        PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_) => AttemptOutcome::ConnectFailed,
     }
 }
 
@@ -397,13 +397,13 @@ fn outcome(why: &Unavailable) -> Outcome {
 ///
 /// # Errors
 /// 502 for such a response.
-fn judged(response: Response, request: &Request, place: &Place) -> Result<Response, Failure> {
+fn judged(response: HandlerResponse, request: &HandlerRequest, place: &OriginEndpoint) -> Result<HandlerResponse, HandlerFailure> {
     let is_condition = |name: &[u8]| {
         name.eq_ignore_ascii_case(b"if-none-match")
             || name.eq_ignore_ascii_case(b"if-modified-since")
     };
     let reads = matches!(request.method, Method::Get | Method::Head);
-    if response.status != Status::NOT_MODIFIED
+    if response.status != StatusCode::NOT_MODIFIED
         || !reads
         || request.fields().any(|(name, _)| is_condition(name))
     {
@@ -411,21 +411,21 @@ fn judged(response: Response, request: &Request, place: &Place) -> Result<Respon
     }
     let detail = format!("{} says 304 to a request without a condition", place.name);
     place.failed(&detail);
-    Err(Failure::new(Status::BAD_GATEWAY, detail))
+    Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
 }
 
-/// Whether a method anticipates content, so that an empty body needs `Content-Length: 0` (RFC 9110 §8.6).
+/// Whether a method anticipates content, so that an empty body needs `ResponseContent-Length: 0` (RFC 9110 §8.6).
 fn anticipates_content(method: Method) -> bool {
     matches!(method, Method::Post | Method::Put | Method::Patch)
 }
 
 /// Whether the method is idempotent (RFC 9110 §9.2.2).
-fn is_idempotent(request: &Request) -> bool {
+fn is_idempotent(request: &HandlerRequest) -> bool {
     request.method.is_idempotent()
 }
 
 impl Handler for ProxyHandler {
-    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+    fn whom(&self, outline: &RouteProbe<'_>) -> Option<String> {
         self.servers.whom(outline)
     }
 
@@ -437,22 +437,22 @@ impl Handler for ProxyHandler {
         self.bounds.requests_under_way()
     }
 
-    fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
+    fn begin(self: Arc<Self>, worker: usize, mut request: HandlerRequest) -> HandlerResult {
         // RFC 9110 §7.6.2: with Max-Forwards: 0 the proxy must respond itself.
-        if forward::max_forwards(&request) == Some(0) {
-            return Begun::Answered(Ok(Response {
-                status: Status::OK,
-                fields: Fields::new(),
-                content: Content::Bytes(Bytes::new()),
+        if forwarding::max_forwards(&request) == Some(0) {
+            return HandlerResult::Ready(Ok(HandlerResponse {
+                status: StatusCode::OK,
+                fields: ResponseFields::new(),
+                content: ResponseContent::Bytes(Bytes::new()),
                 made_from: None,
             }));
         }
         let mut asked = match self.enter(&request) {
-            Ok(leave) => Asked::take_from(&mut request, leave, self.retry_body_max),
-            Err(failure) => return Begun::Answered(Err(failure)),
+            Ok(leave) => RetryableRequest::take_from(&mut request, leave, self.retry_body_max),
+            Err(failure) => return HandlerResult::Ready(Err(failure)),
         };
         // An async block stores its captures once; the future of an async function would store its arguments twice.
-        Begun::Here(Box::pin(async move {
+        HandlerResult::OnWorker(Box::pin(async move {
             self.answer(worker, &request, &mut asked).await
         }))
     }

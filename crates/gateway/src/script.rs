@@ -4,15 +4,15 @@
 //! the exchange with the script.
 
 pub mod lookup;
-pub mod talk;
+pub mod exchange;
 #[cfg(test)]
 mod tests;
 
-use lowroad_config::Pattern;
+use lowroad_config::PathPattern;
 
 /// The kind of a path below a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScriptKind {
     /// A regular file.
     File,
     /// A folder.
@@ -23,9 +23,9 @@ pub enum Kind {
 
 /// Selects the files that are scripts.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct ScriptRules {
     /// The route's pattern, which a script's path must match.
-    pub pattern: Pattern,
+    pub pattern: PathPattern,
     /// The required suffix of a script's name, for patterns that end in a wildcard and so do not constrain
     /// it. Empty: any name.
     pub ending: String,
@@ -35,7 +35,7 @@ pub struct Rules {
 
 /// A script and its PATH_INFO. Both are decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Script {
+pub struct LocatedScript {
     /// SCRIPT_NAME: the path of the script, beginning with `/`.
     pub name: Vec<u8>,
     /// PATH_INFO: the rest of the path, empty or beginning with `/`.
@@ -44,9 +44,9 @@ pub struct Script {
 
 /// The meaning of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum PathMeaning {
     /// This script.
-    Script(Script),
+    Script(LocatedScript),
     /// A folder with an index file, but the path lacks the final slash.
     SlashMissing,
     /// No script: 404.
@@ -60,33 +60,33 @@ pub enum Meaning {
 /// first `plain_len` bytes, before any needlessly encoded byte; the rest is PATH_INFO.
 pub fn find(
     (path, plain_len): (&[u8], usize),
-    rules: &Rules,
-    mut kind: impl FnMut(&[u8]) -> Kind,
-) -> Meaning {
+    rules: &ScriptRules,
+    mut kind: impl FnMut(&[u8]) -> ScriptKind,
+) -> PathMeaning {
     for end in ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
         match kind(name) {
-            Kind::File if rules.allow(name) && !is_hidden(name) => return script(name, info),
-            Kind::File | Kind::Nothing => return Meaning::Nothing,
-            Kind::Folder => {}
+            ScriptKind::File if rules.allow(name) && !is_hidden(name) => return script(name, info),
+            ScriptKind::File | ScriptKind::Nothing => return PathMeaning::Nothing,
+            ScriptKind::Folder => {}
         }
     }
     match path.len() <= plain_len && !is_hidden(path) {
         true => find_index(path, rules, kind),
-        false => Meaning::Nothing,
+        false => PathMeaning::Nothing,
     }
 }
 
 /// Finds the script for a decoded path by its text alone, for files on another machine: the first of its
 /// prefixes with a script's name. The server reports a missing script. `plain_len` as in [`find()`].
-pub fn find_by_name((path, plain_len): (&[u8], usize), rules: &Rules) -> Meaning {
+pub fn find_by_name((path, plain_len): (&[u8], usize), rules: &ScriptRules) -> PathMeaning {
     // Without a suffix every prefix could be a script, so the whole path is taken.
     let is_any_name = rules.pattern.has_capture() && rules.ending.is_empty();
     for end in ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
         if rules.allow(name) && (!is_any_name || info.is_empty()) {
             return match is_hidden(name) {
-                true => Meaning::Nothing,
+                true => PathMeaning::Nothing,
                 false => script(name, info),
             };
         }
@@ -94,37 +94,37 @@ pub fn find_by_name((path, plain_len): (&[u8], usize), rules: &Rules) -> Meaning
     let is_folder = path.ends_with(b"/") && path.len() <= plain_len;
     match is_folder && !rules.index.is_empty() && !is_hidden(path) {
         true => script(&[path, rules.index.as_bytes()].concat(), b""),
-        false => Meaning::Nothing,
+        false => PathMeaning::Nothing,
     }
 }
 
 /// The script of a front controller: always the same one; PATH_INFO is set only if the path begins with the script's
 /// own name.
-pub fn front(path: &[u8], script: &str) -> Script {
+pub fn front(path: &[u8], script: &str) -> LocatedScript {
     let info = match path.strip_prefix(script.as_bytes()) {
         Some(info) if info.starts_with(b"/") => info,
         _ => b"",
     };
-    Script {
+    LocatedScript {
         name: script.as_bytes().to_vec(),
         info: info.to_vec(),
     }
 }
 
 /// The single program of a route: its SCRIPT_NAME is the base of the pattern.
-pub fn mounted(path: &[u8], base: &str) -> Script {
+pub fn mounted(path: &[u8], base: &str) -> LocatedScript {
     let base = match path.strip_prefix(base.as_bytes()) {
         Some(info) if info.is_empty() || info.starts_with(b"/") => base,
         _ => "",
     };
-    Script {
+    LocatedScript {
         name: base.as_bytes().to_vec(),
         info: path[base.len()..].to_vec(),
     }
 }
 
 /// The part of a pattern before its first wildcard, up to the last slash: the path of the folder of programs.
-pub fn base_of(pattern: &Pattern) -> String {
+pub fn base_of(pattern: &PathPattern) -> String {
     let text = pattern.to_string();
     let literal = text.split('*').next().unwrap_or_default();
     match literal.rfind('/') {
@@ -141,7 +141,7 @@ pub fn is_hidden(path: &[u8]) -> bool {
     (first.starts_with(b".") && first != b".well-known") || segments.any(|s| s.starts_with(b"."))
 }
 
-impl Rules {
+impl ScriptRules {
     /// Whether a file with this path is a script. A pattern may include PATH_INFO
     /// (`/**.php/**`); then the script's path with a slash matches it.
     fn allow(&self, name: &[u8]) -> bool {
@@ -161,9 +161,9 @@ fn ends(path: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 /// Finds the index file, if the whole path is a folder.
-fn find_index(path: &[u8], rules: &Rules, mut kind: impl FnMut(&[u8]) -> Kind) -> Meaning {
+fn find_index(path: &[u8], rules: &ScriptRules, mut kind: impl FnMut(&[u8]) -> ScriptKind) -> PathMeaning {
     if rules.index.is_empty() {
-        return Meaning::Nothing;
+        return PathMeaning::Nothing;
     }
     let slash = path.ends_with(b"/");
     let mut name = path.to_vec();
@@ -172,14 +172,14 @@ fn find_index(path: &[u8], rules: &Rules, mut kind: impl FnMut(&[u8]) -> Kind) -
     }
     name.extend_from_slice(rules.index.as_bytes());
     match kind(&name) {
-        Kind::File if slash => script(&name, b""),
-        Kind::File => Meaning::SlashMissing,
-        Kind::Folder | Kind::Nothing => Meaning::Nothing,
+        ScriptKind::File if slash => script(&name, b""),
+        ScriptKind::File => PathMeaning::SlashMissing,
+        ScriptKind::Folder | ScriptKind::Nothing => PathMeaning::Nothing,
     }
 }
 
-fn script(name: &[u8], info: &[u8]) -> Meaning {
-    Meaning::Script(Script {
+fn script(name: &[u8], info: &[u8]) -> PathMeaning {
+    PathMeaning::Script(LocatedScript {
         name: name.to_vec(),
         info: info.to_vec(),
     })

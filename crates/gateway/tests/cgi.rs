@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_config::{Cgi, Route, Symlinks};
-use lowroad_engine::stream::{Next, stream};
+use lowroad_config::{CgiConfig, RouteConfig, SymlinkPolicy};
+use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_gateway::cgi::CgiHandler;
-use lowroad_gateway::cgi::spawner::Spawner;
-use lowroad_handler::{Begun, Content, Handler};
+use lowroad_gateway::cgi::spawner::CgiSpawner;
+use lowroad_handler::{HandlerResult, ResponseContent, Handler};
 use lowroad_http::method::Method;
-use lowroad_http::status::Status;
-use lowroad_testkit::Folder;
+use lowroad_http::status::StatusCode;
+use lowroad_testkit::TempFolder;
 
 use cgi_support::{
     Notices, Whole, ask, cgi_route, fail, fetch, get, new_spawner, post, runtime, spawner, until,
@@ -25,13 +25,13 @@ use cgi_support::{
 
 /// A folder with programs, and their handler.
 struct Programs {
-    folder: Folder,
+    folder: TempFolder,
     notices: Notices,
 }
 
 impl Programs {
     fn new() -> Programs {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         std::fs::create_dir(folder.path().join("cgi")).expect("a folder");
         Programs {
             folder,
@@ -55,19 +55,19 @@ impl Programs {
         self.handler_with(|_, _| {})
     }
 
-    fn handler_with(&self, change: impl FnOnce(&mut Route, &mut Cgi)) -> Arc<CgiHandler> {
+    fn handler_with(&self, change: impl FnOnce(&mut RouteConfig, &mut CgiConfig)) -> Arc<CgiHandler> {
         self.handler_by(spawner(), change)
     }
 
     fn handler_by(
         &self,
-        spawner: Arc<Spawner>,
-        change: impl FnOnce(&mut Route, &mut Cgi),
+        spawner: Arc<CgiSpawner>,
+        change: impl FnOnce(&mut RouteConfig, &mut CgiConfig),
     ) -> Arc<CgiHandler> {
         let (mut route, mut cgi) = cgi_route("/cgi-bin/**", &self.path().join("cgi"));
         change(&mut route, &mut cgi);
         let notice = self.notices.notice();
-        let handler = CgiHandler::new(&route, &cgi, Symlinks::Beneath, spawner, notice);
+        let handler = CgiHandler::new(&route, &cgi, SymlinkPolicy::Beneath, spawner, notice);
         Arc::new(handler.expect("the folder is there"))
     }
 
@@ -136,10 +136,10 @@ fn paths_that_are_no_programs() {
             "/other",
         ] {
             let failure = fail(&handler, get(&root, path)).await;
-            assert_eq!(failure.status, Status::NOT_FOUND, "{path}");
+            assert_eq!(failure.status, StatusCode::NOT_FOUND, "{path}");
         }
         let failure = fail(&handler, get(&root, "/cgi-bin/plain")).await;
-        assert_eq!(failure.status, Status::INTERNAL_ERROR);
+        assert_eq!(failure.status, StatusCode::INTERNAL_ERROR);
         assert!(failure.detail.contains("executable"), "{failure:?}");
     });
 }
@@ -333,7 +333,7 @@ fn a_program_whose_client_is_gone_ends_with_its_children() {
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        let Begun::Later(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+        let HandlerResult::OnRuntime(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
             panic!("at once");
         };
         let task = tokio::spawn(answering);
@@ -387,7 +387,7 @@ fn what_a_signal_ended_is_an_error_or_cut() {
         }
         let (sender, receiver) = stream(100);
         let mut request = post(&root, "/cgi-bin/late", b"");
-        request.body = lowroad_handler::Body {
+        request.body = lowroad_handler::RequestBody {
             len: Some(100_004),
             stream: Some(receiver),
         };
@@ -440,7 +440,7 @@ fn silence_is_bounded_before_and_after_the_head() {
     let root = programs.path();
     runtime().block_on(async {
         let failure = fail(&handler, get(&root, "/cgi-bin/hang")).await;
-        assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+        assert_eq!(failure.status, StatusCode::GATEWAY_TIMEOUT);
         wait_for_end(&wait_for_pids(&programs).await).await;
         let answer = fetch(&handler, get(&root, "/cgi-bin/half")).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("half", true));
@@ -529,7 +529,7 @@ fn who_starts_programs_is_started_again() {
         let killed = Command::new("kill").args(["-KILL", &pids[0]]).status();
         assert!(killed.is_ok_and(|status| status.success()));
         let failure = task.await.expect("no panic").expect_err("it is lost");
-        assert_eq!(failure.status, Status::BAD_GATEWAY, "{failure:?}");
+        assert_eq!(failure.status, StatusCode::BAD_GATEWAY, "{failure:?}");
         wait_for_end(&pids).await;
         programs
             .notices
@@ -549,7 +549,7 @@ fn programs_end_when_who_asks_for_them_is_gone() {
     let root = programs.path();
     let runtime = runtime();
     let pids = runtime.block_on(async {
-        let Begun::Later(answering) = handler.begin(0, get(&root, "/cgi-bin/tell")) else {
+        let HandlerResult::OnRuntime(answering) = handler.begin(0, get(&root, "/cgi-bin/tell")) else {
             panic!("at once");
         };
         tokio::spawn(answering);
@@ -576,7 +576,7 @@ fn a_program_starts_when_there_is_something_to_give_it() {
         sender.push(Bytes::from_static(b"abc")).expect("just made");
         request.body.len = Some(100_003);
         request.body.stream = Some(receiver);
-        let Begun::Later(mut answering) = handler.clone().begin(0, request) else {
+        let HandlerResult::OnRuntime(mut answering) = handler.clone().begin(0, request) else {
             panic!("at once");
         };
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -593,7 +593,7 @@ fn a_program_starts_when_there_is_something_to_give_it() {
         // The only permit is free after the end of the last process.
         until("a free place", || {
             let begun = handler.clone().begin(0, get(&root, "/cgi-bin/count"));
-            matches!(begun, Begun::Later(_)).then_some(())
+            matches!(begun, HandlerResult::OnRuntime(_)).then_some(())
         })
         .await;
         let response = answering.await.expect("a response");
@@ -613,7 +613,7 @@ fn what_may_be_kept_comes_whole() {
     let root = programs.path();
     runtime().block_on(async {
         let response = ask(&handler, get(&root, "/cgi-bin/kept")).await;
-        let Content::Bytes(body) = response.expect("a response").content else {
+        let ResponseContent::Bytes(body) = response.expect("a response").content else {
             panic!("streamed");
         };
         assert_eq!(body, "onetwothree");
@@ -621,10 +621,10 @@ fn what_may_be_kept_comes_whole() {
         assert_eq!((answer.body.len(), answer.cut), (3_000_000, false));
         // A long response is streamed.
         let response = ask(&handler, get(&root, "/cgi-bin/slow")).await;
-        let Content::Stream { stream, .. } = response.expect("a head").content else {
+        let ResponseContent::Stream { stream, .. } = response.expect("a head").content else {
             panic!("not streamed");
         };
-        assert_eq!(stream.next().await, Next::Bytes(Bytes::from_static(b"one")));
+        assert_eq!(stream.next().await, StreamItem::Bytes(Bytes::from_static(b"one")));
     });
 }
 
@@ -671,13 +671,13 @@ fn processes_are_limited_in_number_memory_and_time() {
     });
     let root = programs.path();
     runtime().block_on(async {
-        let Begun::Later(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+        let HandlerResult::OnRuntime(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
             panic!("at once");
         };
         let task = tokio::spawn(answering);
         let pids = wait_for_pids(&programs).await;
         let failure = fail(&handler, get(&root, "/cgi-bin/limits")).await;
-        assert_eq!(failure.status, Status::SERVICE_UNAVAILABLE);
+        assert_eq!(failure.status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(failure.detail.contains("concurrency"), "{failure:?}");
         task.abort();
         wait_for_end(&pids).await;
@@ -700,11 +700,11 @@ async fn until_answered(
     handler: &Arc<CgiHandler>,
     root: &Path,
     path: &str,
-) -> Result<Whole, lowroad_handler::Failure> {
+) -> Result<Whole, lowroad_handler::HandlerFailure> {
     loop {
         match ask(handler, get(root, path)).await {
             Ok(response) => return Ok(whole(response).await),
-            Err(failure) if failure.status == Status::SERVICE_UNAVAILABLE => {
+            Err(failure) if failure.status == StatusCode::SERVICE_UNAVAILABLE => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Err(failure) => return Err(failure),
@@ -720,7 +720,7 @@ fn nothing_outlives_the_runtime() {
     let root = programs.path();
     let runtime = runtime();
     let pids = runtime.block_on(async {
-        let Begun::Later(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
+        let HandlerResult::OnRuntime(answering) = handler.clone().begin(0, get(&root, "/cgi-bin/hang")) else {
             panic!("at once");
         };
         tokio::spawn(answering);

@@ -5,38 +5,38 @@ mod cgi_support;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use lowroad_config::Symlinks;
-use lowroad_engine::stream::Next;
+use lowroad_config::SymlinkPolicy;
+use lowroad_engine::stream::StreamItem;
 use lowroad_gateway::cgi::CgiHandler;
-use lowroad_handler::Content;
-use lowroad_testkit::Folder;
+use lowroad_handler::ResponseContent;
+use lowroad_testkit::TempFolder;
 
 use cgi_support::{Notices, ask, cgi_route, memory_peak_kib, runtime, spawner, upload};
 
 #[test]
 fn a_hundred_megabytes_go_through_in_little_memory() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let program = folder.file("cat", "#!/bin/sh\nprintf 'Status: 200\\n\\n'\nexec cat\n");
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(program, mode).expect("a mode");
     let (route, cgi) = cgi_route("/cgi-bin/**", folder.path());
     let notice = Notices::default().notice();
-    let handler = CgiHandler::new(&route, &cgi, Symlinks::Beneath, spawner(), notice);
+    let handler = CgiHandler::new(&route, &cgi, SymlinkPolicy::Beneath, spawner(), notice);
     let handler = Arc::new(handler.expect("the folder is there"));
     let len: u64 = 100 << 20;
     let before = memory_peak_kib();
     let got = runtime().block_on(async {
         let request = upload(folder.path(), "/cgi-bin/cat", len);
         let response = ask(&handler, request).await;
-        let Content::Stream { stream, .. } = response.expect("an answer").content else {
+        let ResponseContent::Stream { stream, .. } = response.expect("an answer").content else {
             panic!("not streamed");
         };
         let mut got = 0;
         loop {
             match stream.next().await {
-                Next::Bytes(bytes) => got += bytes.len() as u64,
-                Next::End => return got,
-                Next::Cut => panic!("cut after {got}"),
+                StreamItem::Bytes(bytes) => got += bytes.len() as u64,
+                StreamItem::End => return got,
+                StreamItem::Cut => panic!("cut after {got}"),
             }
         }
     });

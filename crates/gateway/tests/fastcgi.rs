@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
-use lowroad_engine::stream::Next;
+use lowroad_config::{FastCgiConfig, RouteConfig, SymlinkPolicy, UpstreamAddress};
+use lowroad_engine::stream::StreamItem;
 use lowroad_gateway::fastcgi::FastCgiHandler;
-use lowroad_gateway::fastcgi::server::Servers;
-use lowroad_handler::Content;
+use lowroad_gateway::fastcgi::server::FastCgiServers;
+use lowroad_handler::ResponseContent;
 use lowroad_http::method::Method;
-use lowroad_http::status::Status;
-use lowroad_testkit::Folder;
+use lowroad_http::status::StatusCode;
+use lowroad_testkit::TempFolder;
 
 use cgi_support::{
     Notices, ask, fail, fastcgi_route, fetch, get, head, memory_peak_kib, post, runtime, upload,
@@ -23,9 +23,9 @@ use fastcgi_support::Fpm;
 
 /// A site with PHP.
 struct Site {
-    folder: Folder,
+    folder: TempFolder,
     notices: Notices,
-    servers: Servers,
+    servers: FastCgiServers,
 }
 
 const SHOW: &str = "<?php foreach (['SCRIPT_NAME', 'PATH_INFO', 'SCRIPT_FILENAME', \
@@ -34,7 +34,7 @@ const SHOW: &str = "<?php foreach (['SCRIPT_NAME', 'PATH_INFO', 'SCRIPT_FILENAME
 
 impl Site {
     fn new() -> Site {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         for (name, text) in [
             ("index.php", SHOW),
             ("a/index.php", SHOW),
@@ -78,7 +78,7 @@ impl Site {
         Site {
             folder,
             notices: Notices::default(),
-            servers: Servers::new(&[fastcgi_support::local()]),
+            servers: FastCgiServers::new(&[fastcgi_support::local()]),
         }
     }
 
@@ -89,13 +89,13 @@ impl Site {
     fn handler(
         &self,
         pattern: &str,
-        address: &Upstream,
-        change: impl FnOnce(&mut Route, &mut FastCgi),
+        address: &UpstreamAddress,
+        change: impl FnOnce(&mut RouteConfig, &mut FastCgiConfig),
     ) -> Arc<FastCgiHandler> {
         let (mut route, mut fastcgi) = fastcgi_route(pattern, address.clone());
         change(&mut route, &mut fastcgi);
         let notice = self.notices.notice();
-        let (symlinks, servers) = (Symlinks::Beneath, &self.servers);
+        let (symlinks, servers) = (SymlinkPolicy::Beneath, &self.servers);
         let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
         Arc::new(handler)
     }
@@ -181,7 +181,7 @@ fn paths_and_their_scripts() {
             "/../fpm.conf",
         ] {
             let failure = fail(&handler, get(&root, target)).await;
-            assert_eq!(failure.status, Status::NOT_FOUND, "{target}");
+            assert_eq!(failure.status, StatusCode::NOT_FOUND, "{target}");
         }
     });
 }
@@ -236,11 +236,11 @@ fn uploads_and_downloads_stream_in_little_memory() {
         let response = ask(&handler, get(&root, "/big.php"))
             .await
             .expect("an answer");
-        let Content::Stream { stream, .. } = response.content else {
+        let ResponseContent::Stream { stream, .. } = response.content else {
             panic!("not streamed");
         };
         let mut got: u64 = 0;
-        while let Next::Bytes(bytes) = stream.next().await {
+        while let StreamItem::Bytes(bytes) = stream.next().await {
             got += bytes.len() as u64;
         }
         assert_eq!(got, 100 << 20);
@@ -317,10 +317,10 @@ fn scripts_that_hang_or_die() {
     let root = site.root();
     runtime().block_on(async {
         let failure = fail(&handler, get(&root, "/sleep.php")).await;
-        assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+        assert_eq!(failure.status, StatusCode::GATEWAY_TIMEOUT);
         match ask(&handler, get(&root, "/die.php")).await {
             Ok(response) => assert!(cgi_support::whole(response).await.cut),
-            Err(failure) => assert_eq!(failure.status, Status::BAD_GATEWAY),
+            Err(failure) => assert_eq!(failure.status, StatusCode::BAD_GATEWAY),
         }
         // The other process still answers.
         tokio::time::timeout(Duration::from_secs(10), async {
@@ -334,12 +334,12 @@ fn scripts_that_hang_or_die() {
 #[test]
 fn a_server_that_is_not_there() {
     let site = Site::new();
-    let address = Upstream::Unix(site.folder.path().join("none.sock"));
+    let address = UpstreamAddress::Unix(site.folder.path().join("none.sock"));
     let handler = site.handler("*.php", &address, |_, _| {});
     let root = site.root();
     runtime().block_on(async {
         let failure = fail(&handler, get(&root, "/hello.php")).await;
-        assert_eq!(failure.status, Status::BAD_GATEWAY);
+        assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
         assert!(failure.detail.contains("does it run"), "{failure:?}");
     });
 }

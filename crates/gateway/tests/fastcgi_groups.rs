@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use lowroad_config::{Balance, FastCgi, Symlinks, Upstream};
+use lowroad_config::{BalanceConfig, FastCgiConfig, SymlinkPolicy, UpstreamAddress};
 use lowroad_gateway::fastcgi::FastCgiHandler;
-use lowroad_gateway::fastcgi::server::Servers;
-use lowroad_handler::{Handler, Outline};
-use lowroad_http::fields::Lines;
-use lowroad_http::status::Status;
+use lowroad_gateway::fastcgi::server::FastCgiServers;
+use lowroad_handler::{Handler, RouteProbe};
+use lowroad_http::fields::FieldLines;
+use lowroad_http::status::StatusCode;
 
 use cgi_support::{Notices, ask_on, fail, fastcgi_route, fetch, get, post, runtime};
 use fastcgi_support::{Peer, Responder, STDOUT, end, local, record, start_local};
@@ -22,16 +22,16 @@ use fastcgi_support::{Peer, Responder, STDOUT, end, local, record, start_local};
 const ROOT: &str = "/srv";
 
 fn handler(
-    servers: Vec<Upstream>,
-    change: impl FnOnce(&mut FastCgi),
+    servers: Vec<UpstreamAddress>,
+    change: impl FnOnce(&mut FastCgiConfig),
 ) -> (Arc<FastCgiHandler>, Notices) {
     let (route, mut fastcgi) = fastcgi_route("/**", servers[0].clone());
     fastcgi.script = Some("/index.php".to_string());
     fastcgi.servers = servers;
     change(&mut fastcgi);
-    let (all, notices) = (Servers::new(&[local(), start_local()]), Notices::default());
+    let (all, notices) = (FastCgiServers::new(&[local(), start_local()]), Notices::default());
     let notice = notices.notice();
-    let handler = FastCgiHandler::new(&route, &fastcgi, Symlinks::Beneath, &all, notice);
+    let handler = FastCgiHandler::new(&route, &fastcgi, SymlinkPolicy::Beneath, &all, notice);
     (Arc::new(handler), notices)
 }
 
@@ -48,14 +48,14 @@ async fn named(name: &'static str) -> Responder {
     .await
 }
 
-fn at(responder: &Responder) -> Upstream {
-    Upstream::Tcp(responder.address)
+fn at(responder: &Responder) -> UpstreamAddress {
+    UpstreamAddress::Tcp(responder.address)
 }
 
 /// An address without a listener.
-fn nowhere() -> Upstream {
+fn nowhere() -> UpstreamAddress {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    Upstream::Tcp(listener.local_addr().expect("its address"))
+    UpstreamAddress::Tcp(listener.local_addr().expect("its address"))
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn each_has_its_turn() {
 
 #[test]
 fn one_that_is_not_there_is_passed_over_and_then_left_out() {
-    let socket = Upstream::Unix("/nonexistent/fpm.sock".into());
+    let socket = UpstreamAddress::Unix("/nonexistent/fpm.sock".into());
     for gone in [nowhere(), socket] {
         runtime().block_on(async {
             let here = named("here").await;
@@ -94,10 +94,10 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
             let told = notices.all();
             assert_eq!(told.len(), 5, "{told:?}");
             assert!(told[0].ends_with("another server is asked"), "{told:?}");
-            let outline = Outline {
+            let outline = RouteProbe {
                 target: b"/x",
                 peer: "192.0.2.7".parse().expect("an address"),
-                fields: Lines::of(b""),
+                fields: FieldLines::new(b""),
             };
             let whom = handler.whom(&outline).expect("there are several");
             assert!(whom.contains(&here.address.to_string()), "{whom}");
@@ -123,7 +123,7 @@ fn a_broken_script_takes_no_server_out() {
         let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
         for _ in 0..20 {
             let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
-            assert_eq!(failure.status, Status::BAD_GATEWAY);
+            assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
             assert!(failure.detail.contains("without a head"), "{failure:?}");
         }
         let status = handler.status().expect("there are several");
@@ -137,7 +137,7 @@ fn where_none_is_there_the_last_failure_is_told() {
         let (handler, _) = handler(vec![nowhere(), nowhere()], |_| {});
         for _ in 0..10 {
             let failure = fail(&handler, get(Path::new(ROOT), "/x")).await;
-            assert_eq!(failure.status, Status::BAD_GATEWAY);
+            assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
             assert!(failure.detail.contains("does it run"), "{failure:?}");
         }
     });
@@ -162,7 +162,7 @@ fn what_one_has_seen_no_other_is_asked() {
         let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
         for number in 1..=4 {
             let failure = fail(&handler, post(Path::new(ROOT), "/x", b"!")).await;
-            assert_eq!(failure.status, Status::BAD_GATEWAY);
+            assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
             assert_eq!(seen.load(SeqCst), number);
         }
     });
@@ -180,7 +180,7 @@ fn the_one_with_less_to_do_is_asked() {
         .await;
         let quick = named("quick").await;
         let servers = vec![at(&busy), at(&quick)];
-        let least = |fastcgi: &mut FastCgi| fastcgi.balance = Balance::LeastConnections;
+        let least = |fastcgi: &mut FastCgiConfig| fastcgi.balance = BalanceConfig::LeastConnections;
         let (handler, _) = handler(servers, least);
         let held = handler.clone();
         let mut held = Box::pin(async move { fetch(&held, get(Path::new(ROOT), "/x")).await });
@@ -204,7 +204,7 @@ fn a_name_stands_for_its_addresses() {
         let SocketAddr::V4(address) = here.address else {
             panic!("it listens on IPv4");
         };
-        let of = |host: &str| Upstream::Name {
+        let of = |host: &str| UpstreamAddress::Name {
             host: host.into(),
             port: address.port(),
         };
@@ -216,7 +216,7 @@ fn a_name_stands_for_its_addresses() {
         }
         let (unknown, notices) = handler(vec![of("nobody.invalid")], |_| {});
         let failure = fail(&unknown, get(Path::new(ROOT), "/x")).await;
-        assert_eq!(failure.status, Status::SERVICE_UNAVAILABLE);
+        assert_eq!(failure.status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(
             failure.detail.starts_with("FastCGI server nobody.invalid:"),
             "{}",

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use bytes::Bytes;
-use lowroad_config::{FastCgi, Route, Symlinks, Upstream};
-use lowroad_engine::stream::{Next, stream};
+use lowroad_config::{FastCgiConfig, RouteConfig, SymlinkPolicy, UpstreamAddress};
+use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_gateway::fastcgi::FastCgiHandler;
-use lowroad_gateway::fastcgi::server::Servers;
-use lowroad_handler::Content;
-use lowroad_http::status::Status;
+use lowroad_gateway::fastcgi::server::FastCgiServers;
+use lowroad_handler::ResponseContent;
+use lowroad_http::status::StatusCode;
 use tokio::sync::mpsc;
 
 use cgi_support::{
@@ -34,26 +34,26 @@ fn handler(responder: &Responder) -> Arc<FastCgiHandler> {
 fn handler_with(
     responder: &Responder,
     notices: &Notices,
-    change: impl FnOnce(&mut Route, &mut FastCgi),
+    change: impl FnOnce(&mut RouteConfig, &mut FastCgiConfig),
 ) -> Arc<FastCgiHandler> {
-    handler_of(&Servers::new(&[local()]), responder, notices, change)
+    handler_of(&FastCgiServers::new(&[local()]), responder, notices, change)
 }
 
 fn handler_of(
-    servers: &Servers,
+    servers: &FastCgiServers,
     responder: &Responder,
     notices: &Notices,
-    change: impl FnOnce(&mut Route, &mut FastCgi),
+    change: impl FnOnce(&mut RouteConfig, &mut FastCgiConfig),
 ) -> Arc<FastCgiHandler> {
-    let (mut route, mut fastcgi) = fastcgi_route("/**", Upstream::Tcp(responder.address));
+    let (mut route, mut fastcgi) = fastcgi_route("/**", UpstreamAddress::Tcp(responder.address));
     fastcgi.script = Some("/index.php".to_string());
     change(&mut route, &mut fastcgi);
-    let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
+    let (notice, symlinks) = (notices.notice(), SymlinkPolicy::Beneath);
     let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, servers, notice);
     Arc::new(handler)
 }
 
-fn request() -> lowroad_handler::Request {
+fn request() -> lowroad_handler::HandlerRequest {
     get(Path::new(ROOT), "/x")
 }
 
@@ -85,7 +85,7 @@ fn a_connection_is_kept() {
 fn scripts_of_another_machine_need_not_be_here() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
-        let servers = Servers::new(&[local()]);
+        let servers = FastCgiServers::new(&[local()]);
         let notices = Notices::default();
         let handler = handler_of(&servers, &responder, &notices, |_, fastcgi| {
             fastcgi.script = None;
@@ -97,7 +97,7 @@ fn scripts_of_another_machine_need_not_be_here() {
         }
         // Not a script by its name.
         let failure = fail(&handler, get(Path::new(ROOT), "/style.css")).await;
-        assert_eq!(failure.status, Status::NOT_FOUND);
+        assert_eq!(failure.status, StatusCode::NOT_FOUND);
     });
 }
 
@@ -118,7 +118,7 @@ fn by_default_each_request_has_its_own_connection() {
                 }
             })
             .await;
-            let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.keeps_connections = false;
+            let change = |_: &mut RouteConfig, fastcgi: &mut FastCgiConfig| fastcgi.keeps_connections = false;
             let handler = handler_with(&responder, &Notices::default(), change);
             let mut numbers = Vec::new();
             for turn in 0..20 {
@@ -144,7 +144,7 @@ fn a_kept_connection_serves_all_workers_in_turn() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
         // Two workers; both must get the same connection.
-        let servers = Servers::new(&[local(), start_local()]);
+        let servers = FastCgiServers::new(&[local(), start_local()]);
         let handler = handler_of(&servers, &responder, &Notices::default(), |_, _| {});
         for turn in 0..50 {
             let response = ask_on(&handler, turn % 2, request())
@@ -159,9 +159,9 @@ fn a_kept_connection_serves_all_workers_in_turn() {
 fn all_workers_get_their_turn_on_few_connections() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
-        let servers = Servers::new(&[local(), start_local(), start_local()]);
+        let servers = FastCgiServers::new(&[local(), start_local(), start_local()]);
         // Fewer connections than workers: they have to move between workers.
-        let change = |_: &mut Route, fastcgi: &mut FastCgi| fastcgi.connections_max = 2;
+        let change = |_: &mut RouteConfig, fastcgi: &mut FastCgiConfig| fastcgi.connections_max = 2;
         let handler = handler_of(&servers, &responder, &Notices::default(), change);
         let tasks: Vec<_> = (0..60)
             .map(|number| {
@@ -169,7 +169,7 @@ fn all_workers_get_their_turn_on_few_connections() {
                 tokio::spawn(async move {
                     for _ in 0..20 {
                         let response = ask_on(&handler, number % 3, request()).await;
-                        assert_eq!(response.expect("it answers").status, Status::OK);
+                        assert_eq!(response.expect("it answers").status, StatusCode::OK);
                     }
                 })
             })
@@ -201,9 +201,9 @@ fn a_kept_connection_found_dead_is_replaced() {
         let mut failures = 0;
         for _ in 0..10 {
             match ask(&handler, post(root, "/x", b"")).await {
-                Ok(response) => assert_eq!(response.status, Status::OK),
+                Ok(response) => assert_eq!(response.status, StatusCode::OK),
                 Err(failure) => {
-                    assert_eq!(failure.status, Status::BAD_GATEWAY);
+                    assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
                     failures += 1;
                 }
             }
@@ -269,10 +269,10 @@ fn nonsense_and_silence() {
         let responder =
             Responder::start(async |mut peer: Peer| while peer.record().await.is_some() {}).await;
         // Shorter than the default, since the test waits for it.
-        let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 200;
+        let change = |route: &mut RouteConfig, _: &mut FastCgiConfig| route.timeout_ms = 200;
         let handler = handler_with(&responder, &Notices::default(), change);
         let failure = fail(&handler, request()).await;
-        assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+        assert_eq!(failure.status, StatusCode::GATEWAY_TIMEOUT);
     });
 }
 
@@ -290,7 +290,7 @@ fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
         .await;
         let notices = Notices::default();
         // The server keeps the connection open, so only the timeout ends the response.
-        let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 300;
+        let change = |route: &mut RouteConfig, _: &mut FastCgiConfig| route.timeout_ms = 300;
         let handler = handler_with(&responder, &notices, change);
         let answer = fetch(&handler, request()).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("half", true));
@@ -329,7 +329,7 @@ fn a_response_is_complete_with_the_end_of_its_output() {
                     }
                 })
                 .await;
-                let change = |_: &mut Route, fastcgi: &mut FastCgi| {
+                let change = |_: &mut RouteConfig, fastcgi: &mut FastCgiConfig| {
                     fastcgi.keeps_connections = keeps_connections;
                 };
                 let handler = handler_with(&responder, &Notices::default(), change);
@@ -364,7 +364,7 @@ fn requests_beyond_the_limits_wait_or_are_refused() {
             }
         })
         .await;
-        let change = |route: &mut Route, fastcgi: &mut FastCgi| {
+        let change = |route: &mut RouteConfig, fastcgi: &mut FastCgiConfig| {
             // Two requests may run, but only one has a connection; the third exceeds the bound.
             route.concurrency_max = 2;
             route.timeout_ms = 1_000;
@@ -491,7 +491,7 @@ async fn wait_until_shared(handler: &Arc<FastCgiHandler>, most: &AtomicUsize) {
 fn requests_share_a_connection_and_nothing_else() {
     runtime().block_on(async {
         let (responder, most) = multiplexer().await;
-        let change = |route: &mut Route, _: &mut FastCgi| route.timeout_ms = 500;
+        let change = |route: &mut RouteConfig, _: &mut FastCgiConfig| route.timeout_ms = 500;
         let handler = handler_with(&responder, &Notices::default(), change);
         wait_until_shared(&handler, &most).await;
         for round in 0..10 {
@@ -583,7 +583,7 @@ fn one_slow_client_holds_memory_only_up_to_a_limit() {
         .await;
         let handler = handler(&responder);
         let response = ask(&handler, request()).await.expect("a head");
-        let Content::Stream { stream, .. } = response.content else {
+        let ResponseContent::Stream { stream, .. } = response.content else {
             panic!("not streamed");
         };
         // Data that is not accepted stays in the socket buffers, which hold some megabytes.
@@ -597,7 +597,7 @@ fn one_slow_client_holds_memory_only_up_to_a_limit() {
         .await;
         assert!(sent.load(SeqCst) < 40_000_000);
         let mut got = 0;
-        while let Next::Bytes(bytes) = stream.next().await {
+        while let StreamItem::Bytes(bytes) = stream.next().await {
             got += bytes.len();
         }
         assert_eq!(got, 60_000_000);
@@ -608,7 +608,7 @@ fn one_slow_client_holds_memory_only_up_to_a_limit() {
 fn a_slow_upload_takes_no_connection() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
-        let change = |route: &mut Route, fastcgi: &mut FastCgi| {
+        let change = |route: &mut RouteConfig, fastcgi: &mut FastCgiConfig| {
             route.concurrency_max = 1;
             fastcgi.connections_max = 1;
         };
@@ -627,7 +627,7 @@ fn a_slow_upload_takes_no_connection() {
         assert_eq!(fetch(&handler, request()).await.status, 200);
         drop(sender);
         let failure = task.await.expect("no panic").expect_err("it was cut");
-        assert_eq!(failure.status, Status::BAD_REQUEST);
+        assert_eq!(failure.status, StatusCode::BAD_REQUEST);
     });
 }
 
@@ -652,7 +652,7 @@ fn a_request_is_not_asked_again_when_its_body_was_used() {
         request.body.stream = Some(receiver);
         match ask(&handler, request).await {
             Ok(response) => assert_eq!(whole(response).await.body, "never"),
-            Err(failure) => assert_eq!(failure.status, Status::BAD_GATEWAY),
+            Err(failure) => assert_eq!(failure.status, StatusCode::BAD_GATEWAY),
         }
         drop(sender);
     });

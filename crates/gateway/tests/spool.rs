@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use lowroad_config::Buffering;
-use lowroad_engine::stream::{Next, stream};
-use lowroad_handler::executor::Executor;
-use lowroad_handler::spool::{Account, Buffered, Spools};
-use lowroad_handler::{Begun, Body, Content, Failure, Fields, Handler, Request, Response};
-use lowroad_http::status::Status;
+use lowroad_config::BufferConfig;
+use lowroad_engine::stream::{StreamItem, stream};
+use lowroad_handler::executor::ResponseExecutor;
+use lowroad_handler::spool::{SpoolAccount, BufferingHandler, SpoolLimits};
+use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, HandlerFailure, ResponseFields, Handler, HandlerRequest, HandlerResponse};
+use lowroad_http::status::StatusCode;
 
 use cgi_support::{get, runtime, until};
 
@@ -22,32 +22,32 @@ use cgi_support::{get, runtime, until};
 struct Echo(AtomicUsize);
 
 impl Handler for Echo {
-    fn begin(self: Arc<Self>, _: usize, mut request: Request) -> Begun {
+    fn begin(self: Arc<Self>, _: usize, mut request: HandlerRequest) -> HandlerResult {
         self.0.fetch_add(1, Relaxed);
-        Begun::Later(Box::pin(async move {
+        HandlerResult::OnRuntime(Box::pin(async move {
             let said = request.body.len.map(|len| format!("{len}|"));
             let mut all = said.unwrap_or_default().into_bytes();
             let body = request.body.read(usize::MAX).await;
-            all.extend(body.map_err(|_| Failure::new(Status::BAD_REQUEST, "cut"))?);
+            all.extend(body.map_err(|_| HandlerFailure::new(StatusCode::BAD_REQUEST, "cut"))?);
             let trailers = request.body.take_trailers().unwrap_or_default();
             trailers.values("X-Sum").for_each(|value| all.extend(value));
-            Ok(Response::of(Status::OK, "text/plain", all))
+            Ok(HandlerResponse::new(StatusCode::OK, "text/plain", all))
         }))
     }
 }
 
-fn spools(limits: &Buffering, files_max: u64) -> (Arc<Spools>, Arc<Account>) {
-    let account = Arc::new(Account::new(files_max));
-    let spools = Spools::open(limits, account.clone(), Arc::new(|_| {}));
+fn spools(limits: &BufferConfig, files_max: u64) -> (Arc<SpoolLimits>, Arc<SpoolAccount>) {
+    let account = Arc::new(SpoolAccount::new(files_max));
+    let spools = SpoolLimits::open(limits, account.clone(), Arc::new(|_| {}));
     (spools.expect("a folder for files"), account)
 }
 
-fn number(account: &Account, name: &str) -> u64 {
+fn number(account: &SpoolAccount, name: &str) -> u64 {
     let mut list = account.list().into_iter();
     list.find(|(known, _)| *known == name).expect("it counts").1
 }
 
-async fn nothing_is_left(account: &Account) {
+async fn nothing_is_left(account: &SpoolAccount) {
     until("the end of all files", || {
         let left = number(account, "spool_files") + number(account, "spool_bytes");
         (left == 0).then_some(())
@@ -60,13 +60,13 @@ fn counted(len: usize) -> Vec<u8> {
     (0_u32..).flat_map(u32::to_be_bytes).take(len).collect()
 }
 
-async fn answer(handler: &Arc<Buffered>, request: Request) -> Result<Vec<u8>, Failure> {
+async fn answer(handler: &Arc<BufferingHandler>, request: HandlerRequest) -> Result<Vec<u8>, HandlerFailure> {
     let answer = match handler.clone().begin(0, request) {
-        Begun::Answered(answer) => answer,
-        Begun::Here(answering) | Begun::Later(answering) => answering.await,
+        HandlerResult::Ready(answer) => answer,
+        HandlerResult::OnWorker(answering) | HandlerResult::OnRuntime(answering) => answering.await,
     };
     match answer?.content {
-        Content::Bytes(bytes) => Ok(bytes.to_vec()),
+        ResponseContent::Bytes(bytes) => Ok(bytes.to_vec()),
         _ => panic!("it answers with bytes"),
     }
 }
@@ -74,13 +74,13 @@ async fn answer(handler: &Arc<Buffered>, request: Request) -> Result<Vec<u8>, Fa
 #[test]
 fn bodies_are_gathered_whatever_their_length_and_parts() {
     runtime().block_on(async {
-        let (spools, account) = spools(&Buffering::default(), 10);
-        let handler = Arc::new(Buffered::new(Arc::new(Echo::default()), spools));
+        let (spools, account) = spools(&BufferConfig::default(), 10);
+        let handler = Arc::new(BufferingHandler::new(Arc::new(Echo::default()), spools));
         for len in [0, 1, 16_384, 16_385, 100_000, 1_000_000] {
             for part_len in [1000, 70_000] {
                 let (sender, receiver) = stream(64 << 10);
                 let mut request = get(Path::new("/"), "/");
-                request.body = Body {
+                request.body = RequestBody {
                     len: None,
                     stream: Some(receiver),
                 };
@@ -107,26 +107,26 @@ fn bodies_are_gathered_whatever_their_length_and_parts() {
 #[test]
 fn a_body_that_is_there_or_cut_needs_no_wait() {
     runtime().block_on(async {
-        let (spools, account) = spools(&Buffering::default(), 10);
+        let (spools, account) = spools(&BufferConfig::default(), 10);
         let echo = Arc::new(Echo::default());
-        let handler = Arc::new(Buffered::new(echo.clone(), spools));
+        let handler = Arc::new(BufferingHandler::new(echo.clone(), spools));
         let (sender, receiver) = stream(64 << 10);
         sender.push(counted(50_000).into()).expect("it is taken");
         let mut request = get(Path::new("/"), "/");
-        request.body = Body {
+        request.body = RequestBody {
             len: None,
             stream: Some(receiver),
         };
         drop(sender);
         let failure = answer(&handler, request).await.expect_err("it is cut");
-        assert_eq!(failure.status, Status::BAD_REQUEST);
+        assert_eq!(failure.status, StatusCode::BAD_REQUEST);
         assert_eq!(echo.0.load(Relaxed), 0, "nobody was asked");
         nothing_is_left(&account).await;
         let (sender, receiver) = stream(64 << 10);
         sender.push(counted(50_000).into()).expect("it is taken");
         sender.end();
         let mut request = get(Path::new("/"), "/");
-        request.body = Body {
+        request.body = RequestBody {
             len: None,
             stream: Some(receiver),
         };
@@ -139,24 +139,24 @@ fn a_body_that_is_there_or_cut_needs_no_wait() {
 #[test]
 fn no_more_files_than_there_may_be() {
     runtime().block_on(async {
-        let (spools, account) = spools(&Buffering::default(), 0);
-        let handler = Arc::new(Buffered::new(Arc::new(Echo::default()), spools));
+        let (spools, account) = spools(&BufferConfig::default(), 0);
+        let handler = Arc::new(BufferingHandler::new(Arc::new(Echo::default()), spools));
         let (sender, receiver) = stream(1 << 20);
         sender.push(counted(500_000).into()).expect("it is taken");
         let mut request = get(Path::new("/"), "/");
         request.body.stream = Some(receiver);
         let failure = answer(&handler, request).await.expect_err("too many");
-        assert_eq!(failure.status, Status::SERVICE_UNAVAILABLE);
+        assert_eq!(failure.status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(failure.detail.contains("file descriptors"), "{failure:?}");
         assert_eq!(number(&account, "spool_refused"), 1);
     });
 }
 
 /// Passes a response through a spool, to a reader that pauses after some pieces.
-async fn passed(limits: &Buffering, len: usize, end: bool, pause_after: usize) -> (Vec<u8>, Next) {
+async fn passed(limits: &BufferConfig, len: usize, end: bool, pause_after: usize) -> (Vec<u8>, StreamItem) {
     let (spools, account) = spools(limits, 10);
     let (client, from) = stream(64 << 10);
-    let sender = spools.behind(client, &Executor::Runtime);
+    let sender = spools.behind(client, &ResponseExecutor::Runtime);
     let all = counted(len);
     let made = tokio::spawn(async move {
         for part in all.chunks(30_011) {
@@ -179,18 +179,18 @@ async fn passed(limits: &Buffering, len: usize, end: bool, pause_after: usize) -
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
         match from.next().await {
-            Next::Bytes(bytes) => got.extend_from_slice(&bytes),
+            StreamItem::Bytes(bytes) => got.extend_from_slice(&bytes),
             last => break last,
         }
     };
-    let known = (last == Next::End).then(trailers);
+    let known = (last == StreamItem::End).then(trailers);
     assert_eq!(from.take_trailers(), known, "they come through");
     nothing_is_left(&account).await;
     (got, last)
 }
 
-fn trailers() -> Box<Fields> {
-    let mut fields = Fields::new();
+fn trailers() -> Box<ResponseFields> {
+    let mut fields = ResponseFields::new();
     fields.push("X-Sum", b"1");
     Box::new(fields)
 }
@@ -198,26 +198,26 @@ fn trailers() -> Box<Fields> {
 #[test]
 fn responses_come_out_as_they_went_in() {
     runtime().block_on(async {
-        let all = Buffering::default();
-        let short = Buffering {
+        let all = BufferConfig::default();
+        let short = BufferConfig {
             temp_file_len_max: 128 << 10,
-            ..Buffering::default()
+            ..BufferConfig::default()
         };
-        let none = Buffering {
+        let none = BufferConfig {
             temp_file_len_max: 0,
-            ..Buffering::default()
+            ..BufferConfig::default()
         };
         for limits in [&all, &short, &none] {
             for len in [0, 10, 100_000, 300_000, 3_000_000] {
                 for pause_after in [1, 3, 10] {
                     let (got, last) = passed(limits, len, true, pause_after).await;
                     assert!(got == counted(len), "{len}: {}", got.len());
-                    assert_eq!(last, Next::End);
+                    assert_eq!(last, StreamItem::End);
                 }
             }
             let (got, last) = passed(limits, 1_000_000, false, 2).await;
             assert!(got == counted(1_000_000), "{}", got.len());
-            assert_eq!(last, Next::Cut);
+            assert_eq!(last, StreamItem::Cut);
         }
     });
 }

@@ -13,11 +13,11 @@ use libmimalloc_sys as mi;
 const ALIGN: usize = size_of::<usize>();
 
 /// mimalloc as the global allocator.
-pub struct Mimalloc;
+pub struct MimallocAllocator;
 
 // SAFETY: mimalloc returns null or a block of `size` bytes that is not in use; its blocks begin at multiples of a word,
 // and larger alignments are passed on. All blocks come from it, so `mi_free` and `mi_realloc` get its own blocks.
-unsafe impl GlobalAlloc for Mimalloc {
+unsafe impl GlobalAlloc for MimallocAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
@@ -72,7 +72,7 @@ mod tests {
         let layout = Layout::new::<[u64; 12]>();
         // SAFETY: the size is not 0; the blocks are never accessed, and freed with their layout.
         let blocks: Vec<*mut u8> = (0..1000)
-            .map(|_| unsafe { Mimalloc.alloc(layout) })
+            .map(|_| unsafe { MimallocAllocator.alloc(layout) })
             .collect();
         let mut places: Vec<usize> = blocks.iter().map(|block| block.addr()).collect();
         places.sort_unstable();
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(apart, Some(96));
         for block in blocks {
             // SAFETY: as above.
-            unsafe { Mimalloc.dealloc(block, layout) };
+            unsafe { MimallocAllocator.dealloc(block, layout) };
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
             let layout = Layout::from_size_align(size, align).expect("a power of two");
             // SAFETY: no size is 0; the block is read within its length and freed with its last layout.
             unsafe {
-                let zeroed = Mimalloc.alloc_zeroed(layout);
+                let zeroed = MimallocAllocator.alloc_zeroed(layout);
                 assert_eq!(zeroed.addr() % align, 0);
                 assert!(
                     std::slice::from_raw_parts(zeroed, size)
@@ -100,17 +100,17 @@ mod tests {
                         .all(|byte| *byte == 0)
                 );
                 zeroed.write_bytes(7, size);
-                let longer = Mimalloc.realloc(zeroed, layout, 3 * size);
+                let longer = MimallocAllocator.realloc(zeroed, layout, 3 * size);
                 assert_eq!(longer.addr() % align, 0);
                 assert!(
                     std::slice::from_raw_parts(longer, size)
                         .iter()
                         .all(|byte| *byte == 7)
                 );
-                Mimalloc.dealloc(longer, Layout::from_size_align_unchecked(3 * size, align));
-                let other = Mimalloc.alloc(layout);
+                MimallocAllocator.dealloc(longer, Layout::from_size_align_unchecked(3 * size, align));
+                let other = MimallocAllocator.alloc(layout);
                 assert_eq!(other.addr() % align, 0);
-                Mimalloc.dealloc(other, layout);
+                MimallocAllocator.dealloc(other, layout);
             }
         }
     }

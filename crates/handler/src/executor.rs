@@ -3,25 +3,25 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lowroad_engine::Local;
-use lowroad_engine::timers::Elapsed;
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::timers::TimeoutElapsed;
 
 /// Where the exchange with a program is polled.
 #[derive(Clone)]
-pub enum Executor {
+pub enum ResponseExecutor {
     /// The current tokio runtime.
     Runtime,
     /// A worker.
-    Worker(Local),
+    Worker(WorkerHandle),
 }
 
-impl Executor {
+impl ResponseExecutor {
     /// Spawns `work`, which runs to its end. A draining worker waits for it, since it serves clients, perhaps of other
     /// workers.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self {
-            Executor::Runtime => drop(tokio::spawn(work)),
-            Executor::Worker(local) => {
+            ResponseExecutor::Runtime => drop(tokio::spawn(work)),
+            ResponseExecutor::Worker(local) => {
                 let hold = local.tasks.hold();
                 let work = async move {
                     let _hold = hold;
@@ -35,18 +35,18 @@ impl Executor {
     /// Waits for `work`, at most `time`.
     ///
     /// # Errors
-    /// [`Elapsed`]; the work is dropped.
+    /// [`TimeoutElapsed`]; the work is dropped.
     pub async fn timeout<T>(
         &self,
         time: Duration,
         work: impl Future<Output = T>,
-    ) -> Result<T, Elapsed> {
+    ) -> Result<T, TimeoutElapsed> {
         match self {
-            Executor::Runtime => {
+            ResponseExecutor::Runtime => {
                 let done = tokio::time::timeout(time, work).await;
-                done.map_err(|_| Elapsed)
+                done.map_err(|_| TimeoutElapsed)
             }
-            Executor::Worker(local) => local.timers.timeout(time, work).await,
+            ResponseExecutor::Worker(local) => local.timers.timeout(time, work).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Fields of a program's response (`lowroad_http::fields`).
 
-pub use lowroad_http::fields::{Fields, is_token};
+pub use lowroad_http::fields::{ResponseFields, is_token};
 
 /// The field with the cache tags of a response, for purging; not sent to clients.
-pub const TAG_FIELD: &str = lowroad_http::fields::Known::CacheTag.as_str();
+pub const TAG_FIELD: &str = lowroad_http::fields::StandardHeader::CacheTag.as_str();

@@ -5,22 +5,22 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lowroad_http::fields::Lines;
-use lowroad_http::status::Status;
+use lowroad_http::fields::FieldLines;
+use lowroad_http::status::StatusCode;
 use tokio::task::JoinHandle;
 
-use crate::request::Request;
-use crate::response::Response;
+use crate::request::HandlerRequest;
+use crate::response::HandlerResponse;
 
 /// A pending response. Dropping it cancels the work for it.
-pub type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;
+pub type PendingResponse = Pin<Box<dyn Future<Output = Result<HandlerResponse, HandlerFailure>> + Send>>;
 
 /// Makes responses to requests. Shared by all workers; it enforces its own limits (concurrency,
 /// time, memory).
 pub trait Handler: Send + Sync {
     /// Begins a response, on the worker with this number: it must not block or compute for long. Longer
     /// work is returned as a future.
-    fn begin(self: Arc<Self>, worker: usize, request: Request) -> Begun;
+    fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult;
 
     /// The inner handler of a wrapper, which answers the status functions.
     fn within(&self) -> Option<&dyn Handler> {
@@ -39,60 +39,60 @@ pub trait Handler: Send + Sync {
 
     /// The server that a request would get now, and the reason, for `explain`; `None` if there is no choice.
     /// Has no effects.
-    fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+    fn whom(&self, outline: &RouteProbe<'_>) -> Option<String> {
         self.within()?.whom(outline)
     }
 }
 
 /// The properties of a request that may determine its server.
-pub struct Outline<'r> {
+pub struct RouteProbe<'r> {
     /// Path and query as sent by the client.
     pub target: &'r [u8],
     /// The client's address.
     pub peer: IpAddr,
     /// The fields.
-    pub fields: Lines<'r>,
+    pub fields: FieldLines<'r>,
 }
 
 /// The result of starting a response.
-pub enum Begun {
+pub enum HandlerResult {
     /// The response is ready.
-    Answered(Result<Response, Failure>),
+    Ready(Result<HandlerResponse, HandlerFailure>),
     /// A future for the tokio runtime beside the worker, with tokio's I/O and timers.
-    Later(Answering),
+    OnRuntime(PendingResponse),
     /// A future for the worker itself: it only waits for events, and
     /// never computes. It uses the worker's I/O, timers and helper threads
     /// ([`Local`](lowroad_engine::Local)).
-    Here(Answering),
+    OnWorker(PendingResponse),
 }
 
-impl Begun {
+impl HandlerResult {
     /// Waits for the response in a task of a worker.
     ///
     /// # Errors
     /// The handler's failure, or 500 if its task ended without a response.
-    pub async fn answer(self) -> Result<Response, Failure> {
+    pub async fn answer(self) -> Result<HandlerResponse, HandlerFailure> {
         match self {
-            Begun::Answered(answer) => answer,
-            Begun::Here(answering) => answering.await,
-            Begun::Later(answering) => Beside(tokio::spawn(answering)).answer().await,
+            HandlerResult::Ready(answer) => answer,
+            HandlerResult::OnWorker(answering) => answering.await,
+            HandlerResult::OnRuntime(answering) => RuntimeTask(tokio::spawn(answering)).answer().await,
         }
     }
 }
 
 /// A task on the runtime beside the worker, aborted when this is dropped.
-struct Beside(JoinHandle<Result<Response, Failure>>);
+struct RuntimeTask(JoinHandle<Result<HandlerResponse, HandlerFailure>>);
 
-impl Beside {
-    async fn answer(mut self) -> Result<Response, Failure> {
+impl RuntimeTask {
+    async fn answer(mut self) -> Result<HandlerResponse, HandlerFailure> {
         (&mut self.0).await.unwrap_or_else(|_| {
             let detail = "its task ended without an answer";
-            Err(Failure::new(Status::INTERNAL_ERROR, detail))
+            Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail))
         })
     }
 }
 
-impl Drop for Beside {
+impl Drop for RuntimeTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -101,25 +101,25 @@ impl Drop for Beside {
 /// A failure to make a response. The client gets a page with the status code and a number; the log gets the
 /// number and the detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct HandlerFailure {
     /// The status code for the client: 400, 403, 404, 411, 413, 500, 502, 503, 504 or 507.
-    pub status: Status,
+    pub status: StatusCode,
     /// The detail for the operator: the fault, its place and a remedy. Empty if there is
     /// nothing to report, as for a missing program.
     pub detail: String,
 }
 
-impl Failure {
+impl HandlerFailure {
     /// A failure with a detail for the operator.
-    pub fn new(status: Status, detail: impl Into<String>) -> Failure {
-        Failure {
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> HandlerFailure {
+        HandlerFailure {
             status,
             detail: detail.into(),
         }
     }
 
     /// 404 without a detail.
-    pub fn not_found() -> Failure {
-        Failure::new(Status::NOT_FOUND, "")
+    pub fn not_found() -> HandlerFailure {
+        HandlerFailure::new(StatusCode::NOT_FOUND, "")
     }
 }

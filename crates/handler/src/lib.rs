@@ -6,20 +6,20 @@
 //! in the crates `gateway`, `module_host` and `sql_pages`.
 
 pub mod allocator;
-pub mod collect;
+pub mod request_body;
 pub mod executor;
 pub mod fields;
 pub mod handler;
-pub mod interims;
-pub mod limited;
+pub mod interim_responses;
+pub mod concurrency_bound;
 pub mod memory;
-pub mod notice;
+pub mod operator_notice;
 pub mod request;
 pub mod response;
 pub mod secrets;
 pub mod spool;
 
-pub use fields::Fields;
-pub use handler::{Answering, Begun, Failure, Handler, Outline};
-pub use request::{Body, Loading, Objects, Request};
-pub use response::{Around, Content, Response, Upgrade};
+pub use fields::ResponseFields;
+pub use handler::{PendingResponse, HandlerResult, HandlerFailure, Handler, RouteProbe};
+pub use request::{RequestBody, SubrequestLoad, SubrequestSource, HandlerRequest};
+pub use response::{WrappedObject, ResponseContent, HandlerResponse, UpgradedConnection};

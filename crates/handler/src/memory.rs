@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// An allocator that counts the bytes of another one.
-pub struct Counting<A>(pub A);
+pub struct CountingAllocator<A>(pub A);
 
 /// Bytes that this thread has allocated minus those that it has freed. 0 if the program's allocator
 /// does not count.
@@ -32,7 +32,7 @@ fn sub(len: usize) {
 
 // SAFETY: each call is forwarded unchanged to the inner allocator; counting neither allocates nor
 // unwinds.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
+unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
         // SAFETY: the caller has the same obligations.

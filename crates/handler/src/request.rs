@@ -7,24 +7,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_engine::layer::Secured;
-use lowroad_engine::stream::{Next, Receiver};
-use lowroad_http::fields::{Fields, Lines};
+use lowroad_engine::tls_session::TlsInfo;
+use lowroad_engine::stream::{StreamItem, BodyReceiver};
+use lowroad_http::fields::{ResponseFields, FieldLines};
 use lowroad_http::forwarding::{self, ForwardedRequest};
 use lowroad_http::h1::upgrade_asked;
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
+use lowroad_http::version::HttpVersion;
 
-use crate::interims::Interims;
+use crate::interim_responses::InterimSink;
 
 /// A request.
-pub struct Request {
+pub struct HandlerRequest {
     /// The method.
     pub method: Method,
     /// The client's protocol version.
-    pub version: Version,
+    pub version: HttpVersion,
     /// The head.
-    pub head: Head,
+    pub head: RequestHead,
     /// The client's address.
     pub peer: IpAddr,
     /// The client's port; 0 if it is unknown.
@@ -32,26 +32,26 @@ pub struct Request {
     /// The local address of the connection.
     pub local: SocketAddr,
     /// The TLS parameters, if it came over TLS.
-    pub secured: Option<Arc<Secured>>,
+    pub secured: Option<Arc<TlsInfo>>,
     /// The report of a trusted proxy, if the connection is from one.
     pub forwarded: Option<Arc<ForwardedRequest>>,
     /// The site's folder for this host: absolute, without symbolic links.
     pub root: Arc<Path>,
     /// The site's objects, for subrequests.
-    pub objects: Arc<dyn Objects>,
+    pub objects: Arc<dyn SubrequestSource>,
     /// The body.
-    pub body: Body,
+    pub body: RequestBody,
     /// The sink for interim responses.
-    pub interims: Interims,
+    pub interims: InterimSink,
     /// Rarely used properties.
-    pub extra: Extra,
+    pub extra: RequestExtra,
 }
 
 /// Rarely used properties of a request.
 #[derive(Clone, Debug, Default)]
-pub struct Extra {
+pub struct RequestExtra {
     /// The folder of the path's files, if it is not below the root.
-    pub alias: Option<Alias>,
+    pub alias: Option<PathAlias>,
     /// The target that the client sent, if an internal redirect replaced it.
     pub asked_target: Option<Vec<u8>>,
     /// The authenticated user, after the server has verified Basic credentials.
@@ -60,14 +60,14 @@ pub struct Extra {
 
 /// A folder of the site outside its root.
 #[derive(Clone, Debug)]
-pub struct Alias {
+pub struct PathAlias {
     /// The length of the prefix of the decoded path that leads to the folder; a slash or the end follows.
     pub path_len: usize,
     /// The folder: absolute, without symbolic links.
     pub folder: Arc<Path>,
 }
 
-impl Request {
+impl HandlerRequest {
     /// `http` or `https`: as reported by a trusted proxy, else the connection's.
     pub fn scheme(&self) -> &'static [u8] {
         match self.is_https() {
@@ -139,8 +139,8 @@ impl Request {
     }
 
     /// All fields in their order: name as received, value without surrounding whitespace.
-    pub fn fields(&self) -> Lines<'_> {
-        Lines::of(self.lines())
+    pub fn fields(&self) -> FieldLines<'_> {
+        FieldLines::new(self.lines())
     }
 
     /// The protocols of an upgrade, if the client asks for one that is possible: the value of Upgrade in a GET
@@ -173,7 +173,7 @@ fn names_http(protocols: &[u8]) -> bool {
 }
 
 /// The head of a request, in a single allocation.
-pub struct Head {
+pub struct RequestHead {
     /// Target, decoded path, host and field lines, concatenated.
     text: Vec<u8>,
     /// Beyond the target without a query.
@@ -183,14 +183,14 @@ pub struct Head {
     host_end: usize,
 }
 
-impl Head {
-    /// A head of these parts, see [`Request`]: the target is given as path and query.
+impl RequestHead {
+    /// A head of these parts, see [`HandlerRequest`]: the target is given as path and query.
     pub fn new(
         (raw_path, query): (&[u8], Option<&[u8]>),
         path: &[u8],
         host: &[u8],
         lines: &[u8],
-    ) -> Head {
+    ) -> RequestHead {
         let query_start = raw_path.len() + 1;
         let target_end = raw_path.len() + query.map_or(0, |query| query.len() + 1);
         let path_end = target_end + path.len();
@@ -204,7 +204,7 @@ impl Head {
         text.extend_from_slice(path);
         text.extend_from_slice(host);
         text.extend_from_slice(lines);
-        Head {
+        RequestHead {
             text,
             query_start,
             target_end,
@@ -216,46 +216,46 @@ impl Head {
 
 /// Subrequests: the files that the request's site would send for its paths and the request's host, from memory
 /// if cached. A path that a handler answers is no file: the file may be a program's source.
-pub trait Objects: Send + Sync {
+pub trait SubrequestSource: Send + Sync {
     /// The content for a decoded path, if it is in memory and fresh.
     fn now(&self, path: &[u8]) -> Option<Bytes>;
 
     /// The content for a decoded path, loaded if necessary; `None` if there is none, or if it is too large for
     /// memory.
-    fn load(&self, path: &[u8]) -> Loading;
+    fn load(&self, path: &[u8]) -> SubrequestLoad;
 }
 
 /// A pending load of an object.
-pub type Loading = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
+pub type SubrequestLoad = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
 
 /// A request's body, without its framing.
 #[derive(Default)]
-pub struct Body {
+pub struct RequestBody {
     /// The length in bytes; `None` if it is unknown (chunked).
     pub len: Option<u64>,
     /// The bytes; `None` if there is no body.
-    pub stream: Option<Receiver>,
+    pub stream: Option<BodyReceiver>,
 }
 
-impl Body {
+impl RequestBody {
     /// No body.
-    pub fn none() -> Body {
-        Body {
+    pub fn none() -> RequestBody {
+        RequestBody {
             len: Some(0),
             stream: None,
         }
     }
 
     /// Waits for the next piece. `Cut` if the client left or violated the framing.
-    pub async fn next(&mut self) -> Next {
+    pub async fn next(&mut self) -> StreamItem {
         match &self.stream {
             Some(stream) => stream.next().await,
-            None => Next::End,
+            None => StreamItem::End,
         }
     }
 
     /// Takes the trailers: known after the end of the body. Fields that belong into heads are excluded.
-    pub fn take_trailers(&self) -> Option<Box<Fields>> {
+    pub fn take_trailers(&self) -> Option<Box<ResponseFields>> {
         self.stream.as_ref()?.take_trailers()
     }
 
@@ -263,16 +263,16 @@ impl Body {
     ///
     /// # Errors
     /// `BodyReadError` if it is longer than `len_max` bytes, or truncated.
-    pub async fn read(&mut self, len_max: usize) -> Result<Vec<u8>, Unread> {
+    pub async fn read(&mut self, len_max: usize) -> Result<Vec<u8>, BodyReadError> {
         let mut all = Vec::new();
         loop {
             match self.next().await {
-                Next::Bytes(bytes) if all.len() + bytes.len() > len_max => {
-                    return Err(Unread::TooLong);
+                StreamItem::Bytes(bytes) if all.len() + bytes.len() > len_max => {
+                    return Err(BodyReadError::TooLong);
                 }
-                Next::Bytes(bytes) => all.extend_from_slice(&bytes),
-                Next::End => return Ok(all),
-                Next::Cut => return Err(Unread::Cut),
+                StreamItem::Bytes(bytes) => all.extend_from_slice(&bytes),
+                StreamItem::End => return Ok(all),
+                StreamItem::Cut => return Err(BodyReadError::Cut),
             }
         }
     }
@@ -280,7 +280,7 @@ impl Body {
 
 /// The reason why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unread {
+pub enum BodyReadError {
     /// It exceeds the limit.
     TooLong,
     /// It was truncated.

@@ -1,13 +1,13 @@
-//! A handler's response. The server adds framing, `Date`, `Connection` and `Content-Length`.
+//! A handler's response. The server adds framing, `Date`, `Connection` and `ResponseContent-Length`.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_engine::stream::Receiver;
-use lowroad_engine::tunnel::Tunnel;
-use lowroad_http::status::Status;
+use lowroad_engine::stream::BodyReceiver;
+use lowroad_engine::tunnel::ClientTunnel;
+use lowroad_http::status::StatusCode;
 
-use crate::fields::Fields;
+use crate::fields::ResponseFields;
 
 /// The field of an internal redirect to a path of the site, as in nginx.
 pub const PATH_INSTEAD: &str = "X-Accel-Redirect";
@@ -15,20 +15,20 @@ pub const PATH_INSTEAD: &str = "X-Accel-Redirect";
 pub const FILE_INSTEAD: &str = "X-Sendfile";
 
 /// A handler's response.
-pub struct Response {
-    /// The status code, 200 to 999; 101 only with `ResponseContent::Upgrade`.
-    pub status: Status,
+pub struct HandlerResponse {
+    /// The status code, 200 to 999; 101 only with `ResponseContent::UpgradedConnection`.
+    pub status: StatusCode,
     /// Its fields, except those that the server manages.
-    pub fields: Fields,
+    pub fields: ResponseFields,
     /// The body.
-    pub content: Content,
+    pub content: ResponseContent,
     /// Names a source of the response other than the request, such that a change of the source invalidates stored
     /// copies. Not a cache tag of the program.
     pub made_from: Option<Arc<str>>,
 }
 
 /// The body of a response.
-pub enum Content {
+pub enum ResponseContent {
     /// Bytes, possibly none.
     Bytes(Bytes),
     /// A stream of bytes.
@@ -36,28 +36,28 @@ pub enum Content {
         /// The length, if it is known.
         len: Option<u64>,
         /// The bytes.
-        stream: Receiver,
+        stream: BodyReceiver,
     },
     /// An object of the site with text around it; the object does not pass through the handler.
-    Stored(Box<Around>),
+    Stored(Box<WrappedObject>),
     /// Local redirect: the site answers this target instead, path and optional query, percent-encoded; status and
     /// fields are ignored (RFC 3875 §6.2.2).
     Local(Vec<u8>),
     /// Upgrade: after a response with status 101 the connection changes its protocol. Only for a request that asks for
     /// it ([`Request::upgrade`](crate::Request::upgrade)).
-    Upgrade(Box<Upgrade>),
+    Upgrade(Box<UpgradedConnection>),
 }
 
 /// An upgraded connection.
-pub struct Upgrade {
+pub struct UpgradedConnection {
     /// The protocol: the value of the field Upgrade.
     pub protocol: Vec<u8>,
     /// The tunnel that the connection becomes.
-    pub tunnel: Tunnel,
+    pub tunnel: ClientTunnel,
 }
 
 /// An object of the site with text around it.
-pub struct Around {
+pub struct WrappedObject {
     /// The text before the object.
     pub before: Bytes,
     /// The object's decoded path, beginning with `/`.
@@ -66,25 +66,25 @@ pub struct Around {
     pub after: Bytes,
 }
 
-impl Response {
+impl HandlerResponse {
     /// A response with a Content-Type and a body.
-    pub fn of(status: Status, content_type: &str, body: impl Into<Bytes>) -> Response {
-        let mut fields = Fields::new();
+    pub fn new(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> HandlerResponse {
+        let mut fields = ResponseFields::new();
         fields.push("Content-Type", content_type.as_bytes());
-        Response {
+        HandlerResponse {
             status,
             fields,
-            content: Content::Bytes(body.into()),
+            content: ResponseContent::Bytes(body.into()),
             made_from: None,
         }
     }
 
     /// The 101 response to an upgrade request.
-    pub fn upgrade(protocol: impl Into<Vec<u8>>, tunnel: Tunnel) -> Response {
-        Response {
-            status: Status::SWITCHING_PROTOCOLS,
-            fields: Fields::new(),
-            content: Content::Upgrade(Box::new(Upgrade {
+    pub fn upgrade(protocol: impl Into<Vec<u8>>, tunnel: ClientTunnel) -> HandlerResponse {
+        HandlerResponse {
+            status: StatusCode::SWITCHING_PROTOCOLS,
+            fields: ResponseFields::new(),
+            content: ResponseContent::Upgrade(Box::new(UpgradedConnection {
                 protocol: protocol.into(),
                 tunnel,
             })),
@@ -94,7 +94,7 @@ impl Response {
 
     /// Adds a field.
     #[must_use]
-    pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Response {
+    pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> HandlerResponse {
         self.fields.push(name, value.as_ref());
         self
     }

@@ -1,7 +1,7 @@
 //! Spools: bodies are buffered between clients and programs, first in memory and then in files without names, so that
 //! slow clients do not occupy a program's limited pool.
 //!
-//! `BufferingHandler` collects a request's body before its program starts; [`Spools::behind`] buffers a response for a
+//! `BufferingHandler` collects a request's body before its program starts; [`SpoolLimits::behind`] buffers a response for a
 //! slow client. This module has the shared parts: the limits, and the account of resources in use. All file access
 //! happens on separate threads, in [`mod@file`].
 
@@ -9,48 +9,48 @@ mod account;
 mod file;
 mod request;
 mod response;
-mod trouble;
+mod failure;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use lowroad_config::Buffering;
+use lowroad_config::BufferConfig;
 
-pub use account::Account;
-pub use request::Buffered;
+pub use account::SpoolAccount;
+pub use request::BufferingHandler;
 pub use response::STALL;
-use trouble::Trouble;
+use failure::SpoolFailure;
 
-use crate::notice::Notice;
+use crate::operator_notice::OperatorNotice;
 
 /// The default folders of the files: on a disk, if there is one.
 const FOLDERS: [&str; 2] = ["/var/tmp", "/tmp"];
 
 /// The limits of one configuration, and the account of all configurations.
-pub struct Spools {
+pub struct SpoolLimits {
     folder: PathBuf,
-    limits: Buffering,
-    account: Arc<Account>,
-    notice: Notice,
+    limits: BufferConfig,
+    account: Arc<SpoolAccount>,
+    notice: OperatorNotice,
     /// Whether the notice about missing files was sent; reset once a file is free again.
     told: AtomicBool,
 }
 
-impl Spools {
+impl SpoolLimits {
     /// Spools within these limits; checks that the folder accepts files. Blocks.
     ///
     /// # Errors
     /// No file can be created in the configured folder: the reason, for the operator.
     pub fn open(
-        limits: &Buffering,
-        account: Arc<Account>,
-        notice: Notice,
-    ) -> Result<Arc<Spools>, String> {
+        limits: &BufferConfig,
+        account: Arc<SpoolAccount>,
+        notice: OperatorNotice,
+    ) -> Result<Arc<SpoolLimits>, String> {
         check_folder(limits)?;
         let folder = limits.temp_path.clone().unwrap_or_else(default_folder);
-        Ok(Arc::new(Spools {
+        Ok(Arc::new(SpoolLimits {
             folder,
             limits: limits.clone(),
             account,
@@ -70,7 +70,7 @@ impl Spools {
     }
 
     /// Notifies the operator once that responses cannot use files.
-    fn tell(&self, trouble: &Trouble) {
+    fn tell(&self, trouble: &SpoolFailure) {
         if !self.told.swap(true, Relaxed) {
             let why = trouble.detail(self);
             (self.notice)(&format!("programs wait for slow clients: {why}"));
@@ -82,7 +82,7 @@ impl Spools {
 ///
 /// # Errors
 /// The reason why that fails, for the operator.
-pub fn check_folder(limits: &Buffering) -> Result<(), String> {
+pub fn check_folder(limits: &BufferConfig) -> Result<(), String> {
     let Some(folder) = &limits.temp_path else {
         return Ok(());
     };

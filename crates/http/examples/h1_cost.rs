@@ -9,16 +9,16 @@
 
 use std::hint::black_box;
 
-use lowroad_http::h1::{Event, Server};
-use lowroad_http::head::{HeadWriter, date_offset};
-use lowroad_http::{Limits, Request, Status};
+use lowroad_http::h1::{H1ServerEvent, H1Server};
+use lowroad_http::head_writer::{HeadWriter, date_offset};
+use lowroad_http::{RequestLimits, Request, StatusCode};
 
 const HEAD: &[u8] = b"GET /index.html HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: loadgen/1.0\r\nAccept: */*\r\n\r\n";
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|n| n.parse().ok());
-    let (mut server, limits) = (Server::default(), Limits::default());
+    let (mut server, limits) = (H1Server::default(), RequestLimits::default());
     let built = built();
     let mut out = Vec::with_capacity(2048);
     for _ in 0..rounds.unwrap_or(1_u32) {
@@ -31,7 +31,7 @@ fn main() {
 
 /// The work of a worker for received bytes.
 #[inline(never)]
-fn take(server: &mut Server, input: &[u8], limits: &Limits, built: &[u8], out: &mut Vec<u8>) {
+fn take(server: &mut H1Server, input: &[u8], limits: &RequestLimits, built: &[u8], out: &mut Vec<u8>) {
     let mut used = 0;
     while used < input.len() {
         let mut place = None;
@@ -41,8 +41,8 @@ fn take(server: &mut Server, input: &[u8], limits: &Limits, built: &[u8], out: &
         };
         used += step.used;
         match step.event {
-            Some(Event::Request(head)) => answer(server, &head.request, built, out),
-            Some(Event::Data(_) | Event::End { .. }) => {}
+            Some(H1ServerEvent::Request(head)) => answer(server, &head.request, built, out),
+            Some(H1ServerEvent::Data(_) | H1ServerEvent::End { .. }) => {}
             None if step.used > 0 => {}
             None => return,
         }
@@ -51,7 +51,7 @@ fn take(server: &mut Server, input: &[u8], limits: &Limits, built: &[u8], out: &
 
 /// The work of a service for a request.
 #[inline(never)]
-fn answer(server: &mut Server, request: &Request<'_>, built: &[u8], out: &mut Vec<u8>) {
+fn answer(server: &mut H1Server, request: &Request<'_>, built: &[u8], out: &mut Vec<u8>) {
     black_box(request.target);
     if !server.is_request_whole() {
         server.close();
@@ -60,7 +60,7 @@ fn answer(server: &mut Server, request: &Request<'_>, built: &[u8], out: &mut Ve
     if server.takes_built() {
         out.extend_from_slice(built);
     }
-    let date_at = start + date_offset(Status::OK);
+    let date_at = start + date_offset(StatusCode::OK);
     out[date_at..date_at + 29].copy_from_slice(&DATE);
     server.end_unseen();
 }
@@ -68,7 +68,7 @@ fn answer(server: &mut Server, request: &Request<'_>, built: &[u8], out: &mut Ve
 /// A response of 1 KB.
 fn built() -> Vec<u8> {
     let mut built = Vec::new();
-    let mut head = HeadWriter::start(&mut built, Status::OK, &DATE);
+    let mut head = HeadWriter::start(&mut built, StatusCode::OK, &DATE);
     head.field("Content-Type", b"text/html")
         .field_u64("Content-Length", 1024);
     head.finish();

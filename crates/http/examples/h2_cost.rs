@@ -11,10 +11,10 @@
 
 use std::hint::black_box;
 
-use lowroad_http::fields::{Known, Lines, Name};
+use lowroad_http::fields::{StandardHeader, FieldLines, FieldName};
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{Block, Counters, Event, PREFACE, Server, Settings, StreamId, Turn, frame};
-use lowroad_http::{Request, Status};
+use lowroad_http::h2::{FieldBlock, GlitchCounters, H2ServerEvent, PREFACE, H2Server, H2Settings, StreamId, ConnectionTurn, frame};
+use lowroad_http::{Request, StatusCode};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 const STREAMS: u32 = 32;
@@ -23,20 +23,20 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let rounds: u32 = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(1);
     let is_chromium = arguments.next().is_some_and(|it| it == "chromium");
-    let (settings, mut counters) = (Settings::default(), Counters::default());
+    let (settings, mut counters) = (H2Settings::default(), GlitchCounters::default());
     let mut out = Vec::with_capacity(64 * 1024);
-    let mut turn = Turn {
+    let mut turn = ConnectionTurn {
         now_ms: 1,
         settings: &settings,
         out: &mut out,
         counters: &mut counters,
     };
-    let mut server = Server::new(&mut turn);
+    let mut server = H2Server::new(&mut turn);
     let mut input = PREFACE.to_vec();
     frame::put_settings(&[(4, 1 << 30)], &mut input);
     frame::put_window_update(0, 1 << 30, &mut input);
-    let fields = [(Name::Known(Known::ContentType), &b"text/html"[..])];
-    let block = Block::new(Status::OK, fields, BodyLen::Known(1024));
+    let fields = [(FieldName::Known(StandardHeader::ContentType), &b"text/html"[..])];
+    let block = FieldBlock::new(StatusCode::OK, fields, BodyLen::Known(1024));
     let (body, mut text, mut id) = (vec![b'x'; 1024], Vec::new(), 1);
     for round in 0..rounds {
         for _ in 0..STREAMS {
@@ -123,12 +123,12 @@ fn put_browser(id: u32, input: &mut Vec<u8>) {
 /// The work of a worker for received bytes.
 #[inline(never)]
 fn take(
-    server: &mut Server,
+    server: &mut H2Server,
     input: &[u8],
     text: &mut Vec<u8>,
-    block: &Block,
+    block: &FieldBlock,
     body: &[u8],
-    turn: &mut Turn<'_>,
+    turn: &mut ConnectionTurn<'_>,
 ) {
     let mut used = 0;
     while used < input.len() {
@@ -138,7 +138,7 @@ fn take(
             Err(fault) => panic!("{fault:?}"),
         };
         used += step.used;
-        if let Some(Event::Request(head)) = step.event {
+        if let Some(H2ServerEvent::Request(head)) = step.event {
             let stream = head.stream;
             answer(server, stream, &head.request, block, turn);
         } else if step.event.is_none() && step.used == 0 {
@@ -151,14 +151,14 @@ fn take(
 /// The work of a service for a request.
 #[inline(never)]
 fn answer(
-    server: &mut Server,
+    server: &mut H2Server,
     stream: StreamId,
     request: &Request<'_>,
-    block: &Block,
-    turn: &mut Turn<'_>,
+    block: &FieldBlock,
+    turn: &mut ConnectionTurn<'_>,
 ) {
     black_box(request.target);
-    let has_body = server.respond_built(stream, block, 1024, (&DATE, Lines::NONE), turn.out);
+    let has_body = server.respond_built(stream, block, 1024, (&DATE, FieldLines::NONE), turn.out);
     if has_body {
         assert!(server.whole_body(stream, 1024).is_ok());
     }
@@ -166,7 +166,7 @@ fn answer(
 
 /// The work of a worker when all input is consumed.
 #[inline(never)]
-fn send(server: &mut Server, body: &[u8], turn: &mut Turn<'_>) {
+fn send(server: &mut H2Server, body: &[u8], turn: &mut ConnectionTurn<'_>) {
     while let Some(piece) = server.send(16_384, turn.out) {
         turn.out.extend_from_slice(&body[..piece.len as usize]);
     }

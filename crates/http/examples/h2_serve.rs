@@ -12,11 +12,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{Counters, Event, Server, Settings, StreamId, Turn};
+use lowroad_http::h2::{GlitchCounters, H2ServerEvent, H2Server, H2Settings, StreamId, ConnectionTurn};
 use lowroad_http::protocol::ServerProtocol;
-use lowroad_http::{Limits, Status};
+use lowroad_http::{RequestLimits, StatusCode};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -31,18 +31,18 @@ fn main() -> std::io::Result<()> {
 }
 
 fn serve(mut socket: TcpStream) -> std::io::Result<()> {
-    let settings = Settings {
-        limits: Limits {
+    let settings = H2Settings {
+        limits: RequestLimits {
             body_len_max: 1 << 40,
-            ..Limits::default()
+            ..RequestLimits::default()
         },
-        ..Settings::default()
+        ..H2Settings::default()
     };
-    let (began, mut counters) = (Instant::now(), Counters::default());
+    let (began, mut counters) = (Instant::now(), GlitchCounters::default());
     let (mut input, mut out, mut text) = (Vec::new(), Vec::new(), Vec::new());
     let (mut buffer, filler) = (vec![0; 64 * 1024], vec![b'x'; 16_384]);
     let mut lens: HashMap<StreamId, usize> = HashMap::new();
-    let mut server = Server::new(&mut Turn {
+    let mut server = H2Server::new(&mut ConnectionTurn {
         now_ms: 0,
         settings: &settings,
         out: &mut out,
@@ -50,7 +50,7 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
     });
     socket.set_nodelay(true)?;
     while !server.is_over() {
-        let mut turn = Turn {
+        let mut turn = ConnectionTurn {
             now_ms: began.elapsed().as_millis() as u64,
             settings: &settings,
             out: &mut out,
@@ -67,7 +67,7 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
             match step.event {
                 None if step.used == 0 => break,
                 None => {}
-                Some(Event::Request(head)) => {
+                Some(H2ServerEvent::Request(head)) => {
                     let path = String::from_utf8_lossy(head.request.raw_target()).into_owned();
                     let len = path.trim_start_matches('/').parse().ok();
                     match (len, head.has_body) {
@@ -75,21 +75,21 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
                         (len, _) => answer(&mut server, head.stream, len.unwrap_or(0), &mut turn),
                     }
                 }
-                Some(Event::Data { stream, data }) => {
+                Some(H2ServerEvent::Data { stream, data }) => {
                     *lens.entry(stream).or_default() += data.len();
                     server.taken(stream, data.len(), turn.out);
                 }
-                Some(Event::End { stream, .. }) => {
+                Some(H2ServerEvent::End { stream, .. }) => {
                     let len = lens.remove(&stream).unwrap_or(0);
                     answer(&mut server, stream, len as u64, &mut turn);
                 }
-                Some(Event::Refused {
+                Some(H2ServerEvent::Refused {
                     stream, refusal, ..
                 }) => {
                     let (status, len) = (refusal.status(), BodyLen::None);
-                    server.respond(stream, status, Lines::NONE, len, &DATE, turn.out);
+                    server.respond(stream, status, FieldLines::NONE, len, &DATE, turn.out);
                 }
-                Some(Event::Reset { stream, .. }) => server.done(stream, turn.out),
+                Some(H2ServerEvent::Reset { stream, .. }) => server.done(stream, turn.out),
             }
         }
         input.drain(..used);
@@ -110,10 +110,10 @@ fn serve(mut socket: TcpStream) -> std::io::Result<()> {
     socket.write_all(&out)
 }
 
-fn answer(server: &mut Server, stream: StreamId, len: u64, turn: &mut Turn<'_>) {
-    let lines = Lines::of(b"Content-Type: text/plain\r\n");
+fn answer(server: &mut H2Server, stream: StreamId, len: u64, turn: &mut ConnectionTurn<'_>) {
+    let lines = FieldLines::new(b"Content-Type: text/plain\r\n");
     let known = BodyLen::Known(len);
-    if server.respond(stream, Status::OK, lines, known, &DATE, turn.out) {
+    if server.respond(stream, StatusCode::OK, lines, known, &DATE, turn.out) {
         assert!(server.whole_body(stream, len).is_ok());
     }
 }

@@ -10,7 +10,7 @@
 use std::hint::black_box;
 
 use lowroad_http::h1;
-use lowroad_http::limits::Limits;
+use lowroad_http::limits::RequestLimits;
 
 const SMALL: &str = "GET /index.html HTTP/1.1\r\n\
     Host: localhost:8080\r\n\
@@ -42,7 +42,7 @@ fn main() {
         _ => return eprintln!("usage: parse_cost small|browser N"),
     };
     let rounds: u32 = arguments.get(2).and_then(|n| n.parse().ok()).unwrap_or(1);
-    let limits = Limits::default();
+    let limits = RequestLimits::default();
     for _ in 0..rounds {
         let parsed = h1::parse(black_box(head.as_bytes()), &limits);
         // By reference, so that the black box adds no copies.

@@ -8,13 +8,13 @@
 //!
 //! Read RFC 9112 §6 and §7.1.
 
-use crate::chunked::Chunked;
-use crate::limits::Limits;
-use crate::refusal::Refusal;
+use crate::chunked::ChunkedDecoder;
+use crate::limits::RequestLimits;
+use crate::refusal::RequestRefusal;
 
 /// How a body is delimited (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// There is no body.
     None,
     /// Content-Length, which may be 0.
@@ -23,39 +23,39 @@ pub enum Framing {
     Chunked,
 }
 
-impl Framing {
+impl BodyFraming {
     /// The length of the body in bytes, if it is known in advance.
     #[must_use]
     pub const fn body_len(self) -> Option<u64> {
         match self {
-            Framing::None => Some(0),
-            Framing::Length(len) => Some(len),
-            Framing::Chunked => None,
+            BodyFraming::None => Some(0),
+            BodyFraming::Length(len) => Some(len),
+            BodyFraming::Chunked => None,
         }
     }
 
     /// Whether there is a body, which may turn out to be empty.
     #[must_use]
     pub const fn has_body(self) -> bool {
-        !matches!(self, Framing::None | Framing::Length(0))
+        !matches!(self, BodyFraming::None | BodyFraming::Length(0))
     }
 }
 
 /// Reads one body from a stream of bytes. Small (40 bytes at most), since every connection has one.
 #[derive(Clone, Debug)]
-pub struct BodyReader(State);
+pub struct BodyReader(BodyReaderState);
 
 #[derive(Clone, Debug)]
-enum State {
+enum BodyReaderState {
     Done,
     /// The outstanding bytes, more than 0.
     Length(u64),
-    Chunked(Chunked),
+    Chunked(ChunkedDecoder),
 }
 
 /// The result of [`BodyReader::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fed<'i> {
+pub struct FeedProgress<'i> {
     /// Bytes of the input consumed, framing included.
     pub consumed: usize,
     /// The decoded body bytes among them, in one piece. May be empty when `consumed` is not 0.
@@ -66,9 +66,9 @@ pub struct Fed<'i> {
     pub done: bool,
 }
 
-impl<'i> Fed<'i> {
+impl<'i> FeedProgress<'i> {
     /// No bytes consumed.
-    pub(crate) const NOTHING: Fed<'static> = Fed {
+    pub(crate) const NOTHING: FeedProgress<'static> = FeedProgress {
         consumed: 0,
         data: &[],
         trailers: &[],
@@ -76,10 +76,10 @@ impl<'i> Fed<'i> {
     };
 
     /// Only framing consumed.
-    pub(crate) fn framing(consumed: usize) -> Fed<'i> {
-        Fed {
+    pub(crate) fn framing(consumed: usize) -> FeedProgress<'i> {
+        FeedProgress {
             consumed,
-            ..Fed::NOTHING
+            ..FeedProgress::NOTHING
         }
     }
 }
@@ -89,32 +89,32 @@ impl BodyReader {
     ///
     /// # Errors
     /// `BodyTooLarge` if the announced length exceeds the limit; the limit of chunks is checked while reading.
-    pub fn new(framing: Framing, limits: &Limits) -> Result<BodyReader, Refusal> {
+    pub fn new(framing: BodyFraming, limits: &RequestLimits) -> Result<BodyReader, RequestRefusal> {
         Ok(BodyReader(match framing {
-            Framing::None | Framing::Length(0) => State::Done,
-            Framing::Length(len) if len > limits.body_len_max => return Err(Refusal::BodyTooLarge),
-            Framing::Length(len) => State::Length(len),
-            Framing::Chunked => State::Chunked(Chunked::new(limits)),
+            BodyFraming::None | BodyFraming::Length(0) => BodyReaderState::Done,
+            BodyFraming::Length(len) if len > limits.body_len_max => return Err(RequestRefusal::BodyTooLarge),
+            BodyFraming::Length(len) => BodyReaderState::Length(len),
+            BodyFraming::Chunked => BodyReaderState::Chunked(ChunkedDecoder::new(limits)),
         }))
     }
 
     /// A reader for the chunks of a response, where whitespace may follow a size.
-    pub(crate) fn of_response_chunks(limits: &Limits) -> BodyReader {
-        BodyReader(State::Chunked(Chunked::of_response(limits)))
+    pub(crate) fn from_response_chunks(limits: &RequestLimits) -> BodyReader {
+        BodyReader(BodyReaderState::Chunked(ChunkedDecoder::for_response(limits)))
     }
 
     /// The outstanding bytes of the body, if its length was announced.
     pub fn left(&self) -> Option<u64> {
         match self.0 {
-            State::Done => Some(0),
-            State::Length(left) => Some(left),
-            State::Chunked(_) => None,
+            BodyReaderState::Done => Some(0),
+            BodyReaderState::Length(left) => Some(left),
+            BodyReaderState::Chunked(_) => None,
         }
     }
 
     /// Whether the whole body was read.
     pub fn is_done(&self) -> bool {
-        matches!(self.0, State::Done)
+        matches!(self.0, BodyReaderState::Done)
     }
 
     /// Consumes bytes from the start of `input`: framing, and at most one run of body bytes. Call it again with the
@@ -123,26 +123,26 @@ impl BodyReader {
     ///
     /// # Errors
     /// The framing is malformed or exceeds a limit. The connection must close, and the reader must not be fed again.
-    pub fn feed<'i>(&mut self, input: &'i [u8]) -> Result<Fed<'i>, Refusal> {
+    pub fn feed<'i>(&mut self, input: &'i [u8]) -> Result<FeedProgress<'i>, RequestRefusal> {
         let fed = match &mut self.0 {
-            State::Done => Fed {
+            BodyReaderState::Done => FeedProgress {
                 done: true,
-                ..Fed::NOTHING
+                ..FeedProgress::NOTHING
             },
-            State::Length(left) => feed_length(left, input),
-            State::Chunked(chunked) => chunked.feed(input)?,
+            BodyReaderState::Length(left) => feed_length(left, input),
+            BodyReaderState::Chunked(chunked) => chunked.feed(input)?,
         };
         if fed.done {
-            self.0 = State::Done;
+            self.0 = BodyReaderState::Done;
         }
         Ok(fed)
     }
 }
 
-fn feed_length<'i>(left: &mut u64, input: &'i [u8]) -> Fed<'i> {
+fn feed_length<'i>(left: &mut u64, input: &'i [u8]) -> FeedProgress<'i> {
     let data = take(*left, input);
     *left -= data.len() as u64;
-    Fed {
+    FeedProgress {
         consumed: data.len(),
         data,
         trailers: &[],
@@ -161,8 +161,8 @@ pub(crate) fn take(len: u64, input: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn reader(framing: Framing) -> BodyReader {
-        BodyReader::new(framing, &Limits::default()).expect("within limits")
+    fn reader(framing: BodyFraming) -> BodyReader {
+        BodyReader::new(framing, &RequestLimits::default()).expect("within limits")
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn no_body_is_done_at_once_and_takes_nothing() {
         // The bytes are the next request.
-        for framing in [Framing::None, Framing::Length(0)] {
+        for framing in [BodyFraming::None, BodyFraming::Length(0)] {
             let mut body = reader(framing);
             assert!(body.is_done());
             let fed = body.feed(b"GET / HTTP/1.1").expect("nothing to refuse");
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_length_ends_exactly_where_it_says() {
-        let mut body = reader(Framing::Length(5));
+        let mut body = reader(BodyFraming::Length(5));
         let fed = body.feed(b"abc").expect("body");
         assert_eq!(
             (fed.consumed, fed.data, fed.done),
@@ -206,14 +206,14 @@ mod tests {
     #[test]
     fn a_length_over_the_limit_is_refused_before_it_is_read() {
         // The client can be answered without receiving the body.
-        let limits = Limits {
+        let limits = RequestLimits {
             body_len_max: 10,
-            ..Limits::default()
+            ..RequestLimits::default()
         };
-        assert!(BodyReader::new(Framing::Length(10), &limits).is_ok());
-        let refused = BodyReader::new(Framing::Length(11), &limits);
-        assert_eq!(refused.map(|_| ()), Err(Refusal::BodyTooLarge));
-        let refused = BodyReader::new(Framing::Length(u64::MAX), &limits);
-        assert_eq!(refused.map(|_| ()), Err(Refusal::BodyTooLarge));
+        assert!(BodyReader::new(BodyFraming::Length(10), &limits).is_ok());
+        let refused = BodyReader::new(BodyFraming::Length(11), &limits);
+        assert_eq!(refused.map(|_| ()), Err(RequestRefusal::BodyTooLarge));
+        let refused = BodyReader::new(BodyFraming::Length(u64::MAX), &limits);
+        assert_eq!(refused.map(|_| ()), Err(RequestRefusal::BodyTooLarge));
     }
 }

@@ -17,11 +17,11 @@
 //! consumed in one piece, so that it can be returned as slices of the input; that of a response may be passed again
 //! after mending ([`crate::h1::mend_trailers`]).
 
-use crate::body::{self, Fed};
-use crate::limits::Limits;
-use crate::lines::{self, Stop};
-use crate::refusal::Refusal;
-use crate::scan::{self, TOKEN, VALUE};
+use crate::body::{self, FeedProgress};
+use crate::limits::RequestLimits;
+use crate::field_lines::{self, LineParseStop};
+use crate::refusal::RequestRefusal;
+use crate::byte_scan::{self, TOKEN, VALUE};
 use crate::target::hex_digit;
 
 /// The most digits of a chunk size: those of a `u64`.
@@ -29,7 +29,7 @@ const SIZE_DIGITS_MAX: u8 = 16;
 
 /// Decodes one body.
 #[derive(Clone, Debug)]
-pub(crate) struct Chunked {
+pub(crate) struct ChunkedDecoder {
     /// The size of the current chunk while its digits are read, then its outstanding bytes.
     chunk_left: u64,
     /// The bytes that further chunks may have.
@@ -44,12 +44,12 @@ pub(crate) struct Chunked {
     digits: u8,
     /// Whitespace may stand between a size and its CRLF, and trailers with mendable faults keep their refusal.
     is_response: bool,
-    state: State,
+    state: ChunkState,
 }
 
 /// The next element of the grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// A digit of the size, or the end of the size.
     Size,
     /// Whitespace after the size or a value, which must lead to a `;`.
@@ -73,11 +73,11 @@ enum State {
     Trailers,
 }
 
-impl Chunked {
-    pub(crate) fn new(limits: &Limits) -> Chunked {
+impl ChunkedDecoder {
+    pub(crate) fn new(limits: &RequestLimits) -> ChunkedDecoder {
         let saturated = |len| u32::try_from(len).unwrap_or(u32::MAX);
         let extension_len_max = saturated(limits.chunk_extension_len_max);
-        Chunked {
+        ChunkedDecoder {
             chunk_left: 0,
             body_left: limits.body_len_max,
             extension_len_max,
@@ -85,55 +85,55 @@ impl Chunked {
             trailers_len_max: saturated(limits.trailers_len_max),
             digits: 0,
             is_response: false,
-            state: State::Size,
+            state: ChunkState::Size,
         }
     }
 
     /// The decoder of a response's body.
-    pub(crate) fn of_response(limits: &Limits) -> Chunked {
-        Chunked {
+    pub(crate) fn for_response(limits: &RequestLimits) -> ChunkedDecoder {
+        ChunkedDecoder {
             is_response: true,
-            ..Chunked::new(limits)
+            ..ChunkedDecoder::new(limits)
         }
     }
 
     /// See [`crate::body::BodyReader::feed`].
-    pub(crate) fn feed<'i>(&mut self, input: &'i [u8]) -> Result<Fed<'i>, Refusal> {
+    pub(crate) fn feed<'i>(&mut self, input: &'i [u8]) -> Result<FeedProgress<'i>, RequestRefusal> {
         for (at, byte) in input.iter().enumerate() {
-            if self.state == State::Data {
+            if self.state == ChunkState::Data {
                 return Ok(self.data(at, input.get(at..).unwrap_or_default()));
             }
-            if self.state == State::Trailers {
+            if self.state == ChunkState::Trailers {
                 // Return before the section, so that a section passed again is at the start of the input.
                 return match at {
                     0 => self.trailers(input),
-                    _ => Ok(Fed::framing(at)),
+                    _ => Ok(FeedProgress::framing(at)),
                 };
             }
             self.state = self.step(*byte)?;
         }
-        Ok(Fed {
+        Ok(FeedProgress {
             consumed: input.len(),
-            ..Fed::NOTHING
+            ..FeedProgress::NOTHING
         })
     }
 
     /// Consumes data from the start of `rest`, after `at` bytes of framing.
-    fn data<'i>(&mut self, at: usize, rest: &'i [u8]) -> Fed<'i> {
+    fn data<'i>(&mut self, at: usize, rest: &'i [u8]) -> FeedProgress<'i> {
         let data = body::take(self.chunk_left, rest);
         self.chunk_left -= data.len() as u64;
         if self.chunk_left == 0 {
-            self.state = State::DataCr;
+            self.state = ChunkState::DataCr;
         }
-        Fed {
+        FeedProgress {
             consumed: at + data.len(),
             data,
-            ..Fed::NOTHING
+            ..FeedProgress::NOTHING
         }
     }
 
     /// Consumes the trailer section, if it is complete in `rest`.
-    fn trailers<'i>(&self, rest: &'i [u8]) -> Result<Fed<'i>, Refusal> {
+    fn trailers<'i>(&self, rest: &'i [u8]) -> Result<FeedProgress<'i>, RequestRefusal> {
         // Bytes beyond the longest possible section are hidden, so that the result does not depend on how many of them
         // have arrived already.
         let len_max = self.trailers_len_max as usize;
@@ -144,149 +144,149 @@ impl Chunked {
         while next.first() != Some(&b'\r') {
             match self.trailer(next) {
                 Ok(after) if rest.len() - after.len() <= len_max => next = after,
-                Err(Stop::Partial) if rest.len() < whole_len_max => return Ok(Fed::NOTHING),
-                Ok(_) | Err(Stop::Partial) => return Err(Refusal::TrailersTooLarge),
-                Err(Stop::Refused(refusal)) => return Err(refusal),
+                Err(LineParseStop::Partial) if rest.len() < whole_len_max => return Ok(FeedProgress::NOTHING),
+                Ok(_) | Err(LineParseStop::Partial) => return Err(RequestRefusal::TrailersTooLarge),
+                Err(LineParseStop::Refused(refusal)) => return Err(refusal),
             }
         }
         match next {
-            [_, b'\n', after @ ..] => Ok(Fed {
+            [_, b'\n', after @ ..] => Ok(FeedProgress {
                 consumed: rest.len() - after.len(),
                 data: &[],
                 trailers: rest.get(..rest.len() - next.len()).unwrap_or_default(),
                 done: true,
             }),
-            [_] => Ok(Fed::NOTHING),
-            _ => Err(Refusal::TrailerInvalid),
+            [_] => Ok(FeedProgress::NOTHING),
+            _ => Err(RequestRefusal::TrailerInvalid),
         }
     }
 
     /// The bytes after the trailer line at the start of `rest`.
-    fn trailer<'i>(&self, rest: &'i [u8]) -> Result<&'i [u8], Stop> {
-        let line = lines::line(rest).map_err(|stop| match stop {
-            Stop::Refused(refusal) => Stop::Refused(self.trailer_refusal(refusal)),
-            Stop::Partial => stop,
+    fn trailer<'i>(&self, rest: &'i [u8]) -> Result<&'i [u8], LineParseStop> {
+        let line = field_lines::line(rest).map_err(|stop| match stop {
+            LineParseStop::Refused(refusal) => LineParseStop::Refused(self.trailer_refusal(refusal)),
+            LineParseStop::Partial => stop,
         })?;
-        match lines::name_fault(rest, line.name.len()) {
+        match field_lines::name_fault(rest, line.name.len()) {
             None => Ok(line.next),
             Some(refusal) => Err(self.trailer_refusal(refusal).into()),
         }
     }
 
-    fn trailer_refusal(&self, refusal: Refusal) -> Refusal {
+    fn trailer_refusal(&self, refusal: RequestRefusal) -> RequestRefusal {
         // The client mends such trailers and feeds them again.
         match self.is_response && refusal.is_mendable() {
             true => refusal,
-            false => Refusal::TrailerInvalid,
+            false => RequestRefusal::TrailerInvalid,
         }
     }
 
     /// Processes one byte of framing and returns the next state.
-    fn step(&mut self, byte: u8) -> Result<State, Refusal> {
+    fn step(&mut self, byte: u8) -> Result<ChunkState, RequestRefusal> {
         match self.state {
-            State::Size => self.size(byte),
-            State::Space
-            | State::NameStart
-            | State::Name
-            | State::NameSpace
-            | State::ValueStart
-            | State::Value
-            | State::Quoted
-            | State::Escaped
-            | State::QuotedEnd => self.extension(byte),
-            State::SizeLf => {
-                expect(byte, b'\n', Refusal::ChunkSize)?;
+            ChunkState::Size => self.size(byte),
+            ChunkState::Space
+            | ChunkState::NameStart
+            | ChunkState::Name
+            | ChunkState::NameSpace
+            | ChunkState::ValueStart
+            | ChunkState::Value
+            | ChunkState::Quoted
+            | ChunkState::Escaped
+            | ChunkState::QuotedEnd => self.extension(byte),
+            ChunkState::SizeLf => {
+                expect(byte, b'\n', RequestRefusal::ChunkSize)?;
                 self.size_is_known()
             }
-            State::DataCr => {
-                expect(byte, b'\r', Refusal::ChunkEnd)?;
-                Ok(State::DataLf)
+            ChunkState::DataCr => {
+                expect(byte, b'\r', RequestRefusal::ChunkEnd)?;
+                Ok(ChunkState::DataLf)
             }
-            State::DataLf => {
-                expect(byte, b'\n', Refusal::ChunkEnd)?;
-                Ok(State::Size)
+            ChunkState::DataLf => {
+                expect(byte, b'\n', RequestRefusal::ChunkEnd)?;
+                Ok(ChunkState::Size)
             }
             // `feed` handles these states itself.
-            State::Data | State::Trailers => Ok(self.state),
+            ChunkState::Data | ChunkState::Trailers => Ok(self.state),
         }
     }
 
-    fn size(&mut self, byte: u8) -> Result<State, Refusal> {
+    fn size(&mut self, byte: u8) -> Result<ChunkState, RequestRefusal> {
         if let Some(digit) = hex_digit(byte) {
             // Leading zeros count, so that the size line is bounded.
             if self.digits == SIZE_DIGITS_MAX {
-                return Err(Refusal::ChunkSize);
+                return Err(RequestRefusal::ChunkSize);
             }
             self.digits += 1;
             // Sixteen digits are exactly 64 bits: the shift loses none.
             self.chunk_left = self.chunk_left << 4 | u64::from(digit);
-            return Ok(State::Size);
+            return Ok(ChunkState::Size);
         }
         match byte {
-            _ if self.digits == 0 => Err(Refusal::ChunkSize),
-            b'\r' => Ok(State::SizeLf),
-            b';' => self.spend(State::NameStart, Refusal::ChunkExtensionTooLong),
+            _ if self.digits == 0 => Err(RequestRefusal::ChunkSize),
+            b'\r' => Ok(ChunkState::SizeLf),
+            b';' => self.spend(ChunkState::NameStart, RequestRefusal::ChunkExtensionTooLong),
             // Bad whitespace before an extension (RFC 9112 §7.1.1): it counts as extension bytes, so it is bounded,
             // too.
-            b' ' | b'\t' => self.spend(State::Space, Refusal::ChunkExtensionTooLong),
-            _ => Err(Refusal::ChunkSize),
+            b' ' | b'\t' => self.spend(ChunkState::Space, RequestRefusal::ChunkExtensionTooLong),
+            _ => Err(RequestRefusal::ChunkSize),
         }
     }
 
     /// A byte between the size and its CR (RFC 9112 §7.1.1).
-    fn extension(&mut self, byte: u8) -> Result<State, Refusal> {
+    fn extension(&mut self, byte: u8) -> Result<ChunkState, RequestRefusal> {
         let next = match (self.state, byte) {
-            (State::Name | State::Value | State::QuotedEnd, b'\r') => return Ok(State::SizeLf),
+            (ChunkState::Name | ChunkState::Value | ChunkState::QuotedEnd, b'\r') => return Ok(ChunkState::SizeLf),
             // Padding by servers; in a request it is refused, since another decoder may read it differently.
-            (State::Space | State::NameSpace, b'\r') if self.is_response => {
-                return Ok(State::SizeLf);
+            (ChunkState::Space | ChunkState::NameSpace, b'\r') if self.is_response => {
+                return Ok(ChunkState::SizeLf);
             }
             (
-                State::Space | State::Name | State::NameSpace | State::Value | State::QuotedEnd,
+                ChunkState::Space | ChunkState::Name | ChunkState::NameSpace | ChunkState::Value | ChunkState::QuotedEnd,
                 b';',
-            ) => State::NameStart,
-            (State::Name | State::NameSpace, b'=') => State::ValueStart,
-            (State::Name, b' ' | b'\t') => State::NameSpace,
-            (State::Value | State::QuotedEnd, b' ' | b'\t') => State::Space,
+            ) => ChunkState::NameStart,
+            (ChunkState::Name | ChunkState::NameSpace, b'=') => ChunkState::ValueStart,
+            (ChunkState::Name, b' ' | b'\t') => ChunkState::NameSpace,
+            (ChunkState::Value | ChunkState::QuotedEnd, b' ' | b'\t') => ChunkState::Space,
             (
-                same @ (State::Space | State::NameStart | State::NameSpace | State::ValueStart),
+                same @ (ChunkState::Space | ChunkState::NameStart | ChunkState::NameSpace | ChunkState::ValueStart),
                 b' ' | b'\t',
             ) => same,
-            (State::ValueStart, b'"') => State::Quoted,
-            (State::Quoted, b'"') => State::QuotedEnd,
-            (State::Quoted, b'\\') => State::Escaped,
+            (ChunkState::ValueStart, b'"') => ChunkState::Quoted,
+            (ChunkState::Quoted, b'"') => ChunkState::QuotedEnd,
+            (ChunkState::Quoted, b'\\') => ChunkState::Escaped,
             // RFC 9110 §5.6.4: any value byte, or an escaped one.
-            (State::Quoted | State::Escaped, _) if scan::is(byte, VALUE) => State::Quoted,
-            (State::NameStart | State::Name, _) if scan::is(byte, TOKEN) => State::Name,
-            (State::ValueStart | State::Value, _) if scan::is(byte, TOKEN) => State::Value,
-            _ => return Err(Refusal::ChunkExtension),
+            (ChunkState::Quoted | ChunkState::Escaped, _) if byte_scan::is(byte, VALUE) => ChunkState::Quoted,
+            (ChunkState::NameStart | ChunkState::Name, _) if byte_scan::is(byte, TOKEN) => ChunkState::Name,
+            (ChunkState::ValueStart | ChunkState::Value, _) if byte_scan::is(byte, TOKEN) => ChunkState::Value,
+            _ => return Err(RequestRefusal::ChunkExtension),
         };
-        self.spend(next, Refusal::ChunkExtensionTooLong)
+        self.spend(next, RequestRefusal::ChunkExtensionTooLong)
     }
 
     /// Checks the size against the body limit and selects data or trailers.
-    fn size_is_known(&mut self) -> Result<State, Refusal> {
+    fn size_is_known(&mut self) -> Result<ChunkState, RequestRefusal> {
         self.digits = 0;
         if self.chunk_left == 0 {
-            return Ok(State::Trailers);
+            return Ok(ChunkState::Trailers);
         }
         self.budget = self.extension_len_max;
         // Checked before the data arrives: a chunk that is too long is refused at once.
         match self.body_left.checked_sub(self.chunk_left) {
             Some(left) => self.body_left = left,
-            None => return Err(Refusal::BodyTooLarge),
+            None => return Err(RequestRefusal::BodyTooLarge),
         }
-        Ok(State::Data)
+        Ok(ChunkState::Data)
     }
 
     /// Moves to `next` and charges one byte to the extension budget.
-    fn spend(&mut self, next: State, otherwise: Refusal) -> Result<State, Refusal> {
+    fn spend(&mut self, next: ChunkState, otherwise: RequestRefusal) -> Result<ChunkState, RequestRefusal> {
         self.budget = self.budget.checked_sub(1).ok_or(otherwise)?;
         Ok(next)
     }
 }
 
-fn expect(byte: u8, expected: u8, otherwise: Refusal) -> Result<(), Refusal> {
+fn expect(byte: u8, expected: u8, otherwise: RequestRefusal) -> Result<(), RequestRefusal> {
     if byte == expected {
         Ok(())
     } else {

@@ -1,6 +1,6 @@
 //! HTTP dates. Read RFC 9110 §5.6.7.
 
-use crate::list::decimal;
+use crate::list_values::decimal;
 
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const LONG_DAYS: [&str; 7] = [

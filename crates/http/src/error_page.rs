@@ -4,10 +4,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::status::Status;
+use crate::status::StatusCode;
 
 /// The built-in page: the error in one sentence, readable on all devices.
-pub fn built_in(status: Status, explanation: &str) -> Vec<u8> {
+pub fn built_in(status: StatusCode, explanation: &str) -> Vec<u8> {
     let (code, reason) = (status.code(), status.reason());
     let explanation = escape(explanation);
     format!(
@@ -40,18 +40,18 @@ pub fn escape(text: &str) -> String {
 pub const NO_INDEX: &str = "This folder has no index page, and its files are not listed.";
 
 /// The explanation of a status for the visitor.
-pub fn explanation(status: Status) -> &'static str {
+pub fn explanation(status: StatusCode) -> &'static str {
     match status {
-        Status::FORBIDDEN => "This is not for public reading.",
-        Status::NOT_FOUND => "There is nothing at this address.",
-        Status::METHOD_NOT_ALLOWED => "This can be read (GET, HEAD), not changed.",
-        Status::REQUEST_TIMEOUT => "The request did not arrive in time.",
-        Status::PRECONDITION_FAILED => "It is not the version that the request asked for.",
-        Status::RANGE_NOT_SATISFIABLE => "The range asked for lies beyond the end.",
-        Status::MISDIRECTED_REQUEST => "No site of this name is served here.",
-        Status::TOO_MANY_REQUESTS => "There were too many requests. Try again later.",
-        Status::SERVICE_UNAVAILABLE => "The server has too much to do. Try again in a moment.",
-        Status::INTERNAL_ERROR => "The server could not read what it wanted to send.",
+        StatusCode::FORBIDDEN => "This is not for public reading.",
+        StatusCode::NOT_FOUND => "There is nothing at this address.",
+        StatusCode::METHOD_NOT_ALLOWED => "This can be read (GET, HEAD), not changed.",
+        StatusCode::REQUEST_TIMEOUT => "The request did not arrive in time.",
+        StatusCode::PRECONDITION_FAILED => "It is not the version that the request asked for.",
+        StatusCode::RANGE_NOT_SATISFIABLE => "The range asked for lies beyond the end.",
+        StatusCode::MISDIRECTED_REQUEST => "No site of this name is served here.",
+        StatusCode::TOO_MANY_REQUESTS => "There were too many requests. Try again later.",
+        StatusCode::SERVICE_UNAVAILABLE => "The server has too much to do. Try again in a moment.",
+        StatusCode::INTERNAL_ERROR => "The server could not read what it wanted to send.",
         _ => "The request can't be answered.",
     }
 }

@@ -5,7 +5,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::head::put_number;
+use crate::head_writer::put_number;
 use crate::host;
 
 /// The client's request as reported by a trusted proxy. All parts are `None` if there is no usable report.

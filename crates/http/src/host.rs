@@ -7,8 +7,8 @@
 
 use core::net::Ipv6Addr;
 
-use crate::list;
-use crate::scan::{self, DIGIT, HOST};
+use crate::list_values;
+use crate::byte_scan::{self, DIGIT, HOST};
 
 /// The longest name, without the port, before and after [`normalize`].
 pub const NAME_LEN_MAX: usize = 255;
@@ -35,7 +35,7 @@ pub fn normalize<'a>(raw: &[u8], out: &'a mut [u8; 256]) -> Option<&'a [u8]> {
 /// The port; `None` if `raw` has none or is invalid.
 pub fn port(raw: &[u8]) -> Option<u16> {
     let (_, digits) = split(raw)?;
-    list::decimal(digits)?.try_into().ok()
+    list_values::decimal(digits)?.try_into().ok()
 }
 
 /// Whether both are the same host and port, with `default_port` where the port is missing (RFC 3986 §6.2.3).
@@ -51,7 +51,7 @@ fn is_equivalent(one: &[u8], other: &[u8], default_port: u16) -> bool {
     };
     let port = |digits: &[u8]| match digits {
         [] => Some(u64::from(default_port)),
-        digits => list::decimal(digits),
+        digits => list_values::decimal(digits),
     };
     one.0.eq_ignore_ascii_case(other.0) && port(one.1) == port(other.1)
 }
@@ -77,7 +77,7 @@ fn name_end(raw: &[u8]) -> Option<usize> {
     let mut rest = raw;
     loop {
         // An empty label: an empty name, a double dot, or the end after a final dot.
-        let label_end = scan::skip(rest, HOST);
+        let label_end = byte_scan::skip(rest, HOST);
         if label_end.len() == rest.len() {
             break;
         }
@@ -103,9 +103,9 @@ fn address_end(raw: &[u8]) -> Option<usize> {
 /// Whether these are up to five digits of at most 65535, or none (RFC 3986 §3.2.3 allows an empty port).
 #[inline(always)]
 fn is_port(digits: &[u8]) -> bool {
-    let all_digits = scan::run(digits, DIGIT) == digits.len();
+    let all_digits = byte_scan::run(digits, DIGIT) == digits.len();
     // `Option` orders by its value: the digits are checked above.
-    all_digits && (digits.len() < 5 || digits.len() == 5 && list::decimal(digits) <= Some(0xffff))
+    all_digits && (digits.len() < 5 || digits.len() == 5 && list_values::decimal(digits) <= Some(0xffff))
 }
 
 #[cfg(test)]

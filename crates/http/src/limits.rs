@@ -3,7 +3,7 @@
 
 /// The size limits of one request. A size equal to its limit is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Bytes of the head, from the first byte (including a skipped empty line) to the end of the empty line. Default
     /// 16 KiB. Cost: a connection's input buffer grows up to this.
     pub head_len_max: usize,
@@ -19,9 +19,9 @@ pub struct Limits {
     pub trailers_len_max: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for RequestLimits {
+    fn default() -> RequestLimits {
+        RequestLimits {
             head_len_max: 16 << 10,
             target_len_max: 8 << 10,
             fields_max: 100,

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::scan::{self, TOKEN};
+use crate::byte_scan::{self, TOKEN};
 
 /// Longer names are refused. The longest that is registered, UPDATEREDIRECTREF, has 17 bytes.
 pub const EXTENSION_LEN_MAX: usize = 30;
@@ -32,13 +32,13 @@ pub enum Method {
     /// Remove stored responses from the cache. Not standardized, but common among caches.
     Purge,
     /// A method for handlers and origins. It counts as unsafe, and as idempotent only if registered so.
-    Extension(Extension),
+    Extension(ExtensionMethod),
 }
 
 /// The name of an extension method, at most [`EXTENSION_LEN_MAX`] bytes. Stored inline, so that a method is `Copy` and
 /// outlives the buffer that it was read from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Extension {
+pub struct ExtensionMethod {
     /// 1 <= len <= EXTENSION_LEN_MAX; the bytes after them are 0.
     len: u8,
     bytes: [u8; EXTENSION_LEN_MAX],
@@ -92,7 +92,7 @@ impl Method {
             b"TRACE" => Method::Trace,
             b"CONNECT" => Method::Connect,
             b"PURGE" => Method::Purge,
-            _ => Method::Extension(Extension::new(name)?),
+            _ => Method::Extension(ExtensionMethod::new(name)?),
         })
     }
 
@@ -141,9 +141,9 @@ const IDEMPOTENT_EXTENSIONS: [&str; 29] = [
     "VERSION-CONTROL",
 ];
 
-impl Extension {
-    fn new(name: &[u8]) -> Option<Extension> {
-        let is_token = !name.is_empty() && scan::run(name, TOKEN) == name.len();
+impl ExtensionMethod {
+    fn new(name: &[u8]) -> Option<ExtensionMethod> {
+        let is_token = !name.is_empty() && byte_scan::run(name, TOKEN) == name.len();
         let is_known = |known: &Method| name.eq_ignore_ascii_case(known.as_str().as_bytes());
         if !is_token || KNOWN.iter().any(is_known) {
             return None;
@@ -151,7 +151,7 @@ impl Extension {
         let mut bytes = [0; EXTENSION_LEN_MAX];
         bytes.get_mut(..name.len())?.copy_from_slice(name);
         let len = u8::try_from(name.len()).ok()?;
-        Some(Extension { len, bytes })
+        Some(ExtensionMethod { len, bytes })
     }
 
     /// The name as written on the request line.
@@ -162,7 +162,7 @@ impl Extension {
     }
 }
 
-impl fmt::Debug for Extension {
+impl fmt::Debug for ExtensionMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

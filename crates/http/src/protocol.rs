@@ -3,9 +3,9 @@
 
 use alloc::vec::Vec;
 
-use crate::fields::Lines;
-use crate::status::Status;
-use crate::version::Version;
+use crate::fields::FieldLines;
+use crate::status::StatusCode;
+use crate::version::HttpVersion;
 
 /// Identifies an exchange on its connection. HTTP/1 has one exchange at a time and ignores the identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +14,7 @@ pub struct StreamId(pub u32);
 /// The server's side of one connection, as a state machine without I/O.
 pub trait ServerProtocol {
     /// The version of HTTP of the client's last request.
-    fn version(&self) -> Version;
+    fn version(&self) -> HttpVersion;
 
     /// Whether no request is in progress.
     fn is_idle(&self) -> bool;
@@ -37,7 +37,7 @@ pub trait ServerProtocol {
     fn expects_continue(&mut self, stream: StreamId) -> bool;
 
     /// Writes an interim response (1xx except 101) with these field lines, if the client supports it.
-    fn interim(&mut self, stream: StreamId, status: Status, lines: Lines<'_>, out: &mut Vec<u8>);
+    fn interim(&mut self, stream: StreamId, status: StatusCode, lines: FieldLines<'_>, out: &mut Vec<u8>);
 
     /// Leaves the rest of a request's body unread. In HTTP/1 the connection then ends with the response.
     fn leave_body(&mut self, stream: StreamId, out: &mut Vec<u8>);

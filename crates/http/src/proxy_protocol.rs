@@ -20,27 +20,27 @@ const TLV_CRC32C: u8 = 3;
 
 /// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ProxyHeaderParse {
     /// More bytes are needed.
     Incomplete,
     /// A complete header.
-    Header(Header),
+    Header(ProxyHeader),
     /// Not a valid header; the connection is to be closed without a response.
-    Refused(Refused),
+    Refused(ProxyHeaderError),
 }
 
 /// A PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ProxyHeader {
     /// The addresses of the proxied connection.
-    pub ends: Ends,
+    pub ends: ProxyAddresses,
     /// The length of the header in bytes.
     pub len: usize,
 }
 
 /// The addresses of the proxied connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum ProxyAddresses {
     /// A client's connection that the proxy passes on.
     Tcp {
         /// The client's address.
@@ -56,7 +56,7 @@ pub enum Ends {
 
 /// Why the bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ProxyHeaderError {
     /// The connection begins with neither version's signature.
     Start,
     /// The header exceeds its length limit.
@@ -73,34 +73,34 @@ pub enum Refused {
     Checksum,
 }
 
-impl Refused {
+impl ProxyHeaderError {
     /// The reason, for logs.
     pub fn reason(self) -> &'static str {
         match self {
-            Refused::Start => "the connection does not begin with a PROXY header",
-            Refused::TooLong => "the PROXY header is too long",
-            Refused::Line => "the line of the PROXY header is malformed",
-            Refused::Command => "the PROXY header has an unknown version or command",
-            Refused::Family => "the PROXY header has an unknown or unexpected address family",
-            Refused::Length => "the PROXY header's parts do not fit its length",
-            Refused::Checksum => "the PROXY header's checksum is wrong",
+            ProxyHeaderError::Start => "the connection does not begin with a PROXY header",
+            ProxyHeaderError::TooLong => "the PROXY header is too long",
+            ProxyHeaderError::Line => "the line of the PROXY header is malformed",
+            ProxyHeaderError::Command => "the PROXY header has an unknown version or command",
+            ProxyHeaderError::Family => "the PROXY header has an unknown or unexpected address family",
+            ProxyHeaderError::Length => "the PROXY header's parts do not fit its length",
+            ProxyHeaderError::Checksum => "the PROXY header's checksum is wrong",
         }
     }
 }
 
 /// Parses the header at the start of a connection.
-pub fn parse(bytes: &[u8]) -> Parsed {
+pub fn parse(bytes: &[u8]) -> ProxyHeaderParse {
     let parsed = if starts_like(bytes, SIGNATURE) {
         parse_v2(bytes)
     } else if starts_like(bytes, V1_START) {
         parse_v1(bytes)
     } else {
-        Err(Refused::Start)
+        Err(ProxyHeaderError::Start)
     };
     match parsed {
-        Ok(Some(header)) => Parsed::Header(header),
-        Ok(None) => Parsed::Incomplete,
-        Err(refused) => Parsed::Refused(refused),
+        Ok(Some(header)) => ProxyHeaderParse::Header(header),
+        Ok(None) => ProxyHeaderParse::Incomplete,
+        Err(refused) => ProxyHeaderParse::Refused(refused),
     }
 }
 
@@ -108,27 +108,27 @@ fn starts_like(bytes: &[u8], start: &[u8]) -> bool {
     bytes.iter().zip(start).all(|(byte, wanted)| byte == wanted)
 }
 
-fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, Refused> {
+fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
     // Bounds the search: a client could send a line without an end.
     let line = &bytes[..bytes.len().min(V1_LEN_MAX)];
     let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
         return match bytes.len() < V1_LEN_MAX {
             true => Ok(None),
-            false => Err(Refused::TooLong),
+            false => Err(ProxyHeaderError::TooLong),
         };
     };
-    let line = line[..end].strip_suffix(b"\r").ok_or(Refused::Line)?;
-    let line = core::str::from_utf8(line).map_err(|_| Refused::Line)?;
+    let line = line[..end].strip_suffix(b"\r").ok_or(ProxyHeaderError::Line)?;
+    let line = core::str::from_utf8(line).map_err(|_| ProxyHeaderError::Line)?;
     // `starts_like` accepts a prefix of the start, so a short line may still differ here.
-    let rest = line.strip_prefix("PROXY ").ok_or(Refused::Line)?;
-    let ends = ends_of_line(rest).ok_or(Refused::Line)?;
-    Ok(Some(Header { ends, len: end + 1 }))
+    let rest = line.strip_prefix("PROXY ").ok_or(ProxyHeaderError::Line)?;
+    let ends = ends_of_line(rest).ok_or(ProxyHeaderError::Line)?;
+    Ok(Some(ProxyHeader { ends, len: end + 1 }))
 }
 
-fn ends_of_line(rest: &str) -> Option<Ends> {
+fn ends_of_line(rest: &str) -> Option<ProxyAddresses> {
     // Section 2.1: anything after UNKNOWN is ignored.
     if rest == "UNKNOWN" || rest.starts_with("UNKNOWN ") {
-        return Some(Ends::Unknown);
+        return Some(ProxyAddresses::Unknown);
     }
     let mut words = rest.split(' ');
     let family = words.next()?;
@@ -144,7 +144,7 @@ fn ends_of_line(rest: &str) -> Option<Ends> {
     let mut port = || words.next().and_then(port);
     let source = SocketAddr::new(source, port()?);
     let destination = SocketAddr::new(destination, port()?);
-    words.next().is_none().then_some(Ends::Tcp {
+    words.next().is_none().then_some(ProxyAddresses::Tcp {
         source,
         destination,
     })
@@ -157,60 +157,60 @@ fn port(word: &str) -> Option<u16> {
     (digits && canonical).then(|| word.parse().ok()).flatten()
 }
 
-fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, Refused> {
+fn parse_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
     let Some((start, rest)) = bytes.split_at_checked(V2_START_LEN) else {
         return Ok(None);
     };
     let (command, family) = (start[12], start[13]);
     let len = usize::from(u16::from_be_bytes([start[14], start[15]]));
     if !matches!(command, 0x20 | 0x21) {
-        return Err(Refused::Command);
+        return Err(ProxyHeaderError::Command);
     }
     let whole_len = V2_START_LEN + len;
     // Checked before the rest arrives, so that a false length is not waited for.
     if whole_len > V2_LEN_MAX {
-        return Err(Refused::TooLong);
+        return Err(ProxyHeaderError::TooLong);
     }
     let Some(rest) = rest.get(..len) else {
         return Ok(None);
     };
     let ends = match command {
         // LOCAL: family and addresses are ignored (section 2.2).
-        0x20 => Ends::Local,
+        0x20 => ProxyAddresses::Local,
         _ => {
             let (ends, extensions_at) = ends_of_block(family, rest)?;
             check_extensions(&bytes[..whole_len], V2_START_LEN + extensions_at)?;
             ends
         }
     };
-    Ok(Some(Header {
+    Ok(Some(ProxyHeader {
         ends,
         len: whole_len,
     }))
 }
 
 /// The addresses in a version 2 header, and the offset of the extensions.
-fn ends_of_block(family: u8, block: &[u8]) -> Result<(Ends, usize), Refused> {
+fn ends_of_block(family: u8, block: &[u8]) -> Result<(ProxyAddresses, usize), ProxyHeaderError> {
     let len = match family {
         0x00 => 0,
         0x11 => 12,
         0x21 => 36,
         // Unix sockets: no IP address, but a length that has to be skipped.
         0x31 => 216,
-        _ => return Err(Refused::Family),
+        _ => return Err(ProxyHeaderError::Family),
     };
-    let block = block.get(..len).ok_or(Refused::Length)?;
+    let block = block.get(..len).ok_or(ProxyHeaderError::Length)?;
     let port = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
     let ends = match family {
-        0x11 => Ends::Tcp {
+        0x11 => ProxyAddresses::Tcp {
             source: SocketAddr::new(v4(&block[..4]), port(8)),
             destination: SocketAddr::new(v4(&block[4..8]), port(10)),
         },
-        0x21 => Ends::Tcp {
+        0x21 => ProxyAddresses::Tcp {
             source: SocketAddr::new(v6(&block[..16]), port(32)),
             destination: SocketAddr::new(v6(&block[16..32]), port(34)),
         },
-        _ => Ends::Unknown,
+        _ => ProxyAddresses::Unknown,
     };
     Ok((ends, len))
 }
@@ -226,18 +226,18 @@ fn v6(octets: &[u8]) -> IpAddr {
 }
 
 /// Checks the extensions (type, length, value) up to the end; a checksum must be right.
-fn check_extensions(header: &[u8], mut at: usize) -> Result<(), Refused> {
+fn check_extensions(header: &[u8], mut at: usize) -> Result<(), ProxyHeaderError> {
     while at < header.len() {
-        let start = header.get(at..at + 3).ok_or(Refused::Length)?;
+        let start = header.get(at..at + 3).ok_or(ProxyHeaderError::Length)?;
         let len = usize::from(u16::from_be_bytes([start[1], start[2]]));
         let value_at = at + 3;
         let value = header.get(value_at..value_at + len);
-        let value = value.ok_or(Refused::Length)?;
+        let value = value.ok_or(ProxyHeaderError::Length)?;
         // Section 2.2.3: a checksum that is present must be verified.
         if start[0] == TLV_CRC32C {
-            let told: [u8; 4] = value.try_into().map_err(|_| Refused::Length)?;
+            let told: [u8; 4] = value.try_into().map_err(|_| ProxyHeaderError::Length)?;
             if u32::from_be_bytes(told) != crc32c_without(header, value_at) {
-                return Err(Refused::Checksum);
+                return Err(ProxyHeaderError::Checksum);
             }
         }
         at = value_at + len;
@@ -258,9 +258,9 @@ fn crc32c_without(header: &[u8], checksum_at: usize) -> u32 {
 }
 
 /// Writes a header of version 1.
-pub fn write_v1(to: &mut Vec<u8>, ends: Ends) {
+pub fn write_v1(to: &mut Vec<u8>, ends: ProxyAddresses) {
     let line = match same_family(ends) {
-        Ends::Tcp {
+        ProxyAddresses::Tcp {
             source,
             destination,
         } => {
@@ -276,18 +276,18 @@ pub fn write_v1(to: &mut Vec<u8>, ends: Ends) {
             line
         }
         // Version 1 cannot express `Local`.
-        Ends::Unknown | Ends::Local => "PROXY UNKNOWN\r\n".into(),
+        ProxyAddresses::Unknown | ProxyAddresses::Local => "PROXY UNKNOWN\r\n".into(),
     };
     to.extend_from_slice(line.as_bytes());
 }
 
 /// Writes a header of version 2, without extensions.
-pub fn write_v2(to: &mut Vec<u8>, ends: Ends) {
+pub fn write_v2(to: &mut Vec<u8>, ends: ProxyAddresses) {
     to.extend_from_slice(SIGNATURE);
     match same_family(ends) {
-        Ends::Local => to.extend_from_slice(&[0x20, 0, 0, 0]),
-        Ends::Unknown => to.extend_from_slice(&[0x21, 0, 0, 0]),
-        Ends::Tcp {
+        ProxyAddresses::Local => to.extend_from_slice(&[0x20, 0, 0, 0]),
+        ProxyAddresses::Unknown => to.extend_from_slice(&[0x21, 0, 0, 0]),
+        ProxyAddresses::Tcp {
             source,
             destination,
         } => {
@@ -312,12 +312,12 @@ pub fn write_v2(to: &mut Vec<u8>, ends: Ends) {
 }
 
 /// A header has addresses of one family: if they differ, both become IPv6 (IPv4-mapped).
-fn same_family(ends: Ends) -> Ends {
+fn same_family(ends: ProxyAddresses) -> ProxyAddresses {
     match ends {
-        Ends::Tcp {
+        ProxyAddresses::Tcp {
             source,
             destination,
-        } if source.is_ipv4() != destination.is_ipv4() => Ends::Tcp {
+        } if source.is_ipv4() != destination.is_ipv4() => ProxyAddresses::Tcp {
             source: mapped(source),
             destination: mapped(destination),
         },

@@ -4,7 +4,7 @@
 //! A request cannot cause a response larger than the representation: if the ranges are too many, or overlap so much
 //! that their sum exceeds the whole, the whole is sent (§14.2, §17.15).
 
-use crate::list;
+use crate::list_values;
 
 /// The most ranges in one response.
 pub const RANGES_MAX: usize = 16;
@@ -20,7 +20,7 @@ pub struct ByteRange {
 
 /// The outcome of a Range field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ranges {
+pub enum RangesSpecifier {
     /// Ignore the field and send the whole: it is malformed, has another unit, or is abusive.
     Whole,
     /// One range (which may cover everything).
@@ -101,17 +101,17 @@ impl<'s> IntoIterator for &'s RangeSet {
 }
 
 /// Evaluates the value of Range for a representation of `len` bytes.
-pub fn evaluate(value: &[u8], len: u64) -> Ranges {
+pub fn evaluate(value: &[u8], len: u64) -> RangesSpecifier {
     let Some(specs) = strip_unit(value) else {
-        return Ranges::Whole;
+        return RangesSpecifier::Whole;
     };
     let mut set = RangeSet::EMPTY;
     let mut sum = 0_u64;
     let mut found = false;
-    for spec in list::members(specs).filter(|s| !s.is_empty()) {
+    for spec in list_values::members(specs).filter(|s| !s.is_empty()) {
         found = true;
-        let range = match Spec::parse(spec).map(|s| s.resolve(len)) {
-            None => return Ranges::Whole,
+        let range = match RangeSpec::parse(spec).map(|s| s.resolve(len)) {
+            None => return RangesSpecifier::Whole,
             // Unsatisfiable by itself; other ranges may still be satisfiable.
             Some(None) => continue,
             Some(Some(range)) => range,
@@ -119,16 +119,16 @@ pub fn evaluate(value: &[u8], len: u64) -> Ranges {
         sum = sum.saturating_add(range.end - range.start);
         // Overlapping ranges must not multiply the response.
         if sum > len || set.push(range).is_none() {
-            return Ranges::Whole;
+            return RangesSpecifier::Whole;
         }
     }
     let set = set.coalesced();
     match *set.ranges.get(..set.len).unwrap_or_default() {
         // A client that always sends Range gets the empty whole: Content-Range could not express it (§14.2).
-        [] if !found || len == 0 => Ranges::Whole,
-        [] => Ranges::Unsatisfiable,
-        [range] => Ranges::One(range),
-        _ => Ranges::Many(set),
+        [] if !found || len == 0 => RangesSpecifier::Whole,
+        [] => RangesSpecifier::Unsatisfiable,
+        [range] => RangesSpecifier::One(range),
+        _ => RangesSpecifier::Many(set),
     }
 }
 
@@ -139,25 +139,25 @@ fn strip_unit(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// A range as written in the field.
-enum Spec {
+enum RangeSpec {
     /// The first and the last byte, both included; `u64::MAX` if the last is missing.
     From(u64, u64),
     /// The number of bytes at the end.
     Suffix(u64),
 }
 
-impl Spec {
+impl RangeSpec {
     /// Parses a range; `None` if malformed.
-    fn parse(spec: &[u8]) -> Option<Spec> {
+    fn parse(spec: &[u8]) -> Option<RangeSpec> {
         let dash = spec.iter().position(|b| *b == b'-')?;
         let (first, last) = (spec.get(..dash)?, spec.get(dash + 1..)?);
         match (first, last) {
-            ([], last) => Some(Spec::Suffix(saturating(last)?)),
-            (first, []) => Some(Spec::From(saturating(first)?, u64::MAX)),
+            ([], last) => Some(RangeSpec::Suffix(saturating(last)?)),
+            (first, []) => Some(RangeSpec::From(saturating(first)?, u64::MAX)),
             (first, last) => {
                 let (first, last) = (saturating(first)?, saturating(last)?);
                 // RFC 9110 §14.1.1: a range that ends before its start is invalid.
-                (first <= last).then_some(Spec::From(first, last))
+                (first <= last).then_some(RangeSpec::From(first, last))
             }
         }
     }
@@ -165,8 +165,8 @@ impl Spec {
     /// The range within `len` bytes; `None` if it is empty.
     fn resolve(self, len: u64) -> Option<ByteRange> {
         let (start, end) = match self {
-            Spec::From(first, last) => (first, last.saturating_add(1).min(len)),
-            Spec::Suffix(suffix) => (len.saturating_sub(suffix), len),
+            RangeSpec::From(first, last) => (first, last.saturating_add(1).min(len)),
+            RangeSpec::Suffix(suffix) => (len.saturating_sub(suffix), len),
         };
         (start < end).then_some(ByteRange { start, end })
     }
@@ -174,7 +174,7 @@ impl Spec {
 
 /// Parses a decimal number. A number too large for `u64` becomes `u64::MAX`: both exceed any length.
 fn saturating(digits: &[u8]) -> Option<u64> {
-    match list::decimal(digits) {
+    match list_values::decimal(digits) {
         Some(number) => Some(number),
         None if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Some(u64::MAX),
         None => None,

@@ -2,41 +2,41 @@
 //! next request is unknown or cannot be trusted, so the connection closes. Read RFC 9112 §2.2, §3.2, §5, §6.3, §7.1
 //! and §11.2.
 
-use crate::status::Status;
+use crate::status::StatusCode;
 
 /// Each line of the table below defines a variant, its status and its phrase.
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident => $status:ident $text:literal;)*) => {
         /// Why a request is refused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Refusal {
+        pub enum RequestRefusal {
             $($(#[$doc])* $name,)*
         }
 
-        impl Refusal {
+        impl RequestRefusal {
             /// Every refusal, in the order of declaration: `ALL[r as usize] == r`.
-            pub const ALL: &[Refusal] = &[$(Refusal::$name),*];
+            pub const ALL: &[RequestRefusal] = &[$(RequestRefusal::$name),*];
 
             /// Whether lines of a response with this fault have one meaning only, so that [`crate::h1::mend_head`] can
             /// remove the fault.
             pub(crate) const fn is_mendable(self) -> bool {
                 matches!(
                     self,
-                    Refusal::SpaceBeforeColon | Refusal::ObsFold | Refusal::BareLf
+                    RequestRefusal::SpaceBeforeColon | RequestRefusal::ObsFold | RequestRefusal::BareLf
                 )
             }
 
             /// The status of the response.
-            pub const fn status(self) -> Status {
+            pub const fn status(self) -> StatusCode {
                 match self {
-                    $(Refusal::$name => Status::$status,)*
+                    $(RequestRefusal::$name => StatusCode::$status,)*
                 }
             }
 
             /// The phrase for the log and the error page: plain ASCII without markup, no full stop.
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    $(Refusal::$name => $text,)*
+                    $(RequestRefusal::$name => $text,)*
                 }
             }
         }
@@ -118,23 +118,23 @@ refusals! {
 
 #[cfg(test)]
 mod tests {
-    use super::Refusal;
+    use super::RequestRefusal;
 
     #[test]
     fn all_is_indexed_by_discriminant() {
-        for (i, refusal) in Refusal::ALL.iter().enumerate() {
+        for (i, refusal) in RequestRefusal::ALL.iter().enumerate() {
             assert_eq!(*refusal as usize, i);
         }
     }
 
     #[test]
     fn every_refusal_is_an_error_with_a_phrase_of_its_own() {
-        for (i, refusal) in Refusal::ALL.iter().enumerate() {
+        for (i, refusal) in RequestRefusal::ALL.iter().enumerate() {
             assert!((400..600).contains(&refusal.status().code()), "{refusal:?}");
             let text = refusal.as_str();
             assert!(!text.contains(['<', '>', '&', '"']) && text.is_ascii());
             assert!(
-                Refusal::ALL[..i].iter().all(|r| r.as_str() != text),
+                RequestRefusal::ALL[..i].iter().all(|r| r.as_str() != text),
                 "{text}"
             );
         }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn statuses_other_than_400_are_the_intended_ones() {
-        let codes: alloc::vec::Vec<(Refusal, u16)> = Refusal::ALL
+        let codes: alloc::vec::Vec<(RequestRefusal, u16)> = RequestRefusal::ALL
             .iter()
             .map(|r| (*r, r.status().code()))
             .filter(|(_, code)| *code != 400)
@@ -150,15 +150,15 @@ mod tests {
         assert_eq!(
             codes,
             [
-                (Refusal::CodingUnknown, 501),
-                (Refusal::TrailersTooLarge, 431),
-                (Refusal::HeadTooLarge, 431),
-                (Refusal::TooManyFields, 431),
-                (Refusal::TargetTooLong, 414),
-                (Refusal::BodyTooLarge, 413),
-                (Refusal::MethodUnknown, 501),
-                (Refusal::Version, 505),
-                (Refusal::ExpectationUnknown, 417),
+                (RequestRefusal::CodingUnknown, 501),
+                (RequestRefusal::TrailersTooLarge, 431),
+                (RequestRefusal::HeadTooLarge, 431),
+                (RequestRefusal::TooManyFields, 431),
+                (RequestRefusal::TargetTooLong, 414),
+                (RequestRefusal::BodyTooLarge, 413),
+                (RequestRefusal::MethodUnknown, 501),
+                (RequestRefusal::Version, 505),
+                (RequestRefusal::ExpectationUnknown, 417),
             ]
         );
     }

@@ -9,17 +9,17 @@ mod index;
 mod owned;
 mod partial;
 
-pub(crate) use self::index::{Index, Indexed};
+pub(crate) use self::index::{FieldIndex, IndexedField};
 pub use self::owned::OwnedRequest;
 pub use self::partial::PartialRequest;
 
-use crate::fields::Lines;
+use crate::fields::FieldLines;
 use crate::method::Method;
-use crate::values::Values;
+use crate::field_values::FieldLineValues;
 
 /// The request target (RFC 9110 §7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'b> {
+pub enum RequestTarget<'b> {
     /// A path, from origin-form or absolute-form.
     Origin {
         /// Begins with `/`, still percent-encoded.
@@ -42,7 +42,7 @@ pub struct Request<'b> {
     /// The method.
     pub method: Method,
     /// The parsed request target.
-    pub target: Target<'b>,
+    pub target: RequestTarget<'b>,
     /// The raw authority, for which [`crate::host::is_valid`] holds: that of the target if it has one, else the value
     /// of Host. Never empty. `None` in HTTP/1.0 only.
     pub authority: Option<&'b [u8]>,
@@ -51,7 +51,7 @@ pub struct Request<'b> {
     /// The field lines with their CRLFs, validated.
     pub(crate) lines: &'b [u8],
     /// Positions in `lines` of the values that are read often.
-    pub(crate) index: Index,
+    pub(crate) index: FieldIndex,
 }
 
 impl<'b> Request<'b> {
@@ -69,45 +69,45 @@ impl<'b> Request<'b> {
 
     /// All fields in their order: name as received, value without surrounding whitespace.
     #[must_use]
-    pub fn fields(&self) -> Lines<'b> {
-        Lines::of(self.lines)
+    pub fn fields(&self) -> FieldLines<'b> {
+        FieldLines::new(self.lines)
     }
 
     /// Accept-Encoding.
     #[must_use]
     #[inline]
-    pub fn accept_encoding(&self) -> Values<'b> {
-        self.index.values(Indexed::AcceptEncoding, self.lines)
+    pub fn accept_encoding(&self) -> FieldLineValues<'b> {
+        self.index.values(IndexedField::AcceptEncoding, self.lines)
     }
 
     /// If-Match.
     #[must_use]
-    pub fn if_match(&self) -> Values<'b> {
-        self.index.values(Indexed::IfMatch, self.lines)
+    pub fn if_match(&self) -> FieldLineValues<'b> {
+        self.index.values(IndexedField::IfMatch, self.lines)
     }
 
     /// If-None-Match.
     #[must_use]
-    pub fn if_none_match(&self) -> Values<'b> {
-        self.index.values(Indexed::IfNoneMatch, self.lines)
+    pub fn if_none_match(&self) -> FieldLineValues<'b> {
+        self.index.values(IndexedField::IfNoneMatch, self.lines)
     }
 
     /// If-Modified-Since; `None` if repeated.
     #[must_use]
     pub fn if_modified_since(&self) -> Option<&'b [u8]> {
-        self.index.only(Indexed::IfModifiedSince, self.lines)
+        self.index.only(IndexedField::IfModifiedSince, self.lines)
     }
 
     /// If-Unmodified-Since; `None` if repeated.
     #[must_use]
     pub fn if_unmodified_since(&self) -> Option<&'b [u8]> {
-        self.index.only(Indexed::IfUnmodifiedSince, self.lines)
+        self.index.only(IndexedField::IfUnmodifiedSince, self.lines)
     }
 
     /// If-Range; `None` if repeated, and then Range is `None` too.
     #[must_use]
     pub fn if_range(&self) -> Option<&'b [u8]> {
-        self.index.only(Indexed::IfRange, self.lines)
+        self.index.only(IndexedField::IfRange, self.lines)
     }
 
     /// Range; `None` if repeated.
@@ -115,28 +115,28 @@ impl<'b> Request<'b> {
     pub fn range(&self) -> Option<&'b [u8]> {
         // If-Range makes Range conditional on one version (RFC 9110 §13.1.5). With two of them it is unknown which
         // version is meant, so the whole representation is sent.
-        match self.index.is_repeated(Indexed::IfRange) {
+        match self.index.is_repeated(IndexedField::IfRange) {
             true => None,
-            false => self.index.only(Indexed::Range, self.lines),
+            false => self.index.only(IndexedField::Range, self.lines),
         }
     }
 
     /// Referer, for the log; `None` if repeated.
     #[must_use]
     pub fn referer(&self) -> Option<&'b [u8]> {
-        self.index.only(Indexed::Referer, self.lines)
+        self.index.only(IndexedField::Referer, self.lines)
     }
 
     /// User-Agent, for the log; `None` if repeated.
     #[must_use]
     pub fn user_agent(&self) -> Option<&'b [u8]> {
-        self.index.only(Indexed::UserAgent, self.lines)
+        self.index.only(IndexedField::UserAgent, self.lines)
     }
 
     /// Whether a field is present that can make the response differ from a plain 200 with the whole representation.
     #[inline]
     pub(crate) fn is_conditional(&self) -> bool {
-        self.index.has_any_of(Index::CONDITIONS)
+        self.index.has_any_of(FieldIndex::CONDITIONS)
     }
 
     /// Whether a field is present that may keep a cache from answering with the response stored for the target:
@@ -145,6 +145,6 @@ impl<'b> Request<'b> {
     #[must_use]
     #[inline]
     pub fn concerns_caches(&self) -> bool {
-        self.index.has_any_of(Index::FOR_CACHES)
+        self.index.has_any_of(FieldIndex::FOR_CACHES)
     }
 }

@@ -3,17 +3,17 @@
 
 /// A status code, 100 to 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Status(u16);
+pub struct StatusCode(u16);
 
 /// Each line of the table below defines a constant and its reason phrase.
 macro_rules! statuses {
     ($($name:ident = $code:literal $reason:literal;)*) => {
-        impl Status {
+        impl StatusCode {
             $(#[doc = concat!(stringify!($code), " ", $reason)]
-            pub const $name: Status = Status($code);)*
+            pub const $name: StatusCode = StatusCode($code);)*
 
             /// Every status that has a constant, ascending.
-            pub const ALL: &[Status] = &[$(Status::$name),*];
+            pub const ALL: &[StatusCode] = &[$(StatusCode::$name),*];
 
             /// The reason phrase, empty for a code without a constant (the phrase may be empty
             /// by RFC 9112 §4).
@@ -74,11 +74,11 @@ statuses! {
     INSUFFICIENT_STORAGE = 507 "Insufficient Storage";
 }
 
-impl Status {
+impl StatusCode {
     /// A status from its code, `None` outside 100 to 999.
-    pub const fn new(code: u16) -> Option<Status> {
+    pub const fn new(code: u16) -> Option<StatusCode> {
         if code >= 100 && code <= 999 {
-            Some(Status(code))
+            Some(StatusCode(code))
         } else {
             None
         }
@@ -97,26 +97,26 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
-    use super::Status;
+    use super::StatusCode;
 
     #[test]
     fn codes_are_limited_to_three_digits() {
-        assert_eq!(Status::new(99), None);
-        assert_eq!(Status::new(100), Some(Status::CONTINUE));
-        assert_eq!(Status::new(999).map(Status::code), Some(999));
-        assert_eq!(Status::new(1000), None);
+        assert_eq!(StatusCode::new(99), None);
+        assert_eq!(StatusCode::new(100), Some(StatusCode::CONTINUE));
+        assert_eq!(StatusCode::new(999).map(StatusCode::code), Some(999));
+        assert_eq!(StatusCode::new(1000), None);
     }
 
     #[test]
     fn the_table_is_ascending_and_has_a_reason_for_each() {
-        assert!(Status::ALL.is_sorted_by(|a, b| a < b));
-        assert!(Status::ALL.iter().all(|s| !s.reason().is_empty()));
-        assert_eq!(Status::new(299).map(Status::reason), Some(""));
+        assert!(StatusCode::ALL.is_sorted_by(|a, b| a < b));
+        assert!(StatusCode::ALL.iter().all(|s| !s.reason().is_empty()));
+        assert_eq!(StatusCode::new(299).map(StatusCode::reason), Some(""));
     }
 
     #[test]
     fn informational_no_content_and_not_modified_have_no_body() {
-        let bodiless: alloc::vec::Vec<u16> = Status::ALL
+        let bodiless: alloc::vec::Vec<u16> = StatusCode::ALL
             .iter()
             .filter(|s| s.is_bodiless())
             .map(|s| s.code())

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::refusal::Refusal;
+use crate::refusal::RequestRefusal;
 
 /// Percent-decodes a path once and merges slashes. A path that a file system, a proxy and this server might read
 /// differently is refused: NUL, encoded slashes, backslashes, and dot segments in any encoding.
@@ -10,8 +10,8 @@ use crate::refusal::Refusal;
 /// # Errors
 /// `TargetInvalid` if it does not begin with `/`; `TargetTooLong` if `scratch` is shorter than `path`; `PathEscape`,
 /// `PathNul`, `PathSlash`, `PathDots`.
-pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Refusal> {
-    decode_as(path, scratch, Slashes::Refused)
+pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], RequestRefusal> {
+    decode_as(path, scratch, SlashDecoding::Refused)
 }
 
 /// Like [`decode`], for handlers without files: encoded slashes and backslashes are ordinary bytes of the path. Dot
@@ -19,8 +19,8 @@ pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Ref
 ///
 /// # Errors
 /// Those of [`decode`], except `PathSlash`.
-pub fn decode_with_slashes<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], Refusal> {
-    decode_as(path, scratch, Slashes::Decoded)
+pub fn decode_with_slashes<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], RequestRefusal> {
+    decode_as(path, scratch, SlashDecoding::Decoded)
 }
 
 /// The length of the decoded path up to the first encoded slash, or the first backslash in any form; of the whole path
@@ -28,7 +28,7 @@ pub fn decode_with_slashes<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<
 #[must_use]
 pub fn plain_len(path: &[u8]) -> usize {
     let (mut len, mut rest, mut last) = (0, path, 0);
-    while let Ok(Some((byte, after))) = next(rest, Slashes::Refused) {
+    while let Ok(Some((byte, after))) = next(rest, SlashDecoding::Refused) {
         len += usize::from(byte != b'/' || last != b'/');
         (rest, last) = (after, byte);
     }
@@ -37,7 +37,7 @@ pub fn plain_len(path: &[u8]) -> usize {
 
 /// The treatment of encoded slashes and of backslashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slashes {
+enum SlashDecoding {
     Refused,
     Decoded,
 }
@@ -45,15 +45,15 @@ enum Slashes {
 fn decode_as<'a>(
     path: &'a [u8],
     scratch: &'a mut [u8],
-    slashes: Slashes,
-) -> Result<&'a [u8], Refusal> {
+    slashes: SlashDecoding,
+) -> Result<&'a [u8], RequestRefusal> {
     if path.first() != Some(&b'/') {
-        return Err(Refusal::TargetInvalid);
+        return Err(RequestRefusal::TargetInvalid);
     }
     // Decoding never makes a path longer.
     let out = scratch
         .get_mut(..path.len())
-        .ok_or(Refusal::TargetTooLong)?;
+        .ok_or(RequestRefusal::TargetTooLong)?;
     let mut len = 0;
     let mut rest = path;
     while let Some((byte, after)) = next(rest, slashes)? {
@@ -72,33 +72,33 @@ fn decode_as<'a>(
         .split(|b| matches!(b, b'/' | b'\\'))
         .any(|segment| segment == b"." || segment == b"..")
     {
-        return Err(Refusal::PathDots);
+        return Err(RequestRefusal::PathDots);
     }
     Ok(decoded)
 }
 
 /// Decodes the first byte of a path. Returns the rest, too.
-fn next(path: &[u8], slashes: Slashes) -> Result<Option<(u8, &[u8])>, Refusal> {
+fn next(path: &[u8], slashes: SlashDecoding) -> Result<Option<(u8, &[u8])>, RequestRefusal> {
     match path {
         [] => Ok(None),
         [b'%', high, low, rest @ ..] => {
             let (high, low) = (hex(*high)?, hex(*low)?);
             match high << 4 | low {
-                0 => Err(Refusal::PathNul),
+                0 => Err(RequestRefusal::PathNul),
                 // Some programs decode a path before they split it, others after.
-                b'/' | b'\\' if slashes == Slashes::Refused => Err(Refusal::PathSlash),
+                b'/' | b'\\' if slashes == SlashDecoding::Refused => Err(RequestRefusal::PathSlash),
                 byte => Ok(Some((byte, rest))),
             }
         }
-        [b'%', ..] => Err(Refusal::PathEscape),
-        [b'\\', ..] if slashes == Slashes::Refused => Err(Refusal::PathSlash),
-        [0, ..] => Err(Refusal::PathNul),
+        [b'%', ..] => Err(RequestRefusal::PathEscape),
+        [b'\\', ..] if slashes == SlashDecoding::Refused => Err(RequestRefusal::PathSlash),
+        [0, ..] => Err(RequestRefusal::PathNul),
         [byte, rest @ ..] => Ok(Some((*byte, rest))),
     }
 }
 
-fn hex(digit: u8) -> Result<u8, Refusal> {
-    hex_digit(digit).ok_or(Refusal::PathEscape)
+fn hex(digit: u8) -> Result<u8, RequestRefusal> {
+    hex_digit(digit).ok_or(RequestRefusal::PathEscape)
 }
 
 /// The value of a hexadecimal digit.
@@ -135,7 +135,7 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn decoded(path: &str) -> Result<Vec<u8>, Refusal> {
+    fn decoded(path: &str) -> Result<Vec<u8>, RequestRefusal> {
         let mut scratch = [0; 200];
         decode(path.as_bytes(), &mut scratch).map(<[u8]>::to_vec)
     }
@@ -163,29 +163,29 @@ mod tests {
     fn what_could_be_read_in_two_ways_is_refused() {
         // Path traversal: each spelling reaches another file in some program.
         for (path, why) in [
-            ("", Refusal::TargetInvalid),
-            ("a", Refusal::TargetInvalid),
-            ("/a%00", Refusal::PathNul),
-            ("/%", Refusal::PathEscape),
-            ("/%4", Refusal::PathEscape),
-            ("/%4g", Refusal::PathEscape),
+            ("", RequestRefusal::TargetInvalid),
+            ("a", RequestRefusal::TargetInvalid),
+            ("/a%00", RequestRefusal::PathNul),
+            ("/%", RequestRefusal::PathEscape),
+            ("/%4", RequestRefusal::PathEscape),
+            ("/%4g", RequestRefusal::PathEscape),
             // A nonstandard escape of some old servers.
-            ("/%u0041", Refusal::PathEscape),
-            ("/a%2fb", Refusal::PathSlash),
-            ("/a%2Fb", Refusal::PathSlash),
-            ("/a%5cb", Refusal::PathSlash),
-            ("/a\\b", Refusal::PathSlash),
-            ("/..", Refusal::PathDots),
-            ("/../a", Refusal::PathDots),
-            ("/a/..", Refusal::PathDots),
-            ("/a/./b", Refusal::PathDots),
-            ("/%2e%2e/a", Refusal::PathDots),
-            ("/.%2E/a", Refusal::PathDots),
-            ("/a//../b", Refusal::PathDots),
+            ("/%u0041", RequestRefusal::PathEscape),
+            ("/a%2fb", RequestRefusal::PathSlash),
+            ("/a%2Fb", RequestRefusal::PathSlash),
+            ("/a%5cb", RequestRefusal::PathSlash),
+            ("/a\\b", RequestRefusal::PathSlash),
+            ("/..", RequestRefusal::PathDots),
+            ("/../a", RequestRefusal::PathDots),
+            ("/a/..", RequestRefusal::PathDots),
+            ("/a/./b", RequestRefusal::PathDots),
+            ("/%2e%2e/a", RequestRefusal::PathDots),
+            ("/.%2E/a", RequestRefusal::PathDots),
+            ("/a//../b", RequestRefusal::PathDots),
         ] {
             assert_eq!(decoded(path), Err(why), "{path}");
         }
-        assert_eq!(decode(b"/abc", &mut [0; 3]), Err(Refusal::TargetTooLong));
+        assert_eq!(decode(b"/abc", &mut [0; 3]), Err(RequestRefusal::TargetTooLong));
     }
 
     #[test]
@@ -213,9 +213,9 @@ mod tests {
             "/a/..%5C..%5cetc",
             "/a\\..\\b",
         ] {
-            assert_eq!(decoded(path), Err(Refusal::PathDots), "{path}");
+            assert_eq!(decoded(path), Err(RequestRefusal::PathDots), "{path}");
         }
-        assert_eq!(decoded("/a%2f%00"), Err(Refusal::PathNul));
+        assert_eq!(decoded("/a%2f%00"), Err(RequestRefusal::PathNul));
     }
 
     fn plain_len_of(path: &str) -> usize {

@@ -2,7 +2,7 @@
 
 /// The protocol version of the client. It belongs to the exchange, not to the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum HttpVersion {
     /// HTTP/1.0.
     Http10,
     /// HTTP/1.1, or a later minor version, which is treated as 1.1 (RFC 9110 §2.5).
@@ -11,14 +11,14 @@ pub enum Version {
     Http2,
 }
 
-impl Version {
+impl HttpVersion {
     /// The form used in logs and in the environment of programs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Version::Http10 => "HTTP/1.0",
-            Version::Http11 => "HTTP/1.1",
-            Version::Http2 => "HTTP/2.0",
+            HttpVersion::Http10 => "HTTP/1.0",
+            HttpVersion::Http11 => "HTTP/1.1",
+            HttpVersion::Http2 => "HTTP/2.0",
         }
     }
 
@@ -31,13 +31,13 @@ impl Version {
     /// Whether it is HTTP/1.0: connections close by default, and nothing is chunked.
     #[must_use]
     pub const fn is_10(self) -> bool {
-        matches!(self, Version::Http10)
+        matches!(self, HttpVersion::Http10)
     }
 
     /// Whether messages have the text format of HTTP/1 (RFC 9112); else they are frames.
     #[must_use]
     pub const fn is_http1(self) -> bool {
-        matches!(self, Version::Http10 | Version::Http11)
+        matches!(self, HttpVersion::Http10 | HttpVersion::Http11)
     }
 
     /// Whether a connection persists (RFC 9112 §9.3): `close` and `keep_alive` are options in its Connection field.

@@ -1,11 +1,11 @@
 //! Compares the parser with itself: heads cut at every byte, followed by other bytes, and mutated at random with a
 //! fixed seed. [`check`] has the invariants for any input.
 
-use lowroad_http::h1::{Head, head_complete, parse};
+use lowroad_http::h1::{H1RequestHead, head_complete, parse};
 use lowroad_http::host;
-use lowroad_http::limits::Limits;
-use lowroad_http::refusal::Refusal;
-use lowroad_http::request::Target;
+use lowroad_http::limits::RequestLimits;
+use lowroad_http::refusal::RequestRefusal;
+use lowroad_http::request::RequestTarget;
 
 const CORPUS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: loadgen/1.0\r\nAccept: */*\r\n\r\n",
@@ -30,7 +30,7 @@ const CORPUS: &[&str] = &[
 ];
 
 /// Every public part of a request as text, so that two can be compared.
-fn view(head: &Head<'_>) -> String {
+fn view(head: &H1RequestHead<'_>) -> String {
     let request = &head.request;
     let fields: Vec<_> = request.fields().collect();
     let lists = [
@@ -60,7 +60,7 @@ fn view(head: &Head<'_>) -> String {
 }
 
 /// The result as text; `None` for a partial head.
-fn outcome(bytes: &[u8], limits: &Limits) -> Result<Option<String>, Refusal> {
+fn outcome(bytes: &[u8], limits: &RequestLimits) -> Result<Option<String>, RequestRefusal> {
     Ok(match parse(bytes, limits)? {
         None => None,
         Some(head) => {
@@ -71,7 +71,7 @@ fn outcome(bytes: &[u8], limits: &Limits) -> Result<Option<String>, Refusal> {
 }
 
 /// The invariants of every accepted request.
-fn check(parsed: &Head<'_>, bytes: &[u8]) {
+fn check(parsed: &H1RequestHead<'_>, bytes: &[u8]) {
     let request = &parsed.request;
     assert!(parsed.len <= bytes.len());
     let head = &bytes[..parsed.len];
@@ -111,7 +111,7 @@ fn check(parsed: &Head<'_>, bytes: &[u8]) {
             host::normalize(host, &mut [0; 256]).is_none()
         );
     }
-    if let Target::Origin { path, query, .. } = request.target {
+    if let RequestTarget::Origin { path, query, .. } = request.target {
         assert!(path.starts_with(b"/"));
         let visible = |part: &[u8]| part.iter().all(|b| b.is_ascii_graphic() && *b != b'#');
         assert!(visible(path) && query.is_none_or(visible));
@@ -120,7 +120,7 @@ fn check(parsed: &Head<'_>, bytes: &[u8]) {
 
 #[test]
 fn a_head_means_the_same_however_it_is_cut() {
-    let limits = Limits::default();
+    let limits = RequestLimits::default();
     for head in CORPUS {
         let bytes = head.as_bytes();
         let whole = outcome(bytes, &limits);
@@ -183,18 +183,18 @@ impl Random {
 
 #[test]
 fn mutated_heads_keep_the_invariants() {
-    let tight = Limits {
+    let tight = RequestLimits {
         head_len_max: 120,
         target_len_max: 20,
         fields_max: 5,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let (mut accepted, mut refused) = (0, 0);
     for round in 0..6000 {
         let mut bytes = CORPUS[round % CORPUS.len()].as_bytes().to_vec();
         random.mutate(&mut bytes);
-        let whole = outcome(&bytes, &Limits::default());
+        let whole = outcome(&bytes, &RequestLimits::default());
         match &whole {
             Ok(Some(_)) => accepted += 1,
             Ok(None) => (),
@@ -202,7 +202,7 @@ fn mutated_heads_keep_the_invariants() {
         }
         // For any prefix: no panic, and no other result.
         let cut = random.below(bytes.len() + 1);
-        let part = outcome(&bytes[..cut], &Limits::default());
+        let part = outcome(&bytes[..cut], &RequestLimits::default());
         match (&part, &whole) {
             (Ok(None), _) | (Err(_), Err(_)) => (),
             (Ok(Some(_)), _) => assert_eq!(part, whole, "{bytes:?}"),

@@ -6,13 +6,13 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::{
-    Ask, Client, ClientEvent, Code, Counters, Event, Server, Settings, StreamId, Turn,
+    OutgoingRequest, H2Client, H2ClientEvent, ErrorCode, GlitchCounters, H2ServerEvent, H2Server, H2Settings, StreamId, ConnectionTurn,
 };
 use lowroad_http::protocol::ServerProtocol;
-use lowroad_http::{Limits, Method, Status};
+use lowroad_http::{RequestLimits, Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
@@ -77,26 +77,26 @@ struct Pipe {
     draw: Draw,
     input: Vec<u8>,
     out: Vec<u8>,
-    counters: Counters,
-    settings: Settings,
+    counters: GlitchCounters,
+    settings: H2Settings,
 }
 
 impl Pipe {
     fn new(io: DuplexStream, mut draw: Draw) -> Pipe {
-        let settings = Settings {
-            limits: Limits {
+        let settings = H2Settings {
+            limits: RequestLimits {
                 body_len_max: 1 << 30,
-                ..Limits::default()
+                ..RequestLimits::default()
             },
             window_len_max: [65_535, 100_000, 1 << 20][draw.below(3)],
-            ..Settings::default()
+            ..H2Settings::default()
         };
         Pipe {
             io,
             draw,
             input: Vec::new(),
             out: Vec::new(),
-            counters: Counters::default(),
+            counters: GlitchCounters::default(),
             settings,
         }
     }
@@ -135,10 +135,10 @@ struct Exchange {
 
 /// Serves until the client closes: `/echo` returns the request's body and trailers, `/len/N` N bytes, `/hint` an
 /// interim response first, `/reset` resets the stream.
-async fn serve(io: DuplexStream, draw: Draw) -> Counters {
+async fn serve(io: DuplexStream, draw: Draw) -> GlitchCounters {
     let mut pipe = Pipe::new(io, draw);
     let settings = pipe.settings;
-    let mut server = Server::new(&mut Turn {
+    let mut server = H2Server::new(&mut ConnectionTurn {
         now_ms: 1,
         settings: &settings,
         out: &mut pipe.out,
@@ -149,7 +149,7 @@ async fn serve(io: DuplexStream, draw: Draw) -> Counters {
         let mut used = 0;
         loop {
             let (mut text, mut place) = (Vec::new(), None);
-            let mut turn = Turn {
+            let mut turn = ConnectionTurn {
                 now_ms: 1,
                 settings: &settings,
                 out: &mut pipe.out,
@@ -174,13 +174,13 @@ async fn serve(io: DuplexStream, draw: Draw) -> Counters {
 }
 
 fn act(
-    server: &mut Server,
+    server: &mut H2Server,
     exchanges: &mut HashMap<StreamId, Exchange>,
-    event: &Event<'_, '_>,
+    event: &H2ServerEvent<'_, '_>,
     out: &mut Vec<u8>,
 ) {
     match event {
-        Event::Request(head) => {
+        H2ServerEvent::Request(head) => {
             let stream = head.stream;
             let target = String::from_utf8_lossy(head.request.raw_target()).into_owned();
             assert_eq!(head.request.authority, Some(&b"h.example"[..]));
@@ -196,14 +196,14 @@ fn act(
                 .strip_prefix("/len/")
                 .and_then(|len| len.parse::<usize>().ok());
             if target == "/reset" {
-                server.reset(stream, Code::CANCEL, out);
+                server.reset(stream, ErrorCode::CANCEL, out);
                 return;
             }
             if target == "/hint" {
                 server.interim(
                     stream,
-                    Status::EARLY_HINTS,
-                    Lines::of(b"link: </a>\r\n"),
+                    StatusCode::EARLY_HINTS,
+                    FieldLines::new(b"link: </a>\r\n"),
                     out,
                 );
             }
@@ -213,19 +213,19 @@ fn act(
                 None if exchange.is_echo => BodyLen::Unknown,
                 None => BodyLen::None,
             };
-            let lines = Lines::of(b"X-Own: a\r\nServer: lowroad\r\n");
-            let has_body = server.respond(stream, Status::OK, lines, body_len, &DATE, out);
+            let lines = FieldLines::new(b"X-Own: a\r\nServer: lowroad\r\n");
+            let has_body = server.respond(stream, StatusCode::OK, lines, body_len, &DATE, out);
             if let Some(len) = len.filter(|_| has_body) {
                 exchange.to_send.extend(bytes(len, stream.0 as usize));
                 assert_eq!(server.body(stream, len as u64), Ok(true));
-                assert_eq!(server.end(stream, Lines::NONE), Ok(()));
+                assert_eq!(server.end(stream, FieldLines::NONE), Ok(()));
             }
             if exchange.is_echo && !head.has_body {
-                assert_eq!(server.end(stream, Lines::NONE), Ok(()));
+                assert_eq!(server.end(stream, FieldLines::NONE), Ok(()));
             }
             exchanges.insert(stream, exchange);
         }
-        Event::Data { stream, data } => {
+        H2ServerEvent::Data { stream, data } => {
             let Some(exchange) = exchanges.get_mut(stream).filter(|it| it.is_echo) else {
                 server.taken(*stream, data.len(), out);
                 return;
@@ -233,21 +233,21 @@ fn act(
             exchange.to_send.extend(*data);
             assert_eq!(server.body(*stream, data.len() as u64), Ok(true));
         }
-        Event::End { stream, trailers } => {
+        H2ServerEvent::End { stream, trailers } => {
             if exchanges.get(stream).is_some_and(|it| it.is_echo) {
                 assert_eq!(server.end(*stream, trailers.clone()), Ok(()));
             }
         }
-        Event::Reset { stream, .. } => {
+        H2ServerEvent::Reset { stream, .. } => {
             exchanges.remove(stream);
             server.done(*stream, out);
         }
-        Event::Refused { refusal, .. } => panic!("{refusal:?}"),
+        H2ServerEvent::Refused { refusal, .. } => panic!("{refusal:?}"),
     }
 }
 
 /// Sends bodies in turn; the window of an echoed body is returned only now.
-fn send(server: &mut Server, exchanges: &mut HashMap<StreamId, Exchange>, pipe: &mut Pipe) {
+fn send(server: &mut H2Server, exchanges: &mut HashMap<StreamId, Exchange>, pipe: &mut Pipe) {
     while pipe.has_room()
         && let Some(piece) = server.send(1 + pipe.draw.len(), &mut pipe.out)
     {
@@ -483,7 +483,7 @@ struct Asked {
 async fn visit(io: DuplexStream, mut draw: Draw) {
     let mut pipe = Pipe::new(io, draw.fork());
     let settings = pipe.settings;
-    let mut client = Client::new(&mut Turn {
+    let mut client = H2Client::new(&mut ConnectionTurn {
         now_ms: 1,
         settings: &settings,
         out: &mut pipe.out,
@@ -511,7 +511,7 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
         let mut used = 0;
         loop {
             let mut text = Vec::new();
-            let mut turn = Turn {
+            let mut turn = ConnectionTurn {
                 now_ms: 1,
                 settings: &settings,
                 out: &mut pipe.out,
@@ -529,12 +529,12 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
         pipe.input.drain(..used);
     }
     assert_eq!(client.streams(), 0);
-    client.give_up(Code::NO_ERROR, "", &mut pipe.out);
+    client.give_up(ErrorCode::NO_ERROR, "", &mut pipe.out);
     while !pipe.out.is_empty() && pipe.go_on().await {}
     assert_eq!((pipe.counters.ended, pipe.counters.malformed), (0, 0));
 }
 
-fn ask_ours(client: &mut Client, draw: &mut Draw, out: &mut Vec<u8>) -> (StreamId, Asked) {
+fn ask_ours(client: &mut H2Client, draw: &mut Draw, out: &mut Vec<u8>) -> (StreamId, Asked) {
     let len = draw.len();
     let (method, path) = match draw.below(5) {
         0 => (Method::Post, "/echo".into()),
@@ -552,7 +552,7 @@ fn ask_ours(client: &mut Client, draw: &mut Draw, out: &mut Vec<u8>) -> (StreamI
         "/reset" => Vec::new(),
         _ => bytes(len, 1),
     };
-    let ask = Ask {
+    let ask = OutgoingRequest {
         method,
         is_https: false,
         authority: b"h.example",
@@ -569,11 +569,11 @@ fn ask_ours(client: &mut Client, draw: &mut Draw, out: &mut Vec<u8>) -> (StreamI
         "v".repeat(draw.below(300))
     );
     let stream = client
-        .request(&ask, Lines::of(lines.as_bytes()), body_len, out)
+        .request(&ask, FieldLines::new(lines.as_bytes()), body_len, out)
         .expect("it may be asked");
     if !sent.is_empty() {
         assert_eq!(client.body(stream, sent.len() as u64), Ok(true));
-        assert_eq!(client.end(stream, Lines::of(b"x-end: 1\r\n")), Ok(()));
+        assert_eq!(client.end(stream, FieldLines::new(b"x-end: 1\r\n")), Ok(()));
     }
     let it = Asked {
         to_send: sent.into(),
@@ -584,43 +584,43 @@ fn ask_ours(client: &mut Client, draw: &mut Draw, out: &mut Vec<u8>) -> (StreamI
 }
 
 fn heard(
-    client: &mut Client,
+    client: &mut H2Client,
     asked: &mut HashMap<StreamId, Asked>,
-    event: &ClientEvent<'_>,
+    event: &H2ClientEvent<'_>,
     out: &mut Vec<u8>,
 ) {
     let over = match event {
-        ClientEvent::Interim(head) => panic!("{head:?}"),
-        ClientEvent::Response(head) => {
-            assert_eq!(head.status, Status::OK);
+        H2ClientEvent::Interim(head) => panic!("{head:?}"),
+        H2ClientEvent::Response(head) => {
+            assert_eq!(head.status, StatusCode::OK);
             if head.has_body {
                 return;
             }
             head.stream
         }
-        ClientEvent::Data { stream, data } => {
+        H2ClientEvent::Data { stream, data } => {
             let it = asked.get_mut(stream).expect("it was asked for");
             it.got.extend_from_slice(data);
             client.taken(*stream, data.len(), out);
             return;
         }
-        ClientEvent::End { stream, trailers } => {
+        H2ClientEvent::End { stream, trailers } => {
             assert!(trailers.clone().all(|line| line == (b"x-sum", b"12")));
             *stream
         }
         // The limit of the `h2` crate also counts streams that are closed on this side.
-        ClientEvent::Reset {
+        H2ClientEvent::Reset {
             stream,
-            code: Code::REFUSED_STREAM,
+            code: ErrorCode::REFUSED_STREAM,
         } => {
             asked.remove(stream);
             return;
         }
-        ClientEvent::Reset { stream, code } => {
-            assert_eq!(*code, Code::CANCEL);
+        H2ClientEvent::Reset { stream, code } => {
+            assert_eq!(*code, ErrorCode::CANCEL);
             *stream
         }
-        ClientEvent::GoneAway { .. } => return,
+        H2ClientEvent::GoneAway { .. } => return,
     };
     let it = asked.remove(&over).expect("it was asked for");
     assert!(

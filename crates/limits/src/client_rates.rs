@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::rate::{BucketState, CellRate, Rate};
-use crate::shares::client_network;
+use crate::rate::{BucketState, CellRate, RequestRate};
+use crate::client_shares::client_network;
 
 /// The number of buckets; 16 bytes each.
 const CLIENTS_MAX: usize = 65_536;
@@ -39,7 +39,7 @@ struct ClientBucket {
 
 impl ClientRates {
     /// Full buckets with this rate.
-    pub fn new(rate: Rate) -> ClientRates {
+    pub fn new(rate: RequestRate) -> ClientRates {
         ClientRates {
             buckets: Mutex::new(BucketTable::new(rate, CLIENTS_MAX)),
             hasher: RandomState::new(),
@@ -77,7 +77,7 @@ impl ClientRates {
 
 impl BucketTable {
     /// A table for at least `clients_max` clients.
-    fn new(rate: Rate, clients_max: usize) -> BucketTable {
+    fn new(rate: RequestRate, clients_max: usize) -> BucketTable {
         let sets = clients_max.div_ceil(WAYS).next_power_of_two();
         BucketTable {
             rate: CellRate::new(rate),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn table(burst: u64, clients_max: usize) -> BucketTable {
-        let rate = Rate {
+        let rate = RequestRate {
             requests: 10,
             period_ms: 1000,
             burst,
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_client_of_ipv6_is_a_network() {
         // A subscriber has a whole /64 and could use another address for each request.
-        let rates = ClientRates::new(Rate {
+        let rates = ClientRates::new(RequestRate {
             requests: 1,
             period_ms: 60_000,
             burst: 1,

@@ -23,11 +23,11 @@ mod client_rates;
 mod connections;
 #[cfg(feature = "std")]
 mod permits;
-mod queue;
+mod wait_queue;
 mod rate;
 mod scheduler;
 #[cfg(feature = "std")]
-mod shares;
+mod client_shares;
 mod sliding_window;
 #[cfg(feature = "std")]
 mod wait_cell;
@@ -37,11 +37,11 @@ pub use client_rates::ClientRates;
 #[cfg(feature = "std")]
 pub use connections::{ConnectionLimit, ConnectionOverload};
 #[cfg(feature = "std")]
-pub use permits::{Acquire, ConcurrencyLimit, Permit, TooManyWaiters};
-pub use rate::{BucketState, CellRate, Rate, TokenBucket, retry_after_s};
+pub use permits::{PermitWait, ConcurrencyLimit, Permit, TooManyWaiters};
+pub use rate::{BucketState, CellRate, RequestRate, TokenBucket, retry_after_s};
 pub use scheduler::{CallArrival, CallBounds, CallOutcome, ClassRules, ClassScheduler};
 #[cfg(feature = "std")]
-pub use shares::{ClientPermit, ClientShares, ShareRefusal};
+pub use client_shares::{ClientPermit, ClientShares, ShareRefusal};
 pub use sliding_window::SlidingWindow;
 #[cfg(feature = "std")]
 pub use wait_cell::WaitCell;

@@ -72,8 +72,8 @@ impl ConcurrencyLimit {
     }
 
     /// Waits for a permit on a worker, which must exist, from `now_ms` of monotonic time on.
-    pub fn acquire(self: &Arc<Self>, worker: usize, now_ms: u64) -> Acquire {
-        Acquire {
+    pub fn acquire(self: &Arc<Self>, worker: usize, now_ms: u64) -> PermitWait {
+        PermitWait {
             of: self.clone(),
             worker,
             since_ms: now_ms,
@@ -153,7 +153,7 @@ impl Drop for Permit {
 }
 
 /// Waits for a permit. Dropping it ends the wait.
-pub struct Acquire {
+pub struct PermitWait {
     of: Arc<ConcurrencyLimit>,
     worker: usize,
     since_ms: u64,
@@ -166,7 +166,7 @@ struct QueuePlace {
     cell: Arc<WaitCell>,
 }
 
-impl Acquire {
+impl PermitWait {
     /// Takes a permit, or enters the queue.
     fn begin(&mut self) -> Result<Option<Permit>, TooManyWaiters> {
         if let Some(permit) = self.of.try_acquire_on(self.worker) {
@@ -187,7 +187,7 @@ impl Acquire {
     }
 }
 
-impl Future for Acquire {
+impl Future for PermitWait {
     type Output = Result<Permit, TooManyWaiters>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -205,7 +205,7 @@ impl Future for Acquire {
     }
 }
 
-impl Drop for Acquire {
+impl Drop for PermitWait {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else {
             return;

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A number of requests in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RequestRate {
     /// At least 1.
     pub requests: u64,
     /// At least 1; in the configuration a second, a minute or an hour.
@@ -44,7 +44,7 @@ const MS_NS: u64 = 1_000_000;
 
 impl CellRate {
     /// Precomputes a rate.
-    pub const fn new(rate: Rate) -> CellRate {
+    pub const fn new(rate: RequestRate) -> CellRate {
         const fn at_least_1(count: u64) -> u64 {
             if count == 0 { 1 } else { count }
         }
@@ -109,7 +109,7 @@ impl BucketState {
 
 impl TokenBucket {
     /// A full bucket.
-    pub fn new(rate: Rate) -> TokenBucket {
+    pub fn new(rate: RequestRate) -> TokenBucket {
         TokenBucket {
             rate: CellRate::new(rate),
             full_ns: AtomicU64::new(0),
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn bucket(requests: u64, period_ms: u64, burst: u64) -> TokenBucket {
-        TokenBucket::new(Rate {
+        TokenBucket::new(RequestRate {
             requests,
             period_ms,
             burst,
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_charge_beyond_the_burst_is_owed() {
         // A debt has to be refilled before the next token.
-        let rate = CellRate::new(Rate {
+        let rate = CellRate::new(RequestRate {
             requests: 10,
             period_ms: 1000,
             burst: 3,
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_bucket_begins_with_some_of_its_tokens() {
-        let rate = CellRate::new(Rate {
+        let rate = CellRate::new(RequestRate {
             requests: 5,
             period_ms: 1000,
             burst: 50,

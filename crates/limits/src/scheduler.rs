@@ -18,7 +18,7 @@
 
 use alloc::vec::Vec;
 
-use crate::queue::WaitQueue;
+use crate::wait_queue::WaitQueue;
 
 /// The virtual time of one call of weight 1. A `u64` lasts for 2^44 of them.
 const CALL: u64 = 1 << 20;
@@ -49,7 +49,7 @@ pub struct ClassRules {
 #[derive(Debug)]
 pub struct ClassScheduler<W> {
     bounds: CallBounds,
-    classes: Vec<Class<W>>,
+    classes: Vec<ClassState<W>>,
     /// 0 <= under_way <= bounds.calls_max
     under_way: usize,
     /// The number of calls in all queues.
@@ -60,7 +60,7 @@ pub struct ClassScheduler<W> {
 }
 
 #[derive(Debug)]
-struct Class<W> {
+struct ClassState<W> {
     rules: ClassRules,
     /// The number of waiting calls that is reserved for it, independently of other classes.
     kept: usize,
@@ -107,7 +107,7 @@ impl<W> ClassScheduler<W> {
         let class = |rules: &ClassRules| {
             // The product may exceed 64 bits.
             let part = bounds.waiting_max as u128 * u128::from(rules.weight.max(1));
-            Class {
+            ClassState {
                 rules: *rules,
                 kept: (part / u128::from(weights.max(1))) as usize,
                 under_way: 0,

@@ -5,13 +5,13 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use crate::civil;
+use crate::civil_date;
 use crate::decimal::{decimal, padded};
 use crate::escape::{escaped, escaped_word, json_escaped};
 
 /// A logged response. Byte fields are as received, with arbitrary content.
 #[derive(Clone, Debug)]
-pub struct Entry<'a> {
+pub struct AccessEntry<'a> {
     /// The client's address.
     pub peer: IpAddr,
     /// The authenticated user; empty if none.
@@ -72,12 +72,12 @@ impl LineFormatter {
     }
 
     /// Appends the line of a response.
-    pub fn append(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+    pub fn append(&mut self, entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
         let form = match self.format {
-            LineFormat::Combined | LineFormat::Extended => civil::common_log,
-            LineFormat::Json => civil::rfc3339_seconds,
+            LineFormat::Combined | LineFormat::Extended => civil_date::common_log,
+            LineFormat::Json => civil_date::rfc3339_seconds,
         };
-        let date = self.date.of(entry.unix_ms / 1000, form).as_bytes();
+        let date = self.date.format(entry.unix_ms / 1000, form).as_bytes();
         match self.format {
             LineFormat::Combined => combined(entry, date, out),
             LineFormat::Extended => extended(entry, date, out),
@@ -95,7 +95,7 @@ struct DateText {
 }
 
 impl DateText {
-    fn of(&mut self, unix_s: u64, form: fn(u64) -> String) -> &str {
+    fn format(&mut self, unix_s: u64, form: fn(u64) -> String) -> &str {
         if self.unix_s != unix_s || self.text.is_empty() {
             self.text = form(unix_s);
             self.unix_s = unix_s;
@@ -104,7 +104,7 @@ impl DateText {
     }
 }
 
-fn combined(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
+fn combined(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     address(entry.peer, out);
     // The identity of the user (RFC 1413), which is never known.
     out.extend_from_slice(b" - ");
@@ -127,7 +127,7 @@ fn combined(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn extended(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
+fn extended(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     combined(entry, date, out);
     out.push(b' ');
     out.extend_from_slice(entry.outcome.as_bytes());
@@ -140,7 +140,7 @@ fn extended(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn json(entry: &Entry<'_>, date: &[u8], out: &mut Vec<u8>) {
+fn json(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     let string = |before: &str, value: &[u8], out: &mut Vec<u8>| {
         out.extend_from_slice(before.as_bytes());
         json_escaped(value, out);
@@ -203,18 +203,18 @@ fn escaped_or_dash(field: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn line(format: LineFormat, entry: &Entry<'_>) -> Vec<u8> {
+    fn line(format: LineFormat, entry: &AccessEntry<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         LineFormatter::new(format).append(entry, &mut out);
         out
     }
 
-    fn text(format: LineFormat, entry: &Entry<'_>) -> String {
+    fn text(format: LineFormat, entry: &AccessEntry<'_>) -> String {
         String::from_utf8_lossy(&line(format, entry)).into_owned()
     }
 
-    fn entry() -> Entry<'static> {
-        Entry {
+    fn entry() -> AccessEntry<'static> {
+        AccessEntry {
             peer: IpAddr::from([192, 0, 2, 7]),
             user: b"",
             unix_ms: 784_111_777_042,
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn extended_line() {
-        let entry = Entry {
+        let entry = AccessEntry {
             duration_us: 12_034_567,
             ..entry()
         };
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_user_is_one_word() {
         // A space would shift the following fields for log analyzers.
-        let entry = Entry {
+        let entry = AccessEntry {
             user: b"Ann - [\"",
             ..entry()
         };
@@ -273,7 +273,7 @@ mod tests {
                     \"user_agent\":\"curl/8\",\"duration_us\":17,\"outcome\":\"hit\",\
                     \"level\":\"worker\"}\n";
         assert_eq!(text(LineFormat::Json, &entry()), want);
-        let cut = Entry {
+        let cut = AccessEntry {
             whole: false,
             tls: "TLSv1.3",
             ..entry()
@@ -289,13 +289,13 @@ mod tests {
         // The date is cached; the clock may also step back.
         let seconds = [784_111_777, 784_111_777, 784_111_778, 784_111_776, 0, 0];
         for (format, form) in [
-            (LineFormat::Combined, civil::common_log as fn(u64) -> String),
-            (LineFormat::Json, civil::rfc3339_seconds),
+            (LineFormat::Combined, civil_date::common_log as fn(u64) -> String),
+            (LineFormat::Json, civil_date::rfc3339_seconds),
         ] {
             let mut formatter = LineFormatter::new(format);
             for unix_s in seconds {
                 let mut out = Vec::new();
-                let entry = Entry {
+                let entry = AccessEntry {
                     unix_ms: unix_s * 1000 + 7,
                     ..entry()
                 };
@@ -311,7 +311,7 @@ mod tests {
         // Requests are arbitrary bytes: a line break or a quote could fake another entry.
         for byte in 0..=255 {
             let field = [b'a', byte, b'z'];
-            let entry = Entry {
+            let entry = AccessEntry {
                 line: &field,
                 referer: &field,
                 ..entry()
@@ -329,7 +329,7 @@ mod tests {
         // 0xC2 begins a character of two bytes, so the byte after it decides whether it is UTF-8.
         for byte in 0..=255 {
             let field = [b'a', byte, 0xC2, byte];
-            let entry = Entry {
+            let entry = AccessEntry {
                 host: &field,
                 user_agent: &field,
                 ..entry()
@@ -384,7 +384,7 @@ mod tests {
             ("0.10.255.100", "0.10.255.100"),
             ("2001:db8::1", "2001:db8::1"),
         ] {
-            let entry = Entry {
+            let entry = AccessEntry {
                 peer: peer.parse().expect("an address"),
                 ..entry()
             };

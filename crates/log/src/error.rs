@@ -7,12 +7,12 @@ use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::civil;
-use crate::writer::Sink;
+use crate::civil_date;
+use crate::writer::LineSink;
 
 /// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum LogLevel {
     /// Something failed.
     Error,
     /// A possible failure, or reduced operation.
@@ -23,36 +23,36 @@ pub enum Level {
     Debug,
 }
 
-impl Level {
+impl LogLevel {
     /// The word in the log.
     pub fn as_str(self) -> &'static str {
         match self {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
         }
     }
 }
 
 /// A handle to the error log; clones share the log and its memory of repetitions.
 #[derive(Clone)]
-pub struct Logger {
-    level: Level,
-    shared: Arc<Shared>,
+pub struct ErrorLogger {
+    level: LogLevel,
+    shared: Arc<ErrorLogState>,
 }
 
-struct Shared {
-    sink: Sink,
-    recent: Mutex<Recent>,
+struct ErrorLogState {
+    sink: LineSink,
+    recent: Mutex<RecentMessages>,
 }
 
-impl Logger {
+impl ErrorLogger {
     /// A log to `sink` of messages that are at least as severe as `level`.
-    pub fn new(sink: Sink, level: Level) -> Logger {
-        Logger {
+    pub fn new(sink: LineSink, level: LogLevel) -> ErrorLogger {
+        ErrorLogger {
             level,
-            shared: Arc::new(Shared {
+            shared: Arc::new(ErrorLogState {
                 sink,
                 recent: Mutex::default(),
             }),
@@ -60,7 +60,7 @@ impl Logger {
     }
 
     /// Logs a message at this level.
-    pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+    pub fn log(&self, level: LogLevel, message: fmt::Arguments<'_>) {
         if level > self.level {
             return;
         }
@@ -80,26 +80,26 @@ impl Logger {
 
     /// Logs a failure.
     pub fn error(&self, message: fmt::Arguments<'_>) {
-        self.log(Level::Error, message);
+        self.log(LogLevel::Error, message);
     }
 
     /// Logs a possible failure, or reduced operation.
     pub fn warn(&self, message: fmt::Arguments<'_>) {
-        self.log(Level::Warn, message);
+        self.log(LogLevel::Warn, message);
     }
 
     /// Logs a regular event.
     pub fn info(&self, message: fmt::Arguments<'_>) {
-        self.log(Level::Info, message);
+        self.log(LogLevel::Info, message);
     }
 
     /// Logs details for debugging.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
-        self.log(Level::Debug, message);
+        self.log(LogLevel::Debug, message);
     }
 }
 
-impl Shared {
+impl ErrorLogState {
     fn push(&self, lines: String) {
         if !lines.is_empty() {
             let _ = self.sink.push(lines.as_bytes()); // lost lines are counted there
@@ -107,7 +107,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ErrorLogState {
     /// Writes the counts of pending repetitions when the last clone is dropped.
     fn drop(&mut self) {
         let recent = self
@@ -126,12 +126,12 @@ const REPEAT_MS: u64 = 1000;
 
 /// The messages of the last second, at most [`RECENT_MAX`], oldest first.
 #[derive(Default)]
-struct Recent {
-    messages: Vec<Message>,
+struct RecentMessages {
+    messages: Vec<LogMessage>,
 }
 
-struct Message {
-    level: Level,
+struct LogMessage {
+    level: LogLevel,
     text: String,
     /// When it was written.
     written_ms: u64,
@@ -141,14 +141,14 @@ struct Message {
     repeated: u64,
 }
 
-impl Recent {
+impl RecentMessages {
     /// The lines to write for a message: none if it was written within the last second. The counts of earlier
     /// repetitions come first.
-    fn lines(&mut self, level: Level, text: String, now_ms: u64) -> String {
+    fn lines(&mut self, level: LogLevel, text: String, now_ms: u64) -> String {
         let mut lines =
             // The clock may be set back, hence the absolute difference.
             self.lines_counted(|message| now_ms.abs_diff(message.written_ms) >= REPEAT_MS);
-        let known = |message: &&mut Message| message.level == level && message.text == text;
+        let known = |message: &&mut LogMessage| message.level == level && message.text == text;
         if let Some(message) = self.messages.iter_mut().find(known) {
             message.repeated += 1;
             message.last_ms = now_ms;
@@ -159,7 +159,7 @@ impl Recent {
             self.messages.remove(0).count_into(&mut lines);
         }
         line_into(&mut lines, now_ms, level, &text, 0);
-        self.messages.push(Message {
+        self.messages.push(LogMessage {
             level,
             text,
             written_ms: now_ms,
@@ -170,7 +170,7 @@ impl Recent {
     }
 
     /// Forgets the messages that are `over`; the lines have the counts of their repetitions.
-    fn lines_counted(&mut self, over: impl Fn(&Message) -> bool) -> String {
+    fn lines_counted(&mut self, over: impl Fn(&LogMessage) -> bool) -> String {
         let mut lines = String::new();
         for message in self.messages.extract_if(.., |message| over(message)) {
             message.count_into(&mut lines);
@@ -179,7 +179,7 @@ impl Recent {
     }
 }
 
-impl Message {
+impl LogMessage {
     fn count_into(&self, lines: &mut String) {
         if self.repeated > 0 {
             line_into(lines, self.last_ms, self.level, &self.text, self.repeated);
@@ -187,9 +187,9 @@ impl Message {
     }
 }
 
-fn line_into(lines: &mut String, unix_ms: u64, level: Level, text: &str, repeated: u64) {
+fn line_into(lines: &mut String, unix_ms: u64, level: LogLevel, text: &str, repeated: u64) {
     // Writing into memory does not fail.
-    let _ = write!(lines, "{} {} ", civil::rfc3339(unix_ms), level.as_str());
+    let _ = write!(lines, "{} {} ", civil_date::rfc3339(unix_ms), level.as_str());
     // A line break could forge a second message, and an escape sequence could control a terminal.
     lines.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
     if repeated > 0 {
@@ -202,19 +202,19 @@ fn line_into(lines: &mut String, unix_ms: u64, level: Level, text: &str, repeate
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::{Target, Writer};
+    use crate::writer::{LogDestination, LogWriter};
 
     const SECOND: &str = "1970-01-01T00:00:0";
 
-    fn warn(recent: &mut Recent, text: &str, ms: u64) -> String {
+    fn warn(recent: &mut RecentMessages, text: &str, ms: u64) -> String {
         recent
-            .lines(Level::Warn, text.into(), ms)
+            .lines(LogLevel::Warn, text.into(), ms)
             .replace(SECOND, "")
     }
 
     #[test]
     fn repetitions_within_a_second_are_counted() {
-        let mut recent = Recent::default();
+        let mut recent = RecentMessages::default();
         assert_eq!(warn(&mut recent, "full", 0), "0.000Z warn full\n");
         for ms in 1..=57 {
             assert_eq!(warn(&mut recent, "full", ms), "");
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_message_that_goes_on_is_written_once_a_second() {
         // So that a lasting problem stays visible.
-        let mut recent = Recent::default();
+        let mut recent = RecentMessages::default();
         let lines: String = (0..3000).map(|ms| warn(&mut recent, "full", ms)).collect();
         assert_eq!(
             lines,
@@ -245,14 +245,14 @@ mod tests {
     #[test]
     fn messages_in_turns_are_collapsed_too() {
         // Remembering only the last message would write both each time.
-        let mut recent = Recent::default();
+        let mut recent = RecentMessages::default();
         let lines: String = (0..100)
             .map(|ms| warn(&mut recent, if ms % 2 == 0 { "even" } else { "odd" }, ms))
             .collect();
         assert_eq!(lines, "0.000Z warn even\n0.001Z warn odd\n");
         assert_eq!(
             recent
-                .lines(Level::Error, "odd".into(), 100)
+                .lines(LogLevel::Error, "odd".into(), 100)
                 .lines()
                 .count(),
             1,
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_messages_is_bounded() {
-        let mut recent = Recent::default();
+        let mut recent = RecentMessages::default();
         for ms in 0..1000 {
             let _ = warn(&mut recent, "first", ms);
             assert_eq!(
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_clock_set_back_does_not_silence_a_message() {
         // The time since the last line is an absolute difference.
-        let mut recent = Recent::default();
+        let mut recent = RecentMessages::default();
         assert_eq!(warn(&mut recent, "full", 9000), "9.000Z warn full\n");
         assert_eq!(warn(&mut recent, "full", 5000), "5.000Z warn full\n");
     }
@@ -293,8 +293,8 @@ mod tests {
     #[test]
     fn levels_cut_and_the_last_count_is_said() {
         let path = std::env::temp_dir().join(format!("lowroad-log-levels-{}", std::process::id()));
-        let writer = Writer::open(&Target::File(path.clone())).expect("open");
-        let log = Logger::new(writer.sink(), Level::Info);
+        let writer = LogWriter::open(&LogDestination::File(path.clone())).expect("open");
+        let log = ErrorLogger::new(writer.sink(), LogLevel::Info);
         log.debug(format_args!("not shown"));
         log.info(format_args!("shown"));
         log.clone().info(format_args!("shown"));

@@ -6,12 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-pub mod civil;
+pub mod civil_date;
 mod decimal;
 pub mod error;
 mod escape;
 pub mod writer;
 
-pub use access::{Entry, LineFormat, LineFormatter};
-pub use error::{Level, Logger};
-pub use writer::{Sink, Target, Writer};
+pub use access::{AccessEntry, LineFormat, LineFormatter};
+pub use error::{LogLevel, ErrorLogger};
+pub use writer::{LineSink, LogDestination, LogWriter};

@@ -1,6 +1,6 @@
 //! The thread that owns a log's target, and the bounded buffers in front of it.
 //!
-//! Group commit: each [`Sink`] appends to a buffer that only its owner and the thread touch. The thread wakes when a
+//! Group commit: each [`LineSink`] appends to a buffer that only its owner and the thread touch. The thread wakes when a
 //! log with a delay has gathered [`WAKE_LEN`] bytes, or when its delay has passed since the first of them, and writes
 //! all pending lines. So a line costs one copy, and neither a system call nor a contended lock.
 //!
@@ -32,7 +32,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else
 
 /// Where a log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum LogDestination {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -41,18 +41,18 @@ pub enum Target {
     File(PathBuf),
 }
 
-/// The thread and its buffers. Dropping it lets the thread write the pending lines and end by itself; [`Writer::close`]
+/// The thread and its buffers. Dropping it lets the thread write the pending lines and end by itself; [`LogWriter::close`]
 /// waits for that.
-pub struct Writer {
-    shared: Arc<Shared>,
+pub struct LogWriter {
+    shared: Arc<WriterState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// A handle for adding lines. Lines of one sink and its clones stay in order; those of different sinks are in order
 /// only from one write to the next.
 #[derive(Clone)]
-pub struct Sink {
-    shared: Arc<Shared>,
+pub struct LineSink {
+    shared: Arc<WriterState>,
     buffer: Arc<Mutex<SinkBuffer>>,
 }
 
@@ -62,7 +62,7 @@ struct SinkBuffer {
     is_closed: bool,
 }
 
-struct Shared {
+struct WriterState {
     /// Maximum time that a line waits to be batched with others.
     delay: Duration,
     /// Bytes in the buffers or being written: 0 <= it <= [`PENDING_LEN_MAX`]. Grows under the lock of the buffer that
@@ -85,41 +85,41 @@ struct WriterControl {
     is_closed: bool,
 }
 
-impl Writer {
+impl LogWriter {
     /// Opens the target and starts its thread. Lines are written as soon as they are pushed.
     ///
     /// # Errors
     /// When the file can't be opened or created, or no thread can be had.
-    pub fn open(target: &Target) -> io::Result<Writer> {
-        Writer::start(target, open(target)?, |_| Duration::ZERO)
+    pub fn open(target: &LogDestination) -> io::Result<LogWriter> {
+        LogWriter::start(target, open(target)?, |_| Duration::ZERO)
     }
 
-    /// Like [`Writer::open`], but a line may wait for others for up to `delay`, except on a terminal.
+    /// Like [`LogWriter::open`], but a line may wait for others for up to `delay`, except on a terminal.
     ///
     /// # Errors
-    /// As for [`Writer::open`].
-    pub fn open_delayed(target: &Target, delay: Duration) -> io::Result<Writer> {
-        Writer::open_file(target, open(target)?, delay)
+    /// As for [`LogWriter::open`].
+    pub fn open_delayed(target: &LogDestination, delay: Duration) -> io::Result<LogWriter> {
+        LogWriter::open_file(target, open(target)?, delay)
     }
 
-    /// Like [`Writer::open_delayed`], with the target's file, which is open.
+    /// Like [`LogWriter::open_delayed`], with the target's file, which is open.
     ///
     /// # Errors
     /// When no thread can be had.
-    pub fn open_file(target: &Target, file: File, delay: Duration) -> io::Result<Writer> {
-        Writer::start(target, file, |output| match output.file().is_terminal() {
+    pub fn open_file(target: &LogDestination, file: File, delay: Duration) -> io::Result<LogWriter> {
+        LogWriter::start(target, file, |output| match output.file().is_terminal() {
             true => Duration::ZERO,
             false => delay,
         })
     }
 
     fn start(
-        target: &Target,
+        target: &LogDestination,
         file: File,
         delay: impl FnOnce(&LogOutput<File>) -> Duration,
-    ) -> io::Result<Writer> {
+    ) -> io::Result<LogWriter> {
         let output = LogOutput::new(file);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterState {
             delay: delay(&output),
             pending_len: AtomicUsize::new(0),
             control: Mutex::default(),
@@ -130,25 +130,25 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("log".into())
             .spawn(move || write_all(&theirs, &target, output))?;
-        Ok(Writer {
+        Ok(LogWriter {
             shared,
             thread: Some(thread),
         })
     }
 
-    /// Opens a target's file as [`Writer::open`] does.
+    /// Opens a target's file as [`LogWriter::open`] does.
     ///
     /// # Errors
     /// When the file can't be opened or created.
-    pub fn open_target(target: &Target) -> io::Result<File> {
+    pub fn open_target(target: &LogDestination) -> io::Result<File> {
         open(target)
     }
 
     /// Creates another sink with a separate buffer: one for each thread that logs often.
-    pub fn sink(&self) -> Sink {
+    pub fn sink(&self) -> LineSink {
         let buffer = Arc::<Mutex<SinkBuffer>>::default();
         lock(&self.shared.control).buffers.push(buffer.clone());
-        Sink {
+        LineSink {
             shared: self.shared.clone(),
             buffer,
         }
@@ -191,13 +191,13 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         drop(self.shared.shut());
     }
 }
 
-impl Sink {
+impl LineSink {
     /// Lines lost so far, by all sinks of the writer.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
@@ -230,7 +230,7 @@ impl Sink {
     }
 }
 
-impl Shared {
+impl WriterState {
     /// Reserves room for this many bytes. Returns the number of bytes pending before; none if there is too little room.
     fn reserve(&self, len: usize) -> Option<usize> {
         let grown = |pending: usize| {
@@ -322,7 +322,7 @@ impl WriterControl {
     }
 }
 
-fn write_all(shared: &Shared, target: &Target, mut output: LogOutput<File>) {
+fn write_all(shared: &WriterState, target: &LogDestination, mut output: LogOutput<File>) {
     // Swapped with the buffer being written, so that sinks continue with allocated memory.
     let mut lines = Vec::new();
     while let Some(round) = shared.next_round() {
@@ -340,8 +340,8 @@ fn write_all(shared: &Shared, target: &Target, mut output: LogOutput<File>) {
         }
         if let Some((open_otherwise, on_failure)) = round.reopen {
             let opened = open(target).or_else(|error| match target {
-                Target::File(path) => open_otherwise(path, error),
-                Target::Stdout | Target::Stderr => Err(error),
+                LogDestination::File(path) => open_otherwise(path, error),
+                LogDestination::Stdout | LogDestination::Stderr => Err(error),
             });
             match opened {
                 Ok(opened) => output = LogOutput::new(opened),

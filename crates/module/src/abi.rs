@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use crate::{step, Event, Host, Level, Module, Next, Sent, Settings, Ticket, What};
+use crate::{step, CallEvent, CallHost, MessageLevel, Module, CallStep, SendStatus, ModuleSettings, ResumeTicket, HostValue};
 
 #[cfg(not(target_arch = "wasm32"))]
 #[path = "abi/library.rs"]
@@ -16,7 +16,7 @@ mod sys;
 mod sys;
 
 #[cfg(not(target_arch = "wasm32"))]
-pub use sys::{load, Table};
+pub use sys::{load, HostTable};
 
 /// The version of the interface.
 pub const ABI: u32 = 1;
@@ -25,10 +25,10 @@ pub const ABI: u32 = 1;
 pub type CallPointer = *mut c_void;
 
 /// A call on the other side of the ABI.
-struct Foreign(CallPointer);
+struct ForeignCall(CallPointer);
 
-impl Host for Foreign {
-    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+impl CallHost for ForeignCall {
+    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         const GUESS: usize = 128;
         // Most values fit the first buffer. `get` returns the whole length, so a longer value takes one more call.
         let mut value = vec![0; GUESS];
@@ -57,8 +57,8 @@ impl Host for Foreign {
         sys::field(self.0, name, value) >= 0
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Sent {
-        Sent::from_number(sys::send(self.0, bytes))
+    fn send(&mut self, bytes: &[u8]) -> SendStatus {
+        SendStatus::from_number(sys::send(self.0, bytes))
     }
 
     fn send_stored(&mut self, path: &[u8]) -> bool {
@@ -81,11 +81,11 @@ impl Host for Foreign {
         u16::try_from(sys::fetched(self.0, number)).ok()
     }
 
-    fn ticket(&mut self) -> Ticket {
-        Ticket::new(sys::ticket(self.0), |number| sys::go_on(number) >= 0)
+    fn ticket(&mut self) -> ResumeTicket {
+        ResumeTicket::new(sys::ticket(self.0), |number| sys::go_on(number) >= 0)
     }
 
-    fn log(&self, level: Level, text: &str) {
+    fn log(&self, level: MessageLevel, text: &str) {
         sys::log(self.0, level as u32, text.as_bytes());
     }
 
@@ -104,17 +104,17 @@ impl Host for Foreign {
 
 /// `lowroad_start`: null if the module cannot start.
 pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
-    let mut host = Foreign(worker);
+    let mut host = ForeignCall(worker);
     // The server resets instances to their start state unless their memory has grown since. So the allocator gets
     // its first page now; the length depends on a call, so that the compiler cannot remove the allocation.
     #[cfg(target_arch = "wasm32")]
     drop(vec![0u8; usize::from(host.now_ms() != 0)]);
-    let started = catch_unwind(AssertUnwindSafe(|| M::start(&mut Settings::new(&mut host))));
+    let started = catch_unwind(AssertUnwindSafe(|| M::start(&mut ModuleSettings::new(&mut host))));
     let started = started.unwrap_or_else(|_| Err("the module panicked at its start".to_string()));
     match started {
         Ok(module) => Box::into_raw(Box::new(module)).cast(),
         Err(problem) => {
-            host.log(Level::Error, &problem);
+            host.log(MessageLevel::Error, &problem);
             std::ptr::null_mut()
         }
     }
@@ -131,11 +131,11 @@ pub unsafe fn handle<M: Module>(
     event: i32,
     number: u32,
 ) -> i32 {
-    let event = match Event::from_numbers(event, number) {
+    let event = match CallEvent::from_numbers(event, number) {
         Some(event) => event,
-        None => return Next::Wait.to_number(),
+        None => return CallStep::Wait.to_number(),
     };
-    let mut host = Foreign(call);
+    let mut host = ForeignCall(call);
     let memory = host.memory() as usize as *mut M::Memory;
     // SAFETY: by this function's contract the memory is 0 or a pointer that `Box::into_raw` returned below. It is set
     // to 0 here, so that the box has one owner even if the module panics.
@@ -156,8 +156,8 @@ pub unsafe fn handle<M: Module>(
             next.to_number()
         }
         Err(_) => {
-            host.log(Level::Error, "the module panicked");
-            Next::Failed.to_number()
+            host.log(MessageLevel::Error, "the module panicked");
+            CallStep::Failed.to_number()
         }
     }
 }
@@ -216,7 +216,7 @@ macro_rules! export {
 macro_rules! export_load {
     () => {
         #[no_mangle]
-        unsafe extern "C" fn lowroad_load(table: *const $crate::abi::Table) -> i32 {
+        unsafe extern "C" fn lowroad_load(table: *const $crate::abi::HostTable) -> i32 {
             // SAFETY: the server calls as lowroad.h specifies.
             unsafe { $crate::abi::load(table) }
         }

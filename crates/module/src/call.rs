@@ -1,15 +1,15 @@
 //! The call as modules use it: typed convenience methods over `CallHost`.
 
-use crate::host::{Host, Level, Sent, Ticket, What};
+use crate::host::{CallHost, MessageLevel, SendStatus, ResumeTicket, HostValue};
 
 /// A request being answered.
 pub struct Call<'a> {
-    host: &'a mut dyn Host,
+    host: &'a mut dyn CallHost,
 }
 
 impl<'a> Call<'a> {
     /// A call over the server's functions.
-    pub fn new(host: &'a mut dyn Host) -> Call<'a> {
+    pub fn new(host: &'a mut dyn CallHost) -> Call<'a> {
         Call { host }
     }
 
@@ -17,62 +17,62 @@ impl<'a> Call<'a> {
 
     /// The method: `GET`.
     pub fn method(&self) -> String {
-        self.text(What::Method, "").unwrap_or_default()
+        self.text(HostValue::Method, "").unwrap_or_default()
     }
 
     /// Path and query as the client sent them.
     pub fn target(&self) -> String {
-        self.text(What::Target, "").unwrap_or_default()
+        self.text(HostValue::Target, "").unwrap_or_default()
     }
 
     /// The decoded path; begins with `/`, has no dot segments and no NUL.
     pub fn path(&self) -> String {
-        self.text(What::Path, "").unwrap_or_default()
+        self.text(HostValue::Path, "").unwrap_or_default()
     }
 
     /// The part of the target after `?`, as the client sent it.
     pub fn query(&self) -> Option<String> {
-        self.text(What::Query, "")
+        self.text(HostValue::Query, "")
     }
 
     /// The first parameter of the query with this name, decoded.
     pub fn parameter(&self, name: &str) -> Option<String> {
-        self.text(What::Parameter, name)
+        self.text(HostValue::Parameter, name)
     }
 
     /// The requested host.
     pub fn host(&self) -> String {
-        self.text(What::Host, "").unwrap_or_default()
+        self.text(HostValue::Host, "").unwrap_or_default()
     }
 
     /// The client's address.
     pub fn peer(&self) -> String {
-        self.text(What::Peer, "").unwrap_or_default()
+        self.text(HostValue::Peer, "").unwrap_or_default()
     }
 
     /// The first request field with this name, in any case.
     pub fn request_field(&self, name: &str) -> Option<String> {
-        self.text(What::Field, name)
+        self.text(HostValue::Field, name)
     }
 
     /// The cookie with this name.
     pub fn cookie(&self, name: &str) -> Option<String> {
-        self.text(What::Cookie, name)
+        self.text(HostValue::Cookie, name)
     }
 
     /// The module's setting with this name.
     pub fn setting(&self, name: &str) -> Option<String> {
-        self.text(What::Setting, name)
+        self.text(HostValue::Setting, name)
     }
 
     /// Any value, as its bytes.
-    pub fn bytes(&self, what: What, name: &str) -> Option<Vec<u8>> {
+    pub fn bytes(&self, what: HostValue, name: &str) -> Option<Vec<u8>> {
         let value = self.host.get(what, name.as_bytes())?;
         Some(value.into_owned())
     }
 
     /// Any value as text, with replacement characters for invalid UTF-8.
-    pub fn text(&self, what: What, name: &str) -> Option<String> {
+    pub fn text(&self, what: HostValue, name: &str) -> Option<String> {
         text_of(self.host, what, name)
     }
 
@@ -95,7 +95,7 @@ impl<'a> Call<'a> {
     }
 
     /// Appends to the body.
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> Sent {
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> SendStatus {
         self.host.send(bytes.as_ref())
     }
 
@@ -141,7 +141,7 @@ impl<'a> Call<'a> {
     }
 
     /// A ticket, with which any thread and any other call can resume this call.
-    pub fn ticket(&mut self) -> Ticket {
+    pub fn ticket(&mut self) -> ResumeTicket {
         self.host.ticket()
     }
 
@@ -151,7 +151,7 @@ impl<'a> Call<'a> {
     }
 
     /// Writes a line to the server's error log.
-    pub fn log(&self, level: Level, text: &str) {
+    pub fn log(&self, level: MessageLevel, text: &str) {
         self.host.log(level, text);
     }
 
@@ -165,34 +165,34 @@ impl<'a> Call<'a> {
 }
 
 /// The data available to a module when it starts.
-pub struct Settings<'a> {
-    host: &'a mut dyn Host,
+pub struct ModuleSettings<'a> {
+    host: &'a mut dyn CallHost,
 }
 
-impl<'a> Settings<'a> {
+impl<'a> ModuleSettings<'a> {
     /// Settings over the server's functions.
-    pub fn new(host: &'a mut dyn Host) -> Settings<'a> {
-        Settings { host }
+    pub fn new(host: &'a mut dyn CallHost) -> ModuleSettings<'a> {
+        ModuleSettings { host }
     }
 
     /// The setting of this name in `[module.settings]`.
     pub fn get(&self, name: &str) -> Option<String> {
-        text_of(self.host, What::Setting, name)
+        text_of(self.host, HostValue::Setting, name)
     }
 
     /// The number of the worker that starts the module.
     pub fn worker(&self) -> usize {
-        let number = text_of(self.host, What::Worker, "");
+        let number = text_of(self.host, HostValue::Worker, "");
         number.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
     /// Writes a line to the server's error log.
-    pub fn log(&self, level: Level, text: &str) {
+    pub fn log(&self, level: MessageLevel, text: &str) {
         self.host.log(level, text);
     }
 }
 
-fn text_of(host: &dyn Host, what: What, name: &str) -> Option<String> {
+fn text_of(host: &dyn CallHost, what: HostValue, name: &str) -> Option<String> {
     let value = host.get(what, name.as_bytes())?;
     Some(match String::from_utf8_lossy(&value) {
         std::borrow::Cow::Borrowed(text) => text.to_string(),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 /// Why a module is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum CallEvent {
     /// A request arrived: always the first event of a call.
     Request,
     /// This many bytes of the request's body are available: [`crate::Call::read`].
@@ -25,32 +25,32 @@ pub enum Event {
     Gone,
 }
 
-impl Event {
+impl CallEvent {
     /// The event's number and its argument.
     pub fn to_numbers(self) -> (i32, u32) {
         match self {
-            Event::Request => (1, 0),
-            Event::Body(len) => (2, len),
-            Event::BodyEnd => (3, 0),
-            Event::Timer => (4, 0),
-            Event::Fetched(number) => (5, number),
-            Event::Continued => (6, 0),
-            Event::Room => (7, 0),
-            Event::Gone => (8, 0),
+            CallEvent::Request => (1, 0),
+            CallEvent::Body(len) => (2, len),
+            CallEvent::BodyEnd => (3, 0),
+            CallEvent::Timer => (4, 0),
+            CallEvent::Fetched(number) => (5, number),
+            CallEvent::Continued => (6, 0),
+            CallEvent::Room => (7, 0),
+            CallEvent::Gone => (8, 0),
         }
     }
 
     /// The event with these numbers.
-    pub fn from_numbers(event: i32, number: u32) -> Option<Event> {
+    pub fn from_numbers(event: i32, number: u32) -> Option<CallEvent> {
         Some(match event {
-            1 => Event::Request,
-            2 => Event::Body(number),
-            3 => Event::BodyEnd,
-            4 => Event::Timer,
-            5 => Event::Fetched(number),
-            6 => Event::Continued,
-            7 => Event::Room,
-            8 => Event::Gone,
+            1 => CallEvent::Request,
+            2 => CallEvent::Body(number),
+            3 => CallEvent::BodyEnd,
+            4 => CallEvent::Timer,
+            5 => CallEvent::Fetched(number),
+            6 => CallEvent::Continued,
+            7 => CallEvent::Room,
+            8 => CallEvent::Gone,
             _ => return None,
         })
     }
@@ -58,7 +58,7 @@ impl Event {
 
 /// A module's result for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum CallStep {
     /// The response is complete.
     Done,
     /// Call again at the next event.
@@ -67,29 +67,29 @@ pub enum Next {
     Failed,
 }
 
-impl Next {
+impl CallStep {
     /// The number of this result.
     pub fn to_number(self) -> i32 {
         match self {
-            Next::Done => 0,
-            Next::Wait => 1,
-            Next::Failed => -1,
+            CallStep::Done => 0,
+            CallStep::Wait => 1,
+            CallStep::Failed => -1,
         }
     }
 
     /// The result of a number; unknown numbers are failures.
-    pub fn from_number(number: i32) -> Next {
+    pub fn from_number(number: i32) -> CallStep {
         match number {
-            0 => Next::Done,
-            1 => Next::Wait,
-            _ => Next::Failed,
+            0 => CallStep::Done,
+            1 => CallStep::Wait,
+            _ => CallStep::Failed,
         }
     }
 }
 
 /// A value that a module can ask the server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum HostValue {
     /// The method: `GET`.
     Method = 1,
     /// Path and query as the client sent them.
@@ -118,23 +118,23 @@ pub enum What {
     Worker = 13,
 }
 
-impl What {
+impl HostValue {
     /// The value with this number.
-    pub fn from_number(number: u32) -> Option<What> {
-        const ALL: [What; 13] = [
-            What::Method,
-            What::Target,
-            What::Path,
-            What::Query,
-            What::Host,
-            What::Peer,
-            What::Field,
-            What::Cookie,
-            What::Parameter,
-            What::Fields,
-            What::Root,
-            What::Setting,
-            What::Worker,
+    pub fn from_number(number: u32) -> Option<HostValue> {
+        const ALL: [HostValue; 13] = [
+            HostValue::Method,
+            HostValue::Target,
+            HostValue::Path,
+            HostValue::Query,
+            HostValue::Host,
+            HostValue::Peer,
+            HostValue::Field,
+            HostValue::Cookie,
+            HostValue::Parameter,
+            HostValue::Fields,
+            HostValue::Root,
+            HostValue::Setting,
+            HostValue::Worker,
         ];
         let index = number.checked_sub(1)?;
         ALL.get(index as usize).copied()
@@ -143,7 +143,7 @@ impl What {
 
 /// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum MessageLevel {
     /// Data was lost or a request was refused.
     Error = 0,
     /// An irregularity that the server survives.
@@ -154,21 +154,21 @@ pub enum Level {
     Debug = 3,
 }
 
-impl Level {
+impl MessageLevel {
     /// The level of this number; higher numbers are `MessageLevel::Debug`.
-    pub fn from_number(number: u32) -> Level {
+    pub fn from_number(number: u32) -> MessageLevel {
         match number {
-            0 => Level::Error,
-            1 => Level::Warn,
-            2 => Level::Info,
-            _ => Level::Debug,
+            0 => MessageLevel::Error,
+            1 => MessageLevel::Warn,
+            2 => MessageLevel::Info,
+            _ => MessageLevel::Debug,
         }
     }
 }
 
 /// The outcome of sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendStatus {
     /// There is room for more.
     Room,
     /// The bytes were taken; wait for `CallEvent::Room` before sending more.
@@ -177,37 +177,37 @@ pub enum Sent {
     Refused,
 }
 
-impl Sent {
+impl SendStatus {
     /// The number of this outcome.
     pub fn to_number(self) -> i32 {
         match self {
-            Sent::Room => 1,
-            Sent::Full => 0,
-            Sent::Refused => -1,
+            SendStatus::Room => 1,
+            SendStatus::Full => 0,
+            SendStatus::Refused => -1,
         }
     }
 
     /// The outcome of a number; unknown numbers are refusals.
-    pub fn from_number(number: i32) -> Sent {
+    pub fn from_number(number: i32) -> SendStatus {
         match number {
-            1 => Sent::Room,
-            0 => Sent::Full,
-            _ => Sent::Refused,
+            1 => SendStatus::Room,
+            0 => SendStatus::Full,
+            _ => SendStatus::Refused,
         }
     }
 }
 
 /// A handle with which any thread and any other call can resume a waiting call.
 #[derive(Clone, Copy, Debug)]
-pub struct Ticket {
+pub struct ResumeTicket {
     number: u64,
     go_on: fn(u64) -> bool,
 }
 
-impl Ticket {
+impl ResumeTicket {
     /// A ticket with this number, and the function that resumes the call of a number.
-    pub fn new(number: u64, go_on: fn(u64) -> bool) -> Ticket {
-        Ticket { number, go_on }
+    pub fn new(number: u64, go_on: fn(u64) -> bool) -> ResumeTicket {
+        ResumeTicket { number, go_on }
     }
 
     /// The number; unique among the calls of this server.
@@ -224,9 +224,9 @@ impl Ticket {
 /// The server's functions for a call. Modules use [`crate::Call`], which wraps them.
 ///
 /// `false` and `None` mean that an operation was refused; the server's log has the reason.
-pub trait Host {
+pub trait CallHost {
     /// A value of the request, a setting, or the worker's number.
-    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>>;
+    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>>;
     /// Takes available bytes of the request's body (`from` = 0) or of a fetch (its number).
     fn read(&mut self, from: u32, buf: &mut [u8]) -> usize;
     /// The number of bytes that `CallHost::read` could return now.
@@ -236,7 +236,7 @@ pub trait Host {
     /// Adds a field to the response.
     fn field(&mut self, name: &[u8], value: &[u8]) -> bool;
     /// Appends bytes to the response's body.
-    fn send(&mut self, bytes: &[u8]) -> Sent;
+    fn send(&mut self, bytes: &[u8]) -> SendStatus;
     /// Appends the site's content for a path.
     fn send_stored(&mut self, path: &[u8]) -> bool;
     /// Sends the response made so far.
@@ -248,9 +248,9 @@ pub trait Host {
     /// The status of a completed fetch, 0 without an answer.
     fn fetched(&self, number: u32) -> Option<u16>;
     /// A ticket for this call.
-    fn ticket(&mut self) -> Ticket;
+    fn ticket(&mut self) -> ResumeTicket;
     /// Writes a line to the log.
-    fn log(&self, level: Level, text: &str);
+    fn log(&self, level: MessageLevel, text: &str);
     /// Milliseconds since 1970-01-01 UTC.
     fn now_ms(&self) -> u64;
     /// The number that a library keeps with the call, 0 at first. Modules in Rust have their `Memory` instead.

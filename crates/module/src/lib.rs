@@ -35,11 +35,11 @@
 pub mod abi;
 mod call;
 mod host;
-pub mod linked;
+pub mod builtin;
 pub mod testing;
 
-pub use call::{Call, Settings};
-pub use host::{Event, Host, Level, Next, Sent, Ticket, What};
+pub use call::{Call, ModuleSettings};
+pub use host::{CallEvent, CallHost, MessageLevel, CallStep, SendStatus, ResumeTicket, HostValue};
 
 /// Code that answers requests. Each worker has one instance, which is never used by two threads at a time.
 pub trait Module: Sized + Send + 'static {
@@ -50,11 +50,11 @@ pub trait Module: Sized + Send + 'static {
     ///
     /// # Errors
     /// A text for the operator: the reason why the module cannot start.
-    fn start(settings: &mut Settings<'_>) -> Result<Self, String>;
+    fn start(settings: &mut ModuleSettings<'_>) -> Result<Self, String>;
 
     /// Handles an event. The first event is `CallEvent::Request`. After `CallStep::Done`, `CallStep::Failed` and
     /// `CallEvent::Gone` the call gets no further event, and its memory is dropped.
-    fn handle(&mut self, call: &mut Call<'_>, memory: &mut Self::Memory, event: Event) -> Next;
+    fn handle(&mut self, call: &mut Call<'_>, memory: &mut Self::Memory, event: CallEvent) -> CallStep;
 
     /// Stops the module: the worker ends, or the module is replaced. All its calls have ended. Not called in
     /// WebAssembly.
@@ -64,10 +64,10 @@ pub trait Module: Sized + Send + 'static {
 /// Passes an event to a module, and keeps the memory of a call that continues.
 pub(crate) fn step<M: Module>(
     module: &mut M,
-    host: &mut dyn Host,
+    host: &mut dyn CallHost,
     kept: &mut Option<Box<M::Memory>>,
-    event: Event,
-) -> Next {
+    event: CallEvent,
+) -> CallStep {
     let mut call = Call::new(host);
     let next = match kept {
         Some(memory) => module.handle(&mut call, memory, event),
@@ -75,13 +75,13 @@ pub(crate) fn step<M: Module>(
             // Boxed only if the call waits: a module that answers at once costs no allocation.
             let mut memory = M::Memory::default();
             let next = module.handle(&mut call, &mut memory, event);
-            if next == Next::Wait && event != Event::Gone {
+            if next == CallStep::Wait && event != CallEvent::Gone {
                 *kept = Some(Box::new(memory));
             }
             return next;
         }
     };
-    if next != Next::Wait || event == Event::Gone {
+    if next != CallStep::Wait || event == CallEvent::Gone {
         *kept = None;
     }
     next

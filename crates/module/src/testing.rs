@@ -8,24 +8,24 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::host::{Event, Host, Level, Next, Sent, Ticket, What};
-use crate::{step, Module, Settings};
+use crate::host::{CallEvent, CallHost, MessageLevel, CallStep, SendStatus, ResumeTicket, HostValue};
+use crate::{step, Module, ModuleSettings};
 
 /// A GET request.
-pub fn get(target: &str) -> Request {
-    Request::new("GET", target)
+pub fn get(target: &str) -> TestRequest {
+    TestRequest::new("GET", target)
 }
 
 /// A POST request with a body.
-pub fn post(target: &str, body: impl Into<Vec<u8>>) -> Request {
-    let mut request = Request::new("POST", target);
+pub fn post(target: &str, body: impl Into<Vec<u8>>) -> TestRequest {
+    let mut request = TestRequest::new("POST", target);
     request.body.push_back(body.into());
     request
 }
 
 /// A request, and its environment: settings and answers to fetches.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct TestRequest {
     method: String,
     target: String,
     fields: Vec<(String, String)>,
@@ -36,7 +36,7 @@ pub struct Request {
 
 /// A module's response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Response {
+pub struct TestResponse {
     /// The status.
     pub status: u16,
     /// The fields in their order.
@@ -51,7 +51,7 @@ pub struct Response {
     pub log: Vec<String>,
 }
 
-impl Response {
+impl TestResponse {
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -65,10 +65,10 @@ impl Response {
     }
 }
 
-impl Request {
+impl TestRequest {
     /// A request without a body.
-    pub fn new(method: &str, target: &str) -> Request {
-        Request {
+    pub fn new(method: &str, target: &str) -> TestRequest {
+        TestRequest {
             method: method.to_string(),
             target: target.to_string(),
             fields: vec![("Host".to_string(), "localhost".to_string())],
@@ -79,25 +79,25 @@ impl Request {
     }
 
     /// Adds a field.
-    pub fn field(mut self, name: &str, value: &str) -> Request {
+    pub fn field(mut self, name: &str, value: &str) -> TestRequest {
         self.fields.push((name.to_string(), value.to_string()));
         self
     }
 
     /// Adds a setting of the module.
-    pub fn setting(mut self, name: &str, value: &str) -> Request {
+    pub fn setting(mut self, name: &str, value: &str) -> TestRequest {
         self.settings.push((name.to_string(), value.to_string()));
         self
     }
 
     /// Adds another part of the body, which arrives with a separate event.
-    pub fn part(mut self, bytes: impl Into<Vec<u8>>) -> Request {
+    pub fn part(mut self, bytes: impl Into<Vec<u8>>) -> TestRequest {
         self.body.push_back(bytes.into());
         self
     }
 
     /// Sets the answer to a fetch of this target. Other targets get 404.
-    pub fn answer(mut self, target: &str, status: u16, body: impl Into<Vec<u8>>) -> Request {
+    pub fn answer(mut self, target: &str, status: u16, body: impl Into<Vec<u8>>) -> TestRequest {
         self.answers
             .insert(target.to_string(), (status, body.into()));
         self
@@ -107,28 +107,28 @@ impl Request {
     ///
     /// # Errors
     /// The reason why there is no response.
-    pub fn run<M: Module>(self) -> Result<Response, String> {
-        let mut fake = Fake::new(self);
-        let mut module = M::start(&mut Settings::new(&mut fake))?;
+    pub fn run<M: Module>(self) -> Result<TestResponse, String> {
+        let mut fake = FakeHost::new(self);
+        let mut module = M::start(&mut ModuleSettings::new(&mut fake))?;
         let mut memory = None;
-        let mut event = Event::Request;
+        let mut event = CallEvent::Request;
         let next = loop {
             match step(&mut module, &mut fake, &mut memory, event) {
-                Next::Wait => event = fake.next()?,
+                CallStep::Wait => event = fake.next()?,
                 next => break next,
             }
         };
         module.stop();
         match next {
-            Next::Failed => Err(format!("the module failed; log: {:?}", fake.log())),
+            CallStep::Failed => Err(format!("the module failed; log: {:?}", fake.log())),
             _ => Ok(fake.into_response()),
         }
     }
 }
 
-struct Fake {
-    request: Request,
-    response: Response,
+struct FakeHost {
+    request: TestRequest,
+    response: TestResponse,
     at_hand: Vec<u8>,
     body_ended: bool,
     timer: bool,
@@ -140,13 +140,13 @@ struct Fake {
     lines: Mutex<Vec<String>>,
 }
 
-impl Fake {
-    fn new(request: Request) -> Fake {
-        Fake {
+impl FakeHost {
+    fn new(request: TestRequest) -> FakeHost {
+        FakeHost {
             request,
-            response: Response {
+            response: TestResponse {
                 status: 200,
-                ..Response::default()
+                ..TestResponse::default()
             },
             at_hand: Vec::new(),
             body_ended: false,
@@ -161,29 +161,29 @@ impl Fake {
     }
 
     /// The next event of a waiting call.
-    fn next(&mut self) -> Result<Event, String> {
+    fn next(&mut self) -> Result<CallEvent, String> {
         // The next part of the body arrives only after the last one was read, as in the server.
         if self.at_hand.is_empty() && !self.body_ended {
             if let Some(bytes) = self.request.body.pop_front() {
                 self.at_hand = bytes;
-                return Ok(Event::Body(self.at_hand.len() as u32));
+                return Ok(CallEvent::Body(self.at_hand.len() as u32));
             }
             self.body_ended = true;
-            return Ok(Event::BodyEnd);
+            return Ok(CallEvent::BodyEnd);
         }
         if std::mem::take(&mut self.full) {
-            return Ok(Event::Room);
+            return Ok(CallEvent::Room);
         }
         if self.fetches_told < self.fetches.len() {
             self.fetches_told += 1;
             // Each completed fetch is reported once.
-            return Ok(Event::Fetched(self.fetches_told as u32));
+            return Ok(CallEvent::Fetched(self.fetches_told as u32));
         }
         if std::mem::take(&mut self.timer) {
-            return Ok(Event::Timer);
+            return Ok(CallEvent::Timer);
         }
         match self.ticket {
-            Some(ticket) if TICKETS.wait(ticket) => Ok(Event::Continued),
+            Some(ticket) if TICKETS.wait(ticket) => Ok(CallEvent::Continued),
             Some(_) => Err("the module waits, and nobody continued it for 5 seconds".to_string()),
             None => Err("the module waits, and nothing would ever happen".to_string()),
         }
@@ -194,9 +194,9 @@ impl Fake {
         lines.clone()
     }
 
-    fn into_response(self) -> Response {
+    fn into_response(self) -> TestResponse {
         let log = self.log();
-        Response {
+        TestResponse {
             log,
             ..self.response
         }
@@ -233,24 +233,24 @@ impl Fake {
     }
 }
 
-impl Host for Fake {
-    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+impl CallHost for FakeHost {
+    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let name = std::str::from_utf8(name).ok()?;
         let path = self.request.target.split('?').next().unwrap_or("/");
         let value: Vec<u8> = match what {
-            What::Method => self.request.method.clone().into(),
-            What::Target => self.request.target.clone().into(),
-            What::Path => decode(path.as_bytes(), false),
-            What::Query => self.query()?.into(),
-            What::Host => self.field_of("Host")?.into(),
-            What::Peer => "127.0.0.1".into(),
-            What::Field => self.field_of(name)?.into(),
-            What::Cookie => self.cookie(name)?.into(),
-            What::Parameter => parameter(self.query()?.as_bytes(), name.as_bytes())?,
-            What::Fields => self.all_fields().into(),
-            What::Root => "/srv".into(),
-            What::Setting => self.setting(name)?.into(),
-            What::Worker => "0".into(),
+            HostValue::Method => self.request.method.clone().into(),
+            HostValue::Target => self.request.target.clone().into(),
+            HostValue::Path => decode(path.as_bytes(), false),
+            HostValue::Query => self.query()?.into(),
+            HostValue::Host => self.field_of("Host")?.into(),
+            HostValue::Peer => "127.0.0.1".into(),
+            HostValue::Field => self.field_of(name)?.into(),
+            HostValue::Cookie => self.cookie(name)?.into(),
+            HostValue::Parameter => parameter(self.query()?.as_bytes(), name.as_bytes())?,
+            HostValue::Fields => self.all_fields().into(),
+            HostValue::Root => "/srv".into(),
+            HostValue::Setting => self.setting(name)?.into(),
+            HostValue::Worker => "0".into(),
         };
         Some(Cow::Owned(value))
     }
@@ -294,12 +294,12 @@ impl Host for Fake {
         self.response.flushes == 0
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Sent {
+    fn send(&mut self, bytes: &[u8]) -> SendStatus {
         self.response.body.extend_from_slice(bytes);
         self.full = self.response.flushes > 0;
         match self.full {
-            true => Sent::Full,
-            false => Sent::Room,
+            true => SendStatus::Full,
+            false => SendStatus::Room,
         }
     }
 
@@ -334,12 +334,12 @@ impl Host for Fake {
         over.then(|| self.fetches[number - 1].0)
     }
 
-    fn ticket(&mut self) -> Ticket {
+    fn ticket(&mut self) -> ResumeTicket {
         let number = *self.ticket.get_or_insert_with(|| TICKETS.open());
-        Ticket::new(number, |number| TICKETS.go_on(number))
+        ResumeTicket::new(number, |number| TICKETS.go_on(number))
     }
 
-    fn log(&self, _: Level, text: &str) {
+    fn log(&self, _: MessageLevel, text: &str) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push(text.to_string());
     }
@@ -358,18 +358,18 @@ impl Host for Fake {
 }
 
 /// The tickets of all fake calls: usable from any thread.
-struct Tickets {
+struct TicketTable {
     /// The last number, and the tickets that were used.
     state: Mutex<(u64, Vec<u64>)>,
     used: Condvar,
 }
 
-static TICKETS: Tickets = Tickets {
+static TICKETS: TicketTable = TicketTable {
     state: Mutex::new((0, Vec::new())),
     used: Condvar::new(),
 };
 
-impl Tickets {
+impl TicketTable {
     fn open(&self) -> u64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;

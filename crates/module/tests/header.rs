@@ -1,6 +1,6 @@
 //! `lowroad.h` and the Rust API use the same numbers.
 
-use lowroad_module::{abi, Event, Level, Next, What};
+use lowroad_module::{abi, CallEvent, MessageLevel, CallStep, HostValue};
 
 const HEADER: &str = include_str!("../include/lowroad.h");
 
@@ -45,22 +45,22 @@ fn the_version_is_the_same() {
 #[test]
 fn all_numbers_are_the_same() {
     let mut seen = 0;
-    for event in (1..=8).map(|event| Event::from_numbers(event, 0).expect("an event")) {
+    for event in (1..=8).map(|event| CallEvent::from_numbers(event, 0).expect("an event")) {
         let name = constant(&format!("{event:?}"));
         assert_eq!(number(&name), i64::from(event.to_numbers().0), "{name}");
         seen += 1;
     }
-    for next in [Next::Done, Next::Wait, Next::Failed] {
+    for next in [CallStep::Done, CallStep::Wait, CallStep::Failed] {
         let name = constant(&format!("{next:?}"));
         assert_eq!(number(&name), i64::from(next.to_number()), "{name}");
         seen += 1;
     }
-    for what in (1..=13).map(|what| What::from_number(what).expect("a value")) {
+    for what in (1..=13).map(|what| HostValue::from_number(what).expect("a value")) {
         let name = constant(&format!("{what:?}"));
         assert_eq!(number(&name), what as i64, "{name}");
         seen += 1;
     }
-    for level in [Level::Error, Level::Warn, Level::Info, Level::Debug] {
+    for level in [MessageLevel::Error, MessageLevel::Warn, MessageLevel::Info, MessageLevel::Debug] {
         let name = constant(&format!("{level:?}"));
         assert_eq!(number(&name), level as i64, "{name}");
         seen += 1;
@@ -71,5 +71,5 @@ fn all_numbers_are_the_same() {
         "the header has no others: {:?}",
         numbers()
     );
-    assert!(Event::from_numbers(9, 0).is_none() && What::from_number(14).is_none());
+    assert!(CallEvent::from_numbers(9, 0).is_none() && HostValue::from_number(14).is_none());
 }

@@ -1,21 +1,21 @@
 //! Answers many requests by a module, to be counted under callgrind:
 //! `valgrind --tool=callgrind target/release/examples/module_cost KIND COUNT [LIBRARY]`, KIND being
-//! `none` (only the requests are made), `linked` or `library`. The difference to `none`, divided by
+//! `none` (only the requests are made), `builtin` or `library`. The difference to `none`, divided by
 //! COUNT, is the cost of a call.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_handler::request::Head;
-use lowroad_handler::{Begun, Body, Handler, Loading, Objects, Request};
+use lowroad_handler::request::RequestHead;
+use lowroad_handler::{HandlerResult, RequestBody, Handler, SubrequestLoad, SubrequestSource, HandlerRequest};
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
-use lowroad_module::linked::linked;
-use lowroad_module::{Call, Event, Module, Next, Settings};
+use lowroad_http::version::HttpVersion;
+use lowroad_module::builtin::linked;
+use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
 use lowroad_module_host::module::library::LibraryCode;
-use lowroad_module_host::module::linked::LinkedCode;
-use lowroad_module_host::module::{Identity, Limits, Running};
+use lowroad_module_host::module::builtin::LinkedCode;
+use lowroad_module_host::module::{ModuleIdentity, CallLimits, ModuleHandler};
 
 /// A page of 1 KB.
 struct Page(Vec<u8>);
@@ -23,25 +23,25 @@ struct Page(Vec<u8>);
 impl Module for Page {
     type Memory = ();
 
-    fn start(_: &mut Settings<'_>) -> Result<Page, String> {
+    fn start(_: &mut ModuleSettings<'_>) -> Result<Page, String> {
         Ok(Page(vec![b'x'; 1024]))
     }
 
-    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: Event) -> Next {
+    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: CallEvent) -> CallStep {
         call.field("Content-Type", "text/html");
         call.send(&self.0);
-        Next::Done
+        CallStep::Done
     }
 }
 
 struct Nothing;
 
-impl Objects for Nothing {
+impl SubrequestSource for Nothing {
     fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
         Box::pin(std::future::ready(None))
     }
 }
@@ -50,23 +50,23 @@ fn main() {
     let arguments: Vec<_> = std::env::args().collect();
     let text = |at: usize| arguments.get(at).map_or("", String::as_str);
     let count: usize = text(2).parse().unwrap_or(1000);
-    let identity = Arc::new(Identity::new("page", Vec::new(), None));
+    let identity = Arc::new(ModuleIdentity::new("page", Vec::new(), None));
     let handler: Option<Arc<dyn Handler>> = match text(1) {
         "linked" => {
             let code = LinkedCode::start(&linked::<Page>("page"), &identity, 1).expect("it starts");
-            Some(Arc::new(Running::new(
+            Some(Arc::new(ModuleHandler::new(
                 Arc::new(code),
                 identity,
-                Limits::default(),
+                CallLimits::default(),
             )))
         }
         "library" => {
             let code = LibraryCode::open(Path::new(text(3)), &identity, 1).expect("it loads");
-            Some(Arc::new(Running::new(code, identity, Limits::default())))
+            Some(Arc::new(ModuleHandler::new(code, identity, CallLimits::default())))
         }
         _ => None,
     };
-    let objects: Arc<dyn Objects> = Arc::new(Nothing);
+    let objects: Arc<dyn SubrequestSource> = Arc::new(Nothing);
     let root: Arc<Path> = Arc::from(Path::new("/srv"));
     for _ in 0..count {
         let request = request(&objects, &root);
@@ -74,18 +74,18 @@ fn main() {
             drop(std::hint::black_box(request));
             continue;
         };
-        let Begun::Answered(answer) = handler.clone().begin(0, request) else {
+        let HandlerResult::Ready(answer) = handler.clone().begin(0, request) else {
             panic!("it is answered at once");
         };
         drop(std::hint::black_box(answer));
     }
 }
 
-fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
-    Request {
+fn request(objects: &Arc<dyn SubrequestSource>, root: &Arc<Path>) -> HandlerRequest {
+    HandlerRequest {
         method: Method::Get,
-        version: Version::Http11,
-        head: Head::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
+        version: HttpVersion::Http11,
+        head: RequestHead::new((b"/", None), b"/", b"localhost", b"Host: localhost\r\n"),
         peer: [127, 0, 0, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),
@@ -93,7 +93,7 @@ fn request(objects: &Arc<dyn Objects>, root: &Arc<Path>) -> Request {
         forwarded: None,
         root: root.clone(),
         objects: objects.clone(),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     }

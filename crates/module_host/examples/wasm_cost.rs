@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use lowroad_handler::request::Head;
-use lowroad_handler::{Begun, Body, Handler, Loading, Objects, Request};
+use lowroad_handler::request::RequestHead;
+use lowroad_handler::{HandlerResult, RequestBody, Handler, SubrequestLoad, SubrequestSource, HandlerRequest};
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
-use lowroad_module::linked::linked;
-use lowroad_module::{Call, Event, Module, Next, Settings};
-use lowroad_module_host::module::linked::LinkedCode;
-use lowroad_module_host::module::{Identity, Limits as RouteLimits, Running};
-use lowroad_module_host::wasm::{Limits, Own, Runtime, Wasm};
+use lowroad_http::version::HttpVersion;
+use lowroad_module::builtin::linked;
+use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
+use lowroad_module_host::module::builtin::LinkedCode;
+use lowroad_module_host::module::{ModuleIdentity, CallLimits as RouteLimits, ModuleHandler};
+use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits, WasmRuntime, WasmCode};
 
 /// Rounds in which each form has its turn.
 const ROUNDS: usize = 21;
@@ -31,14 +31,14 @@ struct Page;
 impl Module for Page {
     type Memory = ();
 
-    fn start(_: &mut Settings<'_>) -> Result<Page, String> {
+    fn start(_: &mut ModuleSettings<'_>) -> Result<Page, String> {
         Ok(Page)
     }
 
-    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: Event) -> Next {
+    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: CallEvent) -> CallStep {
         call.field("Content-Type", "text/html");
         call.send(PAGE);
-        Next::Done
+        CallStep::Done
     }
 }
 
@@ -60,12 +60,12 @@ type Form = (&'static str, Arc<dyn Handler>);
 
 struct Nothing;
 
-impl Objects for Nothing {
+impl SubrequestSource for Nothing {
     fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
         Box::pin(async { None })
     }
 }
@@ -79,20 +79,20 @@ fn main() -> Result<(), String> {
         None => 5_000,
     };
     let only = arguments.next();
-    let limits = Limits {
+    let limits = RuntimeLimits {
         instances_max: if only.is_some() {
             4
         } else {
-            Limits::default().instances_max
+            RuntimeLimits::default().instances_max
         },
-        ..Limits::default()
+        ..RuntimeLimits::default()
     };
-    let runtime = Runtime::new(limits)?;
+    let runtime = WasmRuntime::new(limits)?;
     let forms = forms(&runtime)?;
-    let request = Request {
+    let request = HandlerRequest {
         method: Method::Get,
-        version: Version::Http11,
-        head: Head::new((b"/page", None), b"/page", b"example.com", LINES),
+        version: HttpVersion::Http11,
+        head: RequestHead::new((b"/page", None), b"/page", b"example.com", LINES),
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
@@ -100,7 +100,7 @@ fn main() -> Result<(), String> {
         forwarded: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Nothing),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     };
@@ -129,11 +129,11 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-fn forms(runtime: &Arc<Runtime>) -> Result<Vec<Form>, String> {
-    let identity = Arc::new(Identity::new("page", Vec::new(), None));
+fn forms(runtime: &Arc<WasmRuntime>) -> Result<Vec<Form>, String> {
+    let identity = Arc::new(ModuleIdentity::new("page", Vec::new(), None));
     let entry = linked::<Page>("page");
     let native = Arc::new(LinkedCode::start(&entry, &identity, 1)?);
-    let native = Running::new(native, identity.clone(), RouteLimits::default());
+    let native = ModuleHandler::new(native, identity.clone(), RouteLimits::default());
     let text = PAGE_WASM.replace("PAGE", &"x".repeat(PAGE.len()));
     let page = std::env::temp_dir().join(format!("wasm_cost-{}.wasm", std::process::id()));
     let bytes = wat::parse_str(text).map_err(|error| error.to_string())?;
@@ -141,14 +141,14 @@ fn forms(runtime: &Arc<Runtime>) -> Result<Vec<Form>, String> {
     let rust: PathBuf =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/modules/hello-wasm-rust.wasm");
     let wasm = |path: &Path, keep| -> Result<Arc<dyn Handler>, String> {
-        let own = Own {
+        let own = WasmModuleLimits {
             memory_len_max: 16 << 20,
             compute_ms_max: 1_000,
             keep,
         };
-        let code = Wasm::open(runtime, path, identity.clone(), own, 1)?;
+        let code = WasmCode::open(runtime, path, identity.clone(), own, 1)?;
         let limits = RouteLimits::default();
-        Ok(Arc::new(Running::new(
+        Ok(Arc::new(ModuleHandler::new(
             Arc::new(code),
             identity.clone(),
             limits,
@@ -165,14 +165,14 @@ fn forms(runtime: &Arc<Runtime>) -> Result<Vec<Form>, String> {
 }
 
 /// Nanoseconds per call.
-fn round_ns(handler: &Arc<dyn Handler>, request: &Request, calls: u32) -> f64 {
+fn round_ns(handler: &Arc<dyn Handler>, request: &HandlerRequest, calls: u32) -> f64 {
     let begun = Instant::now();
     for _ in 0..calls {
         match handler.clone().begin(0, copy(request)) {
-            Begun::Answered(Ok(response)) => drop(black_box(response)),
-            Begun::Answered(Err(failure)) => panic!("{}", failure.detail),
+            HandlerResult::Ready(Ok(response)) => drop(black_box(response)),
+            HandlerResult::Ready(Err(failure)) => panic!("{}", failure.detail),
             // The machine was busy for two milliseconds. The measurement of this call includes that.
-            Begun::Later(answering) | Begun::Here(answering) => drop(answering),
+            HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => drop(answering),
         }
     }
     begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
@@ -180,11 +180,11 @@ fn round_ns(handler: &Arc<dyn Handler>, request: &Request, calls: u32) -> f64 {
 
 const LINES: &[u8] = b"Host: example.com\r\nAccept: */*\r\n";
 
-fn copy(request: &Request) -> Request {
-    Request {
+fn copy(request: &HandlerRequest) -> HandlerRequest {
+    HandlerRequest {
         method: request.method,
         version: request.version,
-        head: Head::new((b"/page", None), b"/page", b"example.com", LINES),
+        head: RequestHead::new((b"/page", None), b"/page", b"example.com", LINES),
         peer: request.peer,
         peer_port: request.peer_port,
         local: request.local,
@@ -192,7 +192,7 @@ fn copy(request: &Request) -> Request {
         forwarded: None,
         root: request.root.clone(),
         objects: request.objects.clone(),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     }

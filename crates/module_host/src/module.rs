@@ -11,48 +11,48 @@ pub mod counts;
 mod fetch;
 pub mod identity;
 pub mod library;
-pub mod linked;
-mod native;
-mod outgoing;
+pub mod builtin;
+mod native_worker;
+mod response_draft;
 mod parts;
-pub mod run;
-pub mod separate;
+pub mod call_loop;
+pub mod out_of_process;
 mod table;
 mod tickets;
-mod wait;
+mod call_wait;
 
 use std::future::Future;
 
-pub use call::Call;
-pub use catalog::{Catalog, Opened, Ready, open_native, open_separate};
+pub use call::HostedCall;
+pub use catalog::{ModuleCatalog, ModuleHandle, ModuleEntry, open_native, open_separate};
 pub use clock::now_ms;
-pub use counts::Counts;
-pub use identity::{Identity, Starting};
-use lowroad_handler::Failure;
-use lowroad_module::{Event, Next};
-pub use run::{Limits, Running};
+pub use counts::ModuleCounters;
+pub use identity::{ModuleIdentity, StartContext};
+use lowroad_handler::HandlerFailure;
+use lowroad_module::{CallEvent, CallStep};
+pub use call_loop::{CallLimits, ModuleHandler};
 pub use tickets::go_on;
 
 /// The code of a module, callable by all workers.
-pub trait Code: Send + Sync + 'static {
+pub trait ModuleBackend: Send + Sync + 'static {
     /// An instance that serves one call.
-    type Instance: Instance;
+    type CallInstance: Instance;
 
     /// Accepts a call on the worker of this number. It must neither block nor take long.
     ///
     /// # Errors
     /// The response if the module cannot accept the call.
-    fn instance(&self, worker: usize, call: Call) -> Result<Self::Instance, Failure>;
+    fn instance(&self, worker: usize, call: HostedCall) -> Result<Self::CallInstance, HandlerFailure>;
 }
 
 /// A module with one call. If it is dropped while the module waits, the module gets `CallEvent::Gone`.
 pub trait Instance: Send + 'static {
     /// The call.
-    fn call(&mut self) -> &mut Call;
+    fn call(&mut self) -> &mut HostedCall;
 
     /// Passes an event to the module if that is possible at once and without a future: the fast path, which allocates
     /// nothing. `None` if it is not; the event is then still to be passed.
-    fn now(&mut self, event: Event) -> Option<Result<Next, Failure>> {
+    fn now(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
         let _ = event;
         None
     }
@@ -62,5 +62,5 @@ pub trait Instance: Send + 'static {
 
     /// Passes an event to the module. The future may first be polled on a worker, without a runtime: it must not need
     /// a runtime, nor compute for long in one poll.
-    fn handle(&mut self, event: Event) -> impl Future<Output = Result<Next, Failure>> + Send;
+    fn handle(&mut self, event: CallEvent) -> impl Future<Output = Result<CallStep, HandlerFailure>> + Send;
 }

@@ -6,7 +6,7 @@
 //! (`snapshot`); or each worker keeps one for all its requests (`retained_instance`). [`crate::module`] defines calls
 //! and how they wait.
 
-mod changes;
+mod write_analysis;
 mod code;
 mod counts;
 mod file;
@@ -14,12 +14,12 @@ mod fresh;
 mod guest;
 mod host;
 mod instance;
-mod kept;
+mod retained_instance;
 mod memory;
-mod problem;
-mod resting;
+mod trap;
+mod idle_instances;
 mod runtime;
-mod share;
+mod memory_share;
 mod shared;
 mod snapshot;
 mod ticker;
@@ -28,49 +28,49 @@ mod wasi;
 use std::path::Path;
 use std::sync::Arc;
 
-use lowroad_config::schema::{Module, ModuleCode};
-use lowroad_handler::Failure;
-use lowroad_log::Logger;
-use lowroad_module::{Event, Next};
+use lowroad_config::schema::{ModuleConfig, ModuleCode};
+use lowroad_handler::HandlerFailure;
+use lowroad_log::ErrorLogger;
+use lowroad_module::{CallEvent, CallStep};
 
-use crate::module::{self, Call, Identity, Opened, Ready};
-pub use counts::Counts;
-use file::File;
-use fresh::Fresh;
-use kept::{Keeper, Kept};
-use resting::Resting;
-pub use runtime::{Limits, Runtime};
-pub use shared::Own;
-use shared::Shared;
+use crate::module::{self, HostedCall, ModuleIdentity, ModuleHandle, ModuleEntry};
+pub use counts::WasmCounters;
+use file::CodeFile;
+use fresh::FreshInstance;
+use retained_instance::{InstanceKeeper, RetainedCall};
+use idle_instances::IdleInstances;
+pub use runtime::{RuntimeLimits, WasmRuntime};
+pub use shared::WasmModuleLimits;
+use shared::WasmContext;
 
 /// The code of a WebAssembly module.
-pub struct Wasm {
-    shared: Arc<Shared>,
-    keeper: Option<Keeper>,
+pub struct WasmCode {
+    shared: Arc<WasmContext>,
+    keeper: Option<InstanceKeeper>,
 }
 
-impl Wasm {
+impl WasmCode {
     /// Compiles a module's file and tries it; takes long. Later versions of the file are picked up automatically.
     ///
     /// # Errors
     /// A text for the operator: the file, its fault, and the remedy.
     pub fn open(
-        runtime: &Arc<Runtime>,
+        runtime: &Arc<WasmRuntime>,
         path: &Path,
-        identity: Arc<Identity>,
-        own: Own,
+        identity: Arc<ModuleIdentity>,
+        own: WasmModuleLimits,
         workers: usize,
-    ) -> Result<Wasm, String> {
-        let file = File::open(runtime, path, own.memory_len_max, &identity)?;
-        let shared = Arc::new(Shared {
+    ) -> Result<WasmCode, String> {
+        let file = CodeFile::open(runtime, path, own.memory_len_max, &identity)?;
+        let shared = Arc::new(WasmContext {
             runtime: runtime.clone(),
             identity,
             file,
             own,
-            resting: Resting::new(workers),
+            resting: IdleInstances::new(workers),
         });
-        let keeper = own.keep.then(|| Keeper::new(workers));
-        Ok(Wasm { shared, keeper })
+        let keeper = own.keep.then(|| InstanceKeeper::new(workers));
+        Ok(WasmCode { shared, keeper })
     }
 }
 
@@ -79,31 +79,31 @@ impl Wasm {
 /// # Errors
 /// A text for the operator; also if the module is of another kind.
 pub fn open(
-    runtime: &Arc<Runtime>,
-    module: &Module,
+    runtime: &Arc<WasmRuntime>,
+    module: &ModuleConfig,
     workers: usize,
-    logger: Option<Logger>,
-) -> Result<Box<dyn Opened>, String> {
+    logger: Option<ErrorLogger>,
+) -> Result<Box<dyn ModuleHandle>, String> {
     let ModuleCode::Wasm(path) = &module.code else {
         return Err(format!("module {} is not WebAssembly", module.name));
     };
-    let identity = Arc::new(Identity::of(module, logger));
-    let own = Own {
+    let identity = Arc::new(ModuleIdentity::from_config(module, logger));
+    let own = WasmModuleLimits {
         memory_len_max: module.memory_len_max,
         compute_ms_max: module.compute_ms_max,
         keep: module.keep,
     };
-    let code = Wasm::open(runtime, path, identity.clone(), own, workers)
+    let code = WasmCode::open(runtime, path, identity.clone(), own, workers)
         .map_err(|problem| format!("module {}: {problem}", module.name))?;
     let code = Arc::new(code);
-    Ok(Box::new(Ready { code, identity }))
+    Ok(Box::new(ModuleEntry { code, identity }))
 }
 
 /// Checks a configured module without a server; `Ok` for modules of other kinds.
 ///
 /// # Errors
 /// As [`open`].
-pub fn check(runtime: &Arc<Runtime>, module: &Module) -> Result<(), String> {
+pub fn check(runtime: &Arc<WasmRuntime>, module: &ModuleConfig) -> Result<(), String> {
     match &module.code {
         ModuleCode::Wasm(path) => file::check(runtime, path, module.memory_len_max)
             .map_err(|problem| format!("module {}: {problem}", module.name)),
@@ -111,13 +111,13 @@ pub fn check(runtime: &Arc<Runtime>, module: &Module) -> Result<(), String> {
     }
 }
 
-impl module::Code for Wasm {
-    type Instance = Instance;
+impl module::ModuleBackend for WasmCode {
+    type CallInstance = Instance;
 
-    fn instance(&self, worker: usize, call: Call) -> Result<Instance, Failure> {
-        counts::one(&self.shared.runtime.counts.requests);
+    fn instance(&self, worker: usize, call: HostedCall) -> Result<Instance, HandlerFailure> {
+        counts::increment(&self.shared.runtime.counts.requests);
         Ok(match &self.keeper {
-            None => Instance::Fresh(Fresh::new(&self.shared, call)),
+            None => Instance::Fresh(FreshInstance::new(&self.shared, call)),
             Some(keeper) => Instance::Kept(Box::new(keeper.call(&self.shared, worker, call))),
         })
     }
@@ -127,21 +127,21 @@ impl module::Code for Wasm {
 pub enum Instance {
     /// Used by this call only.
     #[doc(hidden)]
-    Fresh(Fresh),
+    Fresh(FreshInstance),
     /// Shared with other calls of the worker.
     #[doc(hidden)]
-    Kept(Box<Kept>),
+    Kept(Box<RetainedCall>),
 }
 
 impl module::Instance for Instance {
-    fn call(&mut self) -> &mut Call {
+    fn call(&mut self) -> &mut HostedCall {
         match self {
             Instance::Fresh(fresh) => fresh.call(),
             Instance::Kept(kept) => kept.call(),
         }
     }
 
-    async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+    async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
         match self {
             Instance::Fresh(fresh) => fresh.handle(event).await,
             Instance::Kept(kept) => kept.handle(event).await,

@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use lowroad_engine::stream::{Next, stream};
-use lowroad_handler::{Begun, Body, Content, Handler, Response};
-use lowroad_http::status::Status;
-use lowroad_module::linked::linked;
-use lowroad_module_host::module::linked::LinkedCode;
-use lowroad_module_host::module::{Limits, Running, go_on};
+use lowroad_engine::stream::{StreamItem, stream};
+use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, Handler, HandlerResponse};
+use lowroad_http::status::StatusCode;
+use lowroad_module::builtin::linked;
+use lowroad_module_host::module::builtin::LinkedCode;
+use lowroad_module_host::module::{CallLimits, ModuleHandler, go_on};
 
 use support::{
     OTHER, answer, answer_when, body, forms, forms_in_process, listening, request, text,
 };
 
 /// The fields of a response as a client gets them.
-fn lines(response: &Response) -> Vec<u8> {
+fn lines(response: &HandlerResponse) -> Vec<u8> {
     let mut lines = Vec::new();
     lowroad_http::h1::put_fields(&response.fields, &mut lines);
     lines
@@ -36,7 +36,7 @@ fn lines(response: &Response) -> Vec<u8> {
 
 #[tokio::test]
 async fn values_of_the_request_are_given() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let expected = "GET\n/values?a=b+c\n/values\na=b+c\nexample.com\n192.0.2.1\nvalue\n7\nb c\n\
                         /srv/site\nset\n1\nnone\n";
         assert_eq!(text(&handler, "/values?a=b+c").await, expected, "{form}");
@@ -45,11 +45,11 @@ async fn values_of_the_request_are_given() {
 
 #[tokio::test]
 async fn what_needs_no_waiting_is_answered_at_once() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let (answer, at_once) = answer_when(&handler, request("/nothing")).await;
         let response = answer.expect("it is answered");
         assert_eq!(at_once, form != "separate", "{form}");
-        assert_eq!(response.status, Status::NOT_FOUND, "{form}");
+        assert_eq!(response.status, StatusCode::NOT_FOUND, "{form}");
         assert_eq!(lines(&response), b"Content-Type: text/plain\r\n", "{form}");
         assert_eq!(body(response).await, b"nothing here\n", "{form}");
     }
@@ -57,10 +57,10 @@ async fn what_needs_no_waiting_is_answered_at_once() {
 
 #[tokio::test]
 async fn a_stored_object_does_not_pass_through() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let response = answer(&handler, "/stored").await.expect("it is answered");
         match response.content {
-            Content::Stored(around) => {
+            ResponseContent::Stored(around) => {
                 assert_eq!(around.before, "before ", "{form}");
                 assert_eq!(around.path, "/page.html", "{form}");
                 assert_eq!(around.after, " after", "{form}");
@@ -72,9 +72,9 @@ async fn a_stored_object_does_not_pass_through() {
 
 #[tokio::test]
 async fn redirects_and_cacheable_responses_are_fields() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let response = answer(&handler, "/redirect").await.expect("it is answered");
-        assert_eq!(response.status, Status::SEE_OTHER, "{form}");
+        assert_eq!(response.status, StatusCode::SEE_OTHER, "{form}");
         assert_eq!(lines(&response), b"Location: /elsewhere\r\n", "{form}");
         let response = answer(&handler, "/cache").await.expect("it is answered");
         let expected = b"Cache-Control: public, max-age=3600\r\n";
@@ -84,17 +84,17 @@ async fn redirects_and_cacheable_responses_are_fields() {
 
 #[tokio::test]
 async fn bodies_come_in_parts() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let (sender, receiver) = stream(16);
         let mut request = request("/echo");
-        request.body = Body {
+        request.body = RequestBody {
             len: None,
             stream: Some(receiver),
         };
         sender
             .push(Bytes::from_static(b"the first part "))
             .expect("it is taken");
-        let Begun::Later(answer) = handler.clone().begin(0, request) else {
+        let HandlerResult::OnRuntime(answer) = handler.clone().begin(0, request) else {
             panic!("{form}: the body is not there yet");
         };
         let answer = tokio::spawn(answer);
@@ -114,10 +114,10 @@ async fn bodies_come_in_parts() {
 
 #[tokio::test]
 async fn a_body_that_is_there_is_answered_at_once() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let (sender, receiver) = stream(16);
         let mut request = request("/echo");
-        request.body = Body {
+        request.body = RequestBody {
             len: Some(3),
             stream: Some(receiver),
         };
@@ -137,7 +137,7 @@ async fn a_body_that_is_there_is_answered_at_once() {
 
 #[tokio::test]
 async fn fetches_from_memory_are_answered_at_once() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let (answer, at_once) = answer_when(&handler, request("/fetch?of=/now.html")).await;
         assert_eq!(at_once, form != "separate", "{form}");
         assert_eq!(
@@ -168,7 +168,7 @@ async fn fetches_from_other_servers() {
             let _ = client.write_all(answer).await;
         }
     });
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let target = format!("/fetch?of=http://127.0.0.1:{port}/a");
         assert_eq!(text(&handler, &target).await, "2over", "{form}");
         // No server listens at port 1.
@@ -185,7 +185,7 @@ async fn what_is_not_listed_is_not_fetched() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     server.set_nonblocking(true).expect("it is a socket");
     let port = server.local_addr().expect("an address").port();
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let target = format!("/fetch?of=http://127.0.0.1:{port}/a");
         assert_eq!(text(&handler, &target).await, "0", "{form}");
         assert!(server.accept().is_err(), "{form}: nobody connected");
@@ -198,7 +198,7 @@ async fn what_is_not_listed_is_told_in_the_log() {
     let entry = linked::<features::Features>("features");
     let code = LinkedCode::start(&entry, &identity, 2).expect("it starts");
     let code = Arc::new(code);
-    let handler: Arc<dyn Handler> = Arc::new(Running::new(code, identity, Limits::default()));
+    let handler: Arc<dyn Handler> = Arc::new(ModuleHandler::new(code, identity, CallLimits::default()));
     let target = "/fetch?of=http://169.254.169.254/latest";
     assert_eq!(text(&handler, target).await, "0");
     let lines = lines.lock().expect("nobody panicked");
@@ -212,17 +212,17 @@ async fn what_is_not_listed_is_told_in_the_log() {
 
 #[tokio::test]
 async fn timers_come() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         assert_eq!(text(&handler, "/timer").await, "late", "{form}");
     }
 }
 
 #[tokio::test]
 async fn a_long_response_is_streamed_as_there_is_room() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let response = answer(&handler, "/stream").await.expect("it is answered");
         assert!(
-            matches!(response.content, Content::Stream { len: None, .. }),
+            matches!(response.content, ResponseContent::Stream { len: None, .. }),
             "{form}"
         );
         assert_eq!(body(response).await.len(), 10_000_000, "{form}");
@@ -231,12 +231,12 @@ async fn a_long_response_is_streamed_as_there_is_room() {
 
 #[tokio::test]
 async fn any_thread_can_continue_a_call() {
-    for (form, handler) in forms_in_process(Limits::default()) {
+    for (form, handler) in forms_in_process(CallLimits::default()) {
         let response = answer(&handler, "/hold").await.expect("it is answered");
-        let Content::Stream { stream, .. } = response.content else {
+        let ResponseContent::Stream { stream, .. } = response.content else {
             panic!("{form}: it is a stream");
         };
-        let Next::Bytes(ticket) = stream.next().await else {
+        let StreamItem::Bytes(ticket) = stream.next().await else {
             panic!("{form}: the ticket comes first");
         };
         let ticket = u64::from_ne_bytes(ticket[..].try_into().expect("8 bytes"));
@@ -246,19 +246,19 @@ async fn any_thread_can_continue_a_call() {
         assert!(continued, "{form}");
         assert_eq!(
             stream.next().await,
-            Next::Bytes(Bytes::from_static(b"continued")),
+            StreamItem::Bytes(Bytes::from_static(b"continued")),
             "{form}"
         );
-        assert_eq!(stream.next().await, Next::End, "{form}");
+        assert_eq!(stream.next().await, StreamItem::End, "{form}");
     }
 }
 
 #[tokio::test]
 async fn failures_are_told() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         for target in ["/fail", "/nonsense"] {
             let failure = answer(&handler, target).await.err().expect("it fails");
-            assert_eq!(failure.status, Status::INTERNAL_ERROR, "{form}");
+            assert_eq!(failure.status, StatusCode::INTERNAL_ERROR, "{form}");
             assert!(
                 failure.detail.contains("module features"),
                 "{form}: {}",
@@ -270,17 +270,17 @@ async fn failures_are_told() {
 
 #[tokio::test]
 async fn what_is_wrong_is_refused() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         assert_eq!(text(&handler, "/refused").await, "1111111", "{form}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_for_ever_is_ended_and_the_module_told() {
-    for (form, handler) in forms_in_process(Limits::default()) {
+    for (form, handler) in forms_in_process(CallLimits::default()) {
         let before: u32 = text(&handler, "/gone").await.parse().expect("a number");
         let failure = answer(&handler, "/forever").await.err().expect("it fails");
-        assert_eq!(failure.status, Status::GATEWAY_TIMEOUT, "{form}");
+        assert_eq!(failure.status, StatusCode::GATEWAY_TIMEOUT, "{form}");
         let after: u32 = text(&handler, "/gone").await.parse().expect("a number");
         assert!(after > before, "{form}: {before}, {after}");
     }
@@ -288,9 +288,9 @@ async fn a_call_that_waits_for_ever_is_ended_and_the_module_told() {
 
 #[tokio::test]
 async fn a_call_that_is_dropped_is_told_to_the_module() {
-    for (form, handler) in forms(Limits::default()) {
+    for (form, handler) in forms(CallLimits::default()) {
         let before: u32 = text(&handler, "/gone").await.parse().expect("a number");
-        let Begun::Later(mut answer) = handler.clone().begin(1, request("/forever")) else {
+        let HandlerResult::OnRuntime(mut answer) = handler.clone().begin(1, request("/forever")) else {
             panic!("{form}: it waits");
         };
         let mut context = Context::from_waker(Waker::noop());
@@ -303,9 +303,9 @@ async fn a_call_that_is_dropped_is_told_to_the_module() {
 
 #[tokio::test]
 async fn more_calls_than_allowed_get_503() {
-    let limits = Limits {
+    let limits = CallLimits {
         concurrency_max: 2,
-        ..Limits::default()
+        ..CallLimits::default()
     };
     for (form, handler) in forms(limits) {
         let held: Vec<_> = (0..2)
@@ -315,7 +315,7 @@ async fn more_calls_than_allowed_get_503() {
             .await
             .err()
             .expect("it is refused");
-        assert_eq!(failure.status, Status::SERVICE_UNAVAILABLE, "{form}");
+        assert_eq!(failure.status, StatusCode::SERVICE_UNAVAILABLE, "{form}");
         drop(held);
         assert_eq!(text(&handler, "/timer").await, "late", "{form}");
     }
@@ -323,9 +323,9 @@ async fn more_calls_than_allowed_get_503() {
 
 #[tokio::test]
 async fn a_response_without_end_is_refused() {
-    let limits = Limits {
+    let limits = CallLimits {
         response_len_max: 1000,
-        ..Limits::default()
+        ..CallLimits::default()
     };
     for (form, handler) in forms_in_process(limits) {
         assert_eq!(

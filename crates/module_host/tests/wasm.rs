@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lowroad_engine::stream::stream;
-use lowroad_handler::{Begun, Body, Content};
-use lowroad_module_host::wasm::{Limits, Own};
+use lowroad_handler::{HandlerResult, RequestBody, ResponseContent};
+use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits};
 
 use support::{
     HELLO, OWN, alone, answer, count, failure, handler, handling, later, module, now, request,
@@ -41,7 +41,7 @@ fn a_short_call_is_answered_on_the_worker() {
     let hello = handler(&runtime(), &handling(HELLO), OWN);
     let begin = || hello.clone().begin(0, request("/"));
     // Not all of them, since a busy machine may take the thread away from one.
-    assert!((0..100).any(|_| matches!(begin(), Begun::Answered(Ok(_)))));
+    assert!((0..100).any(|_| matches!(begin(), HandlerResult::Ready(Ok(_)))));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn globals_and_memory_are_as_they_were_at_the_start() {
             (if (i32.load8_u (i32.const 40000)) (then (unreachable)))
             (i32.store8 (i32.const 40000) (i32.const 67))
             (i32.const 0))"#;
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let tested = handler(&runtime, &module(code), OWN);
     for _ in 0..10 {
         assert_eq!(text(now(&tested, "/")), "BB");
@@ -92,7 +92,7 @@ fn what_cannot_be_put_back_is_made_anew() {
         )),
     ];
     for bytes in cases {
-        let runtime = alone(Limits::default());
+        let runtime = alone(RuntimeLimits::default());
         let counting = handler(&runtime, &bytes, OWN);
         for _ in 0..3 {
             assert_eq!(text(now(&counting, "/")), "A");
@@ -103,8 +103,8 @@ fn what_cannot_be_put_back_is_made_anew() {
 
 #[test]
 fn what_is_kept_stays_until_it_traps() {
-    let keep = Own { keep: true, ..OWN };
-    let runtime = alone(Limits::default());
+    let keep = WasmModuleLimits { keep: true, ..OWN };
+    let runtime = alone(RuntimeLimits::default());
     let counting = handler(&runtime, &handling(COUNTING), keep);
     let made = count(&runtime, "wasm.instances");
     assert_eq!(text(now(&counting, "/")), "A");
@@ -116,7 +116,7 @@ fn what_is_kept_stays_until_it_traps() {
 
 #[tokio::test]
 async fn calls_of_a_kept_instance_wait_beside_each_other() {
-    let keep = Own { keep: true, ..OWN };
+    let keep = WasmModuleLimits { keep: true, ..OWN };
     // The first event sets a timer; the second sends the number of calls.
     let code = r#"
         (if (i32.eq (local.get $event) (i32.const 1)) (then
@@ -154,7 +154,7 @@ fn waiting(gone: &str) -> Vec<u8> {
 
 #[test]
 fn a_kept_instance_hears_of_calls_that_are_given_up() {
-    let keep = Own { keep: true, ..OWN };
+    let keep = WasmModuleLimits { keep: true, ..OWN };
     let waiting = handler(&runtime(), &waiting(""), keep);
     let held = [later(&waiting, request("/")), later(&waiting, request("/"))];
     assert_eq!(text(now(&waiting, "/count")), "B");
@@ -168,8 +168,8 @@ fn a_kept_instance_hears_of_calls_that_are_given_up() {
 
 #[tokio::test]
 async fn it_hears_at_once_where_there_is_a_runtime() {
-    let keep = Own { keep: true, ..OWN };
-    let runtime = alone(Limits::default());
+    let keep = WasmModuleLimits { keep: true, ..OWN };
+    let runtime = alone(RuntimeLimits::default());
     let waiting = handler(&runtime, &waiting("(unreachable)"), keep);
     drop(later(&waiting, request("/")));
     let told = async {
@@ -219,7 +219,7 @@ async fn a_body_is_read_as_it_comes() {
     let echo = handler(&runtime(), &handling(code), OWN);
     let (sender, receiver) = stream(16);
     let mut asked = request("/");
-    asked.body = Body {
+    asked.body = RequestBody {
         len: None,
         stream: Some(receiver),
     };
@@ -255,7 +255,7 @@ fn fetching(path: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_page_of_the_site_is_fetched() {
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let fetching = handler(&runtime, &fetching("/page"), OWN);
     assert_eq!(text(answer(&fetching, "/").await), "a page");
     // As many instances as wait at a time are reset and used again.
@@ -274,8 +274,8 @@ fn a_page_in_memory_is_fetched_at_once() {
     let fetching = handler(&runtime(), &fetching("/kept"), OWN);
     // On a busy machine a call may be interrupted.
     let is_answered = |_| match fetching.clone().begin(0, request("/")) {
-        Begun::Answered(answer) => text(answer) == "a page",
-        Begun::Later(_) | Begun::Here(_) => false,
+        HandlerResult::Ready(answer) => text(answer) == "a page",
+        HandlerResult::OnRuntime(_) | HandlerResult::OnWorker(_) => false,
     };
     assert!((0..50).any(is_answered));
 }
@@ -289,7 +289,7 @@ fn a_stored_object_does_not_pass_through_the_module() {
         (i32.const 0)"#;
     let answer = now(&handler(&runtime(), &handling(code), OWN), "/");
     match answer.expect("it is answered").content {
-        Content::Stored(around) => assert_eq!(
+        ResponseContent::Stored(around) => assert_eq!(
             (&around.before[..], &around.path[..], &around.after[..]),
             (&b"hello"[..], &b"/"[..], &b""[..])
         ),

@@ -10,7 +10,7 @@
 
 use std::hint::black_box;
 
-use lowroad_mysql::{Client, Event, Limits, Login, Value};
+use lowroad_mysql::{MySqlClient, MySqlEvent, MySqlLimits, LoginRequest, SqlValue};
 
 const STATEMENT: &str = "SELECT text FROM bare WHERE size = ? ORDER BY line";
 
@@ -33,16 +33,16 @@ const COLUMN: &[u8] =
 const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
 #[inline(never)]
-fn query(client: &mut Client, answer: &[u8]) -> usize {
+fn query(client: &mut MySqlClient, answer: &[u8]) -> usize {
     let mut len = 0;
-    let values = [Value::Int(211)];
+    let values = [SqlValue::Int(211)];
     client
         .execute(STATEMENT, values.iter().copied())
         .expect("idle");
     black_box(client.output());
     client.sent(client.output().len());
     let taken = client.input(answer, &mut |event| {
-        if let Event::Value(Value::Text(text)) = event {
+        if let MySqlEvent::Value(SqlValue::Text(text)) = event {
             len += text.len();
         }
     });
@@ -51,7 +51,7 @@ fn query(client: &mut Client, answer: &[u8]) -> usize {
 }
 
 fn main() {
-    let mut client = Client::new(Login::default(), Limits::default(), [0; 32]);
+    let mut client = MySqlClient::new(LoginRequest::default(), MySqlLimits::default(), [0; 32]);
     let mut bytes = Vec::new();
     packet(&mut bytes, 0, &greeting());
     packet(&mut bytes, 2, OK);
@@ -60,7 +60,7 @@ fn main() {
     packet(&mut bytes, 1, OK);
     client.input(&bytes, &mut |_| {}).expect("a setting");
     client
-        .execute(STATEMENT, [Value::Int(1)].into_iter())
+        .execute(STATEMENT, [SqlValue::Int(1)].into_iter())
         .expect("idle");
     bytes.clear();
     packet(&mut bytes, 1, &[0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);

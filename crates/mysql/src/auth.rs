@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-use crate::error::Error;
-use crate::seal;
+use crate::error::MySqlError;
+use crate::password_encryption;
 
 /// A server's authentication method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plugin {
+pub enum AuthPlugin {
     /// `mysql_native_password`
     Native,
     /// `caching_sha2_password`
@@ -22,29 +22,29 @@ pub enum Plugin {
     Unknown(&'static str),
 }
 
-impl Plugin {
+impl AuthPlugin {
     /// The plugin with this name.
-    pub fn of(name: &[u8]) -> Plugin {
+    pub fn from_name(name: &[u8]) -> AuthPlugin {
         match name {
-            b"mysql_native_password" => Plugin::Native,
-            b"caching_sha2_password" => Plugin::CachingSha2,
-            b"sha256_password" => Plugin::Sha256,
-            b"client_ed25519" => Plugin::Unknown(
+            b"mysql_native_password" => AuthPlugin::Native,
+            b"caching_sha2_password" => AuthPlugin::CachingSha2,
+            b"sha256_password" => AuthPlugin::Sha256,
+            b"client_ed25519" => AuthPlugin::Unknown(
                 "the database's user has the plugin ed25519: give it mysql_native_password",
             ),
-            b"auth_socket" | b"unix_socket" => Plugin::Unknown(
+            b"auth_socket" | b"unix_socket" => AuthPlugin::Unknown(
                 "the database's user is known by its socket, which a machine without one can't have: give it a password",
             ),
-            b"mysql_clear_password" | b"dialog" => Plugin::Unknown(
+            b"mysql_clear_password" | b"dialog" => AuthPlugin::Unknown(
                 "the database server wants the password in clear: give the user mysql_native_password",
             ),
-            b"auth_gssapi_client" => Plugin::Unknown(
+            b"auth_gssapi_client" => AuthPlugin::Unknown(
                 "the database's user has the plugin gssapi: give it mysql_native_password",
             ),
-            b"mysql_old_password" => Plugin::Unknown(
+            b"mysql_old_password" => AuthPlugin::Unknown(
                 "the database's user has a password of before 4.1: give it mysql_native_password",
             ),
-            _ => Plugin::Unknown(
+            _ => AuthPlugin::Unknown(
                 "the database's user has an unknown authentication plugin: give it mysql_native_password",
             ),
         }
@@ -53,9 +53,9 @@ impl Plugin {
     /// The plugin's name; for an unknown one that of the default.
     pub fn name(&self) -> &'static str {
         match self {
-            Plugin::CachingSha2 => "caching_sha2_password",
-            Plugin::Sha256 => "sha256_password",
-            Plugin::Native | Plugin::Unknown(_) => "mysql_native_password",
+            AuthPlugin::CachingSha2 => "caching_sha2_password",
+            AuthPlugin::Sha256 => "sha256_password",
+            AuthPlugin::Native | AuthPlugin::Unknown(_) => "mysql_native_password",
         }
     }
 
@@ -64,10 +64,10 @@ impl Plugin {
         match self {
             // An empty proof means an empty password in all plugins.
             _ if password.is_empty() => Vec::new(),
-            Plugin::Native => native(password, salt).to_vec(),
-            Plugin::CachingSha2 => caching_sha2(password, salt).to_vec(),
+            AuthPlugin::Native => native(password, salt).to_vec(),
+            AuthPlugin::CachingSha2 => caching_sha2(password, salt).to_vec(),
             // `sha256_password` has no challenge-response form.
-            Plugin::Sha256 | Plugin::Unknown(_) => Vec::new(),
+            AuthPlugin::Sha256 | AuthPlugin::Unknown(_) => Vec::new(),
         }
     }
 }
@@ -101,7 +101,7 @@ pub fn sealed(
     salt: &[u8; 20],
     key_pem: &[u8],
     random: &[u8; 32],
-) -> Result<Vec<u8>, Error> {
+) -> Result<Vec<u8>, MySqlError> {
     // The protocol XORs the password, with its final zero, with the salt before the encryption.
     let ended = password.bytes().chain([0]);
     let mixed = ended
@@ -110,7 +110,7 @@ pub fn sealed(
     let mixed: Vec<u8> = mixed.collect();
     // Hashed to the length of a seed, so that all 32 random bytes contribute.
     let seed = Sha1::digest(random);
-    seal::seal(&mixed, key_pem, &seed.into())
+    password_encryption::password_encryption(&mixed, key_pem, &seed.into())
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_native_proof_is_what_the_server_expects() {
         let salt = *b"01234567890123456789";
-        let proof = Plugin::Native.proof("geheim", &salt);
+        let proof = AuthPlugin::Native.proof("geheim", &salt);
         let stored = Sha1::digest(Sha1::digest("geheim"));
         let mixed = Sha1::new()
             .chain_update(salt)
@@ -129,13 +129,13 @@ mod tests {
             .finalize();
         let once: Vec<u8> = proof.iter().zip(mixed).map(|(a, b)| a ^ b).collect();
         assert_eq!(Sha1::digest(once), stored);
-        assert!(Plugin::Native.proof("", &salt).is_empty());
+        assert!(AuthPlugin::Native.proof("", &salt).is_empty());
     }
 
     #[test]
     fn the_caching_proof_is_what_the_server_expects() {
         let salt = *b"01234567890123456789";
-        let proof = Plugin::CachingSha2.proof("geheim", &salt);
+        let proof = AuthPlugin::CachingSha2.proof("geheim", &salt);
         let stored = Sha256::digest(Sha256::digest("geheim"));
         let mixed = Sha256::new()
             .chain_update(stored)

@@ -7,15 +7,15 @@ mod result;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::auth::Plugin;
-use crate::error::{Error, Refused};
-use crate::event::{Event, Failure, Value};
-use crate::greeting::{Dialect, Greeting};
-use crate::login::{Limits, Login};
-use crate::packet::{self, Packet};
-use crate::read::Reader;
+use crate::auth::AuthPlugin;
+use crate::error::{MySqlError, StatementRefusal};
+use crate::event::{MySqlEvent, ServerFailure, SqlValue};
+use crate::greeting::{SessionCapabilities, ServerGreeting};
+use crate::login::{MySqlLimits, LoginRequest};
+use crate::packet::{self, FirstPacket};
+use crate::packet_reader::PacketReader;
 use crate::request;
-use crate::statements::Statements;
+use crate::statements::StatementTable;
 
 /// A buffer larger than this is freed when it is empty.
 const KEPT_LEN_MAX: usize = 64 << 10;
@@ -25,7 +25,7 @@ const VALUES_DO_NOT_FIT: u16 = 2031;
 
 /// The packet expected from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ClientState {
     /// The greeting.
     Greeting,
     /// None before the TLS handshake.
@@ -59,16 +59,16 @@ enum State {
 }
 
 /// The client's side of a connection to a database server.
-pub struct Client {
-    login: Login,
-    limits: Limits,
+pub struct MySqlClient {
+    login: LoginRequest,
+    limits: MySqlLimits,
     random: [u8; 32],
-    state: State,
+    state: ClientState,
     /// The greeting, until it is answered.
-    greeting: Option<Greeting>,
+    greeting: Option<ServerGreeting>,
     is_tls: bool,
-    dialect: Dialect,
-    plugin: Plugin,
+    dialect: SessionCapabilities,
+    plugin: AuthPlugin,
     salt: [u8; 20],
     /// Statements that set up the session, in reverse order.
     settings: Vec<String>,
@@ -79,7 +79,7 @@ pub struct Client {
     out: Vec<u8>,
     /// The number of bytes of `out` that were sent.
     sent: usize,
-    statements: Statements,
+    statements: StatementTable,
     /// The index of the executing statement.
     current: usize,
     row_count: u32,
@@ -87,19 +87,19 @@ pub struct Client {
     waiting: (String, Vec<u8>, usize),
 }
 
-impl Client {
+impl MySqlClient {
     /// A client for a new connection. `random` must be used for this connection only.
-    pub fn new(login: Login, limits: Limits, random: [u8; 32]) -> Client {
-        Client {
-            statements: Statements::new(limits.statement_count_max),
+    pub fn new(login: LoginRequest, limits: MySqlLimits, random: [u8; 32]) -> MySqlClient {
+        MySqlClient {
+            statements: StatementTable::new(limits.statement_count_max),
             login,
             limits,
             random,
-            state: State::Greeting,
+            state: ClientState::Greeting,
             greeting: None,
             is_tls: false,
-            dialect: Dialect::default(),
-            plugin: Plugin::Native,
+            dialect: SessionCapabilities::default(),
+            plugin: AuthPlugin::Native,
             salt: [0; 20],
             settings: Vec::new(),
             sequence: 0,
@@ -114,7 +114,7 @@ impl Client {
 
     /// Whether a statement may be executed.
     pub fn is_idle(&self) -> bool {
-        self.state == State::Idle
+        self.state == ClientState::Idle
     }
 
     /// The bytes to send.
@@ -140,9 +140,9 @@ impl Client {
     ///
     /// # Errors
     /// The connection must be closed; the statement in progress has failed.
-    pub fn input(&mut self, bytes: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
-        if self.state == State::Ended {
-            return Err(Error::Ended);
+    pub fn input(&mut self, bytes: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
+        if self.state == ClientState::Ended {
+            return Err(MySqlError::Ended);
         }
         let taken = self.take(bytes, events);
         // After an error the packet boundaries or the state are unknown, so no further input can be trusted.
@@ -154,7 +154,7 @@ impl Client {
 
     /// Ends the connection: no more input or output.
     fn close(&mut self) {
-        self.state = State::Ended;
+        self.state = ClientState::Ended;
         self.held = Vec::new();
         self.out = Vec::new();
         self.sent = 0;
@@ -168,10 +168,10 @@ impl Client {
     pub fn execute<'v>(
         &mut self,
         statement: &str,
-        values: impl ExactSizeIterator<Item = Value<'v>>,
-    ) -> Result<(), Refused> {
-        if self.state != State::Idle {
-            return Err(Refused::Busy);
+        values: impl ExactSizeIterator<Item = SqlValue<'v>>,
+    ) -> Result<(), StatementRefusal> {
+        if self.state != ClientState::Idle {
+            return Err(StatementRefusal::Busy);
         }
         let len_max = self.limits.packet_len_max;
         let count = values.len();
@@ -182,9 +182,9 @@ impl Client {
         {
             self.current = at;
             if !request::execute(&mut self.out, known.id, values, len_max) {
-                return Err(Refused::TooLong);
+                return Err(StatementRefusal::TooLong);
             }
-            self.expect(State::Result);
+            self.expect(ClientState::Result);
             return Ok(());
         }
         // A known statement with the wrong number of values is prepared again; the reply to that reports the mismatch.
@@ -194,14 +194,14 @@ impl Client {
         if statement.len() >= len_max.min(packet::LEN_END - 1)
             || !request::execute(packet, 0, values, len_max)
         {
-            return Err(Refused::TooLong);
+            return Err(StatementRefusal::TooLong);
         }
         text.clear();
         text.push_str(statement);
         // The execute packet is kept with id 0; `set_id` fills it in when the reply arrives.
         *waiting_count = count;
         request::prepare(&mut self.out, statement);
-        self.expect(State::Prepared);
+        self.expect(ClientState::Prepared);
         Ok(())
     }
 
@@ -209,27 +209,27 @@ impl Client {
     ///
     /// # Errors
     /// The statement was not started.
-    pub fn command(&mut self, statement: &str) -> Result<(), Refused> {
-        if self.state != State::Idle {
-            return Err(Refused::Busy);
+    pub fn command(&mut self, statement: &str) -> Result<(), StatementRefusal> {
+        if self.state != ClientState::Idle {
+            return Err(StatementRefusal::Busy);
         }
         if statement.len() >= self.limits.packet_len_max.min(packet::LEN_END - 1) {
-            return Err(Refused::TooLong);
+            return Err(StatementRefusal::TooLong);
         }
         request::query(&mut self.out, statement);
-        self.expect(State::Command);
+        self.expect(ClientState::Command);
         Ok(())
     }
 
     /// Enters the state after a command was written.
-    fn expect(&mut self, state: State) {
+    fn expect(&mut self, state: ClientState) {
         // Each command starts a new sequence with 0; the reply's first packet has 1.
         self.sequence = 1;
         self.row_count = 0;
         self.state = state;
     }
 
-    fn take(&mut self, bytes: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+    fn take(&mut self, bytes: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
         let len_max = self.limits.packet_len_max;
         let mut rest = bytes;
         // First completes the packet that the last input ended within.
@@ -269,54 +269,54 @@ impl Client {
 
     fn packet(
         &mut self,
-        packet: &Packet<'_>,
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
-        if self.state == State::Idle {
+        packet: &FirstPacket<'_>,
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
+        if self.state == ClientState::Idle {
             // Without a command in progress a packet means that the server shuts down, or has closed an idle session.
-            return Err(Error::Dismissed);
+            return Err(MySqlError::Dismissed);
         }
         // A gap shows that bytes were lost or injected.
         if packet.sequence != self.sequence {
-            return Err(Error::Protocol("a packet has the wrong number"));
+            return Err(MySqlError::Protocol("a packet has the wrong number"));
         }
         self.sequence = self.sequence.wrapping_add(1);
         let payload = packet.payload;
         match self.state {
-            State::Rows => self.row(payload, events),
-            State::Result => self.result(payload, events),
-            State::Command => self.command_done(payload, events),
-            State::Columns {
+            ClientState::Rows => self.row(payload, events),
+            ClientState::Result => self.result(payload, events),
+            ClientState::Command => self.command_done(payload, events),
+            ClientState::Columns {
                 at,
                 count,
                 is_prepared,
             } => self.column(payload, at, count, is_prepared, events),
-            State::Prepared => self.prepared(payload, events),
-            State::Parameters { left, columns } => self.parameter(payload, left, columns, events),
-            State::Greeting => self.greeting(payload, events),
+            ClientState::Prepared => self.prepared(payload, events),
+            ClientState::Parameters { left, columns } => self.parameter(payload, left, columns, events),
+            ClientState::Greeting => self.greeting(payload, events),
             // An attacker could inject a packet before the handshake that would then count as received inside TLS.
-            State::Tls => Err(Error::Protocol(
+            ClientState::Tls => Err(MySqlError::Protocol(
                 "it sends a packet before the TLS handshake",
             )),
-            State::Login => self.login(payload, events),
-            State::Key => self.key(payload, events),
-            State::Setting => self.setting(payload, events),
-            State::Idle | State::Ended => Err(Error::Ended),
+            ClientState::Login => self.login(payload, events),
+            ClientState::Key => self.key(payload, events),
+            ClientState::Setting => self.setting(payload, events),
+            ClientState::Idle | ClientState::Ended => Err(MySqlError::Ended),
         }
     }
 
     /// The statement has failed; the connection remains usable.
-    fn failed(&mut self, payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
+    fn failed(&mut self, payload: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
         // An ERR packet ends the command; the session and its prepared statements stay valid.
         failure(payload, events)?;
-        self.state = State::Idle;
+        self.state = ClientState::Idle;
         Ok(())
     }
 }
 
 /// Reports an ERR packet.
-fn failure(payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
-    let mut from = Reader(payload);
+fn failure(payload: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
+    let mut from = PacketReader(payload);
     from.u8()?;
     let code = from.u16()?;
     let mut state = &b"HY000"[..];
@@ -327,7 +327,7 @@ fn failure(payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Err
     }
     // Messages may contain bytes of another character set.
     let message: String = from.0.utf8_chunks().map(|chunk| chunk.valid()).collect();
-    events(Event::Failed(Failure {
+    events(MySqlEvent::Failed(ServerFailure {
         code,
         state: core::str::from_utf8(state).unwrap_or("HY000"),
         message: &message,

@@ -2,16 +2,16 @@
 
 use alloc::string::String;
 
-use crate::error::Error;
-use crate::read::Reader;
+use crate::error::MySqlError;
+use crate::packet_reader::PacketReader;
 
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct ColumnInfo {
     /// Its name in the statement.
     pub name: String,
     /// The type of its values.
-    pub kind: Kind,
+    pub kind: ColumnType,
     pub(crate) is_unsigned: bool,
     /// Digits of a second's fraction; more than 6 means none.
     pub(crate) decimals: u8,
@@ -19,7 +19,7 @@ pub struct Column {
 
 /// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnType {
     /// TINYINT, BOOLEAN
     Tiny,
     /// SMALLINT, YEAR
@@ -55,20 +55,20 @@ const UNSIGNED: u16 = 1 << 5;
 /// The longest name in bytes: servers allow 256 characters.
 const NAME_LEN_MAX: usize = 1_024;
 
-impl Column {
-    /// A column without a name, to be [`read`](Column::read).
-    pub fn empty() -> Column {
-        Column {
+impl ColumnInfo {
+    /// A column without a name, to be [`packet_reader`](Column::read).
+    pub fn empty() -> ColumnInfo {
+        ColumnInfo {
             name: String::new(),
-            kind: Kind::Null,
+            kind: ColumnType::Null,
             is_unsigned: false,
             decimals: 0,
         }
     }
 
     /// Parses a column definition, reusing the allocation.
-    pub fn read(&mut self, payload: &[u8]) -> Result<(), Error> {
-        let mut from = Reader(payload);
+    pub fn read(&mut self, payload: &[u8]) -> Result<(), MySqlError> {
+        let mut from = PacketReader(payload);
         // Catalog, schema, table and original table, which are not used.
         for _ in 0..4 {
             from.text()?;
@@ -77,7 +77,7 @@ impl Column {
         // The original column name.
         from.text()?;
         if name.len() > NAME_LEN_MAX {
-            return Err(Error::Protocol("a column's name is too long"));
+            return Err(MySqlError::Protocol("a column's name is too long"));
         }
         // The length of the fixed fields that follow.
         from.lenenc()?;
@@ -91,32 +91,32 @@ impl Column {
         for chunk in name.utf8_chunks() {
             self.name.push_str(chunk.valid());
         }
-        self.kind = Kind::of(kind, collation)?;
+        self.kind = ColumnType::from_number(kind, collation)?;
         self.is_unsigned = flags & UNSIGNED != 0;
         self.decimals = decimals;
         Ok(())
     }
 }
 
-impl Kind {
-    fn of(number: u8, collation: u16) -> Result<Kind, Error> {
+impl ColumnType {
+    fn from_number(number: u8, collation: u16) -> Result<ColumnType, MySqlError> {
         Ok(match number {
-            1 => Kind::Tiny,
-            2 | 13 => Kind::Short,
-            3 | 9 => Kind::Long,
-            8 => Kind::LongLong,
-            4 => Kind::Float,
-            5 => Kind::Double,
-            6 => Kind::Null,
-            10 | 14 => Kind::Date,
-            11 => Kind::Time,
-            7 | 12 => Kind::DateTime,
-            16 => Kind::Bit,
+            1 => ColumnType::Tiny,
+            2 | 13 => ColumnType::Short,
+            3 | 9 => ColumnType::Long,
+            8 => ColumnType::LongLong,
+            4 => ColumnType::Float,
+            5 => ColumnType::Double,
+            6 => ColumnType::Null,
+            10 | 14 => ColumnType::Date,
+            11 => ColumnType::Time,
+            7 | 12 => ColumnType::DateTime,
+            16 => ColumnType::Bit,
             // DECIMAL and JSON are sent as text, with the collation of binary strings.
-            0 | 246 | 245 => Kind::Text,
-            15 | 247..=254 if collation != BINARY => Kind::Text,
-            15 | 247..=255 => Kind::Bytes,
-            _ => return Err(Error::Protocol("a column has an unknown type")),
+            0 | 246 | 245 => ColumnType::Text,
+            15 | 247..=254 if collation != BINARY => ColumnType::Text,
+            15 | 247..=255 => ColumnType::Bytes,
+            _ => return Err(MySqlError::Protocol("a column has an unknown type")),
         })
     }
 }

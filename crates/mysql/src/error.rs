@@ -4,7 +4,7 @@ use core::fmt;
 
 /// Why the connection must be closed. The server is at fault, or a limit of this client was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum MySqlError {
     /// The server violated the protocol, as described.
     Protocol(&'static str),
     /// The server requires an unsupported feature; the text has the remedy.
@@ -25,48 +25,48 @@ pub enum Error {
     Ended,
 }
 
-impl Error {
+impl MySqlError {
     /// Whether the response to a statement exceeds this client's limits, or has an unsupported form. Then the
     /// statement or a limit is at fault, and the server may be healthy.
     pub fn is_of_answer(self) -> bool {
         match self {
-            Error::PacketTooLong
-            | Error::TooManyColumns
-            | Error::TooManyRows
-            | Error::Unsupported(_) => true,
-            Error::Protocol(_)
-            | Error::NoTls
-            | Error::LoginRefused
-            | Error::Dismissed
-            | Error::Ended => false,
+            MySqlError::PacketTooLong
+            | MySqlError::TooManyColumns
+            | MySqlError::TooManyRows
+            | MySqlError::Unsupported(_) => true,
+            MySqlError::Protocol(_)
+            | MySqlError::NoTls
+            | MySqlError::LoginRefused
+            | MySqlError::Dismissed
+            | MySqlError::Ended => false,
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for MySqlError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Error::Protocol(_) = self {
+        if let MySqlError::Protocol(_) = self {
             to.write_str("the database server breaks the protocol: ")?;
         }
         to.write_str(match self {
-            Error::Protocol(what) => what,
-            Error::Unsupported(what) => what,
-            Error::NoTls => "the database server offers no TLS",
-            Error::LoginRefused => "the database server refuses the login",
-            Error::PacketTooLong => "the database server sends a row that is too long",
-            Error::TooManyColumns => "the database server sends too many columns",
-            Error::TooManyRows => "the statement gives too many rows: write LIMIT",
-            Error::Dismissed => "the database server has ended the session",
-            Error::Ended => "the connection to the database server has ended",
+            MySqlError::Protocol(what) => what,
+            MySqlError::Unsupported(what) => what,
+            MySqlError::NoTls => "the database server offers no TLS",
+            MySqlError::LoginRefused => "the database server refuses the login",
+            MySqlError::PacketTooLong => "the database server sends a row that is too long",
+            MySqlError::TooManyColumns => "the database server sends too many columns",
+            MySqlError::TooManyRows => "the statement gives too many rows: write LIMIT",
+            MySqlError::Dismissed => "the database server has ended the session",
+            MySqlError::Ended => "the connection to the database server has ended",
         })
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for MySqlError {}
 
 /// Why a statement was not started. The connection is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum StatementRefusal {
     /// The login or another statement is in progress, or the connection has ended.
     Busy,
     /// Statement and values are longer than `MySqlLimits::packet_len_max`.

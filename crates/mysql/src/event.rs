@@ -1,10 +1,10 @@
 //! The client's events, and the values in them.
 
-use crate::column::Column;
+use crate::column::ColumnInfo;
 
 /// A value of a row or for a `?`. Dates, times and decimals are text in MariaDB's format.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'v> {
+pub enum SqlValue<'v> {
     /// NULL
     Null,
     /// An integer of a signed type; booleans are 0 and 1.
@@ -21,16 +21,16 @@ pub enum Value<'v> {
 
 /// An event. The values of a row are reported one by one, so that no row is buffered.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Event<'e> {
+pub enum MySqlEvent<'e> {
     /// The connection switches to TLS: send the output, do the handshake, and call
     /// `MySqlClient::tls_started`. From then on the input and output are the bytes inside TLS.
     StartTls,
     /// The login is complete: statements may be executed.
     Ready,
     /// A result begins. A procedure may have several.
-    Columns(&'e [Column]),
+    Columns(&'e [ColumnInfo]),
     /// The next value of the row; one for each column.
-    Value(Value<'e>),
+    Value(SqlValue<'e>),
     /// The row is complete.
     RowEnd,
     /// The statement succeeded.
@@ -41,12 +41,12 @@ pub enum Event<'e> {
         last_id: u64,
     },
     /// The statement or the login has failed. Rows received before are void.
-    Failed(Failure<'e>),
+    Failed(ServerFailure<'e>),
 }
 
 /// A failure reported by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure<'e> {
+pub struct ServerFailure<'e> {
     /// The server's error number, such as 1146; 2031 is this client's: the values do not fit the statement.
     pub code: u16,
     /// SQLSTATE, such as `42S02`.

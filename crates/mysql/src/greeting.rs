@@ -4,11 +4,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::auth::Plugin;
-use crate::error::Error;
-use crate::login::Login;
+use crate::auth::AuthPlugin;
+use crate::error::MySqlError;
+use crate::login::LoginRequest;
 use crate::packet;
-use crate::read::Reader;
+use crate::packet_reader::PacketReader;
 
 /// Bits of the capabilities.
 const CLIENT_MYSQL: u32 = 1;
@@ -30,7 +30,7 @@ const CACHE_METADATA: u32 = 1 << 4;
 const COLLATION: u8 = 224;
 
 /// A server's greeting.
-pub struct Greeting {
+pub struct ServerGreeting {
     /// The server's capabilities.
     capabilities: u32,
     /// MariaDB's extended capabilities.
@@ -40,12 +40,12 @@ pub struct Greeting {
     /// The salt of the password proof.
     pub salt: [u8; 20],
     /// The default authentication method.
-    pub plugin: Plugin,
+    pub plugin: AuthPlugin,
 }
 
 /// Capabilities that both sides have.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Dialect {
+pub struct SessionCapabilities {
     /// Lists of columns are not followed by an EOF packet.
     pub deprecates_eof: bool,
     /// The columns of a prepared statement are not sent again while they are unchanged.
@@ -56,10 +56,10 @@ pub struct Dialect {
 ///
 /// # Errors
 /// It is malformed, or the server is too old.
-pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
-    let mut from = Reader(payload);
+pub fn read(payload: &[u8]) -> Result<ServerGreeting, MySqlError> {
+    let mut from = PacketReader(payload);
     if from.u8()? != 10 {
-        return Err(Error::Unsupported(
+        return Err(MySqlError::Unsupported(
             "the database server's handshake is not of version 10",
         ));
     }
@@ -79,14 +79,14 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
     let needed = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
     // 21 bytes: the salt and its final zero.
     if capabilities & needed != needed || salt_len < 21 {
-        return Err(Error::Unsupported(
+        return Err(MySqlError::Unsupported(
             "the database server is too old: 5.5 is the oldest that will do",
         ));
     }
     salt[8..].copy_from_slice(&from.array::<12>()?);
     from.bytes(usize::from(salt_len).saturating_sub(20))?;
     let is_mariadb = version.windows(7).any(|part| part == b"MariaDB");
-    Ok(Greeting {
+    Ok(ServerGreeting {
         capabilities,
         // In MySQL's greeting these bytes are reserved.
         extensions: if capabilities & CLIENT_MYSQL == 0 {
@@ -96,34 +96,34 @@ pub fn read(payload: &[u8]) -> Result<Greeting, Error> {
         },
         is_mariadb,
         salt,
-        plugin: Plugin::of(from.until_zero()),
+        plugin: AuthPlugin::from_name(from.until_zero()),
     })
 }
 
-impl Greeting {
+impl ServerGreeting {
     /// Whether the server offers TLS.
     pub fn offers_tls(&self) -> bool {
         self.capabilities & TLS != 0
     }
 
     /// The capabilities that both sides have.
-    pub fn dialect(&self) -> Dialect {
-        Dialect {
+    pub fn dialect(&self) -> SessionCapabilities {
+        SessionCapabilities {
             deprecates_eof: self.capabilities & DEPRECATE_EOF != 0,
             caches_columns: self.extensions & CACHE_METADATA != 0,
         }
     }
 
     /// Writes the payload of the TLS request, which equals the beginning of the reply.
-    pub fn tls_request(&self, login: &Login, to: &mut Vec<u8>) {
+    pub fn tls_request(&self, login: &LoginRequest, to: &mut Vec<u8>) {
         self.head(login, true, to);
     }
 
     /// Writes the reply's payload; `proof` is the password in the form of `plugin`, and `is_tls` whether TLS has begun.
     pub fn answer(
         &self,
-        login: &Login,
-        plugin: &Plugin,
+        login: &LoginRequest,
+        plugin: &AuthPlugin,
         proof: &[u8],
         is_tls: bool,
         to: &mut Vec<u8>,
@@ -144,7 +144,7 @@ impl Greeting {
     }
 
     /// Writes capabilities, the longest packet and the collation. Returns the capabilities.
-    fn head(&self, login: &Login, is_tls: bool, to: &mut Vec<u8>) -> u32 {
+    fn head(&self, login: &LoginRequest, is_tls: bool, to: &mut Vec<u8>) -> u32 {
         // Multiple results are needed for procedures, PREPARED_MULTI_RESULTS for those in prepared statements.
         let mut wanted = PROTOCOL_41
             | TRANSACTIONS
@@ -189,7 +189,7 @@ fn or<'t>(text: &'t str, default: &'t str) -> &'t str {
 }
 
 /// `NAMES … COLLATE …`
-fn names(login: &Login) -> String {
+fn names(login: &LoginRequest) -> String {
     let charset = or(&login.charset, "utf8mb4");
     let default = match charset {
         "utf8mb4" => "utf8mb4_unicode_ci",
@@ -203,7 +203,7 @@ fn names(login: &Login) -> String {
 }
 
 /// The statements that set the session variables that pages rely on, equal for all servers.
-pub fn settings(login: &Login, is_mariadb: bool) -> Vec<String> {
+pub fn settings(login: &LoginRequest, is_mariadb: bool) -> Vec<String> {
     let mut all = alloc::vec![alloc::format!(
         // `||` concatenates as in the other databases; times are in UTC by default.
         "SET sql_mode=(SELECT CONCAT(@@sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION')),time_zone='{}',{}",

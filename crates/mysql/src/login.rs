@@ -16,7 +16,7 @@ pub enum TlsPolicy {
 
 /// The account, and the session's settings.
 #[derive(Clone, Debug, Default)]
-pub struct Login {
+pub struct LoginRequest {
     /// The user's name.
     pub user: String,
     /// The password; empty for none.
@@ -44,7 +44,7 @@ pub struct Login {
 
 /// Limits on a server's input. Exceeding one is the `MySqlError` of its name.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct MySqlLimits {
     /// Bytes of a packet, and so of a row and of a statement; at most 16 MiB - 2.
     pub packet_len_max: usize,
     /// Columns of a result.
@@ -55,9 +55,9 @@ pub struct Limits {
     pub statement_count_max: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for MySqlLimits {
+    fn default() -> MySqlLimits {
+        MySqlLimits {
             packet_len_max: 1 << 20,
             column_count_max: 256,
             row_count_max: 10_000,

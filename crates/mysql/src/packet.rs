@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::error::Error;
+use crate::error::MySqlError;
 
 /// Bytes of a packet's header.
 pub const HEAD_LEN: usize = 4;
@@ -12,7 +12,7 @@ pub const HEAD_LEN: usize = 4;
 pub const LEN_END: usize = 0xff_ffff;
 
 /// The first packet in some bytes.
-pub struct Packet<'b> {
+pub struct FirstPacket<'b> {
     /// Its sequence number in the exchange.
     pub sequence: u8,
     /// Its payload.
@@ -24,30 +24,30 @@ pub struct Packet<'b> {
 /// # Errors
 /// Its announced length exceeds the limit.
 #[inline]
-pub fn first(bytes: &[u8], len_max: usize) -> Result<Option<(Packet<'_>, &[u8])>, Error> {
+pub fn first(bytes: &[u8], len_max: usize) -> Result<Option<(FirstPacket<'_>, &[u8])>, MySqlError> {
     let Some((&[a, b, c, sequence], rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
         return Ok(None);
     };
     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
     // Checked as soon as the header is there, before any payload is buffered.
     if len > len_max || len >= LEN_END {
-        return Err(Error::PacketTooLong);
+        return Err(MySqlError::PacketTooLong);
     }
     let whole = rest.split_at_checked(len);
-    Ok(whole.map(|(payload, rest)| (Packet { sequence, payload }, rest)))
+    Ok(whole.map(|(payload, rest)| (FirstPacket { sequence, payload }, rest)))
 }
 
 /// The number of bytes missing from the first packet in `bytes`, if known.
 ///
 /// # Errors
 /// Its announced length exceeds the limit.
-pub fn missing(bytes: &[u8], len_max: usize) -> Result<usize, Error> {
+pub fn missing(bytes: &[u8], len_max: usize) -> Result<usize, MySqlError> {
     let Some(&[a, b, c, _]) = bytes.first_chunk::<HEAD_LEN>() else {
         return Ok(HEAD_LEN - bytes.len());
     };
     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
     if len > len_max || len >= LEN_END {
-        return Err(Error::PacketTooLong);
+        return Err(MySqlError::PacketTooLong);
     }
     Ok((HEAD_LEN + len).saturating_sub(bytes.len()))
 }
@@ -116,7 +116,7 @@ mod tests {
         for len in [0, 250, 251, 0xffff, 0x1_0000, 0xff_ffff, 0x100_0000] {
             let mut bytes = Vec::new();
             put_lenenc(&mut bytes, len);
-            assert_eq!(crate::read::Reader(&bytes).lenenc(), Ok(len as u64));
+            assert_eq!(crate::packet_reader::PacketReader(&bytes).lenenc(), Ok(len as u64));
         }
         let mut bytes = alloc::vec![1];
         let start = begin(&mut bytes, 3);

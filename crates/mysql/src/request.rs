@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::event::Value;
+use crate::event::SqlValue;
 use crate::packet;
 
 const COM_QUERY: u8 = 0x03;
@@ -44,7 +44,7 @@ pub fn close(to: &mut Vec<u8>, id: u32) {
 pub fn execute<'v>(
     to: &mut Vec<u8>,
     id: u32,
-    values: impl ExactSizeIterator<Item = Value<'v>>,
+    values: impl ExactSizeIterator<Item = SqlValue<'v>>,
     len_max: usize,
 ) -> bool {
     let before = to.len();
@@ -71,7 +71,7 @@ pub fn set_id(packet: &mut [u8], id: u32) {
     packet[ID_AT..ID_AT + 4].copy_from_slice(&id.to_le_bytes());
 }
 
-fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = Value<'v>>) {
+fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = SqlValue<'v>>) {
     let nulls = to.len();
     to.resize(nulls + count.div_ceil(8), 0);
     // new_params_bind_flag: the types follow, since they may differ from the last execution.
@@ -83,7 +83,7 @@ fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = V
         to[types + 2 * at] = kind;
         to[types + 2 * at + 1] = flags;
         // NULL is in the bitmap and has no bytes.
-        if value == Value::Null {
+        if value == SqlValue::Null {
             to[nulls + at / 8] |= 1 << (at % 8);
         }
     }
@@ -91,23 +91,23 @@ fn put_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = V
 
 /// Writes a value; returns its type, and the flag of unsigned types.
 #[inline]
-fn put(to: &mut Vec<u8>, value: Value<'_>) -> (u8, u8) {
+fn put(to: &mut Vec<u8>, value: SqlValue<'_>) -> (u8, u8) {
     match value {
-        Value::Null => (6, 0),
-        Value::Int(number) => {
+        SqlValue::Null => (6, 0),
+        SqlValue::Int(number) => {
             to.extend_from_slice(&number.to_le_bytes());
             (8, 0)
         }
-        Value::UInt(number) => {
+        SqlValue::UInt(number) => {
             to.extend_from_slice(&number.to_le_bytes());
             (8, 0x80)
         }
-        Value::Float(number) => {
+        SqlValue::Float(number) => {
             to.extend_from_slice(&number.to_le_bytes());
             (5, 0)
         }
-        Value::Text(text) => put_bytes(to, text.as_bytes(), 253),
-        Value::Bytes(bytes) => put_bytes(to, bytes, 252),
+        SqlValue::Text(text) => put_bytes(to, text.as_bytes(), 253),
+        SqlValue::Bytes(bytes) => put_bytes(to, bytes, 252),
     }
 }
 

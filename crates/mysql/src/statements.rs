@@ -3,30 +3,30 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::column::Column;
+use crate::column::ColumnInfo;
 
 /// A prepared statement.
-pub struct Statement {
+pub struct PreparedStatement {
     text: String,
     /// The server's id.
     pub id: u32,
     /// The number of its `?`.
     pub value_count: usize,
     /// The columns of its result, as last sent.
-    pub columns: Vec<Column>,
+    pub columns: Vec<ColumnInfo>,
     used: u64,
 }
 
 /// Prepared statements.
-pub struct Statements {
-    kept: Vec<Statement>,
+pub struct StatementTable {
+    kept: Vec<PreparedStatement>,
     count_max: usize,
     now: u64,
 }
 
-impl Statements {
-    pub fn new(count_max: usize) -> Statements {
-        Statements {
+impl StatementTable {
+    pub fn new(count_max: usize) -> StatementTable {
+        StatementTable {
             kept: Vec::new(),
             count_max: count_max.max(1),
             now: 0,
@@ -44,14 +44,14 @@ impl Statements {
     }
 
     /// The statement at an index of [`find`](Statements::find) or [`add`](Statements::add).
-    pub fn at(&mut self, at: usize) -> Option<&mut Statement> {
+    pub fn at(&mut self, at: usize) -> Option<&mut PreparedStatement> {
         self.kept.get_mut(at)
     }
 
     /// Adds a statement. Returns its index, and the id of the evicted one.
     pub fn add(&mut self, text: String, id: u32, value_count: usize) -> (usize, Option<u32>) {
         self.now += 1;
-        let new = Statement {
+        let new = PreparedStatement {
             text,
             id,
             value_count,
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_one_that_was_not_used_for_longest_leaves() {
-        let mut statements = Statements::new(2);
+        let mut statements = StatementTable::new(2);
         assert_eq!(statements.add("a".into(), 1, 0), (0, None));
         assert_eq!(statements.add("b".into(), 2, 0), (1, None));
         assert_eq!(statements.find("a"), Some(0));

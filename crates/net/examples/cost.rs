@@ -7,26 +7,26 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 
 use lowroad_net::{
-    Address, Calls, End, Frame, Id, Link, Offload, Opened, Piece, Received, Service, Settings,
-    Stack,
+    AddressSource, StackCalls, ConnectionEnd, OutgoingFrame, ConnectionId, LinkDevice, DeviceOffload, ConnectionInitiator, SendPiece, ReceivedFrame, TcpService, StackSettings,
+    TcpStack,
 };
 
 struct Sink {
-    offload: Offload,
+    offload: DeviceOffload,
     bytes: usize,
     last: [u8; 54],
 }
 
-impl Link for Sink {
+impl LinkDevice for Sink {
     #[inline(never)]
-    fn send(&mut self, frame: &Frame<'_>) {
+    fn send(&mut self, frame: &OutgoingFrame<'_>) {
         self.bytes += frame.head.len() + frame.copied.len() + frame.lasting.len();
         if let Some(head) = frame.head.first_chunk() {
             self.last = *head;
         }
     }
 
-    fn offload(&self) -> Offload {
+    fn offload(&self) -> DeviceOffload {
         self.offload
     }
 }
@@ -36,22 +36,22 @@ struct Answering;
 static HEAD: [u8; 200] = [b'h'; 200];
 static BODY: [u8; 1000] = [b'b'; 1000];
 
-impl Service for Answering {
-    fn opened(&mut self, _: &mut impl Calls, _: Id, _: Opened) {}
+impl TcpService for Answering {
+    fn opened(&mut self, _: &mut impl StackCalls, _: ConnectionId, _: ConnectionInitiator) {}
 
-    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
-        let body = Piece::Lasting {
+    fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
+        let body = SendPiece::Lasting {
             bytes: &BODY,
             sums: &[],
         };
-        let _ = black_box(calls.send(id, Piece::Copied(&HEAD)));
+        let _ = black_box(calls.send(id, SendPiece::Copied(&HEAD)));
         let _ = black_box(calls.send(id, body));
         bytes.len()
     }
 
-    fn finished(&mut self, _: &mut impl Calls, _: Id) {}
-    fn sent(&mut self, _: &mut impl Calls, _: Id) {}
-    fn ended(&mut self, _: &mut impl Calls, _: Id, _: End) {}
+    fn finished(&mut self, _: &mut impl StackCalls, _: ConnectionId) {}
+    fn sent(&mut self, _: &mut impl StackCalls, _: ConnectionId) {}
+    fn ended(&mut self, _: &mut impl StackCalls, _: ConnectionId, _: ConnectionEnd) {}
 }
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -91,10 +91,10 @@ fn main() {
         .next()
         .map_or(1000, |it| it.parse().expect("a number"));
     let sum = arguments.next().is_some();
-    let mut stack = Stack::new(Settings {
+    let mut stack = TcpStack::new(StackSettings {
         mac: MAC,
         mtu: 1500,
-        address: Address::Static {
+        address: AddressSource::Static {
             address: OURS,
             prefix_len: 24,
             gateway: None,
@@ -107,7 +107,7 @@ fn main() {
         secret: [7; 32],
         share: None,
     });
-    let offload = Offload {
+    let offload = DeviceOffload {
         sum,
         segmentation: false,
     };
@@ -117,7 +117,7 @@ fn main() {
         last: [0; 54],
     };
     let mut say = |frame: &[u8], now_us: u64| {
-        let received = Received {
+        let received = ReceivedFrame {
             frame,
             sum_is_good: true,
         };

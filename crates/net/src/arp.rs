@@ -22,7 +22,7 @@ const LIFE_US: u64 = 600_000_000;
 const ASK_EVERY_US: u64 = 1_000_000;
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct ArpEntry {
     /// 0: unused.
     address: u32,
     mac: Option<[u8; 6]>,
@@ -30,7 +30,7 @@ struct Entry {
     asked_us: Option<u64>,
 }
 
-const NOBODY: Entry = Entry {
+const NOBODY: ArpEntry = ArpEntry {
     address: 0,
     mac: None,
     known_us: 0,
@@ -38,18 +38,18 @@ const NOBODY: Entry = Entry {
 };
 
 /// The cache: rows of [`ROW`] entries.
-pub(crate) struct Arp {
-    entries: [Entry; ROWS * ROW],
+pub(crate) struct ArpCache {
+    entries: [ArpEntry; ROWS * ROW],
 }
 
-impl Arp {
-    pub(crate) fn new() -> Arp {
-        Arp {
+impl ArpCache {
+    pub(crate) fn new() -> ArpCache {
+        ArpCache {
             entries: [NOBODY; ROWS * ROW],
         }
     }
 
-    fn row(&mut self, address: u32) -> &mut [Entry] {
+    fn row(&mut self, address: u32) -> &mut [ArpEntry] {
         &mut self.entries[address as usize % ROWS * ROW..][..ROW]
     }
 
@@ -76,13 +76,13 @@ impl Arp {
     }
 
     /// The entry of an address; replaces the oldest of the row if there is none.
-    fn entry(&mut self, address: u32) -> &mut Entry {
+    fn entry(&mut self, address: u32) -> &mut ArpEntry {
         let row = self.row(address);
         let known = row.iter().position(|entry| entry.address == address);
         let at = known.unwrap_or_else(|| {
-            let age = |entry: &Entry| entry.known_us.max(entry.asked_us.unwrap_or(0));
+            let age = |entry: &ArpEntry| entry.known_us.max(entry.asked_us.unwrap_or(0));
             let oldest = (0..ROW).min_by_key(|at| age(&row[*at])).unwrap_or(0);
-            row[oldest] = Entry { address, ..NOBODY };
+            row[oldest] = ArpEntry { address, ..NOBODY };
             oldest
         });
         &mut row[at]
@@ -90,7 +90,7 @@ impl Arp {
 
     /// Learns from a message: only requested addresses, or a neighbour that requests the machine's. Limits cache
     /// poisoning.
-    pub(crate) fn learn(&mut self, message: &Message, is_for_us: bool, now_us: u64) -> bool {
+    pub(crate) fn learn(&mut self, message: &ArpMessage, is_for_us: bool, now_us: u64) -> bool {
         let row = self.row(message.from);
         let is_known = row.iter().any(|entry| entry.address == message.from);
         let asks_us = is_for_us && message.is_request;
@@ -107,7 +107,7 @@ impl Arp {
 
 /// An ARP message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
+pub(crate) struct ArpMessage {
     pub is_request: bool,
     pub from: u32,
     pub from_mac: [u8; 6],
@@ -115,13 +115,13 @@ pub(crate) struct Message {
 }
 
 /// Parses the payload of a frame. `None`: malformed or unusable.
-pub(crate) fn parse(bytes: &[u8]) -> Option<Message> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<ArpMessage> {
     let bytes: &[u8; 28] = bytes.first_chunk()?;
     let operation = be16(bytes, 6);
     let from_mac = mac(bytes, 8);
     let is_plain = bytes[..6] == KIND && matches!(operation, REQUEST | REPLY);
     // A group address cannot be a neighbour's MAC.
-    (is_plain && from_mac[0] & 1 == 0).then_some(Message {
+    (is_plain && from_mac[0] & 1 == 0).then_some(ArpMessage {
         is_request: operation == REQUEST,
         from: be32(bytes, 14),
         from_mac,
@@ -135,7 +135,7 @@ pub(crate) fn request(mac: [u8; 6], local: u32, address: u32) -> [u8; FRAME_LEN]
 }
 
 /// The reply to a request.
-pub(crate) fn reply(mac: [u8; 6], local: u32, to: &Message) -> [u8; FRAME_LEN] {
+pub(crate) fn reply(mac: [u8; 6], local: u32, to: &ArpMessage) -> [u8; FRAME_LEN] {
     frame(REPLY, mac, local, to.from_mac, to.from)
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn only_who_was_asked_for_is_learned() {
-        let mut arp = Arp::new();
+        let mut arp = ArpCache::new();
         let (us, them) = (1, 2);
         let request = request([2; 6], them, us);
         let message = parse(&request[14..]).expect("right");

@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use crate::api::{Calls, Full, Id, Link, Piece, Service};
-use crate::context::{Context, Core};
-use crate::tcp::connection::{Connection, State};
-use crate::tcp::queue::Refused;
-use crate::tcp::segment::Key;
-use crate::tcp::{end, output, receive};
+use crate::stack_api::{StackCalls, SendQueueFull, ConnectionId, LinkDevice, SendPiece, TcpService};
+use crate::context::{StackContext, StackCore};
+use crate::tcp::connection::{TcpConnection, HandshakeState};
+use crate::tcp::queue::QueueRefusal;
+use crate::tcp::segment::ConnectionKey;
+use crate::tcp::{end, output, receive_data};
 
 /// The first ephemeral port (RFC 6335 §6).
 const PORT_FIRST: u16 = 49_152;
@@ -16,19 +16,19 @@ const PORT_FIRST: u16 = 49_152;
 /// average. With 16 cores, none of the 1,024 does with a probability of 10^-28.
 const PORT_TRIES: usize = 64;
 
-impl<L: Link> Calls for Context<'_, L> {
+impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
     fn now_us(&self) -> u64 {
         self.core.now_us
     }
 
-    fn send(&mut self, id: Id, piece: Piece<'_>) -> Result<(), Full> {
+    fn send(&mut self, id: ConnectionId, piece: SendPiece<'_>) -> Result<(), SendQueueFull> {
         let core = &mut *self.core;
         let Some(it) = core.table.get_mut(id) else {
-            return Err(Full);
+            return Err(SendQueueFull);
         };
         // A FIN ends the queue: data behind it could never be sent.
         if it.is_closing {
-            return Err(Full);
+            return Err(SendQueueFull);
         }
         it.moved(core.now_us);
         let pushed = it.queue.push(&mut core.pool, piece);
@@ -37,17 +37,17 @@ impl<L: Link> Calls for Context<'_, L> {
         }
         match pushed {
             Ok(()) => return Ok(()),
-            Err(Refused::Queue) => core.counters.send_queue_full += 1,
-            Err(Refused::Buffer) => core.counters.send_no_buffer += 1,
+            Err(QueueRefusal::Queue) => core.counters.send_queue_full += 1,
+            Err(QueueRefusal::Buffer) => core.counters.send_no_buffer += 1,
         }
-        Err(Full)
+        Err(SendQueueFull)
     }
 
-    fn unsent_len(&self, id: Id) -> usize {
+    fn unsent_len(&self, id: ConnectionId) -> usize {
         self.core.table.get(id).map_or(0, |it| it.queue.len())
     }
 
-    fn waiting_len(&self, id: Id) -> usize {
+    fn waiting_len(&self, id: ConnectionId) -> usize {
         let it = self.core.table.get(id);
         let waiting = it.and_then(|it| it.waiting.as_ref());
         waiting.map_or(0, |waiting| waiting.bytes().len())
@@ -57,12 +57,12 @@ impl<L: Link> Calls for Context<'_, L> {
         self.core.counters.each().collect()
     }
 
-    fn close(&mut self, id: Id) {
+    fn close(&mut self, id: ConnectionId) {
         let core = &mut *self.core;
         let Some(it) = core.table.get_mut(id) else {
             return;
         };
-        if it.state != State::Open {
+        if it.state != HandshakeState::Open {
             return self.abort(id);
         }
         it.is_closing = true;
@@ -70,39 +70,39 @@ impl<L: Link> Calls for Context<'_, L> {
             core.pool.give(waiting.buffer);
         }
         // A closed service reads no more, so the full window can be advertised.
-        receive::update_window(core, id);
+        receive_data::update_window(core, id);
         core.mark(id.index);
     }
 
-    fn abort(&mut self, id: Id) {
+    fn abort(&mut self, id: ConnectionId) {
         let Some(it) = self.core.table.get(id) else {
             return;
         };
         // In SYN-SENT the peer has no connection that could be reset.
-        if it.state != State::SynSent {
+        if it.state != HandshakeState::SynSent {
             self.reset(id.index);
         }
         self.core.counters.ended_aborted += 1;
         end::remove(self.core, id.index);
     }
 
-    fn resume(&mut self, id: Id) {
+    fn resume(&mut self, id: ConnectionId) {
         if let Some(it) = self.core.table.get_mut(id) {
             it.wants_input = true;
             self.core.mark(id.index);
         }
     }
 
-    fn connect(&mut self, to: SocketAddrV4) -> Result<Id, Full> {
+    fn connect(&mut self, to: SocketAddrV4) -> Result<ConnectionId, SendQueueFull> {
         let id = connect(self.core, to);
         if id.is_none() {
             self.core.counters.connect_refused += 1;
         }
-        id.ok_or(Full)
+        id.ok_or(SendQueueFull)
     }
 }
 
-fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
+fn connect(core: &mut StackCore, to: SocketAddrV4) -> Option<ConnectionId> {
     let local = core.local?;
     let remote = to.ip().to_bits();
     // Such addresses have no host, or are this machine's own.
@@ -111,8 +111,8 @@ fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
     }
     local.next_hop(remote)?;
     let key = free_key(core, remote, to.port())?;
-    let mut it = Connection::new(key, core.own_mss(), core.now_us);
-    it.state = State::SynSent;
+    let mut it = TcpConnection::new(key, core.own_mss(), core.now_us);
+    it.state = HandshakeState::SynSent;
     it.by_us = true;
     // The next hop is resolved when the SYN is sent.
     it.needs_mac = true;
@@ -128,12 +128,12 @@ fn connect(core: &mut Core, to: SocketAddrV4) -> Option<Id> {
 }
 
 /// A free local port for a connection to this address, with replies that arrive at this core.
-fn free_key(core: &mut Core, remote: u32, remote_port: u16) -> Option<Key> {
+fn free_key(core: &mut StackCore, remote: u32, remote_port: u16) -> Option<ConnectionKey> {
     let cores = core.share.map_or(1, |share| share.steering.count());
     (0..PORT_TRIES * usize::from(cores)).find_map(|_| {
         let port = core.next_port.max(PORT_FIRST);
         core.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
-        let key = Key::new(remote, remote_port, port);
+        let key = ConnectionKey::new(remote, remote_port, port);
         // Replies are steered by a hash that includes the local port.
         if core.share.is_some_and(|share| !share.has(key)) {
             return None;
@@ -147,7 +147,7 @@ fn free_key(core: &mut Core, remote: u32, remote_port: u16) -> Option<Key> {
 }
 
 /// Does the deferred work of callbacks: delivers input that was asked for, and sends.
-pub(crate) fn flush<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+pub(crate) fn flush<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     while let Some(index) = cx.core.pending.pop() {
         let Some(it) = cx.core.table.at_mut(index) else {
             continue;
@@ -158,7 +158,7 @@ pub(crate) fn flush<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut 
         }
         if it.wants_input {
             let id = cx.core.table.id(index);
-            receive::offer(cx, service, id);
+            receive_data::offer(cx, service, id);
         }
         cx.output(index);
     }

@@ -5,64 +5,64 @@ use core::net::Ipv4Addr;
 
 use lowroad_timer_wheel::TimerWheel;
 
-use crate::api::{Frame, Link, Offload};
-use crate::arp::Arp;
-use crate::counters::Counters;
-use crate::dhcp::Dhcp;
-use crate::local::Local;
-use crate::pool::Pool;
-use crate::rate::Rate;
-use crate::steering::Share;
+use crate::stack_api::{OutgoingFrame, LinkDevice, DeviceOffload};
+use crate::arp::ArpCache;
+use crate::counters::StackCounters;
+use crate::dhcp::DhcpClient;
+use crate::local::LocalAddress;
+use crate::pool::BufferPool;
+use crate::rate::RateBucket;
+use crate::steering::FlowShare;
 use crate::tcp::half_open::HalfOpens;
-use crate::tcp::table::Table;
-use crate::tcp::time_wait::TimeWait;
+use crate::tcp::table::FlowTable;
+use crate::tcp::time_wait::TimeWaitTable;
 
 /// Rate limits for frames that any sender can provoke.
-pub(crate) struct Rates {
-    pub arp: Rate,
-    pub echo: Rate,
-    pub resets: Rate,
-    pub challenges: Rate,
+pub(crate) struct ReplyRates {
+    pub arp: RateBucket,
+    pub echo: RateBucket,
+    pub resets: RateBucket,
+    pub challenges: RateBucket,
 }
 
 /// The stack's state.
-pub(crate) struct Core {
+pub(crate) struct StackCore {
     pub now_us: u64,
     pub mac: [u8; 6],
     pub mtu: u16,
     pub ports: Vec<u16>,
     pub idle_timeout_us: u64,
     pub refuses_new: bool,
-    pub local: Option<Local>,
-    pub arp: Arp,
-    pub dhcp: Option<Dhcp>,
-    pub share: Option<Share>,
+    pub local: Option<LocalAddress>,
+    pub arp: ArpCache,
+    pub dhcp: Option<DhcpClient>,
+    pub share: Option<FlowShare>,
     /// The address is to be announced.
     pub announces: bool,
-    pub table: Table,
-    pub pool: Pool,
+    pub table: FlowTable,
+    pub pool: BufferPool,
     /// In microseconds, with slots of about 8 ms.
     pub wheel: TimerWheel<8192>,
     pub half_open: HalfOpens,
-    pub time_wait: TimeWait,
+    pub time_wait: TimeWaitTable,
     /// Connections with work after the callback.
     pub pending: Vec<u32>,
     /// Connections that wait for the MAC of their next hop.
     pub without_mac: Vec<u32>,
     pub next_port: u16,
-    pub rates: Rates,
-    pub counters: Counters,
+    pub rates: ReplyRates,
+    pub counters: StackCounters,
 }
 
-impl Core {
+impl StackCore {
     /// The MSS that is announced to peers.
     pub(crate) fn own_mss(&self) -> u16 {
         self.mtu - 40
     }
 
     /// Sets the address. The caller ends the connections of the old one.
-    pub(crate) fn set_local(&mut self, local: Option<Local>) {
-        let of = |local: Option<Local>| local.map(|local| local.address);
+    pub(crate) fn set_local(&mut self, local: Option<LocalAddress>) {
+        let of = |local: Option<LocalAddress>| local.map(|local| local.address);
         if of(self.local) != of(local) {
             self.announces = local.is_some() && self.leads();
             self.half_open.set_local(of(local).unwrap_or(0));
@@ -91,18 +91,18 @@ impl Core {
 }
 
 /// The state with a link.
-pub struct Context<'c, L> {
-    pub(crate) core: &'c mut Core,
+pub struct StackContext<'c, L> {
+    pub(crate) core: &'c mut StackCore,
     pub(crate) link: &'c mut L,
-    pub(crate) offload: Offload,
+    pub(crate) offload: DeviceOffload,
 }
 
-impl<'c, L: Link> Context<'c, L> {
+impl<'c, L: LinkDevice> StackContext<'c, L> {
     /// A context at this time. Time never goes backward.
-    pub(crate) fn new(core: &'c mut Core, link: &'c mut L, now_us: u64) -> Context<'c, L> {
+    pub(crate) fn new(core: &'c mut StackCore, link: &'c mut L, now_us: u64) -> StackContext<'c, L> {
         core.now_us = core.now_us.max(now_us);
         let offload = link.offload();
-        Context {
+        StackContext {
             core,
             link,
             offload,
@@ -111,7 +111,7 @@ impl<'c, L: Link> Context<'c, L> {
 
     /// Sends a frame with complete checksums.
     pub(crate) fn send_whole(&mut self, head: &[u8]) {
-        let frame = Frame {
+        let frame = OutgoingFrame {
             head,
             copied: &[],
             lasting: &[],

@@ -4,11 +4,11 @@ macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// Counters since the start.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters {
+        pub struct StackCounters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        impl Counters {
+        impl StackCounters {
             /// Names and values.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),+].into_iter()

@@ -15,7 +15,7 @@ const HEADER_LEN: usize = 20;
 const TTL: u8 = 64;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet<'f> {
+pub(crate) struct Ipv4Packet<'f> {
     pub from: u32,
     pub to: u32,
     pub protocol: u8,
@@ -24,7 +24,7 @@ pub(crate) struct Packet<'f> {
 
 /// The reason that a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bad {
+pub(crate) enum Ipv4Error {
     Malformed,
     WrongSum,
     Fragment,
@@ -32,30 +32,30 @@ pub(crate) enum Bad {
 
 /// Parses a packet; bytes of the frame behind it are padding.
 #[inline(always)]
-pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, Bad> {
-    let head: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Bad::Malformed)?;
+pub(crate) fn parse(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Ipv4Error> {
+    let head: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Ipv4Error::Malformed)?;
     let mut sum = sum_of(head);
     let mut header_len = HEADER_LEN;
     if head[0] != 0x45 {
         header_len = usize::from(head[0] & 15) * 4;
         if head[0] >> 4 != 4 {
-            return Err(Bad::Malformed);
+            return Err(Ipv4Error::Malformed);
         }
-        let options = bytes.get(HEADER_LEN..header_len).ok_or(Bad::Malformed)?;
-        sum += u32::from(crate::sums::sum_of(options));
+        let options = bytes.get(HEADER_LEN..header_len).ok_or(Ipv4Error::Malformed)?;
+        sum += u32::from(crate::payload_checksums::sum_of(options));
     }
     if fold(sum) != 0xffff {
-        return Err(Bad::WrongSum);
+        return Err(Ipv4Error::WrongSum);
     }
     // The total length excludes the padding of short frames.
     let payload = bytes
         .get(header_len..usize::from(be16(head, 2)))
-        .ok_or(Bad::Malformed)?;
+        .ok_or(Ipv4Error::Malformed)?;
     // The flag for more fragments, or a fragment offset.
     if be16(head, 6) & 0x3fff != 0 {
-        return Err(Bad::Fragment);
+        return Err(Ipv4Error::Fragment);
     }
-    Ok(Packet {
+    Ok(Ipv4Packet {
         from: be32(head, 12),
         to: be32(head, 16),
         protocol: head[9],
@@ -94,9 +94,9 @@ pub(crate) fn pseudo_sum(protocol: u8, from: u32, to: u32) -> u32 {
 }
 
 /// Whether the checksum of TCP or UDP is correct.
-pub(crate) fn has_right_sum(packet: &Packet<'_>) -> bool {
+pub(crate) fn has_right_sum(packet: &Ipv4Packet<'_>) -> bool {
     let pseudo = pseudo_sum(packet.protocol, packet.from, packet.to);
-    let sum = u32::from(crate::sums::sum_of(packet.payload));
+    let sum = u32::from(crate::payload_checksums::sum_of(packet.payload));
     fold(pseudo + packet.payload.len() as u32 + sum) == 0xffff
 }
 
@@ -121,6 +121,6 @@ mod tests {
             wrong[bit / 8] ^= 1 << (bit % 8);
             assert!(parse(&wrong).is_err(), "{bit}");
         }
-        assert_eq!(parse(&bytes[..27]).err(), Some(Bad::Malformed));
+        assert_eq!(parse(&bytes[..27]).err(), Some(Ipv4Error::Malformed));
     }
 }

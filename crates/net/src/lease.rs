@@ -1,29 +1,29 @@
 //! The address by DHCP: sends and receives its messages, and applies a new or lost address to connections.
 
-use crate::api::{End, Link, Service};
-use crate::context::Context;
+use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
+use crate::context::StackContext;
 use crate::dhcp::message::{self, MESSAGE_LEN};
-use crate::dhcp::{CLIENT_PORT, Due, News, SERVER_PORT};
-use crate::ipv4::Packet;
-use crate::local::Local;
+use crate::dhcp::{CLIENT_PORT, DhcpAction, DhcpEvent, SERVER_PORT};
+use crate::ipv4::Ipv4Packet;
+use crate::local::LocalAddress;
 use crate::tcp::end::end;
-use crate::udp::{self, PAYLOAD_AT, Way};
+use crate::udp::{self, PAYLOAD_AT, DatagramPath};
 
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 const BROADCAST: u32 = u32::MAX;
 
 /// Performs the due action of the DHCP client.
-pub(crate) fn tick<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+pub(crate) fn tick<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     let now_us = cx.core.now_us;
     let due = cx.core.dhcp.as_mut().and_then(|dhcp| dhcp.due(now_us));
     match due {
-        Some(Due::Send { ask, to }) => send(cx, ask, to),
-        Some(Due::Lost) => lose(cx, service),
+        Some(DhcpAction::Send { ask, to }) => send(cx, ask, to),
+        Some(DhcpAction::Lost) => lose(cx, service),
         None => {}
     }
 }
 
-fn send<L: Link>(cx: &mut Context<'_, L>, ask: message::Ask, to: Option<u32>) {
+fn send<L: LinkDevice>(cx: &mut StackContext<'_, L>, ask: message::DhcpRequest, to: Option<u32>) {
     let now_us = cx.core.now_us;
     let to_mac = match to {
         None => Some(BROADCAST_MAC),
@@ -41,7 +41,7 @@ fn send<L: Link>(cx: &mut Context<'_, L>, ask: message::Ask, to: Option<u32>) {
     message::write(ask, dhcp.xid, dhcp.secs(now_us), mac, &mut text);
     let mut frame = [0; PAYLOAD_AT + MESSAGE_LEN];
     frame[PAYLOAD_AT..].copy_from_slice(&text);
-    let way = Way {
+    let way = DatagramPath {
         mac,
         to_mac,
         from: cx.core.local.map_or(0, |local| local.address),
@@ -55,10 +55,10 @@ fn send<L: Link>(cx: &mut Context<'_, L>, ask: message::Ask, to: Option<u32>) {
 }
 
 /// Processes a datagram, which may be for an address that isn't configured yet.
-pub(crate) fn datagram<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+pub(crate) fn datagram<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
-    packet: &Packet<'_>,
+    packet: &Ipv4Packet<'_>,
     sum_is_good: bool,
 ) {
     let Some(datagram) = udp::parse(packet) else {
@@ -79,30 +79,30 @@ pub(crate) fn datagram<L: Link, S: Service>(
         Some(dhcp.received(now_us, &answer))
     });
     match news {
-        None | Some(News::None) => cx.core.counters.dhcp_ignored += 1,
-        Some(News::Go) => tick(cx, service),
-        Some(News::Bound(local)) => bind(cx, service, local),
-        Some(News::Lost) => lose(cx, service),
+        None | Some(DhcpEvent::None) => cx.core.counters.dhcp_ignored += 1,
+        Some(DhcpEvent::Go) => tick(cx, service),
+        Some(DhcpEvent::Bound(local)) => bind(cx, service, local),
+        Some(DhcpEvent::Lost) => lose(cx, service),
     }
 }
 
-fn bind<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, local: Local) {
+fn bind<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, local: LocalAddress) {
     cx.core.counters.dhcp_bound += 1;
     set(cx, service, Some(local));
 }
 
-fn lose<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+fn lose<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     cx.core.counters.dhcp_lost += 1;
     set(cx, service, None);
 }
 
 /// Changes the address or removes it. Connections of another address end; with the same address they continue.
-pub(crate) fn set<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+pub(crate) fn set<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
-    local: Option<Local>,
+    local: Option<LocalAddress>,
 ) {
-    let of = |local: Option<Local>| local.map(|local| local.address);
+    let of = |local: Option<LocalAddress>| local.map(|local| local.address);
     if cx.core.local.is_some() && of(cx.core.local) != of(local) {
         cx.core.set_local(None);
         end_all(cx, service);
@@ -111,8 +111,8 @@ pub(crate) fn set<L: Link, S: Service>(
 }
 
 /// Ends all connections: peers can't be reached from the old address.
-fn end_all<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S) {
+fn end_all<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     for index in 0..cx.core.table.places() {
-        end(cx, service, index as u32, End::TimedOut);
+        end(cx, service, index as u32, ConnectionEnd::TimedOut);
     }
 }

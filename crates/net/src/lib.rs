@@ -15,7 +15,7 @@
 
 extern crate alloc;
 
-mod api;
+mod stack_api;
 mod arp;
 mod bytes;
 mod calls;
@@ -30,16 +30,16 @@ mod pool;
 mod rate;
 mod stack;
 mod steering;
-mod sums;
+mod payload_checksums;
 mod tcp;
 mod udp;
 
-pub use api::{
-    Address, Calls, End, Frame, Full, Id, LARGE, Link, Offload, Opened, Piece, Received, SMALL,
-    Service, Settings, WAITING_MAX,
+pub use stack_api::{
+    AddressSource, StackCalls, ConnectionEnd, OutgoingFrame, SendQueueFull, ConnectionId, LARGE, LinkDevice, DeviceOffload, ConnectionInitiator, SendPiece, ReceivedFrame, SMALL,
+    TcpService, StackSettings, WAITING_MAX,
 };
-pub use context::Context;
-pub use counters::Counters;
-pub use stack::Stack;
-pub use steering::{Owner, Share, Steering};
-pub use sums::{SUM_LEN, sums};
+pub use context::StackContext;
+pub use counters::StackCounters;
+pub use stack::TcpStack;
+pub use steering::{FrameOwner, FlowShare, FlowSteering};
+pub use payload_checksums::{SUM_LEN, sums};

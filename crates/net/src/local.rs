@@ -4,16 +4,16 @@ use core::net::Ipv4Addr;
 
 /// The machine's address, its prefix and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Local {
+pub(crate) struct LocalAddress {
     pub address: u32,
     pub prefix_len: u8,
     pub gateway: Option<u32>,
 }
 
-impl Local {
+impl LocalAddress {
     /// From the types of the API.
-    pub(crate) fn new(address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>) -> Local {
-        Local {
+    pub(crate) fn new(address: Ipv4Addr, prefix_len: u8, gateway: Option<Ipv4Addr>) -> LocalAddress {
+        LocalAddress {
             address: address.to_bits(),
             prefix_len,
             gateway: gateway.map(Ipv4Addr::to_bits),

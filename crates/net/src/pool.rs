@@ -4,30 +4,30 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::api::{LARGE, SMALL};
+use crate::stack_api::{LARGE, SMALL};
 
 /// A buffer of [`SMALL`] or [`LARGE`] bytes.
-pub(crate) type Buffer = Box<[u8]>;
+pub(crate) type PoolBuffer = Box<[u8]>;
 
 /// The free buffers.
-pub(crate) struct Pool {
-    small: Vec<Buffer>,
-    large: Vec<Buffer>,
+pub(crate) struct BufferPool {
+    small: Vec<PoolBuffer>,
+    large: Vec<PoolBuffer>,
     /// With fewer free small buffers, out-of-order segments are not kept: peers retransmit them.
     reserve: usize,
     /// With fewer free large buffers, stalled connections are ended; input buffering leaves twice as many.
     reserve_large: usize,
 }
 
-impl Pool {
+impl BufferPool {
     /// Allocates the buffers.
-    pub(crate) fn new(small: usize, large: usize) -> Pool {
+    pub(crate) fn new(small: usize, large: usize) -> BufferPool {
         let make = |count: usize, len: usize| {
             (0..count)
                 .map(|_| vec![0; len].into_boxed_slice())
                 .collect()
         };
-        Pool {
+        BufferPool {
             small: make(small, SMALL),
             large: make(large, LARGE),
             reserve: small / 4,
@@ -41,12 +41,12 @@ impl Pool {
     }
 
     /// Takes a small buffer.
-    pub(crate) fn small(&mut self) -> Option<Buffer> {
+    pub(crate) fn small(&mut self) -> Option<PoolBuffer> {
         self.small.pop()
     }
 
     /// Takes a small buffer for an optional use.
-    pub(crate) fn spare(&mut self) -> Option<Buffer> {
+    pub(crate) fn spare(&mut self) -> Option<PoolBuffer> {
         if self.small.len() <= self.reserve {
             return None;
         }
@@ -54,7 +54,7 @@ impl Pool {
     }
 
     /// Takes a large buffer for a use that can do with less.
-    pub(crate) fn spare_large(&mut self) -> Option<Buffer> {
+    pub(crate) fn spare_large(&mut self) -> Option<PoolBuffer> {
         if self.large.len() <= 2 * self.reserve_large {
             return None;
         }
@@ -62,7 +62,7 @@ impl Pool {
     }
 
     /// Takes a buffer with room for `len` bytes, the smallest possible.
-    pub(crate) fn of(&mut self, len: usize) -> Option<Buffer> {
+    pub(crate) fn allocate(&mut self, len: usize) -> Option<PoolBuffer> {
         let small = if len <= SMALL { self.small.pop() } else { None };
         if small.is_some() || len > LARGE {
             return small;
@@ -71,7 +71,7 @@ impl Pool {
     }
 
     /// Gives a buffer back.
-    pub(crate) fn give(&mut self, buffer: Buffer) {
+    pub(crate) fn give(&mut self, buffer: PoolBuffer) {
         match buffer.len() {
             SMALL => self.small.push(buffer),
             _ => self.large.push(buffer),

@@ -2,7 +2,7 @@
 
 /// A counter that is refilled at each full second.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate {
+pub(crate) struct RateBucket {
     per_second: u32,
     left: u32,
     second: u64,
@@ -10,10 +10,10 @@ pub(crate) struct Rate {
 
 const SECOND_US: u64 = 1_000_000;
 
-impl Rate {
+impl RateBucket {
     /// Allows `per_second` events in each second.
-    pub(crate) fn new(per_second: u32) -> Rate {
-        Rate {
+    pub(crate) fn new(per_second: u32) -> RateBucket {
+        RateBucket {
             per_second,
             left: per_second,
             second: 0,
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_second_has_its_share() {
-        let mut rate = Rate::new(2);
+        let mut rate = RateBucket::new(2);
         let taken = [0, 1, 2, 1_000_000, 1_000_001, 1_999_999].map(|now_us| rate.take(now_us));
         assert_eq!(taken, [true, true, false, true, true, false]);
     }

@@ -5,24 +5,24 @@ use core::net::Ipv4Addr;
 
 use lowroad_timer_wheel::TimerWheel;
 
-use crate::api::{Address, Link, Received, Service, Settings};
-use crate::arp::{self, Arp};
+use crate::stack_api::{AddressSource, LinkDevice, ReceivedFrame, TcpService, StackSettings};
+use crate::arp::{self, ArpCache};
 use crate::bytes::mac;
 use crate::calls::flush;
-use crate::context::{Context, Core, Rates, address_of};
-use crate::counters::Counters;
-use crate::dhcp::Dhcp;
-use crate::ipv4::{self, Bad, Packet};
+use crate::context::{StackContext, StackCore, ReplyRates, address_of};
+use crate::counters::StackCounters;
+use crate::dhcp::DhcpClient;
+use crate::ipv4::{self, Ipv4Error, Ipv4Packet};
 use crate::lease;
-use crate::local::Local;
-use crate::pool::Pool;
-use crate::rate::Rate;
-use crate::steering::Owner;
+use crate::local::LocalAddress;
+use crate::pool::BufferPool;
+use crate::rate::RateBucket;
+use crate::steering::FrameOwner;
 use crate::tcp::half_open::HalfOpens;
-use crate::tcp::segment::Segment;
-use crate::tcp::table::Table;
-use crate::tcp::time_wait::TimeWait;
-use crate::tcp::{input, listen, timers};
+use crate::tcp::segment::TcpSegment;
+use crate::tcp::table::FlowTable;
+use crate::tcp::time_wait::TimeWaitTable;
+use crate::tcp::{input, listener, timers};
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 const MTU_MIN: u16 = 576;
@@ -35,14 +35,14 @@ const CHALLENGE_RATE: u32 = 1000;
 const WITHOUT_MAC_MAX: usize = 64;
 
 /// A TCP/IPv4 stack for one device.
-pub struct Stack {
-    core: Core,
+pub struct TcpStack {
+    core: StackCore,
 }
 
-impl Stack {
+impl TcpStack {
     /// Allocates all memory of the stack.
     #[must_use]
-    pub fn new(settings: Settings) -> Stack {
+    pub fn new(settings: StackSettings) -> TcpStack {
         let key = |at: usize| {
             let bytes = core::array::from_fn(|i| settings.secret[at * 8 + i]);
             u64::from_le_bytes(bytes)
@@ -51,7 +51,7 @@ impl Stack {
         let cores = settings.share.map_or(1, |share| share.steering.count());
         // All cores together must not exceed the rates of a single stack.
         let share_of = |rate: u32| rate.div_ceil(u32::from(cores));
-        let core = Core {
+        let core = StackCore {
             now_us: 0,
             mac: settings.mac,
             mtu: settings.mtu.clamp(MTU_MIN, MTU_MAX),
@@ -59,38 +59,38 @@ impl Stack {
             idle_timeout_us: u64::from(settings.idle_timeout_ms) * 1000,
             refuses_new: false,
             local: None,
-            arp: Arp::new(),
+            arp: ArpCache::new(),
             dhcp: None,
             share: settings.share,
-            table: Table::new(count, [key(0), key(1)]),
-            pool: Pool::new(settings.small_buffers, settings.large_buffers),
+            table: FlowTable::new(count, [key(0), key(1)]),
+            pool: BufferPool::new(settings.small_buffers, settings.large_buffers),
             wheel: TimerWheel::new(count, 0),
             half_open: HalfOpens::new(count, [key(2), key(3)]),
-            time_wait: TimeWait::new(count, key(0) ^ key(3)),
+            time_wait: TimeWaitTable::new(count, key(0) ^ key(3)),
             pending: Vec::with_capacity(count * 2),
             announces: false,
             without_mac: Vec::with_capacity(WITHOUT_MAC_MAX),
             // A random start: predictable ports ease blind attacks (RFC 6056).
             next_port: (key(1) ^ key(2)) as u16,
-            rates: Rates {
-                arp: Rate::new(ARP_RATE),
-                echo: Rate::new(ECHO_RATE),
-                resets: Rate::new(share_of(RESET_RATE)),
-                challenges: Rate::new(share_of(CHALLENGE_RATE)),
+            rates: ReplyRates {
+                arp: RateBucket::new(ARP_RATE),
+                echo: RateBucket::new(ECHO_RATE),
+                resets: RateBucket::new(share_of(RESET_RATE)),
+                challenges: RateBucket::new(share_of(CHALLENGE_RATE)),
             },
-            counters: Counters::default(),
+            counters: StackCounters::default(),
         };
-        let mut stack = Stack { core };
+        let mut stack = TcpStack { core };
         match settings.address {
-            Address::Dhcp => stack.core.dhcp = Some(Dhcp::new(key(0) ^ key(2))),
-            Address::Static {
+            AddressSource::Dhcp => stack.core.dhcp = Some(DhcpClient::new(key(0) ^ key(2))),
+            AddressSource::Static {
                 address,
                 prefix_len,
                 gateway,
             } => stack
                 .core
-                .set_local(Some(Local::new(address, prefix_len, gateway))),
-            Address::Told => {}
+                .set_local(Some(LocalAddress::new(address, prefix_len, gateway))),
+            AddressSource::Told => {}
         }
         stack
     }
@@ -99,14 +99,14 @@ impl Stack {
     // Inlined into the device's loop: the second caller, for frames from other cores, would otherwise cost each
     // request 70 instructions.
     #[inline(always)]
-    pub fn received<L: Link, S: Service>(
+    pub fn received<L: LinkDevice, S: TcpService>(
         &mut self,
         now_us: u64,
         link: &mut L,
         service: &mut S,
-        received: Received<'_>,
+        received: ReceivedFrame<'_>,
     ) {
-        let mut cx = Context::new(&mut self.core, link, now_us);
+        let mut cx = StackContext::new(&mut self.core, link, now_us);
         cx.core.counters.frames_received += 1;
         let Some((head, rest)) = received.frame.split_first_chunk::<14>() else {
             cx.core.counters.frames_malformed += 1;
@@ -137,34 +137,34 @@ impl Stack {
     }
 
     /// Does the due work; called after each burst of frames and at the returned time, in microseconds.
-    pub fn tick<L: Link, S: Service>(
+    pub fn tick<L: LinkDevice, S: TcpService>(
         &mut self,
         now_us: u64,
         link: &mut L,
         service: &mut S,
     ) -> Option<u64> {
-        let mut cx = Context::new(&mut self.core, link, now_us);
+        let mut cx = StackContext::new(&mut self.core, link, now_us);
         lease::tick(&mut cx, service);
         announce(&mut cx);
         while let Some(index) = cx.core.wheel.pop(cx.core.now_us) {
             timers::look(&mut cx, service, index);
         }
-        listen::free_buffers(&mut cx, service);
+        listener::free_buffers(&mut cx, service);
         flush(&mut cx, service);
         let core = &self.core;
-        let dhcp_us = core.dhcp.as_ref().map(Dhcp::next_us);
+        let dhcp_us = core.dhcp.as_ref().map(DhcpClient::next_us);
         core.wheel.next().into_iter().chain(dhcp_us).min()
     }
 
     /// Runs an action outside of a callback, then sends the queued data.
-    pub fn calls<L: Link, S: Service, T>(
+    pub fn calls<L: LinkDevice, S: TcpService, T>(
         &mut self,
         now_us: u64,
         link: &mut L,
         service: &mut S,
-        act: impl FnOnce(&mut S, &mut Context<'_, L>) -> T,
+        act: impl FnOnce(&mut S, &mut StackContext<'_, L>) -> T,
     ) -> T {
-        let mut cx = Context::new(&mut self.core, link, now_us);
+        let mut cx = StackContext::new(&mut self.core, link, now_us);
         let result = act(service, &mut cx);
         flush(&mut cx, service);
         result
@@ -179,16 +179,16 @@ impl Stack {
     }
 
     /// Sets the address that the leading core got, or removes it. Connections of an old address end.
-    pub fn set_address<L: Link, S: Service>(
+    pub fn set_address<L: LinkDevice, S: TcpService>(
         &mut self,
         now_us: u64,
         link: &mut L,
         service: &mut S,
         address: Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>,
     ) {
-        let mut cx = Context::new(&mut self.core, link, now_us);
+        let mut cx = StackContext::new(&mut self.core, link, now_us);
         let local =
-            address.map(|(address, prefix_len, gateway)| Local::new(address, prefix_len, gateway));
+            address.map(|(address, prefix_len, gateway)| LocalAddress::new(address, prefix_len, gateway));
         lease::set(&mut cx, service, local);
         flush(&mut cx, service);
     }
@@ -196,9 +196,9 @@ impl Stack {
     /// The core that a received frame belongs to; `FrameOwner::Here` with a single core.
     #[inline]
     #[must_use]
-    pub fn owner(&self, frame: &[u8]) -> Owner {
+    pub fn owner(&self, frame: &[u8]) -> FrameOwner {
         let Some(share) = self.core.share else {
-            return Owner::Here;
+            return FrameOwner::Here;
         };
         let local = self.core.local.map(|local| local.address);
         share.steering.owner(self.core.mac, local, frame)
@@ -206,7 +206,7 @@ impl Stack {
 
     /// Counters of drops, limits and events since the start.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &StackCounters {
         &self.core.counters
     }
 
@@ -229,7 +229,7 @@ impl Stack {
 }
 
 /// Announces a new address, and requests the gateway's MAC before it is needed.
-fn announce<L: Link>(cx: &mut Context<'_, L>) {
+fn announce<L: LinkDevice>(cx: &mut StackContext<'_, L>) {
     if core::mem::take(&mut cx.core.announces)
         && let Some(local) = cx.core.local
     {
@@ -241,20 +241,20 @@ fn announce<L: Link>(cx: &mut Context<'_, L>) {
     }
 }
 
-fn count_bad(counters: &mut Counters, bad: Bad) {
+fn count_bad(counters: &mut StackCounters, bad: Ipv4Error) {
     match bad {
-        Bad::Malformed => counters.frames_malformed += 1,
-        Bad::WrongSum => counters.sums_wrong += 1,
-        Bad::Fragment => counters.fragments_dropped += 1,
+        Ipv4Error::Malformed => counters.frames_malformed += 1,
+        Ipv4Error::WrongSum => counters.sums_wrong += 1,
+        Ipv4Error::Fragment => counters.fragments_dropped += 1,
     }
 }
 
 #[inline(always)]
-fn tcp<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+fn tcp<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
     from: [u8; 6],
-    packet: &Packet<'_>,
+    packet: &Ipv4Packet<'_>,
     sum_is_good: bool,
 ) {
     let is_ours = cx
@@ -265,7 +265,7 @@ fn tcp<L: Link, S: Service>(
         cx.core.counters.packets_not_ours += 1;
         return;
     }
-    let Some(segment) = Segment::parse(packet.from, from, packet.payload) else {
+    let Some(segment) = TcpSegment::parse(packet.from, from, packet.payload) else {
         cx.core.counters.frames_malformed += 1;
         return;
     };
@@ -277,23 +277,23 @@ fn tcp<L: Link, S: Service>(
         Some(index) => input::segment(cx, service, index, &segment),
         // A SYN from an impossible source is never answered.
         None if is_impossible(cx.core, packet.from) => cx.core.counters.syns_malformed += 1,
-        None => listen::segment(cx, service, &segment),
+        None => listener::segment(cx, service, &segment),
     }
 }
 
 /// Whether no other host can have this address: it is invalid or the machine's own.
-fn is_impossible(core: &Core, from: u32) -> bool {
+fn is_impossible(core: &StackCore, from: u32) -> bool {
     ipv4::is_nobody(from)
         || core
             .local
             .is_none_or(|local| local.is_broadcast(from) || local.address == from)
 }
 
-fn other<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+fn other<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
     from: [u8; 6],
-    packet: &Packet<'_>,
+    packet: &Ipv4Packet<'_>,
     sum_is_good: bool,
 ) {
     if packet.protocol == ipv4::UDP && cx.core.dhcp.is_some() {
@@ -313,7 +313,7 @@ fn other<L: Link, S: Service>(
     }
 }
 
-fn arp_message<L: Link>(cx: &mut Context<'_, L>, from: [u8; 6], bytes: &[u8]) {
+fn arp_message<L: LinkDevice>(cx: &mut StackContext<'_, L>, from: [u8; 6], bytes: &[u8]) {
     let Some(message) = arp::parse(bytes) else {
         cx.core.counters.frames_malformed += 1;
         return;

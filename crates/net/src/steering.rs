@@ -5,30 +5,30 @@ use crate::bytes::{be16, be32};
 use crate::dhcp::{CLIENT_PORT, SERVER_PORT};
 use crate::icmp::quoted::quoted;
 use crate::ipv4;
-use crate::tcp::segment::Key;
+use crate::tcp::segment::ConnectionKey;
 
 const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = 20;
 
 /// Maps connections to cores by a keyed hash of the four-tuple; the same on all cores of a machine.
 #[derive(Clone, Copy)]
-pub struct Steering {
+pub struct FlowSteering {
     keys: [u64; 2],
     count: u16,
 }
 
 /// A core's share of the connections.
 #[derive(Clone, Copy)]
-pub struct Share {
+pub struct FlowShare {
     /// The same for all cores.
-    pub steering: Steering,
+    pub steering: FlowSteering,
     /// This core's number, from 0.
     pub core: u16,
 }
 
 /// The owner of a frame on a machine with several cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum FrameOwner {
     /// The core that received it.
     Here,
     /// Another core.
@@ -43,18 +43,18 @@ fn folded(one: u64, other: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-impl Steering {
+impl FlowSteering {
     /// Steers to `count` cores, at least one. `secret` is from a good random source and new at each start: an attacker
     /// with the key could direct all connections to one core. The stack's tables do not reveal the key, though they
     /// use the same secret.
     #[must_use]
-    pub fn new(secret: &[u8; 32], count: u16) -> Steering {
+    pub fn new(secret: &[u8; 32], count: u16) -> FlowSteering {
         let (words, _) = secret.as_chunks::<8>();
         let word = |at: usize| u64::from_le_bytes(words[at]);
         // The keys differ from those of the tables: with equal hashes, each core's table would fill only some of its
         // buckets.
         let key = |one: u64, other: u64| folded(one ^ 0x9e37_79b9_7f4a_7c15, other | 1) | 1;
-        Steering {
+        FlowSteering {
             keys: [key(word(0), word(2)), key(word(1), word(3))],
             count: count.max(1),
         }
@@ -70,11 +70,11 @@ impl Steering {
     #[inline]
     #[must_use]
     pub fn core_of(&self, remote: u32, remote_port: u16, port: u16) -> u16 {
-        self.core_of_key(Key::new(remote, remote_port, port))
+        self.core_of_key(ConnectionKey::new(remote, remote_port, port))
     }
 
     #[inline]
-    pub(crate) fn core_of_key(&self, key: Key) -> u16 {
+    pub(crate) fn core_of_key(&self, key: ConnectionKey) -> u16 {
         let [one, other] = self.keys;
         let hash = folded(folded(key.0 ^ other.rotate_left(32), one), other);
         // Multiply-shift reduction: uniform, and without a division.
@@ -85,68 +85,68 @@ impl Steering {
     /// verified: malformed and foreign frames stay with the receiving core, which counts them.
     #[inline]
     #[must_use]
-    pub fn owner(&self, mac: [u8; 6], local: Option<u32>, frame: &[u8]) -> Owner {
+    pub fn owner(&self, mac: [u8; 6], local: Option<u32>, frame: &[u8]) -> FrameOwner {
         let Some((head, rest)) = frame.split_first_chunk::<ETHERNET_LEN>() else {
-            return Owner::Here;
+            return FrameOwner::Here;
         };
         let is_ours = head[..6] == mac;
         match [head[12], head[13]] {
-            ipv4::ETHERTYPE => self.of_packet(is_ours, rest),
-            arp::ETHERTYPE => of_arp(local, rest),
-            _ => Owner::Here,
+            ipv4::ETHERTYPE => self.packet_owner(is_ours, rest),
+            arp::ETHERTYPE => arp_owner(local, rest),
+            _ => FrameOwner::Here,
         }
     }
 
     #[inline]
-    fn of_packet(&self, is_ours: bool, packet: &[u8]) -> Owner {
+    fn packet_owner(&self, is_ours: bool, packet: &[u8]) -> FrameOwner {
         let Some(head) = packet.first_chunk::<IPV4_LEN>() else {
-            return Owner::Here;
+            return FrameOwner::Here;
         };
         // Later fragments lack the ports; the receiving core counts and drops them.
         let is_fragment = be16(head, 6) & 0x3fff != 0;
         let payload = packet.get(usize::from(head[0] & 15) * 4..);
         let (Some(payload), 4, false) = (payload, head[0] >> 4, is_fragment) else {
-            return Owner::Here;
+            return FrameOwner::Here;
         };
         match (head[9], payload.first_chunk::<4>()) {
             (ipv4::TCP, Some(ports)) if is_ours => {
-                let key = Key::new(be32(head, 12), be16(ports, 0), be16(ports, 2));
-                Owner::Core(self.core_of_key(key))
+                let key = ConnectionKey::new(be32(head, 12), be16(ports, 0), be16(ports, 2));
+                FrameOwner::Core(self.core_of_key(key))
             }
-            (ipv4::UDP, Some(ports)) => of_datagram(be16(ports, 0), be16(ports, 2)),
-            (ipv4::ICMP, Some(_)) if is_ours => self.of_icmp(payload),
-            _ => Owner::Here,
+            (ipv4::UDP, Some(ports)) => datagram_owner(be16(ports, 0), be16(ports, 2)),
+            (ipv4::ICMP, Some(_)) if is_ours => self.icmp_owner(payload),
+            _ => FrameOwner::Here,
         }
     }
 
     /// An ICMP error belongs to the core of the quoted segment's connection; other messages to the receiving core.
-    fn of_icmp(&self, message: &[u8]) -> Owner {
+    fn icmp_owner(&self, message: &[u8]) -> FrameOwner {
         match quoted(message) {
-            Some(quoted) => Owner::Core(self.core_of_key(quoted.key)),
-            None => Owner::Here,
+            Some(quoted) => FrameOwner::Core(self.core_of_key(quoted.key)),
+            None => FrameOwner::Here,
         }
     }
 }
 
 /// The DHCP client runs on core 0.
-fn of_datagram(from_port: u16, port: u16) -> Owner {
+fn datagram_owner(from_port: u16, port: u16) -> FrameOwner {
     match (from_port, port) {
-        (SERVER_PORT, CLIENT_PORT) => Owner::Core(0),
-        _ => Owner::Here,
+        (SERVER_PORT, CLIENT_PORT) => FrameOwner::Core(0),
+        _ => FrameOwner::Here,
     }
 }
 
 /// ARP to the machine and announcements are for all cores; requests for other addresses are not.
-fn of_arp(local: Option<u32>, bytes: &[u8]) -> Owner {
+fn arp_owner(local: Option<u32>, bytes: &[u8]) -> FrameOwner {
     match (arp::parse(bytes), local) {
         (Some(message), Some(local)) if message.to == local || message.to == message.from => {
-            Owner::All
+            FrameOwner::All
         }
-        _ => Owner::Here,
+        _ => FrameOwner::Here,
     }
 }
 
-impl Share {
+impl FlowShare {
     /// Whether this core answers for the machine: it runs the DHCP client and answers ARP.
     #[must_use]
     pub fn leads(&self) -> bool {
@@ -154,7 +154,7 @@ impl Share {
     }
 
     /// Whether a connection belongs to this core.
-    pub(crate) fn has(&self, key: Key) -> bool {
+    pub(crate) fn has(&self, key: ConnectionKey) -> bool {
         self.steering.core_of_key(key) == self.core
     }
 }

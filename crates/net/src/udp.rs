@@ -1,14 +1,14 @@
 //! UDP (RFC 768), as far as DHCP needs it.
 
 use crate::bytes::{be16, fold, put16};
-use crate::ipv4::{self, Packet};
+use crate::ipv4::{self, Ipv4Packet};
 
 /// Offset of the payload in a frame.
 pub(crate) const PAYLOAD_AT: usize = 42;
 const HEADER_LEN: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Datagram<'f> {
+pub(crate) struct UdpDatagram<'f> {
     pub from_port: u16,
     pub port: u16,
     pub payload: &'f [u8],
@@ -17,16 +17,16 @@ pub(crate) struct Datagram<'f> {
 }
 
 /// Parses a datagram.
-pub(crate) fn parse<'f>(packet: &Packet<'f>) -> Option<Datagram<'f>> {
+pub(crate) fn parse<'f>(packet: &Ipv4Packet<'f>) -> Option<UdpDatagram<'f>> {
     let head: &[u8; HEADER_LEN] = packet.payload.first_chunk()?;
     let len = usize::from(be16(head, 4));
     // The length field may exclude bytes at the packet's end.
     let datagram = packet.payload.get(..len)?;
-    let whole = Packet {
+    let whole = Ipv4Packet {
         payload: datagram,
         ..*packet
     };
-    Some(Datagram {
+    Some(UdpDatagram {
         from_port: be16(head, 0),
         port: be16(head, 2),
         payload: datagram.get(HEADER_LEN..)?,
@@ -36,7 +36,7 @@ pub(crate) fn parse<'f>(packet: &Packet<'f>) -> Option<Datagram<'f>> {
 
 /// The addresses and ports of a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct DatagramPath {
     pub mac: [u8; 6],
     pub to_mac: [u8; 6],
     pub from: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Way {
 }
 
 /// Writes the headers of a frame that already has its payload.
-pub(crate) fn wrap(frame: &mut [u8], way: &Way) {
+pub(crate) fn wrap(frame: &mut [u8], way: &DatagramPath) {
     let len = frame.len() - PAYLOAD_AT + HEADER_LEN;
     frame[..6].copy_from_slice(&way.to_mac);
     frame[6..12].copy_from_slice(&way.mac);
@@ -58,7 +58,7 @@ pub(crate) fn wrap(frame: &mut [u8], way: &Way) {
     put16(udp, 4, len as u16);
     put16(udp, 6, 0);
     let pseudo = ipv4::pseudo_sum(ipv4::UDP, way.from, way.to) + len as u32;
-    let sum = !fold(pseudo + u32::from(crate::sums::sum_of(udp)));
+    let sum = !fold(pseudo + u32::from(crate::payload_checksums::sum_of(udp)));
     // 0 stands for "no checksum", so a computed 0 is sent as 0xffff (RFC 768).
     put16(udp, 6, if sum == 0 { 0xffff } else { sum });
 }

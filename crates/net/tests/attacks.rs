@@ -4,7 +4,7 @@ mod common;
 
 use common::peer::{ACK, Peer, RST, SYN, Said, heard};
 use common::{Answer, CLIENT, SERVER, SERVER_MAC, Side, User, settings, text};
-use lowroad_net::{End, Settings};
+use lowroad_net::{ConnectionEnd, StackSettings};
 use std::net::SocketAddrV4;
 
 const S: u64 = 1_000_000;
@@ -182,7 +182,7 @@ fn our_own_connections_do_not_go_for_a_visitor() {
 
 #[test]
 fn who_takes_nothing_does_not_keep_buffers_from_others() {
-    let mut side = Side::new(Settings {
+    let mut side = Side::new(StackSettings {
         large_buffers: 4,
         ..settings(SERVER, SERVER_MAC)
     });
@@ -208,7 +208,7 @@ fn who_takes_nothing_does_not_keep_buffers_from_others() {
     // Closed windows with ACKs at all times are no progress.
     assert!(side.stack.free_buffers().1 > 0);
     assert!(side.counter("evicted_stalled") > 0);
-    assert!(side.user.ended.iter().all(|it| it.1 == End::TimedOut));
+    assert!(side.user.ended.iter().all(|it| it.1 == ConnectionEnd::TimedOut));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn challenges_of_one_do_not_silence_another() {
 
 #[test]
 fn who_takes_a_byte_now_and_then_gets_nowhere_either() {
-    let mut side = Side::new(Settings {
+    let mut side = Side::new(StackSettings {
         large_buffers: 4,
         ..settings(SERVER, SERVER_MAC)
     });

@@ -4,25 +4,25 @@ mod common;
 
 use common::peer::{ACK, FIN, Peer, RST, SYN, Said, heard};
 use common::{CLIENT, CLIENT_MAC, SERVER, SERVER_MAC, Side, is_tcp, repair, settings};
-use lowroad_net::{Address, Owner, Settings, Share, Steering};
+use lowroad_net::{AddressSource, FrameOwner, StackSettings, FlowShare, FlowSteering};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const S: u64 = 1_000_000;
 const SECRET: [u8; 32] = *b"a secret that is for tests only!";
 
-fn steering(count: u16) -> Steering {
-    Steering::new(&SECRET, count)
+fn steering(count: u16) -> FlowSteering {
+    FlowSteering::new(&SECRET, count)
 }
 
-fn owner(frame: &[u8]) -> Owner {
+fn owner(frame: &[u8]) -> FrameOwner {
     steering(16).owner(SERVER_MAC, Some(SERVER.to_bits()), frame)
 }
 
 /// A core's stack, one of `count`, which gets its address from the leading core.
 fn side(core: u16, count: u16) -> Side {
-    Side::new(Settings {
-        address: Address::Told,
-        share: Some(Share {
+    Side::new(StackSettings {
+        address: AddressSource::Told,
+        share: Some(FlowShare {
             steering: steering(count),
             core,
         }),
@@ -54,7 +54,7 @@ fn peer_of(core: u16, count: u16) -> Peer {
 fn connections_are_spread_evenly() {
     for secret in [[0; 32], [7; 32], SECRET] {
         for count in [1, 2, 3, 4, 7, 16, 64] {
-            let steering = Steering::new(&secret, count);
+            let steering = FlowSteering::new(&secret, count);
             for differs in ["port", "address", "both"] {
                 let mut shares = vec![0u32; count.into()];
                 for n in 0..20_000u32 {
@@ -80,9 +80,9 @@ fn connections_are_spread_evenly() {
 
 #[test]
 fn another_secret_spreads_otherwise() {
-    let other = Steering::new(&[9; 32], 16);
+    let other = FlowSteering::new(&[9; 32], 16);
     let same = (0..1600u16).filter(|port| {
-        let of = |steering: Steering| steering.core_of(1, *port, 80);
+        let of = |steering: FlowSteering| steering.core_of(1, *port, 80);
         of(other) == of(steering(16))
     });
     let same = same.count();
@@ -94,16 +94,16 @@ fn segments_belong_to_the_core_of_their_connection() {
     let peer = Peer::default();
     let frame = peer.frame(&Said::default());
     let core = core_of(&peer, 16);
-    assert_eq!(owner(&frame), Owner::Core(core));
+    assert_eq!(owner(&frame), FrameOwner::Core(core));
     // IP options are skipped.
     let mut long = frame.clone();
     long[14] = 0x46;
     long.splice(34..34, [1, 1, 1, 1]);
-    assert_eq!(owner(&long), Owner::Core(core));
+    assert_eq!(owner(&long), FrameOwner::Core(core));
     // The owner verifies checksums.
     let mut wrong = frame.clone();
     wrong[50] ^= 1;
-    assert_eq!(owner(&wrong), Owner::Core(core));
+    assert_eq!(owner(&wrong), FrameOwner::Core(core));
     for (what, at, value) in [
         ("another machine's", 5, 9),
         ("not IPv4", 14, 0x65),
@@ -114,10 +114,10 @@ fn segments_belong_to_the_core_of_their_connection() {
     ] {
         let mut other = frame.clone();
         other[at] = value;
-        assert_eq!(owner(&other), Owner::Here, "{what}");
+        assert_eq!(owner(&other), FrameOwner::Here, "{what}");
     }
     for len in 0..38 {
-        assert_eq!(owner(&frame[..len]), Owner::Here, "{len}");
+        assert_eq!(owner(&frame[..len]), FrameOwner::Here, "{len}");
     }
 }
 
@@ -135,12 +135,12 @@ fn what_a_router_quotes_belongs_to_the_connection() {
     quoted[22..24].copy_from_slice(&peer.port.to_be_bytes());
     let message =
         |kind: u8, code: u8| [&frame[..], &[kind, code, 0, 0, 0, 0, 5, 0], &quoted].concat();
-    assert_eq!(owner(&message(3, 4)), Owner::Core(11));
-    assert_eq!(owner(&message(8, 0)), Owner::Here);
-    assert_eq!(owner(&message(3, 1)), Owner::Here);
+    assert_eq!(owner(&message(3, 4)), FrameOwner::Core(11));
+    assert_eq!(owner(&message(8, 0)), FrameOwner::Here);
+    assert_eq!(owner(&message(3, 1)), FrameOwner::Here);
     let whole = message(3, 4);
     for len in 34..whole.len() {
-        assert_eq!(owner(&whole[..len]), Owner::Here, "{len}");
+        assert_eq!(owner(&whole[..len]), FrameOwner::Here, "{len}");
     }
 }
 
@@ -156,11 +156,11 @@ fn datagram(from_port: u16, port: u16) -> Vec<u8> {
 #[test]
 fn the_first_core_has_the_dhcp_client() {
     let mut offer = datagram(67, 68);
-    assert_eq!(owner(&offer), Owner::Core(0));
+    assert_eq!(owner(&offer), FrameOwner::Core(0));
     offer[..6].fill(0xff);
-    assert_eq!(owner(&offer), Owner::Core(0));
-    assert_eq!(owner(&datagram(67, 69)), Owner::Here);
-    assert_eq!(owner(&datagram(53, 68)), Owner::Here);
+    assert_eq!(owner(&offer), FrameOwner::Core(0));
+    assert_eq!(owner(&datagram(67, 69)), FrameOwner::Here);
+    assert_eq!(owner(&datagram(53, 68)), FrameOwner::Here);
 }
 
 fn arp(operation: u8, from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
@@ -177,14 +177,14 @@ fn arp(operation: u8, from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
 fn what_neighbours_tell_us_is_for_all_cores() {
     let other = Ipv4Addr::new(10, 0, 0, 77);
     for operation in [1, 2] {
-        assert_eq!(owner(&arp(operation, CLIENT, SERVER)), Owner::All);
-        assert_eq!(owner(&arp(operation, CLIENT, CLIENT)), Owner::All);
-        assert_eq!(owner(&arp(operation, CLIENT, other)), Owner::Here);
+        assert_eq!(owner(&arp(operation, CLIENT, SERVER)), FrameOwner::All);
+        assert_eq!(owner(&arp(operation, CLIENT, CLIENT)), FrameOwner::All);
+        assert_eq!(owner(&arp(operation, CLIENT, other)), FrameOwner::Here);
     }
-    assert_eq!(owner(&arp(3, CLIENT, SERVER)), Owner::Here);
+    assert_eq!(owner(&arp(3, CLIENT, SERVER)), FrameOwner::Here);
     let steering = steering(16);
     let without = steering.owner(SERVER_MAC, None, &arp(1, CLIENT, SERVER));
-    assert_eq!(without, Owner::Here);
+    assert_eq!(without, FrameOwner::Here);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn garbage_has_an_owner_too() {
             frame[at] = random.next() as u8;
         }
         frame.truncate(random.below(60) as usize);
-        if let Owner::Core(core) = owner(&frame) {
+        if let FrameOwner::Core(core) = owner(&frame) {
             assert!(core < 16);
         }
     }
@@ -246,8 +246,8 @@ fn only_the_first_core_speaks_for_the_machine() {
         assert!(is_tcp(first) && first[..6] == CLIENT_MAC);
     }
     // The same for a core with a static address.
-    let of = |core| Settings {
-        share: Some(Share {
+    let of = |core| StackSettings {
+        share: Some(FlowShare {
             steering: steering(4),
             core,
         }),
@@ -360,5 +360,5 @@ fn resets_of_a_second_are_shared_out() {
 fn a_stack_that_has_no_others_owns_all() {
     let side = Side::new(settings(SERVER, SERVER_MAC));
     let frame = Peer::default().frame(&Said::default());
-    assert_eq!(side.stack.owner(&frame), Owner::Here);
+    assert_eq!(side.stack.owner(&frame), FrameOwner::Here);
 }

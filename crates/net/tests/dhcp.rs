@@ -3,7 +3,7 @@
 mod common;
 
 use common::{SERVER_MAC, Side, fold, settings, sum};
-use lowroad_net::Address;
+use lowroad_net::AddressSource;
 use std::net::Ipv4Addr;
 
 const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -20,8 +20,8 @@ struct Message {
 }
 
 fn client() -> Side {
-    Side::new(lowroad_net::Settings {
-        address: Address::Dhcp,
+    Side::new(lowroad_net::StackSettings {
+        address: AddressSource::Dhcp,
         ..settings(Ipv4Addr::UNSPECIFIED, SERVER_MAC)
     })
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Answer, CLIENT, CLIENT_MAC, Random, SERVER, SERVER_MAC, Side, User, World, repair};
 use common::{settings, text};
-use lowroad_net::{Address, Calls, Piece, Settings};
+use lowroad_net::{AddressSource, StackCalls, SendPiece, StackSettings};
 use std::net::SocketAddrV4;
 
 /// Frames of an exchange with losses, to the server.
@@ -80,10 +80,10 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>, numbers: &[([u8; 2], u32, u3
     }
 }
 
-fn garbage(seed: u64, count: usize, address: Address) {
+fn garbage(seed: u64, count: usize, address: AddressSource) {
     let mut random = Random(seed * 77 + 1);
     let real = real();
-    let mut side = Side::new(Settings {
+    let mut side = Side::new(StackSettings {
         address,
         idle_timeout_ms: 5000,
         ..settings(SERVER, SERVER_MAC)
@@ -163,7 +163,7 @@ fn act(side: &mut Side, random: &mut Random, now_us: u64) {
             }
             3..10 => calls.resume(id),
             _ => {
-                let _ = calls.send(id, Piece::Copied(&[7; 3000][..len]));
+                let _ = calls.send(id, SendPiece::Copied(&[7; 3000][..len]));
             }
         },
     );
@@ -175,6 +175,6 @@ fn a_million_mutated_frames() {
         let address = settings(SERVER, SERVER_MAC).address;
         garbage(seed, 90_000, address);
     }
-    garbage(11, 100_000, Address::Dhcp);
+    garbage(11, 100_000, AddressSource::Dhcp);
     assert_ne!(CLIENT_MAC, SERVER_MAC);
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Answer, User, World, text};
-use lowroad_net::{Calls, End};
+use lowroad_net::{StackCalls, ConnectionEnd};
 
 /// Handshake, request, response, close. Returns the number of frames that each side sent.
 fn exchange(lose: &[(usize, usize)], server_closes: bool, body: &'static [u8]) -> [usize; 2] {
@@ -48,7 +48,7 @@ fn exchange(lose: &[(usize, usize)], server_closes: bool, body: &'static [u8]) -
     );
     for side in &world.sides {
         assert_eq!(side.user.ended.len(), 1, "{says}");
-        assert_eq!(side.user.ended[0].1, End::Closed, "{says}");
+        assert_eq!(side.user.ended[0].1, ConnectionEnd::Closed, "{says}");
         assert_eq!(side.stack.free_buffers(), (64, 8), "{says}");
     }
     world.seen

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Answer, User, Weather, World, text};
-use lowroad_net::{End, Offload};
+use lowroad_net::{ConnectionEnd, DeviceOffload};
 
 fn server(world: &mut World, body: &'static [u8], sums: &'static [u16]) {
     world.sides[0].user = User {
@@ -40,7 +40,7 @@ fn a_request_is_answered_and_all_ends() {
     }));
     for side in &world.sides {
         assert_eq!(side.user.ended.len(), 1);
-        assert_eq!(side.user.ended[0].1, End::Closed);
+        assert_eq!(side.user.ended[0].1, ConnectionEnd::Closed);
         assert_eq!(side.user.sent, 1);
         assert_eq!(side.stack.free_buffers(), (64, 8));
         assert_eq!(side.counter("retransmitted"), 0);
@@ -48,7 +48,7 @@ fn a_request_is_answered_and_all_ends() {
 }
 
 /// Downloads and uploads at the same time, until both connections end.
-fn exchange(seed: u64, weather: Weather, offload: Offload) {
+fn exchange(seed: u64, weather: Weather, offload: DeviceOffload) {
     let mut world = World::plain(seed);
     world.weather = weather;
     world.sides[0].wire.offload = offload;
@@ -99,8 +99,8 @@ fn exchange(seed: u64, weather: Weather, offload: Offload) {
     // The client's data are acknowledged; it resets a response that continues for long after its close.
     let is_reset = world.sides[1].counter("data_after_close") > 0;
     let ends = match is_reset {
-        true => [End::Reset, End::Closed],
-        false => [End::Closed; 2],
+        true => [ConnectionEnd::Reset, ConnectionEnd::Closed],
+        false => [ConnectionEnd::Closed; 2],
     };
     for (side, end) in world.sides.iter().zip(ends) {
         assert_eq!(side.stack.open_count(), 0, "seed {seed}");
@@ -110,7 +110,7 @@ fn exchange(seed: u64, weather: Weather, offload: Offload) {
 }
 
 fn resume(world: &mut World) {
-    use lowroad_net::Calls;
+    use lowroad_net::StackCalls;
     let now_us = world.now_us;
     let side = &mut world.sides[0];
     let Some((id, _)) = side.user.opened.first().copied() else {
@@ -128,7 +128,7 @@ fn resume(world: &mut World) {
 }
 
 /// Sequential downloads of several lengths arrive complete.
-fn download(seed: u64, weather: Weather, offload: Offload) {
+fn download(seed: u64, weather: Weather, offload: DeviceOffload) {
     let mut world = World::plain(seed);
     world.weather = weather;
     world.sides[0].wire.offload = offload;
@@ -167,21 +167,21 @@ fn download(seed: u64, weather: Weather, offload: Offload) {
         "seed {seed}"
     );
     for side in &world.sides {
-        assert_eq!(side.user.ended[0].1, End::Closed, "seed {seed}");
+        assert_eq!(side.user.ended[0].1, ConnectionEnd::Closed, "seed {seed}");
         assert_eq!(side.stack.free_buffers(), (64, 8), "seed {seed}");
     }
 }
 
-const OFFLOADS: [Offload; 3] = [
-    Offload {
+const OFFLOADS: [DeviceOffload; 3] = [
+    DeviceOffload {
         sum: false,
         segmentation: false,
     },
-    Offload {
+    DeviceOffload {
         sum: true,
         segmentation: false,
     },
-    Offload {
+    DeviceOffload {
         sum: true,
         segmentation: true,
     },

@@ -4,7 +4,7 @@ mod common;
 
 use common::peer::{ACK, FIN, Peer, RST, SYN, Said, heard};
 use common::{Answer, SERVER, SERVER_MAC, Side, User, settings, text};
-use lowroad_net::{Calls, End, Piece};
+use lowroad_net::{StackCalls, ConnectionEnd, SendPiece};
 
 const S: u64 = 1_000_000;
 const SACK_PERMITTED: [u8; 8] = [2, 4, 5, 0xb4, 1, 1, 4, 2];
@@ -196,7 +196,7 @@ fn only_an_exact_reset_counts() {
     assert_eq!(peer.say(&mut side, S, &ack(seq, nxt + 1))[0].flags, ACK);
     assert!(side.user.ended.is_empty());
     peer.say(&mut side, S, &reset(seq));
-    assert_eq!(side.user.ended[0].1, End::Reset);
+    assert_eq!(side.user.ended[0].1, ConnectionEnd::Reset);
     assert_eq!(side.stack.open_count(), 0);
     // The connection no longer exists.
     let answer = peer.say(&mut side, S, &ack(seq, nxt));
@@ -221,7 +221,7 @@ fn both_may_close_at_once() {
     assert_eq!((answer.len(), answer[0].ack), (1, seq + 1));
     assert!(side.user.ended.is_empty());
     peer.say(&mut side, S, &ack(seq + 1, nxt + 1));
-    assert_eq!(side.user.ended[0].1, End::Closed);
+    assert_eq!(side.user.ended[0].1, ConnectionEnd::Closed);
     // TIME_WAIT: the FIN is acknowledged again; a reset with another number does not end it.
     for wrong in [seq, seq + 2] {
         peer.say(
@@ -267,7 +267,7 @@ fn a_client_whose_number_is_below_the_old_ones_gets_in_after_the_challenge() {
         ..ack(seq, nxt + 1)
     };
     peer.say(&mut side, S, &fin);
-    assert_eq!(side.user.ended[0].1, End::Closed);
+    assert_eq!(side.user.ended[0].1, ConnectionEnd::Closed);
     let syn = Said {
         flags: SYN,
         // Clients choose numbers that increase in general, but not for each connection.
@@ -425,7 +425,7 @@ fn a_full_table_lets_the_idle_go_and_keeps_the_busy() {
     }
     late.open_in_full(&mut side, 4 * S, numbers[5]);
     // Only the idle connection was evicted.
-    assert_eq!(side.user.ended, [(side.user.opened[5].0, End::TimedOut)]);
+    assert_eq!(side.user.ended, [(side.user.opened[5].0, ConnectionEnd::TimedOut)]);
     assert_eq!(side.stack.open_count(), 32);
     assert_eq!(side.counter("evicted_idle"), 1);
 }
@@ -459,7 +459,7 @@ fn an_idle_connection_ends_after_its_time() {
     }
     // The timing wheel's slots make the timeout late, never early.
     assert!((120..125).contains(&((now_us - S) / S)), "{now_us}");
-    assert_eq!(side.user.ended[0].1, End::TimedOut);
+    assert_eq!(side.user.ended[0].1, ConnectionEnd::TimedOut);
     let last = heard(&mut side);
     assert_eq!((last[0].flags & RST, last[0].seq), (RST, nxt));
 }
@@ -545,9 +545,9 @@ fn an_abort_resets_and_a_name_means_nothing_then() {
     side.stack
         .calls(S, &mut side.wire, &mut side.user, |_, calls| {
             // Queued data are dropped; later operations have no effect.
-            calls.send(id, Piece::Copied(b"lost")).expect("room");
+            calls.send(id, SendPiece::Copied(b"lost")).expect("room");
             calls.abort(id);
-            assert!(calls.send(id, Piece::Copied(b"x")).is_err());
+            assert!(calls.send(id, SendPiece::Copied(b"x")).is_err());
             calls.close(id);
             calls.resume(id);
         });

@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use lowroad_engine::outgoing::Remote;
+use lowroad_engine::upstream_socket::ConnectTarget;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub enum ServerAddress {
     /// A unix socket.
     Unix(PathBuf),
     /// A host and port.
@@ -22,13 +22,13 @@ pub enum Address {
     },
 }
 
-impl Address {
+impl ServerAddress {
     /// The destination for the driver.
-    pub fn remote(&self) -> Remote<'_> {
+    pub fn remote(&self) -> ConnectTarget<'_> {
         match self {
-            Address::Unix(path) => Remote::Unix(path),
-            Address::Tcp(address) => Remote::Tcp(*address),
-            Address::TcpFrom { to, from } => Remote::TcpFrom {
+            ServerAddress::Unix(path) => ConnectTarget::Unix(path),
+            ServerAddress::Tcp(address) => ConnectTarget::Tcp(*address),
+            ServerAddress::TcpFrom { to, from } => ConnectTarget::TcpFrom {
                 to: *to,
                 from: *from,
             },
@@ -36,11 +36,11 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => write!(to, "unix:{}", path.display()),
-            Address::Tcp(address) | Address::TcpFrom { to: address, .. } => address.fmt(to),
+            ServerAddress::Unix(path) => write!(to, "unix:{}", path.display()),
+            ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => address.fmt(to),
         }
     }
 }

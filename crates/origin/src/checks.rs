@@ -5,30 +5,30 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lowroad_engine::Local;
-use lowroad_engine::outgoing::Outgoing;
-use lowroad_engine::tasks::Task;
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::upstream_socket::UpstreamSocket;
+use lowroad_engine::tasks::TaskHandle;
 
 use crate::group::MemberId;
-use crate::open::Open;
-use crate::pool::Pool;
+use crate::connector::PoolConnector;
+use crate::pool::ConnectionPool;
 use crate::upstream::Upstream;
 
 /// A source of randomness.
-pub type Random = Arc<dyn Fn() -> u64 + Send + Sync>;
+pub type RandomSource = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Performs one kind of health check.
-pub trait Check<P>: Send + Sync + 'static {
+pub trait HealthCheck<P>: Send + Sync + 'static {
     /// Checks a member once, on the worker of `local`. Cancelled after the time limit.
     ///
     /// # Errors
     /// The reason why the member is unhealthy.
-    fn check(&self, place: &P, local: &Local) -> impl Future<Output = Result<(), String>> + Send;
+    fn check(&self, place: &P, local: &WorkerHandle) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// The schedule of checks.
 #[derive(Clone, Copy, Debug)]
-pub struct Checking {
+pub struct CheckSettings {
     /// From a result to the next check.
     pub interval: Duration,
     /// The time limit of a check.
@@ -37,9 +37,9 @@ pub struct Checking {
     pub jitter_percent: u32,
 }
 
-impl Default for Checking {
-    fn default() -> Checking {
-        Checking {
+impl Default for CheckSettings {
+    fn default() -> CheckSettings {
+        CheckSettings {
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
             jitter_percent: 20,
@@ -49,7 +49,7 @@ impl Default for Checking {
 
 /// A change of a member's health, for logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
+pub enum HealthChange {
     /// The member is healthy again.
     Up,
     /// The member is unhealthy, for this reason.
@@ -57,12 +57,12 @@ pub enum Changed {
 }
 
 /// A check that succeeds if a connection is established.
-pub struct Connects;
+pub struct ConnectCheck;
 
-impl<O: Open> Check<Arc<Pool<O>>> for Connects {
-    async fn check(&self, pool: &Arc<Pool<O>>, local: &Local) -> Result<(), String> {
+impl<O: PoolConnector> HealthCheck<Arc<ConnectionPool<O>>> for ConnectCheck {
+    async fn check(&self, pool: &Arc<ConnectionPool<O>>, local: &WorkerHandle) -> Result<(), String> {
         let remote = pool.address().remote();
-        let connected = Outgoing::connect(&local.sources, remote).await;
+        let connected = UpstreamSocket::connect(&local.sources, remote).await;
         connected.map(drop).map_err(|error| error.to_string())
     }
 }
@@ -73,14 +73,14 @@ pub fn begin<P, C>(
     upstream: &Arc<Upstream<P>>,
     member: MemberId,
     check: Arc<C>,
-    checking: Checking,
-    local: &Local,
-    random: Random,
-    changed: impl Fn(MemberId, Changed) + Send + 'static,
-) -> Task
+    checking: CheckSettings,
+    local: &WorkerHandle,
+    random: RandomSource,
+    changed: impl Fn(MemberId, HealthChange) + Send + 'static,
+) -> TaskHandle
 where
     P: Clone + Send + Sync + 'static,
-    C: Check<P>,
+    C: HealthCheck<P>,
 {
     let (upstream, on) = (Arc::downgrade(upstream), local.clone());
     local.tasks.spawn(async move {
@@ -98,7 +98,7 @@ where
             let now_ms = on.timers.now_ms();
             // Only changes are reported, or each check would log a line.
             if upstream.with(|group| group.checked(member, found.is_ok(), now_ms)) {
-                changed(member, found.map_or_else(Changed::Down, |()| Changed::Up));
+                changed(member, found.map_or_else(HealthChange::Down, |()| HealthChange::Up));
             }
             drop(upstream);
             on.timers.sleep(checking.pause(random())).await;
@@ -111,7 +111,7 @@ fn place_of<P: Clone>(upstream: &Weak<Upstream<P>>, member: MemberId) -> Option<
     upstream.with(|group| group.place(member).cloned())
 }
 
-impl Checking {
+impl CheckSettings {
     /// The interval with random variation.
     fn pause(&self, random: u64) -> Duration {
         // More than 100 % would make the pause negative.
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn pauses_are_spread_around_the_interval() {
-        let checking = Checking::default();
+        let checking = CheckSettings::default();
         assert_eq!(checking.pause(0), Duration::from_secs(4));
         let longest = checking.pause(1024);
         let right = Duration::from_millis(5_999)..=Duration::from_secs(6);

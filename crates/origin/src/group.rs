@@ -6,28 +6,28 @@
 //! A request [picks](Group::pick) a member and [reports](Group::report) the outcome. The candidates are, in this order:
 //! healthy members; if too few are healthy, healthy backups; if there are none, all members regardless of health
 //! (`panic_percent`). The `BalancingPolicy` takes one of the candidates. Members are unhealthy after failed active
-//! checks ([`Group::checked`]) or failed requests (`circuit`).
+//! checks ([`MemberGroup::checked`]) or failed requests (`circuit`).
 
-mod choose;
+mod selection;
 mod circuit;
 mod clients;
 mod hash;
 mod member;
 mod settings;
-mod why;
+mod pick_reason;
 
 use std::net::IpAddr;
 
-use choose::Candidate;
-use circuit::{Begun, Change, Circuit, Found};
+use selection::MemberCandidate;
+use circuit::{CircuitTicket, CircuitChange, CircuitBreaker, CircuitReport};
 use clients::ClientSet;
-use member::Member;
+use member::GroupMember;
 
-pub use choose::By;
+pub use selection::SelectionReason;
 pub use hash::hash_of;
-pub use member::{Counts, NewMember, Standing};
-pub use settings::{Circuit as CircuitSettings, Health as HealthSettings, Policy, Settings};
-pub use why::{NoMember, Status, Tier, Why};
+pub use member::{MemberCounters, NewMember, MemberHealth};
+pub use settings::{CircuitSettings as CircuitSettings, HealthThresholds as HealthSettings, BalancingPolicy, GroupSettings};
+pub use pick_reason::{NoMember, MemberStatus, CandidateTier, PickReason};
 
 /// Identifies a member during the lifetime of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,12 +39,12 @@ pub struct MemberId {
 /// A picked member. Its outcome must be reported exactly once.
 #[must_use = "who is picked has to be reported"]
 #[derive(Debug)]
-pub struct Picked {
+pub struct PickedMember {
     /// The member.
     pub member: MemberId,
     /// The reason for this member.
-    pub why: Why,
-    begun: Begun,
+    pub why: PickReason,
+    begun: CircuitTicket,
     clients: ClientSet,
     pending: bool,
     is_tunnel: bool,
@@ -64,13 +64,13 @@ pub struct PickRequest<'a> {
 
 impl PickRequest<'_> {
     fn clients(&self) -> ClientSet {
-        self.client.map_or(ClientSet::ALL, ClientSet::of_address)
+        self.client.map_or(ClientSet::ALL, ClientSet::from_address)
     }
 }
 
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// A response arrived that is no evidence against the member.
     Answered,
     /// The connection could not be established.
@@ -88,18 +88,18 @@ pub enum Outcome {
 }
 
 /// The members of a group.
-pub struct Group<P> {
-    settings: Settings,
-    members: Vec<Option<Member<P>>>,
+pub struct MemberGroup<P> {
+    settings: GroupSettings,
+    members: Vec<Option<GroupMember<P>>>,
     generation: u32,
     /// Whether a member was picked before: members that are added later need a slow start.
     at_work: bool,
 }
 
-impl<P> Group<P> {
+impl<P> MemberGroup<P> {
     /// A group without members.
-    pub fn new(settings: Settings) -> Group<P> {
-        Group {
+    pub fn new(settings: GroupSettings) -> MemberGroup<P> {
+        MemberGroup {
             settings,
             members: Vec::new(),
             generation: 0,
@@ -110,7 +110,7 @@ impl<P> Group<P> {
     /// Adds a member with its target. If the group is already in use, it begins with a slow start.
     pub fn add(&mut self, new: NewMember, place: P, now_ms: u64) -> MemberId {
         self.generation = self.generation.wrapping_add(1);
-        let member = Member {
+        let member = GroupMember {
             generation: self.generation,
             place,
             hash: hash_of(new.name.as_bytes()),
@@ -118,7 +118,7 @@ impl<P> Group<P> {
             weight: new.weight.max(1),
             backup: new.backup,
             draining: false,
-            circuit: Circuit::new(now_ms),
+            circuit: CircuitBreaker::new(now_ms),
             is_healthy: true,
             opposed: 0,
             grows_since_ms: self.at_work.then_some(now_ms),
@@ -126,7 +126,7 @@ impl<P> Group<P> {
             requests: 0,
             tunnels: 0,
             pending: 0,
-            counts: Counts::default(),
+            counts: MemberCounters::default(),
         };
         let free = self.members.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {
@@ -173,7 +173,7 @@ impl<P> Group<P> {
         self.member(id).map(|member| &member.place)
     }
 
-    /// Returns the member that [`Group::pick`] would pick now, and the reason, without any change.
+    /// Returns the member that [`MemberGroup::pick`] would pick now, and the reason, without any change.
     ///
     /// # Errors
     /// [`NoMember`]
@@ -182,12 +182,12 @@ impl<P> Group<P> {
         request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
-    ) -> Result<(MemberId, Why), NoMember> {
+    ) -> Result<(MemberId, PickReason), NoMember> {
         let (candidates, taken, why) = self.choose(request, now_ms, random)?;
         Ok((self.id_at(candidates[taken].slot), why))
     }
 
-    /// Picks a member for a request. The request counts as pending until [`Group::connected`].
+    /// Picks a member for a request. The request counts as pending until [`MemberGroup::connected`].
     ///
     /// # Errors
     /// [`NoMember`]
@@ -196,12 +196,12 @@ impl<P> Group<P> {
         request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
-    ) -> Result<Picked, NoMember> {
+    ) -> Result<PickedMember, NoMember> {
         let (candidates, taken, why) = self.choose(request, now_ms, random)?;
         let clients = request.clients();
         self.at_work = true;
         // The other policies read only loads and weights; the turns belong to round robin.
-        if self.settings.policy == Policy::RoundRobin {
+        if self.settings.policy == BalancingPolicy::RoundRobin {
             self.take_turn(&candidates, taken);
         }
         let member = self.id_at(candidates[taken].slot);
@@ -210,7 +210,7 @@ impl<P> Group<P> {
         picked.requests += 1;
         picked.pending += 1;
         picked.counts.picked += 1;
-        Ok(Picked {
+        Ok(PickedMember {
             member,
             why,
             begun: picked.circuit.begin(&settings.circuit, clients, now_ms),
@@ -221,7 +221,7 @@ impl<P> Group<P> {
     }
 
     /// Records that a request has its connection: it is no longer pending.
-    pub fn connected(&mut self, picked: &mut Picked) {
+    pub fn connected(&mut self, picked: &mut PickedMember) {
         if std::mem::take(&mut picked.pending)
             && let Some(member) = self.member_mut(picked.member)
         {
@@ -230,7 +230,7 @@ impl<P> Group<P> {
     }
 
     /// Records that a request's connection became a tunnel, which may last for days.
-    pub fn tunnelled(&mut self, picked: &mut Picked) {
+    pub fn tunnelled(&mut self, picked: &mut PickedMember) {
         self.connected(picked);
         if let Some(member) = self.member_mut(picked.member)
             && !std::mem::replace(&mut picked.is_tunnel, true)
@@ -240,7 +240,7 @@ impl<P> Group<P> {
     }
 
     /// Records the outcome of a request.
-    pub fn report(&mut self, mut picked: Picked, outcome: Outcome, now_ms: u64) {
+    pub fn report(&mut self, mut picked: PickedMember, outcome: AttemptOutcome, now_ms: u64) {
         self.connected(&mut picked);
         let settings = self.settings;
         // Without panic routing every failing member is ejected; with it, never the last healthy one.
@@ -253,7 +253,7 @@ impl<P> Group<P> {
         let found = member.counts.count(outcome);
         let clients = match outcome {
             // A failed connection attempt does not depend on the client: it counts for all.
-            Outcome::ConnectFailed => ClientSet::ALL,
+            AttemptOutcome::ConnectFailed => ClientSet::ALL,
             _ => picked.clients,
         };
         let circuit = &settings.circuit;
@@ -261,9 +261,9 @@ impl<P> Group<P> {
             .circuit
             .end(picked.begun, found, clients, may_open, circuit, now_ms);
         match change {
-            Change::None => {}
-            Change::Opened => member.counts.ejected += 1,
-            Change::Closed => member.begin_slowly(now_ms),
+            CircuitChange::None => {}
+            CircuitChange::Opened => member.counts.ejected += 1,
+            CircuitChange::Closed => member.begin_slowly(now_ms),
         }
     }
 
@@ -302,12 +302,12 @@ impl<P> Group<P> {
     }
 
     /// The health and counters of each member.
-    pub fn status(&self, now_ms: u64) -> Vec<Status> {
+    pub fn status(&self, now_ms: u64) -> Vec<MemberStatus> {
         let members = self.members.iter().enumerate();
         members
             .filter_map(|(slot, member)| {
                 let member = member.as_ref()?;
-                Some(Status {
+                Some(MemberStatus {
                     member: self.id_at(slot),
                     name: member.name.clone(),
                     weight: member.weight,
@@ -327,12 +327,12 @@ impl<P> Group<P> {
         request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
-    ) -> Result<(Vec<Candidate>, usize, Why), NoMember> {
+    ) -> Result<(Vec<MemberCandidate>, usize, PickReason), NoMember> {
         let (tier, candidates) = self.candidates(request, now_ms)?;
         let policy = self.settings.policy;
-        let chosen = choose::choose(policy, &candidates, request.key, random);
+        let chosen = selection::choose(policy, &candidates, request.key, random);
         let (taken, by) = chosen.ok_or(NoMember::Empty)?;
-        let why = Why {
+        let why = PickReason {
             tier,
             by,
             candidates: candidates.len(),
@@ -345,7 +345,7 @@ impl<P> Group<P> {
         &self,
         request: &PickRequest<'_>,
         now_ms: u64,
-    ) -> Result<(Tier, Vec<Candidate>), NoMember> {
+    ) -> Result<(CandidateTier, Vec<MemberCandidate>), NoMember> {
         let clients = request.clients();
         if self.all().all(|(_, member)| member.draining) {
             return Err(NoMember::Empty);
@@ -378,7 +378,7 @@ impl<P> Group<P> {
     }
 
     /// The tier that serves requests of `clients` now.
-    fn tier(&self, clients: ClientSet, now_ms: u64) -> Tier {
+    fn tier(&self, clients: ClientSet, now_ms: u64) -> CandidateTier {
         let (mut primaries, mut well, mut backups_well) = (0_u32, 0_u32, 0_u32);
         for (_, member) in self.all().filter(|(_, member)| !member.draining) {
             let is_well = self.is_well(member, clients, now_ms);
@@ -390,28 +390,28 @@ impl<P> Group<P> {
         let panics =
             u64::from(well) * 100 < u64::from(primaries) * u64::from(self.settings.panic_percent);
         match (panics, well, backups_well) {
-            (_, 0, 1..) | (true, _, 1..) => Tier::Backup,
-            (true, ..) => Tier::Panic,
-            (_, 0, 0) if primaries == 0 && self.settings.panic_percent > 0 => Tier::Panic,
-            _ => Tier::Primary,
+            (_, 0, 1..) | (true, _, 1..) => CandidateTier::Backup,
+            (true, ..) => CandidateTier::Panic,
+            (_, 0, 0) if primaries == 0 && self.settings.panic_percent > 0 => CandidateTier::Panic,
+            _ => CandidateTier::Primary,
         }
     }
 
-    fn is_of(&self, tier: Tier, member: &Member<P>, clients: ClientSet, now_ms: u64) -> bool {
+    fn is_of(&self, tier: CandidateTier, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
         match tier {
             _ if member.draining => false,
-            Tier::Primary => !member.backup && self.is_well(member, clients, now_ms),
-            Tier::Backup => member.backup && self.is_well(member, clients, now_ms),
-            Tier::Panic => true,
+            CandidateTier::Primary => !member.backup && self.is_well(member, clients, now_ms),
+            CandidateTier::Backup => member.backup && self.is_well(member, clients, now_ms),
+            CandidateTier::Panic => true,
         }
     }
 
     /// Whether a member is healthy, regardless of its load.
-    fn is_well(&self, member: &Member<P>, clients: ClientSet, now_ms: u64) -> bool {
+    fn is_well(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
         match member.standing(&self.settings, clients, now_ms) {
-            Standing::Up | Standing::SlowStart { .. } | Standing::Trial | Standing::Full => true,
-            Standing::Tried | Standing::Ejected { .. } => false,
-            Standing::Down | Standing::Draining => false,
+            MemberHealth::Up | MemberHealth::SlowStart { .. } | MemberHealth::Trial | MemberHealth::Full => true,
+            MemberHealth::Tried | MemberHealth::Ejected { .. } => false,
+            MemberHealth::Down | MemberHealth::Draining => false,
         }
     }
 
@@ -420,8 +420,8 @@ impl<P> Group<P> {
         others.any(|(_, member)| self.is_well(member, ClientSet::ALL, now_ms))
     }
 
-    fn candidate(&self, slot: usize, member: &Member<P>, now_ms: u64) -> Candidate {
-        Candidate {
+    fn candidate(&self, slot: usize, member: &GroupMember<P>, now_ms: u64) -> MemberCandidate {
+        MemberCandidate {
             slot,
             weight: member.weighs(&self.settings, now_ms),
             load: member.requests,
@@ -431,7 +431,7 @@ impl<P> Group<P> {
     }
 
     /// Smooth weighted round robin (nginx): each candidate gains its weight, and the chosen one loses the total.
-    fn take_turn(&mut self, candidates: &[Candidate], taken: usize) {
+    fn take_turn(&mut self, candidates: &[MemberCandidate], taken: usize) {
         let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
         for (at, candidate) in candidates.iter().enumerate() {
             if let Some(member) = &mut self.members[candidate.slot] {
@@ -443,7 +443,7 @@ impl<P> Group<P> {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (usize, &Member<P>)> {
+    fn all(&self) -> impl Iterator<Item = (usize, &GroupMember<P>)> {
         let members = self.members.iter().enumerate();
         members.filter_map(|(slot, member)| Some((slot, member.as_ref()?)))
     }
@@ -456,35 +456,35 @@ impl<P> Group<P> {
         }
     }
 
-    fn member(&self, id: MemberId) -> Option<&Member<P>> {
+    fn member(&self, id: MemberId) -> Option<&GroupMember<P>> {
         let member = self.members.get(id.slot as usize)?.as_ref();
         member.filter(|member| member.generation == id.generation)
     }
 
-    fn member_mut(&mut self, id: MemberId) -> Option<&mut Member<P>> {
+    fn member_mut(&mut self, id: MemberId) -> Option<&mut GroupMember<P>> {
         let member = self.members.get_mut(id.slot as usize)?.as_mut();
         member.filter(|member| member.generation == id.generation)
     }
 }
 
-impl Counts {
+impl MemberCounters {
     /// Counts an outcome and returns its evidence about the member, if any.
-    fn count(&mut self, outcome: Outcome) -> Option<Found> {
+    fn count(&mut self, outcome: AttemptOutcome) -> Option<CircuitReport> {
         let count = match outcome {
-            Outcome::Answered => &mut self.answered,
-            Outcome::ConnectFailed => &mut self.connect_failed,
-            Outcome::TimedOut => &mut self.timed_out,
-            Outcome::Lost => &mut self.lost,
-            Outcome::Malformed => &mut self.malformed,
-            Outcome::ServerError => &mut self.server_errors,
-            Outcome::Cancelled => &mut self.cancelled,
+            AttemptOutcome::Answered => &mut self.answered,
+            AttemptOutcome::ConnectFailed => &mut self.connect_failed,
+            AttemptOutcome::TimedOut => &mut self.timed_out,
+            AttemptOutcome::Lost => &mut self.lost,
+            AttemptOutcome::Malformed => &mut self.malformed,
+            AttemptOutcome::ServerError => &mut self.server_errors,
+            AttemptOutcome::Cancelled => &mut self.cancelled,
         };
         *count += 1;
         match outcome {
-            Outcome::Answered => Some(Found::Well),
-            Outcome::Cancelled => None,
-            Outcome::ConnectFailed | Outcome::Lost => Some(Found::Absent),
-            Outcome::TimedOut | Outcome::Malformed | Outcome::ServerError => Some(Found::Failing),
+            AttemptOutcome::Answered => Some(CircuitReport::Well),
+            AttemptOutcome::Cancelled => None,
+            AttemptOutcome::ConnectFailed | AttemptOutcome::Lost => Some(CircuitReport::Absent),
+            AttemptOutcome::TimedOut | AttemptOutcome::Malformed | AttemptOutcome::ServerError => Some(CircuitReport::Failing),
         }
     }
 }

@@ -15,22 +15,22 @@
 mod address;
 pub mod checks;
 pub mod group;
-mod idle;
-pub mod names;
-mod open;
+mod idle_connections;
+pub mod name_resolution;
+mod connector;
 mod pool;
 pub mod retry;
-mod shared;
+mod multiplexed;
 mod stream;
-mod tending;
+mod idle_reaper;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod upstream;
 
-pub use address::Address;
-pub use idle::CROWDED_MS;
-pub use open::{Connection, Open, Unavailable};
-pub use pool::{Counts, Lease, Limits, Patience, Pool};
-pub use shared::{Carrier, Shared};
-pub use stream::{Stream, Transport};
-pub use upstream::{Attempt, Upstream};
+pub use address::ServerAddress;
+pub use idle_connections::CROWDED_MS;
+pub use connector::{Connection, PoolConnector, PoolUnavailable};
+pub use pool::{PoolCounters, Lease, PoolLimits, AcquireTimeouts, ConnectionPool};
+pub use multiplexed::{MultiplexedConnection, SharedConnections};
+pub use stream::{UpstreamStream, UpstreamTransport};
+pub use upstream::{UpstreamAttempt, Upstream};

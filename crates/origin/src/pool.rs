@@ -7,17 +7,17 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lowroad_engine::Local;
+use lowroad_engine::WorkerHandle;
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
-use crate::Address;
-use crate::idle::{Idle, Use};
-use crate::open::{self, Connection, Open, Unavailable};
-use crate::tending::{self, Look};
+use crate::ServerAddress;
+use crate::idle_connections::{IdleConnections, ConnectionUse};
+use crate::connector::{self, Connection, PoolConnector, PoolUnavailable};
+use crate::idle_reaper::{self, ReaperTarget};
 
 /// The bounds of a pool.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct PoolLimits {
     /// Concurrent connections of all workers. May be raised.
     pub connections_max: usize,
     /// Waiters for a connection.
@@ -30,17 +30,17 @@ pub struct Limits {
 
 /// Acquire timeouts: how long a request waits for a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct AcquireTimeouts {
     /// The total wait.
     pub total: Duration,
     /// The part of it for a new connection to be established.
     pub connecting: Duration,
 }
 
-impl Patience {
+impl AcquireTimeouts {
     /// The same timeout for the whole wait and for establishing a connection.
-    pub fn of(total: Duration) -> Patience {
-        Patience {
+    pub fn from_total(total: Duration) -> AcquireTimeouts {
+        AcquireTimeouts {
             total,
             connecting: total,
         }
@@ -49,7 +49,7 @@ impl Patience {
 
 /// The pool's current state and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct PoolCounters {
     /// The bound on connections.
     pub connections_max: usize,
     /// Free permits below the bound.
@@ -69,19 +69,19 @@ pub struct Counts {
 }
 
 /// A connection pool for one server.
-pub struct Pool<O: Open> {
-    address: Address,
+pub struct ConnectionPool<O: PoolConnector> {
+    address: ServerAddress,
     opener: O,
     age_ms_max: u64,
     idle_max: Duration,
-    workers: Arc<[Local]>,
+    workers: Arc<[WorkerHandle]>,
     bound: Arc<ConcurrencyLimit>,
-    state: Mutex<State<O::Connection>>,
+    state: Mutex<PoolState<O::PooledConnection>>,
 }
 
 /// The mutable state, behind the pool's lock.
-pub struct State<C> {
-    pub idle: Idle<C>,
+pub struct PoolState<C> {
+    pub idle: IdleConnections<C>,
     pub idle_ms_max: u64,
     /// Whether returned connections are closed instead of kept.
     keeps_none: bool,
@@ -96,24 +96,24 @@ pub struct State<C> {
     failed: u64,
 }
 
-/// A connection leased to one request. Dropping it closes the connection; [`Pool::give_back`] may keep it.
-pub struct Lease<O: Open> {
+/// A connection leased to one request. Dropping it closes the connection; [`ConnectionPool::give_back`] may keep it.
+pub struct Lease<O: PoolConnector> {
     /// Present until the server's first bytes. Dropped before the connection, since the pool may observe its socket
     /// until then.
-    unheard: Option<Unheard<O>>,
+    unheard: Option<UnprovenConnection<O>>,
     /// The leased connection.
-    pub connection: O::Connection,
+    pub connection: O::PooledConnection,
     /// The worker of the request.
     pub worker: usize,
     /// Whether the connection is reused: the server may have closed it in the meantime.
     pub kept: bool,
-    of: Use,
+    of: ConnectionUse,
     /// `None` after [`Lease::detach`].
     permit: Option<Permit>,
 }
 
-impl<O: Open> Lease<O> {
-    fn again((connection, of): (O::Connection, Use), worker: usize, permit: Permit) -> Lease<O> {
+impl<O: PoolConnector> Lease<O> {
+    fn again((connection, of): (O::PooledConnection, ConnectionUse), worker: usize, permit: Permit) -> Lease<O> {
         Lease {
             connection,
             worker,
@@ -136,23 +136,23 @@ impl<O: Open> Lease<O> {
 }
 
 /// A new connection without any bytes from the server so far.
-struct Unheard<O: Open> {
-    pool: Arc<Pool<O>>,
+struct UnprovenConnection<O: PoolConnector> {
+    pool: Arc<ConnectionPool<O>>,
     number: u64,
 }
 
-impl<O: Open> Drop for Unheard<O> {
+impl<O: PoolConnector> Drop for UnprovenConnection<O> {
     fn drop(&mut self) {
         self.pool.lock().idle.heard(self.number);
     }
 }
 
-impl<O: Open> Pool<O> {
+impl<O: PoolConnector> ConnectionPool<O> {
     /// An empty pool for `address` and at least one worker.
-    pub fn new(address: Address, opener: O, limits: Limits, workers: Arc<[Local]>) -> Pool<O> {
+    pub fn new(address: ServerAddress, opener: O, limits: PoolLimits, workers: Arc<[WorkerHandle]>) -> ConnectionPool<O> {
         let count = workers.len();
-        let state = State {
-            idle: Idle::new(count),
+        let state = PoolState {
+            idle: IdleConnections::new(count),
             idle_ms_max: ms_of(limits.idle_max),
             keeps_none: false,
             watching: false,
@@ -162,7 +162,7 @@ impl<O: Open> Pool<O> {
             stale: 0,
             failed: 0,
         };
-        Pool {
+        ConnectionPool {
             address,
             opener,
             age_ms_max: ms_of(limits.age_max),
@@ -189,15 +189,15 @@ impl<O: Open> Pool<O> {
     }
 
     /// The server's address.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &ServerAddress {
         &self.address
     }
 
     /// The current state and counters.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PoolCounters {
         let connections_max = self.bound.max();
         let state = self.lock();
-        Counts {
+        PoolCounters {
             connections_max,
             free: connections_max.saturating_sub(self.bound.under_way()),
             idle: state.idle.len(),
@@ -210,7 +210,7 @@ impl<O: Open> Pool<O> {
     }
 
     /// The handle of a worker.
-    pub fn local(&self, worker: usize) -> &Local {
+    pub fn local(&self, worker: usize) -> &WorkerHandle {
         &self.workers[self.number_of(worker)]
     }
 
@@ -227,7 +227,7 @@ impl<O: Open> Pool<O> {
         worker % self.workers.len()
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State<O::Connection>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PoolState<O::PooledConnection>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,13 +241,13 @@ impl<O: Open> Pool<O> {
     /// Waits for a connection on this worker: an idle one, unless it must be `fresh`, or a new one.
     ///
     /// # Errors
-    /// [`Unavailable`]
+    /// [`PoolUnavailable`]
     pub async fn lease(
         self: &Arc<Self>,
         worker: usize,
         fresh: bool,
-        patience: Patience,
-    ) -> Result<Lease<O>, Unavailable> {
+        patience: AcquireTimeouts,
+    ) -> Result<Lease<O>, PoolUnavailable> {
         // The slow path is boxed: inline, its large future would be part of each caller's and be copied with it,
         // though most requests find an idle connection in `lease_now`.
         Box::pin(self.wait_for_lease(worker, fresh, patience)).await
@@ -257,8 +257,8 @@ impl<O: Open> Pool<O> {
         self: &Arc<Self>,
         worker: usize,
         fresh: bool,
-        patience: Patience,
-    ) -> Result<Lease<O>, Unavailable> {
+        patience: AcquireTimeouts,
+    ) -> Result<Lease<O>, PoolUnavailable> {
         let mut connecting = false;
         let leasing = async {
             let permit = self.permit(worker).await?;
@@ -284,8 +284,8 @@ impl<O: Open> Pool<O> {
         };
         let leased = self.in_time(worker, patience.total, leasing).await;
         leased.unwrap_or(Err(match connecting {
-            true => Unavailable::ConnectTimeout,
-            false => Unavailable::NoneFree,
+            true => PoolUnavailable::ConnectTimeout,
+            false => PoolUnavailable::NoneFree,
         }))
     }
 
@@ -314,39 +314,39 @@ impl<O: Open> Pool<O> {
         let begin = kept.is_ok() && !std::mem::replace(&mut state.reaping, true);
         drop(state);
         if begin {
-            tending::begin(self, worker, Look::idle(self.idle_max));
+            idle_reaper::begin(self, worker, ReaperTarget::idle(self.idle_max));
         }
         drop(kept);
         // Freed last: a waiter that gets the permit finds the connection among the idle ones.
         drop(permit);
     }
 
-    pub(crate) async fn permit(&self, worker: usize) -> Result<Permit, Unavailable> {
+    pub(crate) async fn permit(&self, worker: usize) -> Result<Permit, PoolUnavailable> {
         let (number, now_ms) = (self.number_of(worker), self.now_ms(worker));
         let permit = self.bound.acquire(number, now_ms).await;
-        permit.map_err(|_| Unavailable::TooManyWait)
+        permit.map_err(|_| PoolUnavailable::TooManyWait)
     }
 
     /// Opens a connection outside of the bound: for callers with a permit, and for health checks.
     ///
     /// # Errors
-    /// [`Unavailable::ConnectTimeout`] or [`Unavailable::Failed`]
+    /// [`PoolUnavailable::ConnectTimeout`] or [`PoolUnavailable::Failed`]
     pub async fn connect(
         &self,
         worker: usize,
-        patience: Patience,
-    ) -> Result<O::Connection, Unavailable> {
-        let mut failing = Failing {
+        patience: AcquireTimeouts,
+    ) -> Result<O::PooledConnection, PoolUnavailable> {
+        let mut failing = ConnectFailures {
             pool: self,
             over: false,
         };
-        let opening = open::connect(&self.opener, &self.address, self.local(worker));
+        let opening = connector::connect(&self.opener, &self.address, self.local(worker));
         let opened = match patience.connecting < patience.total {
             true => self.in_time(worker, patience.connecting, opening).await,
             false => Some(opening.await),
         };
-        let opened = opened.ok_or(Unavailable::ConnectTimeout)?;
-        let opened = opened.map_err(Unavailable::Failed)?;
+        let opened = opened.ok_or(PoolUnavailable::ConnectTimeout)?;
+        let opened = opened.map_err(PoolUnavailable::Failed)?;
         failing.over = true;
         self.lock().opened += 1;
         Ok(opened)
@@ -363,23 +363,23 @@ impl<O: Open> Pool<O> {
         timers.timeout(time, work).await.ok()
     }
 
-    fn begin_unheard(self: &Arc<Self>, worker: usize) -> (Unheard<O>, Use) {
+    fn begin_unheard(self: &Arc<Self>, worker: usize) -> (UnprovenConnection<O>, ConnectionUse) {
         let mut state = self.lock();
         let of = state.idle.begin(self.now_ms(worker));
         let begin = !std::mem::replace(&mut state.watching, true);
         drop(state);
-        let unheard = Unheard {
+        let unheard = UnprovenConnection {
             pool: self.clone(),
             number: of.number,
         };
         if begin {
-            tending::begin(self, worker, Look::crowd());
+            idle_reaper::begin(self, worker, ReaperTarget::crowd());
         }
         (unheard, of)
     }
 
     /// Takes an idle connection: one of the worker, or of another worker if it has none.
-    fn take_idle(&self, worker: usize) -> Option<(O::Connection, Use)> {
+    fn take_idle(&self, worker: usize) -> Option<(O::PooledConnection, ConnectionUse)> {
         let worker = self.number_of(worker);
         let sources = &self.workers[worker].sources;
         loop {
@@ -398,12 +398,12 @@ impl<O: Open> Pool<O> {
 }
 
 /// Counts a failed connection attempt, also one that is dropped by a timeout or a cancelled request.
-struct Failing<'a, O: Open> {
-    pool: &'a Pool<O>,
+struct ConnectFailures<'a, O: PoolConnector> {
+    pool: &'a ConnectionPool<O>,
     over: bool,
 }
 
-impl<O: Open> Drop for Failing<'_, O> {
+impl<O: PoolConnector> Drop for ConnectFailures<'_, O> {
     fn drop(&mut self) {
         if !self.over {
             self.pool.lock().failed += 1;

@@ -4,11 +4,11 @@
 
 use std::fmt;
 
-use lowroad_limits::{BucketState, CellRate, Rate};
+use lowroad_limits::{BucketState, CellRate, RequestRate};
 
 /// Limits for retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
+pub struct RetryLimits {
     /// Attempts per request, including the first.
     pub tries_max: u32,
     /// Retry budget: retries as a share of requests, in percent.
@@ -19,9 +19,9 @@ pub struct Retry {
     pub after_timeouts: bool,
 }
 
-impl Default for Retry {
-    fn default() -> Retry {
-        Retry {
+impl Default for RetryLimits {
+    fn default() -> RetryLimits {
+        RetryLimits {
             tries_max: 3,
             budget_percent: 20,
             budget_per_s: 5,
@@ -32,7 +32,7 @@ impl Default for Retry {
 
 /// How far an attempt got before it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailureStage {
     /// Attempts so far, including this one.
     pub tries: u32,
     /// Whether the method is idempotent (RFC 9110 §9.2.2).
@@ -40,16 +40,16 @@ pub struct Failed {
     /// Whether bytes of the request may have reached the member.
     pub sent: bool,
     /// Whether the request's body can be sent again.
-    pub body: Body,
+    pub body: BodyReplay,
     /// The response, as far as it arrived.
-    pub seen: Seen,
+    pub seen: RetryEvidence,
     /// Whether the attempt timed out.
     pub timed_out: bool,
 }
 
 /// Whether a request's body can be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum BodyReplay {
     /// It can: there is none, none of it was read yet, or it is kept.
     Whole,
     /// It cannot: some of it is lost.
@@ -58,7 +58,7 @@ pub enum Body {
 
 /// How much of a response has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum RetryEvidence {
     /// None of it.
     Nothing,
     /// A status code that the caller would rather retry; none of it was sent to the client.
@@ -69,7 +69,7 @@ pub enum Seen {
 
 /// The reason against a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAgain {
+pub enum NoRetry {
     /// The maximum of attempts is reached.
     Tries,
     /// A part of the response has arrived.
@@ -84,17 +84,17 @@ pub enum NotAgain {
     Budget,
 }
 
-impl fmt::Display for NotAgain {
+impl fmt::Display for NoRetry {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            NotAgain::Tries => "it was tried as often as may be",
-            NotAgain::ResponseSeen => "a part of the response had come",
-            NotAgain::NotIdempotent => {
+            NoRetry::Tries => "it was tried as often as may be",
+            NoRetry::ResponseSeen => "a part of the response had come",
+            NoRetry::NotIdempotent => {
                 "it may have been executed, and its method is not idempotent"
             }
-            NotAgain::BodyConsumed => "its body is not kept",
-            NotAgain::TimedOut => "its time was over",
-            NotAgain::Budget => "there were too many retries",
+            NoRetry::BodyConsumed => "its body is not kept",
+            NoRetry::TimedOut => "its time was over",
+            NoRetry::Budget => "there were too many retries",
         })
     }
 }
@@ -102,35 +102,35 @@ impl fmt::Display for NotAgain {
 /// Whether the request may be retried; if so, takes one retry from the budget.
 ///
 /// # Errors
-/// [`NotAgain`]
+/// [`NoRetry`]
 pub fn may_retry(
-    retry: &Retry,
-    failed: &Failed,
-    budget: &mut Budget,
+    retry: &RetryLimits,
+    failed: &FailureStage,
+    budget: &mut RetryBudget,
     now_ms: u64,
-) -> Result<(), NotAgain> {
+) -> Result<(), NoRetry> {
     // In the order of the most useful explanation for the operator.
     if failed.tries >= retry.tries_max {
-        return Err(NotAgain::Tries);
+        return Err(NoRetry::Tries);
     }
-    if failed.seen == Seen::Some {
-        return Err(NotAgain::ResponseSeen);
+    if failed.seen == RetryEvidence::Some {
+        return Err(NoRetry::ResponseSeen);
     }
     // RFC 9110 §9.2.2: a proxy must not automatically retry non-idempotent requests. One without sent bytes was not
     // executed.
     if failed.sent && !failed.is_idempotent {
-        return Err(NotAgain::NotIdempotent);
+        return Err(NoRetry::NotIdempotent);
     }
-    if failed.body == Body::Consumed {
-        return Err(NotAgain::BodyConsumed);
+    if failed.body == BodyReplay::Consumed {
+        return Err(NoRetry::BodyConsumed);
     }
     if failed.timed_out && !retry.after_timeouts {
-        return Err(NotAgain::TimedOut);
+        return Err(NoRetry::TimedOut);
     }
     // Last, so that requests that cannot be retried for another reason do not consume the budget.
     match budget.take(retry, now_ms) {
         true => Ok(()),
-        false => Err(NotAgain::Budget),
+        false => Err(NoRetry::Budget),
     }
 }
 
@@ -143,24 +143,24 @@ const SAVED_REQUESTS_MAX: u64 = 1_000;
 
 /// Retry budget: a token bucket that requests and time fill, and retries empty.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Budget {
+pub struct RetryBudget {
     /// In hundredths of a retry.
     by_requests: u64,
     by_time: Option<BucketState>,
 }
 
-impl Budget {
+impl RetryBudget {
     /// Adds the share of a new request.
-    pub fn requested(&mut self, retry: &Retry) {
+    pub fn requested(&mut self, retry: &RetryLimits) {
         let percent = u64::from(retry.budget_percent);
         let max = SAVED_REQUESTS_MAX * percent;
         // Bounded, or a long healthy time would allow a burst of retries.
         self.by_requests = (self.by_requests + percent).min(max);
     }
 
-    fn take(&mut self, retry: &Retry, now_ms: u64) -> bool {
+    fn take(&mut self, retry: &RetryLimits, now_ms: u64) -> bool {
         let per_s = u64::from(retry.budget_per_s);
-        let rate = CellRate::new(Rate {
+        let rate = CellRate::new(RequestRate {
             requests: per_s,
             period_ms: 1_000,
             burst: SAVED_S_MAX * per_s,
@@ -181,67 +181,67 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const GET_LOST: Failed = Failed {
+    const GET_LOST: FailureStage = FailureStage {
         tries: 1,
         is_idempotent: true,
         sent: true,
-        body: Body::Whole,
-        seen: Seen::Nothing,
+        body: BodyReplay::Whole,
+        seen: RetryEvidence::Nothing,
         timed_out: false,
     };
 
-    fn judge(failed: Failed) -> Result<(), NotAgain> {
-        may_retry(&Retry::default(), &failed, &mut Budget::default(), 0)
+    fn judge(failed: FailureStage) -> Result<(), NoRetry> {
+        may_retry(&RetryLimits::default(), &failed, &mut RetryBudget::default(), 0)
     }
 
     #[test]
     fn only_what_cannot_be_executed_twice_is_asked_again() {
-        let post = |sent| Failed {
+        let post = |sent| FailureStage {
             is_idempotent: false,
             sent,
             ..GET_LOST
         };
         assert_eq!(judge(GET_LOST), Ok(()));
         assert_eq!(judge(post(false)), Ok(()));
-        assert_eq!(judge(post(true)), Err(NotAgain::NotIdempotent));
-        let seen = |seen| Failed { seen, ..GET_LOST };
-        assert_eq!(judge(seen(Seen::Refusing)), Ok(()));
-        assert_eq!(judge(seen(Seen::Some)), Err(NotAgain::ResponseSeen));
-        let consumed = Failed {
-            body: Body::Consumed,
+        assert_eq!(judge(post(true)), Err(NoRetry::NotIdempotent));
+        let seen = |seen| FailureStage { seen, ..GET_LOST };
+        assert_eq!(judge(seen(RetryEvidence::Refusing)), Ok(()));
+        assert_eq!(judge(seen(RetryEvidence::Some)), Err(NoRetry::ResponseSeen));
+        let consumed = FailureStage {
+            body: BodyReplay::Consumed,
             ..GET_LOST
         };
-        assert_eq!(judge(consumed), Err(NotAgain::BodyConsumed));
-        let third = Failed {
+        assert_eq!(judge(consumed), Err(NoRetry::BodyConsumed));
+        let third = FailureStage {
             tries: 3,
             ..GET_LOST
         };
-        assert_eq!(judge(third), Err(NotAgain::Tries));
+        assert_eq!(judge(third), Err(NoRetry::Tries));
     }
 
     #[test]
     fn time_that_is_over_may_be_the_end() {
-        let patient = Retry {
+        let patient = RetryLimits {
             after_timeouts: false,
-            ..Retry::default()
+            ..RetryLimits::default()
         };
-        let slow = Failed {
+        let slow = FailureStage {
             timed_out: true,
             ..GET_LOST
         };
         assert_eq!(judge(slow), Ok(()));
-        let judged = may_retry(&patient, &slow, &mut Budget::default(), 0);
-        assert_eq!(judged, Err(NotAgain::TimedOut));
+        let judged = may_retry(&patient, &slow, &mut RetryBudget::default(), 0);
+        assert_eq!(judged, Err(NoRetry::TimedOut));
     }
 
     /// All members fail, at 1,000 requests a second: they get 20 % more requests, not three times as many.
     #[test]
     fn retries_do_not_multiply_load() {
-        let (retry, mut budget, mut retries) = (Retry::default(), Budget::default(), 0);
+        let (retry, mut budget, mut retries) = (RetryLimits::default(), RetryBudget::default(), 0);
         for now_ms in 0..10_000 {
             budget.requested(&retry);
             for tries in 1..3 {
-                let failed = Failed { tries, ..GET_LOST };
+                let failed = FailureStage { tries, ..GET_LOST };
                 retries += u64::from(may_retry(&retry, &failed, &mut budget, now_ms).is_ok());
             }
         }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn few_requests_have_their_retries_and_what_is_saved_is_bounded() {
-        let (retry, mut budget) = (Retry::default(), Budget::default());
+        let (retry, mut budget) = (RetryLimits::default(), RetryBudget::default());
         let mut burst = |now_ms| {
             let again = |_: &u32| may_retry(&retry, &GET_LOST, &mut budget, now_ms).is_ok();
             (0..1_000).filter(again).count()

@@ -4,45 +4,45 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use lowroad_engine::buffer::Buffer;
-use lowroad_engine::outgoing::Outgoing;
+use lowroad_engine::buffer::SendBuffer;
+use lowroad_engine::upstream_socket::UpstreamSocket;
 use tokio::io::AsyncWrite as _;
 
 /// A connection's byte stream. A single task must read and write: with TLS, a read may have to write and vice versa.
-pub enum Stream {
+pub enum UpstreamStream {
     /// Plain text.
-    Plain(Outgoing),
+    Plain(UpstreamSocket),
     /// With TLS.
     #[cfg(feature = "tls")]
-    Tls(Box<crate::tls::Encrypted>),
+    Tls(Box<crate::tls::EncryptedStream>),
 }
 
 /// Turns a socket into a stream.
 #[derive(Clone, Default)]
-pub enum Transport {
+pub enum UpstreamTransport {
     /// Plain text.
     #[default]
     Plain,
     /// With TLS.
     #[cfg(feature = "tls")]
-    Tls(crate::tls::Tls),
+    Tls(crate::tls::TlsConnector),
 }
 
-impl Transport {
+impl UpstreamTransport {
     /// Makes a stream of a newly connected socket, with the TLS handshake if configured.
     ///
     /// # Errors
     /// The handshake failed.
-    pub async fn begin(&self, socket: Outgoing) -> io::Result<Stream> {
+    pub async fn begin(&self, socket: UpstreamSocket) -> io::Result<UpstreamStream> {
         match self {
-            Transport::Plain => Ok(Stream::Plain(socket)),
+            UpstreamTransport::Plain => Ok(UpstreamStream::Plain(socket)),
             #[cfg(feature = "tls")]
-            Transport::Tls(tls) => Ok(Stream::Tls(Box::new(tls.connect(socket).await?))),
+            UpstreamTransport::Tls(tls) => Ok(UpstreamStream::Tls(Box::new(tls.connect(socket).await?))),
         }
     }
 }
 
-impl Stream {
+impl UpstreamStream {
     /// Reads some bytes into a buffer that is not empty; 0 at the end. Also flushes earlier output.
     ///
     /// # Errors
@@ -54,13 +54,13 @@ impl Stream {
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Plain(socket) => socket.poll_recv(context, into),
+            UpstreamStream::Plain(socket) => socket.poll_recv(context, into),
             #[cfg(feature = "tls")]
-            Stream::Tls(encrypted) => encrypted.poll_recv(context, into),
+            UpstreamStream::Tls(encrypted) => encrypted.poll_recv(context, into),
         }
     }
 
-    /// Accepts some of these bytes. They are certain to be written only after [`Stream::poll_flush`].
+    /// Accepts some of these bytes. They are certain to be written only after [`UpstreamStream::poll_flush`].
     ///
     /// # Errors
     /// The system's error.
@@ -70,9 +70,9 @@ impl Stream {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Plain(socket) => socket.poll_send(context, pieces),
+            UpstreamStream::Plain(socket) => socket.poll_send(context, pieces),
             #[cfg(feature = "tls")]
-            Stream::Tls(encrypted) => encrypted.poll_send(context, pieces),
+            UpstreamStream::Tls(encrypted) => encrypted.poll_send(context, pieces),
         }
     }
 
@@ -84,12 +84,12 @@ impl Stream {
     pub fn poll_send_buffer(
         &mut self,
         context: &mut Context<'_>,
-        buffer: &mut Buffer,
+        buffer: &mut SendBuffer,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Plain(socket) => socket.poll_send_buffer(context, buffer),
+            UpstreamStream::Plain(socket) => socket.poll_send_buffer(context, buffer),
             #[cfg(feature = "tls")]
-            Stream::Tls(encrypted) => {
+            UpstreamStream::Tls(encrypted) => {
                 let pieces = buffer.pieces().map(IoSlice::new);
                 encrypted.poll_send(context, &pieces)
             }
@@ -102,9 +102,9 @@ impl Stream {
     /// The system's error.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Plain(socket) => Pin::new(socket).poll_flush(context),
+            UpstreamStream::Plain(socket) => Pin::new(socket).poll_flush(context),
             #[cfg(feature = "tls")]
-            Stream::Tls(encrypted) => encrypted.poll_flush(context),
+            UpstreamStream::Tls(encrypted) => encrypted.poll_flush(context),
         }
     }
 
@@ -114,18 +114,18 @@ impl Stream {
     /// The system's error.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Plain(socket) => Pin::new(socket).poll_shutdown(context),
+            UpstreamStream::Plain(socket) => Pin::new(socket).poll_shutdown(context),
             #[cfg(feature = "tls")]
-            Stream::Tls(encrypted) => encrypted.poll_finish(context),
+            UpstreamStream::Tls(encrypted) => encrypted.poll_finish(context),
         }
     }
 
     /// Whether there is certainly no input: a cheap check, and `false` if unknown.
     pub fn heard_nothing(&self) -> bool {
         match self {
-            Stream::Plain(socket) => socket.heard_nothing(),
+            UpstreamStream::Plain(socket) => socket.heard_nothing(),
             #[cfg(feature = "tls")]
-            Stream::Tls(_) => false,
+            UpstreamStream::Tls(_) => false,
         }
     }
 
@@ -136,11 +136,11 @@ impl Stream {
     }
 
     /// The socket, which may move to another worker.
-    pub fn socket(&mut self) -> &mut Outgoing {
+    pub fn socket(&mut self) -> &mut UpstreamSocket {
         match self {
-            Stream::Plain(socket) => socket,
+            UpstreamStream::Plain(socket) => socket,
             #[cfg(feature = "tls")]
-            Stream::Tls(encrypted) => encrypted.socket(),
+            UpstreamStream::Tls(encrypted) => encrypted.socket(),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! private ones included, and the distribution updates them. A list in the program would be a second one that ages.
 //! The cryptography is AWS-LC, as for clients.
 
-mod encrypted;
-mod refused;
+mod stream;
+mod handshake_error;
 
 use std::fmt;
 use std::fs::File;
@@ -14,21 +14,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use lowroad_engine::outgoing::Outgoing;
-use lowroad_tls::certificates::{self, Files, Pair, Reason};
-use lowroad_tls::{Connector, Trust, is_server_name};
+use lowroad_engine::upstream_socket::UpstreamSocket;
+use lowroad_tls::certificates::{self, CertificatePaths, CertificatePair, ProblemReason};
+use lowroad_tls::{ClientConnector, ServerTrust, is_server_name};
 
-pub use encrypted::Encrypted;
-pub use refused::{Fault, Refused};
+pub use stream::EncryptedStream;
+pub use handshake_error::{HandshakeFault, HandshakeRefusal};
 
 /// Opens the files of settings, for a process that lacks the permission to open them itself.
-static OPEN: OnceLock<OpenFile> = OnceLock::new();
+static OPEN: OnceLock<FileOpener> = OnceLock::new();
 
 /// Opens a file for reading.
-pub type OpenFile = fn(&Path) -> io::Result<File>;
+pub type FileOpener = fn(&Path) -> io::Result<File>;
 
 /// Sets the function that opens the files of all settings. Only the first call takes effect.
-pub fn open_files_with(open: OpenFile) {
+pub fn open_files_with(open: FileOpener) {
     let _ = OPEN.set(open);
 }
 
@@ -37,12 +37,12 @@ fn open(path: &Path) -> io::Result<File> {
         .map_or_else(|| File::open(path), |open| open(path))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+fn read(path: &Path) -> Result<Vec<u8>, TlsSettingsError> {
     let mut content = Vec::new();
     let read = open(path).and_then(|mut file| io::Read::read_to_end(&mut file, &mut content));
     match read {
         Ok(_) => Ok(content),
-        Err(error) => Err(Error::File(path.to_owned(), error.to_string())),
+        Err(error) => Err(TlsSettingsError::File(path.to_owned(), error.to_string())),
     }
 }
 
@@ -51,7 +51,7 @@ const SESSIONS_MAX: usize = 256;
 
 /// TLS settings for an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct OriginTlsSettings {
     /// The name for the verification of the certificate and for SNI: a host name, or an address, which is
     /// never sent as SNI (RFC 6066 §3).
     pub name: String,
@@ -60,24 +60,24 @@ pub struct Settings {
     /// A PEM file with certificate authorities; without one, the system's.
     pub authorities: Option<PathBuf>,
     /// The client certificate for origins that request one.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
     /// The protocols offered by ALPN, the preferred first.
     pub protocols: Vec<String>,
 }
 
 /// A client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct TlsIdentity {
     /// A PEM file with the certificate and its intermediate certificates.
     pub certificates: PathBuf,
     /// A PEM file with its key.
     pub key: PathBuf,
 }
 
-impl Settings {
+impl OriginTlsSettings {
     /// Settings for HTTP/1.1 with an origin of this name.
-    pub fn of(name: impl Into<String>) -> Settings {
-        Settings {
+    pub fn with_name(name: impl Into<String>) -> OriginTlsSettings {
+        OriginTlsSettings {
             name: name.into(),
             verify: true,
             authorities: None,
@@ -89,7 +89,7 @@ impl Settings {
 
 /// An error in the settings.
 #[derive(Debug)]
-pub enum Error {
+pub enum TlsSettingsError {
     /// The name cannot be in a certificate.
     Name(String),
     /// A file is unreadable or malformed.
@@ -100,54 +100,54 @@ pub enum Error {
     Identity(String),
 }
 
-impl Error {
-    fn of(file: PathBuf, reason: Reason) -> Error {
+impl TlsSettingsError {
+    fn of(file: PathBuf, reason: ProblemReason) -> TlsSettingsError {
         match reason {
-            Reason::KeyMismatch | Reason::UnusableKey(_) => Error::Identity(reason.to_string()),
-            Reason::NoCertificate => Error::File(file, "no certificates".to_owned()),
-            Reason::Unreadable(why) | Reason::Malformed(why) => Error::File(file, why),
-            reason => Error::File(file, reason.to_string()),
+            ProblemReason::KeyMismatch | ProblemReason::UnusableKey(_) => TlsSettingsError::Identity(reason.to_string()),
+            ProblemReason::NoCertificate => TlsSettingsError::File(file, "no certificates".to_owned()),
+            ProblemReason::Unreadable(why) | ProblemReason::Malformed(why) => TlsSettingsError::File(file, why),
+            reason => TlsSettingsError::File(file, reason.to_string()),
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for TlsSettingsError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Name(name) => write!(to, "{name:?} is no name that a certificate can have"),
-            Error::File(path, why) => write!(to, "{}: {why}", path.display()),
-            Error::NoAuthorities => to.write_str(
+            TlsSettingsError::Name(name) => write!(to, "{name:?} is no name that a certificate can have"),
+            TlsSettingsError::File(path, why) => write!(to, "{}: {why}", path.display()),
+            TlsSettingsError::NoAuthorities => to.write_str(
                 "the system has no authorities to trust: install ca-certificates, or name a file",
             ),
-            Error::Identity(why) => write!(to, "the client certificate cannot be used: {why}"),
+            TlsSettingsError::Identity(why) => write!(to, "the client certificate cannot be used: {why}"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for TlsSettingsError {}
 
 /// Establishes TLS to one origin; all workers use the same one and so share its sessions.
 #[derive(Clone)]
-pub struct Tls {
-    connector: Connector,
+pub struct TlsConnector {
+    connector: ClientConnector,
     name: Arc<str>,
 }
 
-impl Tls {
+impl TlsConnector {
     /// Reads the files of the settings. May block.
     ///
     /// # Errors
-    /// [`Error`]
-    pub fn new(settings: &Settings) -> Result<Tls, Error> {
+    /// [`TlsSettingsError`]
+    pub fn new(settings: &OriginTlsSettings) -> Result<TlsConnector, TlsSettingsError> {
         if !is_server_name(&settings.name) {
-            return Err(Error::Name(settings.name.clone()));
+            return Err(TlsSettingsError::Name(settings.name.clone()));
         }
         let trust = trust(settings)?;
         let identity = settings.identity.as_ref().map(pair).transpose()?;
         let protocols: Vec<&str> = settings.protocols.iter().map(String::as_str).collect();
-        let connector = Connector::new(&trust, &protocols, identity.as_ref(), SESSIONS_MAX, None);
-        Ok(Tls {
-            connector: connector.map_err(|_| Error::NoAuthorities)?,
+        let connector = ClientConnector::new(&trust, &protocols, identity.as_ref(), SESSIONS_MAX, None);
+        Ok(TlsConnector {
+            connector: connector.map_err(|_| TlsSettingsError::NoAuthorities)?,
             name: settings.name.as_str().into(),
         })
     }
@@ -157,28 +157,28 @@ impl Tls {
     /// # Errors
     /// The system's error; `HandshakeRefusal` within `InvalidData` if either side refuses the other;
     /// `UnexpectedEof` if the origin closes.
-    pub async fn connect(&self, socket: Outgoing) -> io::Result<Encrypted> {
+    pub async fn connect(&self, socket: UpstreamSocket) -> io::Result<EncryptedStream> {
         let mut records = Vec::new();
         let client = self.connector.connect(&self.name, &mut records);
-        let client = client.map_err(|failure| Refused::error(failure, &self.name))?;
-        let mut encrypted = Encrypted::new(client, records, socket, self.name.clone());
+        let client = client.map_err(|failure| HandshakeRefusal::error(failure, &self.name))?;
+        let mut encrypted = EncryptedStream::new(client, records, socket, self.name.clone());
         poll_fn(|context| encrypted.poll_handshake(context)).await?;
         Ok(encrypted)
     }
 }
 
-fn trust(settings: &Settings) -> Result<Trust, Error> {
+fn trust(settings: &OriginTlsSettings) -> Result<ServerTrust, TlsSettingsError> {
     match &settings.authorities {
-        _ if !settings.verify => Ok(Trust::any_certificate()),
+        _ if !settings.verify => Ok(ServerTrust::any_certificate()),
         Some(path) => {
-            Trust::from_pem(&read(path)?).map_err(|reason| Error::of(path.clone(), reason))
+            ServerTrust::from_pem(&read(path)?).map_err(|reason| TlsSettingsError::of(path.clone(), reason))
         }
-        None => Ok(Trust::system()),
+        None => Ok(ServerTrust::system()),
     }
 }
 
-fn pair(identity: &Identity) -> Result<Pair, Error> {
-    let files = Files {
+fn pair(identity: &TlsIdentity) -> Result<CertificatePair, TlsSettingsError> {
+    let files = CertificatePaths {
         certificates: identity.certificates.clone(),
         key: identity.key.clone(),
         staple: None,
@@ -186,6 +186,6 @@ fn pair(identity: &Identity) -> Result<Pair, Error> {
     // Time 0: the check of a client certificate's validity period is left to the origin.
     match certificates::read_with(&files, 0, open) {
         Ok((pair, _)) => Ok(pair),
-        Err(problem) => Err(Error::of(problem.file, problem.reason)),
+        Err(problem) => Err(TlsSettingsError::of(problem.file, problem.reason)),
     }
 }

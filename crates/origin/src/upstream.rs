@@ -3,52 +3,52 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::group::{Group, MemberId, NoMember, Outcome, PickRequest, Picked, Settings, Why};
-use crate::retry::{self, Budget, Failed, NotAgain, Retry};
+use crate::group::{MemberGroup, MemberId, NoMember, AttemptOutcome, PickRequest, PickedMember, GroupSettings, PickReason};
+use crate::retry::{self, RetryBudget, FailureStage, NoRetry, RetryLimits};
 
 /// A shared group. `P` is the target of a member, usually an `Arc` of a pool.
 pub struct Upstream<P> {
-    retry: Retry,
-    state: Mutex<State<P>>,
+    retry: RetryLimits,
+    state: Mutex<UpstreamState<P>>,
 }
 
-struct State<P> {
-    group: Group<P>,
-    budget: Budget,
+struct UpstreamState<P> {
+    group: MemberGroup<P>,
+    budget: RetryBudget,
 }
 
 /// One attempt of one request at one member.
-pub struct Attempt<P> {
+pub struct UpstreamAttempt<P> {
     /// The member's target.
     pub place: P,
     /// The member.
     pub member: MemberId,
     /// The reason for this member.
-    pub why: Why,
+    pub why: PickReason,
     upstream: Arc<Upstream<P>>,
     /// `None` after the report.
-    picked: Option<Picked>,
+    picked: Option<PickedMember>,
     since_ms: u64,
 }
 
 impl<P: Clone> Upstream<P> {
     /// An upstream without members.
-    pub fn new(settings: Settings, retry: Retry) -> Arc<Upstream<P>> {
+    pub fn new(settings: GroupSettings, retry: RetryLimits) -> Arc<Upstream<P>> {
         Arc::new(Upstream {
             retry,
-            state: Mutex::new(State {
-                group: Group::new(settings),
-                budget: Budget::default(),
+            state: Mutex::new(UpstreamState {
+                group: MemberGroup::new(settings),
+                budget: RetryBudget::default(),
             }),
         })
     }
 
     /// Reads or changes the group under its lock, so `act` must not block.
-    pub fn with<T>(&self, act: impl FnOnce(&mut Group<P>) -> T) -> T {
+    pub fn with<T>(&self, act: impl FnOnce(&mut MemberGroup<P>) -> T) -> T {
         act(&mut self.lock().group)
     }
 
-    /// Picks a member, as [`Group::pick`] does.
+    /// Picks a member, as [`MemberGroup::pick`] does.
     ///
     /// # Errors
     /// [`NoMember`]
@@ -57,7 +57,7 @@ impl<P: Clone> Upstream<P> {
         request: &PickRequest<'_>,
         now_ms: u64,
         random: u64,
-    ) -> Result<Attempt<P>, NoMember> {
+    ) -> Result<UpstreamAttempt<P>, NoMember> {
         let mut state = self.lock();
         let picked = state.group.pick(request, now_ms, random)?;
         // Only the first attempt feeds the retry budget: retries must not pay for further retries.
@@ -66,7 +66,7 @@ impl<P: Clone> Upstream<P> {
         }
         let place = state.group.place(picked.member).cloned();
         drop(state);
-        Ok(Attempt {
+        Ok(UpstreamAttempt {
             place: place.ok_or(NoMember::Empty)?,
             member: picked.member,
             why: picked.why,
@@ -79,8 +79,8 @@ impl<P: Clone> Upstream<P> {
     /// Whether a request may be tried again, see [`retry::may_retry`].
     ///
     /// # Errors
-    /// [`NotAgain`]
-    pub fn may_retry(&self, failed: &Failed, now_ms: u64) -> Result<(), NotAgain> {
+    /// [`NoRetry`]
+    pub fn may_retry(&self, failed: &FailureStage, now_ms: u64) -> Result<(), NoRetry> {
         // One lock for the group and the budget: both are short operations.
         let budget = &mut self.lock().budget;
         retry::may_retry(&self.retry, failed, budget, now_ms)
@@ -88,12 +88,12 @@ impl<P: Clone> Upstream<P> {
 }
 
 impl<P> Upstream<P> {
-    fn lock(&self) -> MutexGuard<'_, State<P>> {
+    fn lock(&self) -> MutexGuard<'_, UpstreamState<P>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<P> Attempt<P> {
+impl<P> UpstreamAttempt<P> {
     /// Records that the attempt has its connection: it is no longer pending.
     pub fn connected(&mut self) {
         if let Some(picked) = &mut self.picked {
@@ -109,11 +109,11 @@ impl<P> Attempt<P> {
     }
 
     /// Reports the outcome to the group.
-    pub fn report(mut self, outcome: Outcome, now_ms: u64) {
+    pub fn report(mut self, outcome: AttemptOutcome, now_ms: u64) {
         self.end(outcome, now_ms);
     }
 
-    fn end(&mut self, outcome: Outcome, now_ms: u64) {
+    fn end(&mut self, outcome: AttemptOutcome, now_ms: u64) {
         // Taken, so that the drop after an explicit report does nothing.
         if let Some(picked) = self.picked.take() {
             self.upstream.lock().group.report(picked, outcome, now_ms);
@@ -121,10 +121,10 @@ impl<P> Attempt<P> {
     }
 }
 
-impl<P> Drop for Attempt<P> {
+impl<P> Drop for UpstreamAttempt<P> {
     fn drop(&mut self) {
         // A cancellation is no evidence about the member, so its time is irrelevant.
-        self.end(Outcome::Cancelled, self.since_ms);
+        self.end(AttemptOutcome::Cancelled, self.since_ms);
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_attempt_that_is_given_up_is_reported() {
-        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
         let new = NewMember {
             name: "a".into(),
             weight: 1,
@@ -154,7 +154,7 @@ mod tests {
             .attempt(&PickRequest::default(), 0, 0)
             .expect("a member");
         attempt.connected();
-        attempt.report(Outcome::Answered, 0);
+        attempt.report(AttemptOutcome::Answered, 0);
         let status = upstream.with(|group| group.status(0));
         assert_eq!((status[0].requests, status[0].counts.answered), (0, 1));
         let tried = PickRequest {
@@ -167,13 +167,13 @@ mod tests {
 
     #[test]
     fn only_the_first_try_of_a_request_fills_the_budget() {
-        let retry = Retry {
+        let retry = RetryLimits {
             tries_max: 10,
             budget_percent: 100,
             budget_per_s: 0,
             after_timeouts: true,
         };
-        let upstream = Upstream::new(Settings::default(), retry);
+        let upstream = Upstream::new(GroupSettings::default(), retry);
         let ids: Vec<_> = ["a", "b"]
             .iter()
             .map(|name| {
@@ -185,12 +185,12 @@ mod tests {
                 upstream.with(|group| group.add(new, (), 0))
             })
             .collect();
-        let failed = Failed {
+        let failed = FailureStage {
             tries: 1,
             is_idempotent: true,
             sent: true,
-            body: retry::Body::Whole,
-            seen: retry::Seen::Nothing,
+            body: retry::BodyReplay::Whole,
+            seen: retry::RetryEvidence::Nothing,
             timed_out: false,
         };
         drop(upstream.attempt(&PickRequest::default(), 0, 0));
@@ -200,6 +200,6 @@ mod tests {
             ..PickRequest::default()
         };
         drop(upstream.attempt(&again, 0, 0));
-        assert_eq!(upstream.may_retry(&failed, 0), Err(NotAgain::Budget));
+        assert_eq!(upstream.may_retry(&failed, 0), Err(NoRetry::Budget));
     }
 }

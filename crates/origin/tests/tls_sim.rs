@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use lowroad_engine::Local;
-use lowroad_engine::driver::{Driver, Event};
-use lowroad_engine::outgoing::Outgoing;
-use lowroad_engine_sim::{Faults, Shared as World, SimDriver};
-use lowroad_origin::tls::{Error, Fault, Identity, Refused, Settings, Tls};
-use lowroad_origin::{Address, Stream, Transport};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_engine::upstream_socket::UpstreamSocket;
+use lowroad_engine_sim::{FaultRates, SharedWorld as World, SimDriver};
+use lowroad_origin::tls::{TlsSettingsError, HandshakeFault, TlsIdentity, HandshakeRefusal, OriginTlsSettings, TlsConnector};
+use lowroad_origin::{ServerAddress, UpstreamStream, UpstreamTransport};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
@@ -97,10 +97,10 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    fn settings(&self, name: &str) -> Settings {
-        Settings {
+    fn settings(&self, name: &str) -> OriginTlsSettings {
+        OriginTlsSettings {
             authorities: Some(self.file.clone()),
-            ..Settings::of(name)
+            ..OriginTlsSettings::with_name(name)
         }
     }
 }
@@ -203,7 +203,7 @@ struct Said {
 struct Case {
     world: World,
     driver: SimDriver,
-    local: Local,
+    local: WorkerHandle,
     config: Arc<ServerConfig>,
     peers: Vec<Peer>,
     ending: Ending,
@@ -211,7 +211,7 @@ struct Case {
 
 impl Case {
     fn new(seed: u64, config: Arc<ServerConfig>) -> Case {
-        let faults = Faults {
+        let faults = FaultRates {
             // From single bytes to whole flights.
             piece_len_max: [1, 50, 5_000, 100_000][seed as usize % 4],
             delay_ms_max: 3,
@@ -234,12 +234,12 @@ impl Case {
     }
 
     /// One conversation, from start to end.
-    fn talk(&mut self, tls: &Tls) -> io::Result<Said> {
+    fn talk(&mut self, tls: &TlsConnector) -> io::Result<Said> {
         let (said, tls) = (Arc::new(Mutex::new(None)), tls.clone());
         let (to, sources) = (said.clone(), self.local.sources.clone());
         let talking = async move {
-            let address = Address::Tcp("192.0.2.9:443".parse().expect("an address"));
-            let socket = Outgoing::connect(&sources, address.remote()).await;
+            let address = ServerAddress::Tcp("192.0.2.9:443".parse().expect("an address"));
+            let socket = UpstreamSocket::connect(&sources, address.remote()).await;
             let said = talk(&tls, socket.expect("it answers")).await;
             *to.lock().expect("a lock") = Some(said);
         };
@@ -249,7 +249,7 @@ impl Case {
             let mut events = Vec::new();
             self.driver.wait(Some(1), &mut events);
             for event in events {
-                if let Event::Outgoing(news) = event {
+                if let DriverEvent::Outgoing(news) = event {
                     self.local.sources.happened(news);
                 }
             }
@@ -279,14 +279,14 @@ impl Case {
 }
 
 /// Sends a request and reads its echo to the end, concurrently.
-async fn talk(tls: &Tls, socket: Outgoing) -> io::Result<Said> {
-    let encrypted = match Transport::Tls(tls.clone()).begin(socket).await? {
-        Stream::Tls(encrypted) => encrypted,
-        Stream::Plain(_) => panic!("it was to be encrypted"),
+async fn talk(tls: &TlsConnector, socket: UpstreamSocket) -> io::Result<Said> {
+    let encrypted = match UpstreamTransport::Tls(tls.clone()).begin(socket).await? {
+        UpstreamStream::Tls(encrypted) => encrypted,
+        UpstreamStream::Plain(_) => panic!("it was to be encrypted"),
     };
     let protocol = encrypted.protocol().map(<[u8]>::to_vec);
     let resumed = encrypted.is_resumed();
-    let mut stream = Stream::Tls(encrypted);
+    let mut stream = UpstreamStream::Tls(encrypted);
     // A new connection has no unexpected input.
     assert!(stream.is_quiet());
     let request: Vec<u8> = (0..REQUEST_LEN).map(|at| (at % 251) as u8).collect();
@@ -316,14 +316,14 @@ async fn talk(tls: &Tls, socket: Outgoing) -> io::Result<Said> {
     })
 }
 
-fn refused(settings: &Settings, config: Arc<ServerConfig>) -> (Fault, String) {
-    let tls = Tls::new(settings).expect("settings");
+fn refused(settings: &OriginTlsSettings, config: Arc<ServerConfig>) -> (HandshakeFault, String) {
+    let tls = TlsConnector::new(settings).expect("settings");
     let error = Case::new(2, config).talk(&tls).expect_err("it is refused");
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
     let message = error.to_string();
     let refused = error
         .get_ref()
-        .and_then(|inner| inner.downcast_ref::<Refused>());
+        .and_then(|inner| inner.downcast_ref::<HandshakeRefusal>());
     (refused.expect("a reason").fault, message)
 }
 
@@ -331,7 +331,7 @@ fn refused(settings: &Settings, config: Arc<ServerConfig>) -> (Fault, String) {
 fn what_is_said_arrives_in_whatever_pieces_and_sessions_go_on() {
     let authority = Authority::new();
     let config = server(authority.signs("origin.example", 2090), None);
-    let tls = Tls::new(&authority.settings("origin.example")).expect("settings");
+    let tls = TlsConnector::new(&authority.settings("origin.example")).expect("settings");
     let mut before = false;
     for seed in 0..16 {
         let _name = Seed(seed);
@@ -349,7 +349,7 @@ fn what_is_said_arrives_in_whatever_pieces_and_sessions_go_on() {
 fn an_end_that_was_not_said_is_an_error() {
     let authority = Authority::new();
     let config = server(authority.signs("origin.example", 2090), None);
-    let tls = Tls::new(&authority.settings("origin.example")).expect("settings");
+    let tls = TlsConnector::new(&authority.settings("origin.example")).expect("settings");
     for seed in 0..8 {
         let _name = Seed(seed);
         let mut case = Case::new(seed, config.clone());
@@ -365,31 +365,31 @@ fn who_is_not_the_origin_is_refused_with_a_reason() {
     let settings = authority.settings("origin.example");
     let other = server(authority.signs("other.example", 2090), None);
     let (fault, message) = refused(&settings, other.clone());
-    assert_eq!(fault, Fault::Name, "{message}");
+    assert_eq!(fault, HandshakeFault::Name, "{message}");
     assert!(message.contains("not for origin.example"), "{message}");
     assert!(message.contains("other.example"), "{message}");
     let expired = server(authority.signs("origin.example", 1991), None);
     let (fault, message) = refused(&settings, expired);
-    assert_eq!(fault, Fault::Expired, "{message}");
+    assert_eq!(fault, HandshakeFault::Expired, "{message}");
     assert!(message.contains("has expired"), "{message}");
     let nobodys = server(self_signed("origin.example"), None);
     // A self-signed certificate has no trusted issuer.
     let (fault, message) = refused(&settings, nobodys.clone());
-    assert_eq!(fault, Fault::Issuer, "{message}");
+    assert_eq!(fault, HandshakeFault::Issuer, "{message}");
     assert!(message.contains("self-signed"), "{message}");
     // A certificate of another authority is not trusted.
     let (fault, _) = refused(
         &Authority::named("another").settings("other.example"),
         other.clone(),
     );
-    assert_eq!(fault, Fault::Issuer);
+    assert_eq!(fault, HandshakeFault::Issuer);
     // Unless verification is off.
     for config in [other, nobodys] {
-        let careless = Settings {
+        let careless = OriginTlsSettings {
             verify: false,
-            ..Settings::of("origin.example")
+            ..OriginTlsSettings::with_name("origin.example")
         };
-        let tls = Tls::new(&careless).expect("settings");
+        let tls = TlsConnector::new(&careless).expect("settings");
         assert!(Case::new(3, config).talk(&tls).expect("it is said").right);
     }
 }
@@ -402,35 +402,35 @@ fn an_origin_that_asks_who_we_are_is_told() {
     let mut settings = authority.settings("origin.example");
     // In TLS 1.3 the origin's refusal arrives after the client has finished the handshake.
     let (fault, message) = refused(&settings, config.clone());
-    assert_eq!(fault, Fault::ByOrigin, "{message}");
-    settings.identity = Some(Identity {
+    assert_eq!(fault, HandshakeFault::ByOrigin, "{message}");
+    settings.identity = Some(TlsIdentity {
         certificates: authority.folder.file("own.pem", &certificate),
         key: authority.folder.file("own.key", &key),
     });
-    let tls = Tls::new(&settings).expect("settings");
+    let tls = TlsConnector::new(&settings).expect("settings");
     assert!(Case::new(1, config).talk(&tls).expect("it is said").right);
 }
 
 #[test]
 fn settings_that_cannot_be_are_refused() {
     let authority = Authority::new();
-    let error = |settings: &Settings| match Tls::new(settings) {
+    let error = |settings: &OriginTlsSettings| match TlsConnector::new(settings) {
         Ok(_) => panic!("{settings:?}"),
         Err(error) => error,
     };
-    assert!(matches!(error(&Settings::of("not a name")), Error::Name(_)));
+    assert!(matches!(error(&OriginTlsSettings::with_name("not a name")), TlsSettingsError::Name(_)));
     let mut settings = authority.settings("origin.example");
     settings.authorities = Some(authority.folder.file("empty.pem", "nothing"));
-    assert!(matches!(error(&settings), Error::File(..)));
+    assert!(matches!(error(&settings), TlsSettingsError::File(..)));
     settings.authorities = Some("/nonexistent".into());
-    assert!(matches!(error(&settings), Error::File(..)));
+    assert!(matches!(error(&settings), TlsSettingsError::File(..)));
     let mut settings = authority.settings("origin.example");
     let (own, _) = authority.signs("lowroad.example", 2090);
     let (_, others) = authority.signs("other.example", 2090);
-    settings.identity = Some(Identity {
+    settings.identity = Some(TlsIdentity {
         // The key of another certificate.
         certificates: authority.folder.file("own.pem", &own),
         key: authority.folder.file("others.key", &others),
     });
-    assert!(matches!(error(&settings), Error::Identity(_)));
+    assert!(matches!(error(&settings), TlsSettingsError::Identity(_)));
 }

@@ -16,16 +16,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use line::{Lines, answer};
-use lowroad_engine::Local;
-use lowroad_engine::driver::{Driver, Event};
-use lowroad_engine_sim::{Elsewhere, Faults, Shared as World, SimDriver};
-use lowroad_origin::checks::{self, Changed, Check, Checking, Connects, Random};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::driver::{IoDriver, DriverEvent};
+use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld as World, SimDriver};
+use lowroad_origin::checks::{self, HealthChange, HealthCheck, CheckSettings, ConnectCheck, RandomSource};
 use lowroad_origin::group::{
-    MemberId, NewMember, NoMember, Outcome, PickRequest, Policy, Settings, Standing,
+    MemberId, NewMember, NoMember, AttemptOutcome, PickRequest, BalancingPolicy, GroupSettings, MemberHealth,
 };
-use lowroad_origin::names::{self, Name, Places, Resolver, SystemResolver};
-use lowroad_origin::retry::{Body, Failed, Retry, Seen};
-use lowroad_origin::{Address, Limits, Patience, Pool, Unavailable, Upstream};
+use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameResolver, SystemResolver};
+use lowroad_origin::retry::{BodyReplay, FailureStage, RetryLimits, RetryEvidence};
+use lowroad_origin::{ServerAddress, PoolLimits, AcquireTimeouts, ConnectionPool, PoolUnavailable, Upstream};
 use peer::{Manners, Server};
 
 /// Timers are never early, and late by at most the timer wheel's precision.
@@ -57,13 +57,13 @@ fn ms(ms: u64) -> Duration {
 struct Case {
     world: World,
     driver: SimDriver,
-    local: Local,
+    local: WorkerHandle,
     server: Server,
 }
 
 impl Case {
     fn new(seed: u64, manners: Manners) -> Case {
-        let faults = Faults {
+        let faults = FaultRates {
             piece_len_max: 5_000,
             delay_ms_max: 3,
             window_len: 100_000,
@@ -82,7 +82,7 @@ impl Case {
         }
     }
 
-    fn random(&self) -> Random {
+    fn random(&self) -> RandomSource {
         let world = self.world.clone();
         Arc::new(move || world.dice(u64::MAX))
     }
@@ -99,7 +99,7 @@ impl Case {
             let mut events = Vec::new();
             self.driver.wait(None, &mut events);
             for event in events {
-                if let Event::Outgoing(news) = event {
+                if let DriverEvent::Outgoing(news) = event {
                     self.local.sources.happened(news);
                 }
             }
@@ -119,15 +119,15 @@ impl Case {
     }
 }
 
-fn pool(local: &Local, address: SocketAddr) -> Arc<Pool<Lines>> {
-    let limits = Limits {
+fn pool(local: &WorkerHandle, address: SocketAddr) -> Arc<ConnectionPool<Lines>> {
+    let limits = PoolLimits {
         connections_max: 4,
         waiting_max: 1_000,
         idle_max: ms(2_000),
         age_max: Duration::MAX,
     };
     let workers = [local.clone()].into();
-    Arc::new(Pool::new(Address::Tcp(address), Lines, limits, workers))
+    Arc::new(ConnectionPool::new(ServerAddress::Tcp(address), Lines, limits, workers))
 }
 
 fn at(number: usize) -> SocketAddr {
@@ -142,7 +142,7 @@ fn new_member(number: usize) -> NewMember {
     }
 }
 
-fn standings<P: Clone>(upstream: &Upstream<P>, now_ms: u64) -> Vec<Standing> {
+fn standings<P: Clone>(upstream: &Upstream<P>, now_ms: u64) -> Vec<MemberHealth> {
     let status = upstream.with(|group| group.status(now_ms));
     status.into_iter().map(|status| status.standing).collect()
 }
@@ -162,8 +162,8 @@ struct Scripted {
     at_a_time: AtomicUsize,
 }
 
-impl Check<usize> for Scripted {
-    async fn check(&self, _: &usize, local: &Local) -> Result<(), String> {
+impl HealthCheck<usize> for Scripted {
+    async fn check(&self, _: &usize, local: &WorkerHandle) -> Result<(), String> {
         struct Leaving<'a>(&'a AtomicUsize);
         impl Drop for Leaving<'_> {
             fn drop(&mut self) {
@@ -191,16 +191,16 @@ impl Check<usize> for Scripted {
 fn checks_take_members_out_and_bring_them_back_in_time() {
     for_each_seed(0..40, |seed| {
         let mut case = Case::new(seed, Manners::default());
-        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
         let member = upstream.with(|group| group.add(new_member(1), 1, 0));
         let check = Arc::new(Scripted {
             mood: Mutex::new(Mood::Well),
             asked: AtomicUsize::new(0),
             at_a_time: AtomicUsize::new(0),
         });
-        let changes: Arc<Mutex<Vec<Changed>>> = Arc::default();
+        let changes: Arc<Mutex<Vec<HealthChange>>> = Arc::default();
         let to = changes.clone();
-        let checking = Checking {
+        let checking = CheckSettings {
             interval: ms(1_000),
             timeout: ms(300),
             jitter_percent: 20,
@@ -229,13 +229,13 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
         *check.mood.lock().expect("a lock") = mood;
         // The longest interval with jitter, the time limit of a check, and the precision of both timers.
         case.run_for(3 * (1_200 + 300 + 2 * LATE_MS));
-        let down = [Changed::Down(why.into())];
+        let down = [HealthChange::Down(why.into())];
         assert_eq!(*changes.lock().expect("a lock"), down);
-        assert_eq!(standings(&upstream, case.world.now_ms()), [Standing::Down]);
+        assert_eq!(standings(&upstream, case.world.now_ms()), [MemberHealth::Down]);
         *check.mood.lock().expect("a lock") = Mood::Well;
         case.run_for(3 * (1_200 + 300 + 2 * LATE_MS));
-        assert_eq!(changes.lock().expect("a lock").last(), Some(&Changed::Up));
-        assert_ne!(standings(&upstream, case.world.now_ms()), [Standing::Down]);
+        assert_eq!(changes.lock().expect("a lock").last(), Some(&HealthChange::Up));
+        assert_ne!(standings(&upstream, case.world.now_ms()), [MemberHealth::Down]);
         // The task ends with its handle, its member or its group.
         match seed % 3 {
             0 => drop(task),
@@ -256,11 +256,11 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
 fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
     for_each_seed(100..120, |seed| {
         let mut case = Case::new(seed, Manners::default());
-        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
         let pool = pool(&case.local, at(1));
         let member = upstream.with(|group| group.add(new_member(1), pool, 0));
-        let (local, random, checking) = (case.local.clone(), case.random(), Checking::default());
-        let check = Arc::new(Connects);
+        let (local, random, checking) = (case.local.clone(), case.random(), CheckSettings::default());
+        let check = Arc::new(ConnectCheck);
         let task = checks::begin(
             &upstream,
             member,
@@ -270,17 +270,17 @@ fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
             random,
             |_, _| (),
         );
-        let refused = |refused| Elsewhere {
+        let refused = |refused| PeerBehavior {
             refused,
-            ..Elsewhere::default()
+            ..PeerBehavior::default()
         };
         case.world.set_elsewhere(refused(1000));
         // Enough for `fall` checks at the default interval.
         case.run_for(30_000);
-        assert_eq!(standings(&upstream, case.world.now_ms()), [Standing::Down]);
+        assert_eq!(standings(&upstream, case.world.now_ms()), [MemberHealth::Down]);
         case.world.set_elsewhere(refused(0));
         case.run_for(30_000);
-        assert_eq!(standings(&upstream, case.world.now_ms()), [Standing::Up]);
+        assert_eq!(standings(&upstream, case.world.now_ms()), [MemberHealth::Up]);
         drop(task);
         case.run_until_quiet();
     });
@@ -294,8 +294,8 @@ struct Drawn {
     failures: AtomicU64,
 }
 
-impl Resolver for Drawn {
-    async fn resolve(&self, host: &str, port: u16, _: &Local) -> io::Result<Vec<SocketAddr>> {
+impl NameResolver for Drawn {
+    async fn resolve(&self, host: &str, port: u16, _: &WorkerHandle) -> io::Result<Vec<SocketAddr>> {
         assert_eq!((host, port), ("origin.example", 7));
         let drawn = self.world.dice(8);
         if drawn < 3 {
@@ -320,7 +320,7 @@ impl Resolver for Drawn {
 #[derive(Clone, Default)]
 struct Noted(Arc<Mutex<Vec<(SocketAddr, MemberId)>>>);
 
-impl Places<SocketAddr> for Noted {
+impl MemberFactory<SocketAddr> for Noted {
     fn come(&mut self, address: SocketAddr) -> SocketAddr {
         address
     }
@@ -340,15 +340,15 @@ impl Places<SocketAddr> for Noted {
 fn a_names_addresses_are_the_members_and_failures_change_nothing() {
     for_each_seed(200..260, |seed| {
         let mut case = Case::new(seed, Manners::default());
-        let upstream = Upstream::new(Settings::default(), Retry::default());
+        let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
         let resolver = Arc::new(Drawn {
             world: case.world.clone(),
             given: Mutex::default(),
             failures: AtomicU64::new(0),
         });
         let noted = Noted::default();
-        let name = Name::new("origin.example", 7);
-        let following = names::follow(
+        let name = HostName::new("origin.example", 7);
+        let following = name_resolution::follow(
             &upstream,
             name,
             resolver.clone(),
@@ -390,10 +390,10 @@ fn a_names_addresses_are_the_members_and_failures_change_nothing() {
 #[test]
 fn the_system_is_asked_by_a_helper() {
     let mut case = Case::new(1, Manners::default());
-    let upstream = Upstream::new(Settings::default(), Retry::default());
+    let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
     let (resolver, noted) = (Arc::new(SystemResolver), Noted::default());
-    let name = Name::new("192.0.2.33", 8080);
-    let following = names::follow(&upstream, name, resolver, noted, &case.local);
+    let name = HostName::new("192.0.2.33", 8080);
+    let following = name_resolution::follow(&upstream, name, resolver, noted, &case.local);
     case.run_for(1_000);
     let status = upstream.with(|group| group.status(0));
     assert_eq!(&*status[0].name, "192.0.2.33:8080");
@@ -408,16 +408,16 @@ fn the_system_is_asked_by_a_helper() {
 }
 
 /// Closes the pools of removed addresses.
-struct Pools(Arc<dyn Fn(SocketAddr) -> Arc<Pool<Lines>> + Send + Sync>);
+struct Pools(Arc<dyn Fn(SocketAddr) -> Arc<ConnectionPool<Lines>> + Send + Sync>);
 
-impl Places<Arc<Pool<Lines>>> for Pools {
-    fn come(&mut self, address: SocketAddr) -> Arc<Pool<Lines>> {
+impl MemberFactory<Arc<ConnectionPool<Lines>>> for Pools {
+    fn come(&mut self, address: SocketAddr) -> Arc<ConnectionPool<Lines>> {
         (self.0)(address)
     }
 
     fn added(&mut self, _: MemberId, _: SocketAddr) {}
 
-    fn gone(&mut self, _: MemberId, pool: Arc<Pool<Lines>>) {
+    fn gone(&mut self, _: MemberId, pool: Arc<ConnectionPool<Lines>>) {
         pool.keep_none();
     }
 }
@@ -433,9 +433,9 @@ struct Tally {
 /// One request with its retries.
 async fn request(
     number: usize,
-    upstream: Arc<Upstream<Arc<Pool<Lines>>>>,
-    local: Local,
-    random: Random,
+    upstream: Arc<Upstream<Arc<ConnectionPool<Lines>>>>,
+    local: WorkerHandle,
+    random: RandomSource,
     tally: Arc<Tally>,
 ) {
     let mut tried = Vec::new();
@@ -455,11 +455,11 @@ async fn request(
         assert!(!tried.contains(&attempt.member));
         tried.push(attempt.member);
         let (outcome, failed) = ask(number, attempt, &local).await;
-        if outcome == Outcome::Answered {
+        if outcome == AttemptOutcome::Answered {
             tally.right.fetch_add(1, Relaxed);
             return;
         }
-        let failed = Failed {
+        let failed = FailureStage {
             tries: tried.len() as u32,
             ..failed
         };
@@ -473,21 +473,21 @@ async fn request(
 /// One attempt, with its report.
 async fn ask(
     number: usize,
-    mut attempt: lowroad_origin::Attempt<Arc<Pool<Lines>>>,
-    local: &Local,
-) -> (Outcome, Failed) {
+    mut attempt: lowroad_origin::UpstreamAttempt<Arc<ConnectionPool<Lines>>>,
+    local: &WorkerHandle,
+) -> (AttemptOutcome, FailureStage) {
     let pool = attempt.place.clone();
-    let mut failed = Failed {
+    let mut failed = FailureStage {
         tries: 1,
         is_idempotent: true,
         sent: false,
-        body: Body::Whole,
-        seen: Seen::Nothing,
+        body: BodyReplay::Whole,
+        seen: RetryEvidence::Nothing,
         timed_out: false,
     };
-    let outcome = match pool.lease(0, false, Patience::of(ms(1_000))).await {
-        Err(Unavailable::Failed(_) | Unavailable::ConnectTimeout) => Outcome::ConnectFailed,
-        Err(_) => Outcome::Cancelled,
+    let outcome = match pool.lease(0, false, AcquireTimeouts::from_total(ms(1_000))).await {
+        Err(PoolUnavailable::Failed(_) | PoolUnavailable::ConnectTimeout) => AttemptOutcome::ConnectFailed,
+        Err(_) => AttemptOutcome::Cancelled,
         Ok(mut lease) => {
             attempt.connected();
             failed.sent = true;
@@ -501,12 +501,12 @@ async fn ask(
                 Ok(Some(line)) => {
                     assert!(line == answer(number, 10), "another's");
                     pool.give_back(lease);
-                    Outcome::Answered
+                    AttemptOutcome::Answered
                 }
-                Ok(None) => Outcome::Lost,
+                Ok(None) => AttemptOutcome::Lost,
                 Err(_) => {
                     failed.timed_out = true;
-                    Outcome::TimedOut
+                    AttemptOutcome::TimedOut
                 }
             }
         }
@@ -528,23 +528,23 @@ fn requests_are_tried_again_and_nothing_is_left() {
             ..Manners::default()
         };
         let mut case = Case::new(seed, manners);
-        case.world.set_elsewhere(Elsewhere {
+        case.world.set_elsewhere(PeerBehavior {
             refused: 100,
-            ..Elsewhere::default()
+            ..PeerBehavior::default()
         });
         let policies = [
-            Policy::RoundRobin,
-            Policy::LeastConnections,
-            Policy::RandomOfTwo,
-            Policy::ConsistentHash {
+            BalancingPolicy::RoundRobin,
+            BalancingPolicy::LeastConnections,
+            BalancingPolicy::RandomOfTwo,
+            BalancingPolicy::ConsistentHash {
                 load_percent_max: 125,
             },
         ];
-        let settings = Settings {
+        let settings = GroupSettings {
             policy: policies[seed as usize % 4],
-            ..Settings::default()
+            ..GroupSettings::default()
         };
-        let retry = Retry::default();
+        let retry = RetryLimits::default();
         let upstream = Upstream::new(settings, retry);
         let resolver = Arc::new(Drawn {
             world: case.world.clone(),
@@ -553,11 +553,11 @@ fn requests_are_tried_again_and_nothing_is_left() {
         });
         let local = case.local.clone();
         let pools = Pools(Arc::new(move |address| pool(&local, address)));
-        let name = Name {
+        let name = HostName {
             interval: ms(1_000),
-            ..Name::new("origin.example", 7)
+            ..HostName::new("origin.example", 7)
         };
-        let following = names::follow(&upstream, name, resolver, pools, &case.local);
+        let following = name_resolution::follow(&upstream, name, resolver, pools, &case.local);
         while upstream.with(|group| group.status(0).is_empty()) {
             case.run_for(100);
         }

@@ -9,11 +9,11 @@
 
 use std::net::IpAddr;
 
-use lowroad_page::{Limits, Page, Request, Run, Step, Value};
+use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
 
 struct Visit;
 
-impl Request for Visit {
+impl PageRequest for Visit {
     fn method(&self) -> &str {
         "GET"
     }
@@ -38,19 +38,19 @@ impl Request for Visit {
 }
 
 #[inline(never)]
-fn render(run: &mut Run, page: &Page, row_count: usize, out: &mut Vec<u8>) {
+fn render(run: &mut PageRun, page: &CompiledPage, row_count: usize, out: &mut Vec<u8>) {
     run.begin(page);
     loop {
         match run.step(page, &Visit, out) {
-            Step::Query { values, .. } => {
+            RunStep::Query { values, .. } => {
                 std::hint::black_box(values.count());
             }
-            Step::Done => return,
-            Step::Failed(failure) => panic!("{failure}"),
+            RunStep::Done => return,
+            RunStep::Failed(failure) => panic!("{failure}"),
         }
         run.columns(std::iter::once("text"));
         for _ in 0..row_count {
-            run.value(Value::Text("bare metal!"));
+            run.value(PageValue::Text("bare metal!"));
             run.row_end();
         }
         run.answered();
@@ -59,8 +59,8 @@ fn render(run: &mut Run, page: &Page, row_count: usize, out: &mut Vec<u8>) {
 
 fn main() {
     let source = include_str!("../../../examples/pages/www/bare.lrp");
-    let page = Page::parse(source).expect("a page");
-    let mut run = Run::new(Limits::default());
+    let page = CompiledPage::parse(source).expect("a page");
+    let mut run = PageRun::new(PageLimits::default());
     let mut out = Vec::new();
     let argument = |at| std::env::args().nth(at).and_then(|n| n.parse().ok());
     let row_count = argument(2).unwrap_or(1);

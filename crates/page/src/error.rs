@@ -14,7 +14,7 @@ pub struct ParseError {
 
 /// Why a page ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RunFailure {
     /// Counted from 1.
     pub line: u32,
     /// The fault, for the log; it may contain data of a visitor.
@@ -27,11 +27,11 @@ impl fmt::Display for ParseError {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "line {}: {}", self.line, self.what)
     }
 }
 
 impl core::error::Error for ParseError {}
-impl core::error::Error for Failure {}
+impl core::error::Error for RunFailure {}

@@ -8,7 +8,7 @@ use crate::error::ParseError;
 
 /// A token of a page.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Token<'s> {
+pub enum PageToken<'s> {
     /// Literal text.
     Data(&'s str),
     /// `{{`
@@ -33,7 +33,7 @@ const SIGNS: &[&str] = &[
 ];
 
 /// The tokens, each with its line.
-pub fn tokens(source: &str) -> Result<Vec<(Token<'_>, u32)>, ParseError> {
+pub fn tokens(source: &str) -> Result<Vec<(PageToken<'_>, u32)>, ParseError> {
     if source.len() > SOURCE_LEN_MAX {
         return Err(ParseError {
             line: 1,
@@ -42,7 +42,7 @@ pub fn tokens(source: &str) -> Result<Vec<(Token<'_>, u32)>, ParseError> {
     }
     // minijinja removes one final line break of a template.
     let source = source.strip_suffix('\n').unwrap_or(source);
-    let mut lexer = Lexer {
+    let mut lexer = PageLexer {
         rest: source.strip_suffix('\r').unwrap_or(source),
         line: 1,
         tokens: Vec::new(),
@@ -51,13 +51,13 @@ pub fn tokens(source: &str) -> Result<Vec<(Token<'_>, u32)>, ParseError> {
     Ok(lexer.tokens)
 }
 
-struct Lexer<'s> {
+struct PageLexer<'s> {
     rest: &'s str,
     line: u32,
-    tokens: Vec<(Token<'s>, u32)>,
+    tokens: Vec<(PageToken<'s>, u32)>,
 }
 
-impl<'s> Lexer<'s> {
+impl<'s> PageLexer<'s> {
     fn page(&mut self) -> Result<(), ParseError> {
         let mut trims = false;
         while !self.rest.is_empty() {
@@ -67,7 +67,7 @@ impl<'s> Lexer<'s> {
             }
             let Some(start) = self.start() else {
                 let data = self.take(self.rest.len());
-                self.push(Token::Data(data), self.line);
+                self.push(PageToken::Data(data), self.line);
                 break;
             };
             let line = self.line;
@@ -80,7 +80,7 @@ impl<'s> Lexer<'s> {
                 data
             };
             if !data.is_empty() {
-                self.push(Token::Data(data), line);
+                self.push(PageToken::Data(data), line);
             }
             trims = self.tag(usize::from(matches!(sign, Some(b'-' | b'+'))))?;
         }
@@ -121,8 +121,8 @@ impl<'s> Lexer<'s> {
             return self.raw(trims);
         }
         let (begin, end) = match kind {
-            Some(b'%') => (Token::Statement, "%}"),
-            _ => (Token::Expression, "}}"),
+            Some(b'%') => (PageToken::Statement, "%}"),
+            _ => (PageToken::Expression, "}}"),
         };
         self.push(begin, self.line);
         self.take(2 + sign_len);
@@ -142,7 +142,7 @@ impl<'s> Lexer<'s> {
             self.take(2 + len);
             data = if trims { data.trim_start() } else { data };
             data = if trims_before { data.trim_end() } else { data };
-            self.push(Token::Data(data), line);
+            self.push(PageToken::Data(data), line);
             return Ok(trims_after);
         }
         Err(self.wrong("{% raw %} has no {% endraw %}"))
@@ -159,12 +159,12 @@ impl<'s> Lexer<'s> {
             // Inside brackets `}}` may be part of the expression.
             if depth == 0 && signed.is_some_and(|rest| rest.starts_with(end)) {
                 let trims = self.rest.starts_with('-');
-                self.push(Token::End, self.line);
+                self.push(PageToken::End, self.line);
                 self.take(1 + end.len());
                 return Ok(trims);
             }
             if depth == 0 && self.rest.starts_with(end) {
-                self.push(Token::End, self.line);
+                self.push(PageToken::End, self.line);
                 self.take(end.len());
                 return Ok(false);
             }
@@ -180,7 +180,7 @@ impl<'s> Lexer<'s> {
         };
         if first == b'"' || first == b'\'' {
             let text = self.text(first)?;
-            self.push(Token::Text(text), line);
+            self.push(PageToken::Text(text), line);
             return Ok(0);
         }
         if first.is_ascii_digit() {
@@ -192,7 +192,7 @@ impl<'s> Lexer<'s> {
             let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
             let len = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
             let name = self.take(len);
-            self.push(Token::Name(name), line);
+            self.push(PageToken::Name(name), line);
             return Ok(0);
         }
         let Some(sign) = SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) else {
@@ -200,7 +200,7 @@ impl<'s> Lexer<'s> {
             return Err(self.wrong(&format!("{c:?} has no meaning here")));
         };
         self.take(sign.len());
-        self.push(Token::Sign(sign), line);
+        self.push(PageToken::Sign(sign), line);
         Ok(match *sign {
             "(" | "[" | "{" => 1,
             ")" | "]" | "}" => -1,
@@ -208,11 +208,11 @@ impl<'s> Lexer<'s> {
         })
     }
 
-    fn number(&mut self) -> Result<Token<'s>, ParseError> {
+    fn number(&mut self) -> Result<PageToken<'s>, ParseError> {
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let mut len = digits(self.rest);
         // After a dot, `1.2` are two indices.
-        let is_member = matches!(self.tokens.last(), Some((Token::Sign("."), _)));
+        let is_member = matches!(self.tokens.last(), Some((PageToken::Sign("."), _)));
         let mut is_float = false;
         let fraction = self.rest[len..].strip_prefix('.').map_or(0, digits);
         if fraction > 0 && !is_member {
@@ -226,8 +226,8 @@ impl<'s> Lexer<'s> {
         }
         let text = self.take(len);
         let token = match is_float {
-            true => text.parse().ok().map(Token::Float),
-            false => text.parse().ok().map(Token::Whole),
+            true => text.parse().ok().map(PageToken::Float),
+            false => text.parse().ok().map(PageToken::Whole),
         };
         token.ok_or_else(|| self.wrong("the number is too large"))
     }
@@ -273,7 +273,7 @@ impl<'s> Lexer<'s> {
         taken
     }
 
-    fn push(&mut self, token: Token<'s>, line: u32) {
+    fn push(&mut self, token: PageToken<'s>, line: u32) {
         self.tokens.push((token, line));
     }
 

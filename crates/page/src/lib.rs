@@ -13,22 +13,22 @@
 
 extern crate alloc;
 
-mod compile;
+mod compiler;
 mod error;
 mod lexer;
 mod number;
-mod op;
+mod opcode;
 mod page;
 mod reply;
 mod request;
-mod run;
+mod page_run;
 mod statement;
 mod text;
 mod value;
 
-pub use error::{Failure, ParseError};
-pub use page::Page;
-pub use reply::Reply;
-pub use request::Request;
-pub use run::{Limits, Run, Step, Values};
-pub use value::Value;
+pub use error::{RunFailure, ParseError};
+pub use page::CompiledPage;
+pub use reply::PageReply;
+pub use request::PageRequest;
+pub use page_run::{PageLimits, PageRun, RunStep, StatementValues};
+pub use value::PageValue;

@@ -7,45 +7,45 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt::Write;
 
-use crate::op::Binary;
-use crate::value::Val;
+use crate::opcode::BinaryOp;
+use crate::value::MachineValue;
 
 /// Two numbers of one type.
-enum Two {
+enum NumberPair {
     Whole(i128, i128),
     Float(f64, f64),
 }
 
-fn whole(value: Val) -> Option<i128> {
+fn whole(value: MachineValue) -> Option<i128> {
     match value {
-        Val::Bool(it) => Some(i128::from(it)),
-        Val::Int(it) => Some(i128::from(it)),
-        Val::UInt(it) => Some(i128::from(it)),
+        MachineValue::Bool(it) => Some(i128::from(it)),
+        MachineValue::Int(it) => Some(i128::from(it)),
+        MachineValue::UInt(it) => Some(i128::from(it)),
         // Only floats with an exact integer value; NaN fails the comparison.
-        Val::Float(it) if it as i64 as f64 == it => Some(i128::from(it as i64)),
+        MachineValue::Float(it) if it as i64 as f64 == it => Some(i128::from(it as i64)),
         _ => None,
     }
 }
 
-fn float(value: Val) -> Option<f64> {
+fn float(value: MachineValue) -> Option<f64> {
     match value {
-        Val::Float(it) => Some(it),
+        MachineValue::Float(it) => Some(it),
         value => whole(value).map(|it| it as f64),
     }
 }
 
-fn two(left: Val, right: Val) -> Option<Two> {
+fn two(left: MachineValue, right: MachineValue) -> Option<NumberPair> {
     Some(match (left, right) {
-        (Val::Float(_), _) | (_, Val::Float(_)) => Two::Float(float(left)?, float(right)?),
-        _ => Two::Whole(whole(left)?, whole(right)?),
+        (MachineValue::Float(_), _) | (_, MachineValue::Float(_)) => NumberPair::Float(float(left)?, float(right)?),
+        _ => NumberPair::Whole(whole(left)?, whole(right)?),
     })
 }
 
 /// Compares two numbers or booleans; `None` for other values.
-pub fn compared(left: Val, right: Val) -> Option<Ordering> {
+pub fn compared(left: MachineValue, right: MachineValue) -> Option<Ordering> {
     match two(left, right)? {
-        Two::Whole(left, right) => Some(left.cmp(&right)),
-        Two::Float(a, b) => match (whole(left), whole(right)) {
+        NumberPair::Whole(left, right) => Some(left.cmp(&right)),
+        NumberPair::Float(a, b) => match (whole(left), whole(right)) {
             // Exact if both are integers.
             (Some(left), Some(right)) => Some(left.cmp(&right)),
             // `total_cmp` gives NaN a place, so that sorting is well defined.
@@ -55,52 +55,52 @@ pub fn compared(left: Val, right: Val) -> Option<Ordering> {
 }
 
 /// The result of an operator on two numbers.
-pub fn calculated(op: Binary, left: Val, right: Val) -> Result<Val, String> {
+pub fn calculated(op: BinaryOp, left: MachineValue, right: MachineValue) -> Result<MachineValue, String> {
     let Some(two) = two(left, right) else {
         let (left, right) = (left.kind(), right.kind());
         return Err(format!("{left} and {right} can't be calculated with"));
     };
     let made = match two {
-        Two::Whole(left, right) => of_whole(op, left, right),
-        Two::Float(left, right) => of_float(op, left, right).map(Val::Float),
+        NumberPair::Whole(left, right) => apply_whole(op, left, right),
+        NumberPair::Float(left, right) => apply_float(op, left, right).map(MachineValue::Float),
     };
     made.ok_or_else(|| "the result is no number of 64 bits, or it is divided by 0".to_string())
 }
 
-fn of_whole(op: Binary, left: i128, right: i128) -> Option<Val> {
+fn apply_whole(op: BinaryOp, left: i128, right: i128) -> Option<MachineValue> {
     match op {
-        Binary::Add => Val::whole(left.checked_add(right)?),
-        Binary::Subtract => Val::whole(left.checked_sub(right)?),
-        Binary::Multiply => Val::whole(left.checked_mul(right)?),
-        Binary::FloorDivide => {
+        BinaryOp::Add => MachineValue::whole(left.checked_add(right)?),
+        BinaryOp::Subtract => MachineValue::whole(left.checked_sub(right)?),
+        BinaryOp::Multiply => MachineValue::whole(left.checked_mul(right)?),
+        BinaryOp::FloorDivide => {
             let (quotient, remainder) = (left.checked_div(right)?, left.checked_rem(right)?);
             // Rounds towards negative infinity, as Python does; Rust rounds towards zero.
             let is_below = remainder != 0 && (remainder < 0) != (right < 0);
-            Val::whole(quotient - i128::from(is_below))
+            MachineValue::whole(quotient - i128::from(is_below))
         }
-        Binary::Remainder => {
+        BinaryOp::Remainder => {
             let remainder = left.checked_rem(right)?;
             let is_below = remainder != 0 && (remainder < 0) != (right < 0);
-            Val::whole(if is_below {
+            MachineValue::whole(if is_below {
                 remainder + right
             } else {
                 remainder
             })
         }
-        Binary::Divide if right != 0 => Some(Val::Float(left as f64 / right as f64)),
+        BinaryOp::Divide if right != 0 => Some(MachineValue::Float(left as f64 / right as f64)),
         _ => None,
     }
 }
 
-fn of_float(op: Binary, left: f64, right: f64) -> Option<f64> {
+fn apply_float(op: BinaryOp, left: f64, right: f64) -> Option<f64> {
     match op {
-        Binary::Add => Some(left + right),
-        Binary::Subtract => Some(left - right),
-        Binary::Multiply => Some(left * right),
+        BinaryOp::Add => Some(left + right),
+        BinaryOp::Subtract => Some(left - right),
+        BinaryOp::Multiply => Some(left * right),
         _ if right == 0.0 => None,
-        Binary::Divide => Some(left / right),
-        Binary::FloorDivide => Some(floor_divided(left, right).0),
-        Binary::Remainder => Some(floor_divided(left, right).1),
+        BinaryOp::Divide => Some(left / right),
+        BinaryOp::FloorDivide => Some(floor_divided(left, right).0),
+        BinaryOp::Remainder => Some(floor_divided(left, right).1),
         _ => None,
     }
 }
@@ -136,27 +136,27 @@ fn floor(number: f64) -> f64 {
     if cut > number { cut - 1.0 } else { cut }
 }
 
-pub fn negated(value: Val) -> Result<Val, String> {
+pub fn negated(value: MachineValue) -> Result<MachineValue, String> {
     let negated = match value {
-        Val::Float(it) => Some(Val::Float(-it)),
-        Val::Int(it) => Val::whole(-i128::from(it)),
-        Val::UInt(it) => Val::whole(-i128::from(it)),
+        MachineValue::Float(it) => Some(MachineValue::Float(-it)),
+        MachineValue::Int(it) => MachineValue::whole(-i128::from(it)),
+        MachineValue::UInt(it) => MachineValue::whole(-i128::from(it)),
         _ => None,
     };
     negated.ok_or_else(|| format!("{} can't be negative", value.kind()))
 }
 
 /// Rounds a number to this many decimals, by default 0.
-pub fn rounded(value: Val, digits: Option<Val>) -> Result<Val, String> {
+pub fn rounded(value: MachineValue, digits: Option<MachineValue>) -> Result<MachineValue, String> {
     let digits = match digits {
         None => 0,
-        Some(Val::Int(digits @ 0..=100)) => digits as usize,
+        Some(MachineValue::Int(digits @ 0..=100)) => digits as usize,
         Some(_) => return Err("round() wants a number of digits from 0 to 100".to_string()),
     };
     match value {
-        Val::Int(_) | Val::UInt(_) => Ok(value),
+        MachineValue::Int(_) | MachineValue::UInt(_) => Ok(value),
         // Formatting rounds the exact decimal value.
-        Val::Float(it) => Ok(Val::Float(format!("{it:.digits$}").parse().unwrap_or(it))),
+        MachineValue::Float(it) => Ok(MachineValue::Float(format!("{it:.digits$}").parse().unwrap_or(it))),
         other => Err(format!("{} can't be rounded", other.kind())),
     }
 }
@@ -201,15 +201,15 @@ pub fn write_json(number: f64, to: &mut String) {
 }
 
 /// Writes a single value other than text, as minijinja does.
-pub fn write_plain(value: Val, to: &mut String) {
+pub fn write_plain(value: MachineValue, to: &mut String) {
     let _ = match value {
-        Val::Bool(true) => to.write_str("True"),
-        Val::Bool(false) => to.write_str("False"),
-        Val::Int(it) => write!(to, "{it}"),
-        Val::UInt(it) => write!(to, "{it}"),
-        Val::Float(it) if it.is_nan() => to.write_str("NaN"),
-        Val::Float(it) if it.is_infinite() => to.write_str(if it < 0.0 { "-inf" } else { "inf" }),
-        Val::Float(it) => {
+        MachineValue::Bool(true) => to.write_str("True"),
+        MachineValue::Bool(false) => to.write_str("False"),
+        MachineValue::Int(it) => write!(to, "{it}"),
+        MachineValue::UInt(it) => write!(to, "{it}"),
+        MachineValue::Float(it) if it.is_nan() => to.write_str("NaN"),
+        MachineValue::Float(it) if it.is_infinite() => to.write_str(if it < 0.0 { "-inf" } else { "inf" }),
+        MachineValue::Float(it) => {
             let before = to.len();
             let written = write!(to, "{it}");
             // minijinja shows whole floats with one decimal.
@@ -218,7 +218,7 @@ pub fn write_plain(value: Val, to: &mut String) {
             }
             written
         }
-        Val::None => to.write_str("None"),
+        MachineValue::None => to.write_str("None"),
         _ => Ok(()),
     };
 }

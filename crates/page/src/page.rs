@@ -3,17 +3,17 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::compile;
+use crate::compiler;
 use crate::error::ParseError;
-use crate::op::{Op, Span};
+use crate::opcode::{PageOp, SourceSpan};
 
 /// A compiled page. It is compiled once and run by any number of `PageRun`s.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct CompiledPage {
     pub(crate) text: String,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<PageOp>,
     /// The source line of each operation.
-    pub(crate) lines: Vec<Place>,
+    pub(crate) lines: Vec<SourceLine>,
     /// The number of variable slots.
     pub(crate) slots: usize,
     /// The names of the page and its parts.
@@ -22,20 +22,20 @@ pub struct Page {
 
 /// A line of the page or of one of its parts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SourceLine {
     /// 0 is the page itself.
     pub part: u32,
     /// Counted from 1.
     pub line: u32,
 }
 
-impl Page {
+impl CompiledPage {
     /// Compiles a page without includes. Takes up to 64 KiB of stack, for a page with tags nested 64 deep.
     ///
     /// # Errors
     /// A syntax error, or an unsupported feature.
-    pub fn parse(source: &str) -> Result<Page, ParseError> {
-        Page::parse_with("", source, &mut |_| None)
+    pub fn parse(source: &str) -> Result<CompiledPage, ParseError> {
+        CompiledPage::parse_with("", source, &mut |_| None)
     }
 
     /// Compiles a page with its includes. `name` is its path in the site, such as `shop/item.lrp`; `find` returns the
@@ -47,19 +47,19 @@ impl Page {
         name: &str,
         source: &'s str,
         find: &mut dyn FnMut(&str) -> Option<&'s str>,
-    ) -> Result<Page, ParseError> {
-        compile::page(name, source, find)
+    ) -> Result<CompiledPage, ParseError> {
+        compiler::page(name, source, find)
     }
 
     #[inline]
-    pub(crate) fn bytes(&self, span: Span) -> &[u8] {
+    pub(crate) fn bytes(&self, span: SourceSpan) -> &[u8] {
         let at = span.at as usize;
         let bytes = self.text.as_bytes().get(at..at + span.len as usize);
         bytes.unwrap_or_default()
     }
 
     #[inline]
-    pub(crate) fn text(&self, span: Span) -> &str {
+    pub(crate) fn text(&self, span: SourceSpan) -> &str {
         let at = span.at as usize;
         self.text
             .get(at..at + span.len as usize)

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 /// A response without its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reply {
+pub struct PageReply {
     /// The status, from 200 to 599; `None` means 200.
     pub status: Option<u16>,
     /// Fields with distinct names, without those of the connection or the length.
@@ -20,7 +20,7 @@ pub struct Reply {
 /// The most fields of a page.
 const FIELDS_MAX: usize = 32;
 
-impl Reply {
+impl PageReply {
     pub(crate) fn clear(&mut self) {
         self.status = None;
         self.fields.clear();

@@ -4,7 +4,7 @@ use alloc::string::String;
 use core::net::IpAddr;
 
 /// A request for a page. Invalid UTF-8 in it is shown as U+FFFD.
-pub trait Request {
+pub trait PageRequest {
     /// `GET`
     fn method(&self) -> &str;
     /// The path, decoded.

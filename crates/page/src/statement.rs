@@ -12,11 +12,11 @@ pub fn reads(sql: &str) -> bool {
 
 /// The number of values of a statement.
 pub fn values(sql: &str) -> usize {
-    pieces(sql).filter(|(kind, _)| *kind == Kind::Value).count()
+    pieces(sql).filter(|(kind, _)| *kind == TokenKind::Value).count()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     Code,
     Value,
     Other,
@@ -25,7 +25,7 @@ enum Kind {
 fn first_word(sql: &str) -> &str {
     let is_filling = |c: char| c.is_whitespace() || c == '(';
     let start = pieces(sql)
-        .filter(|(kind, _)| *kind == Kind::Code)
+        .filter(|(kind, _)| *kind == TokenKind::Code)
         .map(|(_, piece)| piece.trim_start_matches(is_filling))
         .find(|piece| !piece.is_empty())
         .unwrap_or_default();
@@ -33,7 +33,7 @@ fn first_word(sql: &str) -> &str {
     &start[..end.unwrap_or(start.len())]
 }
 
-fn pieces(sql: &str) -> impl Iterator<Item = (Kind, &str)> {
+fn pieces(sql: &str) -> impl Iterator<Item = (TokenKind, &str)> {
     let mut rest = sql;
     core::iter::from_fn(move || {
         let (kind, len) = first_piece(rest)?;
@@ -43,21 +43,21 @@ fn pieces(sql: &str) -> impl Iterator<Item = (Kind, &str)> {
     })
 }
 
-fn first_piece(text: &str) -> Option<(Kind, usize)> {
+fn first_piece(text: &str) -> Option<(TokenKind, usize)> {
     let first = text.chars().next()?;
     if first == '?' {
-        return Some((Kind::Value, 1));
+        return Some((TokenKind::Value, 1));
     }
     if text.starts_with("--") {
-        return Some((Kind::Other, text.find('\n').unwrap_or(text.len())));
+        return Some((TokenKind::Other, text.find('\n').unwrap_or(text.len())));
     }
     if text.starts_with("/*") {
-        return Some((Kind::Other, text.find("*/").map_or(text.len(), |at| at + 2)));
+        return Some((TokenKind::Other, text.find("*/").map_or(text.len(), |at| at + 2)));
     }
     // A doubled quote ends one text and begins the next, which has the same effect.
     if matches!(first, '\'' | '"' | '`') {
         let end = text[1..].find(first);
-        return Some((Kind::Other, end.map_or(text.len(), |at| at + 2)));
+        return Some((TokenKind::Other, end.map_or(text.len(), |at| at + 2)));
     }
     let stops = |at: usize, c: char| {
         matches!(c, '?' | '\'' | '"' | '`')
@@ -65,7 +65,7 @@ fn first_piece(text: &str) -> Option<(Kind, usize)> {
             || text[at..].starts_with("/*")
     };
     let end = text.char_indices().skip(1).find(|(at, c)| stops(*at, *c));
-    Some((Kind::Code, end.map_or(text.len(), |(at, _)| at)))
+    Some((TokenKind::Code, end.map_or(text.len(), |(at, _)| at)))
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use crate::value::{Text, Val};
+use crate::value::{TextRef, MachineValue};
 
 /// The empty text: the result of functions called for their effect.
-pub const EMPTY: Val = Val::Text(Text {
+pub const EMPTY: MachineValue = MachineValue::Text(TextRef {
     at: 0,
     len: 0,
     in_page: true,

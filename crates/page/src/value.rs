@@ -2,7 +2,7 @@
 
 /// A value between pages and databases.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'v> {
+pub enum PageValue<'v> {
     /// NULL, none
     Null,
     /// A boolean; for a database it is 1 or 0.
@@ -21,7 +21,7 @@ pub enum Value<'v> {
 
 /// A text in one of two buffers: the page's, or the run's.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Text {
+pub struct TextRef {
     pub at: u32,
     pub len: u32,
     /// It is in the page.
@@ -32,7 +32,7 @@ pub struct Text {
 
 /// A list of pairs of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairs {
+pub enum RequestPairs {
     Params,
     Cookies,
     Fields,
@@ -40,7 +40,7 @@ pub enum Pairs {
 
 /// A value of the machine. Large data are referred to by position, so that values can be copied.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Val {
+pub enum MachineValue {
     /// A variable that is not set.
     Unset,
     Undefined,
@@ -50,7 +50,7 @@ pub enum Val {
     /// Above `i64::MAX` only.
     UInt(u64),
     Float(f64),
-    Text(Text),
+    Text(TextRef),
     /// A list of cells.
     List {
         at: u32,
@@ -64,33 +64,33 @@ pub enum Val {
         row: u32,
     },
     Request,
-    Pairs(Pairs),
+    Pairs(RequestPairs),
 }
 
-impl Val {
+impl MachineValue {
     /// The rank of texts; values of higher ranks contain other values.
     pub const TEXT_RANK: u8 = 4;
 
     /// An integer; `None` if it has more than 64 bits.
-    pub fn whole(number: i128) -> Option<Val> {
+    pub fn whole(number: i128) -> Option<MachineValue> {
         i64::try_from(number)
-            .map(Val::Int)
-            .or_else(|_| u64::try_from(number).map(Val::UInt))
+            .map(MachineValue::Int)
+            .or_else(|_| u64::try_from(number).map(MachineValue::UInt))
             .ok()
     }
 
     /// The type's name for messages.
     pub fn kind(self) -> &'static str {
         match self {
-            Val::Unset | Val::Undefined => "undefined",
-            Val::None => "none",
-            Val::Bool(_) => "a truth value",
-            Val::Int(_) | Val::UInt(_) | Val::Float(_) => "a number",
-            Val::Text(_) => "a text",
-            Val::List { .. } => "a list",
-            Val::Rows(_) => "a list of rows",
-            Val::Row { .. } => "a row",
-            Val::Request | Val::Pairs(_) => "a part of the request",
+            MachineValue::Unset | MachineValue::Undefined => "undefined",
+            MachineValue::None => "none",
+            MachineValue::Bool(_) => "a truth value",
+            MachineValue::Int(_) | MachineValue::UInt(_) | MachineValue::Float(_) => "a number",
+            MachineValue::Text(_) => "a text",
+            MachineValue::List { .. } => "a list",
+            MachineValue::Rows(_) => "a list of rows",
+            MachineValue::Row { .. } => "a row",
+            MachineValue::Request | MachineValue::Pairs(_) => "a part of the request",
         }
     }
 
@@ -98,24 +98,24 @@ impl Val {
     pub fn is_single(self) -> bool {
         matches!(
             self,
-            Val::None | Val::Bool(_) | Val::Int(_) | Val::UInt(_) | Val::Float(_) | Val::Text(_)
+            MachineValue::None | MachineValue::Bool(_) | MachineValue::Int(_) | MachineValue::UInt(_) | MachineValue::Float(_) | MachineValue::Text(_)
         )
     }
 
     /// The order of values of different types.
     pub fn rank(self) -> u8 {
         match self {
-            Val::Unset | Val::Undefined => 0,
-            Val::None => 1,
-            Val::Bool(_) => 2,
-            Val::Int(_) | Val::UInt(_) | Val::Float(_) => 3,
-            Val::Text(_) => Val::TEXT_RANK,
-            Val::List { .. } | Val::Rows(_) => 5,
-            Val::Row { .. } | Val::Request | Val::Pairs(_) => 6,
+            MachineValue::Unset | MachineValue::Undefined => 0,
+            MachineValue::None => 1,
+            MachineValue::Bool(_) => 2,
+            MachineValue::Int(_) | MachineValue::UInt(_) | MachineValue::Float(_) => 3,
+            MachineValue::Text(_) => MachineValue::TEXT_RANK,
+            MachineValue::List { .. } | MachineValue::Rows(_) => 5,
+            MachineValue::Row { .. } | MachineValue::Request | MachineValue::Pairs(_) => 6,
         }
     }
 
     pub fn is_undefined(self) -> bool {
-        matches!(self, Val::Unset | Val::Undefined)
+        matches!(self, MachineValue::Unset | MachineValue::Undefined)
     }
 }

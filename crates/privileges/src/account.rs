@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 use std::thread;
 
-use lowroad_config::{Config, Root};
-use lowroad_log::{Target, Writer};
+use lowroad_config::{Config, SiteRoot};
+use lowroad_log::{LogDestination, LogWriter};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist, initgroups, setgid, setuid};
 use rustix::fs::OFlags;
 use rustix::thread::{
@@ -16,7 +16,7 @@ use rustix::thread::{
     set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::helper::{self, Untrusted};
+use crate::helper::{self, UntrustedPath};
 
 /// The default user of a server started as root: the package's, if installed.
 const DEFAULT_USERS: [&str; 2] = ["lowroad", "nobody"];
@@ -26,7 +26,7 @@ const PROGRAM_USER: &str = "nobody";
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
 /// The user that the server becomes.
-pub struct Account {
+pub struct ServerAccount {
     user: User,
     group: Gid,
 }
@@ -35,7 +35,7 @@ pub struct Account {
 ///
 /// # Errors
 /// The configured user or group does not exist.
-pub fn account(config: &Config) -> Result<(Option<Account>, Option<String>), String> {
+pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>), String> {
     if !Uid::effective().is_root() {
         let other = config.server.user.as_ref().filter(|name| !is_me(name));
         let note =
@@ -61,10 +61,10 @@ pub fn account(config: &Config) -> Result<(Option<Account>, Option<String>), Str
         },
     };
     let note = format!("runs as user {}", user.name);
-    Ok((Some(Account { user, group }), Some(note)))
+    Ok((Some(ServerAccount { user, group }), Some(note)))
 }
 
-impl Account {
+impl ServerAccount {
     /// The numbers of user and group.
     pub fn ids(&self) -> (u32, u32) {
         (self.user.uid.as_raw(), self.group.as_raw())
@@ -76,12 +76,12 @@ impl Account {
     /// # Errors
     /// As of open(2).
     pub fn open_log(&self, path: &Path) -> io::Result<File> {
-        let plain = || Writer::open_target(&Target::File(path.to_owned()));
+        let plain = || LogWriter::open_target(&LogDestination::File(path.to_owned()));
         let file = match helper::open_log(path) {
             Ok(file) => file,
-            Err(Untrusted::By(_)) => return self.do_as_user(plain),
+            Err(UntrustedPath::By(_)) => return self.do_as_user(plain),
             // A target other than a file, such as /dev/stdout. Root owns the existing part of the path.
-            Err(Untrusted::Kind | Untrusted::Io(_)) => plain()?,
+            Err(UntrustedPath::Kind | UntrustedPath::Io(_)) => plain()?,
         };
         fchown(
             &file,
@@ -103,12 +103,12 @@ impl Account {
     ) -> Result<File, String> {
         match helper::open_secret(path) {
             Ok(file) => Ok(file),
-            Err(Untrusted::By(_)) => self.do_as_user(|| open(path)).map_err(|error| {
+            Err(UntrustedPath::By(_)) => self.do_as_user(|| open(path)).map_err(|error| {
                 let user = &self.user.name;
                 format!("{error} as user {user}, who opens it since its folder is not root's alone")
             }),
-            Err(Untrusted::Kind) => Err("it is no regular file".into()),
-            Err(Untrusted::Io(error)) => Err(error.to_string()),
+            Err(UntrustedPath::Kind) => Err("it is no regular file".into()),
+            Err(UntrustedPath::Io(error)) => Err(error.to_string()),
         }
     }
 
@@ -218,7 +218,7 @@ fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
 ///
 /// # Errors
 /// They can't become that user.
-pub fn of_programs(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
+pub fn program_account(named: Option<&str>) -> Result<Option<(u32, u32)>, String> {
     match named {
         Some(name) if !Uid::effective().is_root() => match is_me(name) {
             true => Ok(None),
@@ -274,9 +274,9 @@ fn is_me(name: &str) -> bool {
 
 fn default_user(config: &Config) -> Option<User> {
     let readable = config.sites.iter().all(|site| match &site.root {
-        Root::Folder(folder) => world_readable(folder),
-        Root::PerHost { prefix, .. } => world_readable(prefix),
-        Root::None => true,
+        SiteRoot::Folder(folder) => world_readable(folder),
+        SiteRoot::PerHost { prefix, .. } => world_readable(prefix),
+        SiteRoot::None => true,
     });
     let mut users = DEFAULT_USERS.iter();
     let user = users.find_map(|name| User::from_name(name).ok().flatten());

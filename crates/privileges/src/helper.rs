@@ -5,10 +5,10 @@
 //! over a Unix socket (`SCM_RIGHTS`). The helper reads the configuration itself and opens only files that it names, on
 //! paths that only root can change (`path_walk`). docs/operation.md has the trust model.
 
-mod named;
-mod serve;
-mod walk;
-mod wire;
+mod named_files;
+mod process;
+mod path_walk;
+mod messages;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -20,14 +20,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_children::message::Channel;
+use lowroad_children::message::PacketChannel;
 use lowroad_children::process::{ChildHandle, ChildProcess, helper_command};
 use lowroad_file_stamp::FileStamp;
 use rustix::fs::OFlags;
 
-pub use serve::serve;
-pub use walk::{Untrusted, is_roots, open_log, open_secret};
-use wire::Purpose;
+pub use process::serve;
+pub use path_walk::{UntrustedPath, is_roots, open_log, open_secret};
+use messages::OpenPurpose;
 
 /// The error after the helper is gone.
 const GONE: &str = "the helper with root's rights is gone until the next start";
@@ -40,7 +40,7 @@ static HELPER: OnceLock<HelperProcess> = OnceLock::new();
 
 struct HelperProcess {
     /// `None` once the helper is gone.
-    channel: Mutex<Option<Channel>>,
+    channel: Mutex<Option<PacketChannel>>,
     process: ChildHandle,
 }
 
@@ -69,7 +69,7 @@ pub fn start(config: &Path, owner: (u32, u32)) -> io::Result<()> {
         .spawn(move || child.reap())?;
     // With this question the helper reads the configuration. If a later version of it is invalid, these names stay in
     // force. A refusal to open the file itself is not an error here.
-    let _ = wire::ask(&channel, Purpose::Read, &config)?;
+    let _ = messages::ask(&channel, OpenPurpose::Read, &config)?;
     // One server is started in a process.
     let _ = HELPER.set(HelperProcess {
         channel: Mutex::new(Some(channel)),
@@ -99,7 +99,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     match opened {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            ask(Purpose::Read, path, error)
+            ask(OpenPurpose::Read, path, error)
         }
         opened => opened,
     }
@@ -109,7 +109,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub fn stamp(path: &Path) -> Option<FileStamp> {
     let stamp = match FileStamp::at(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            open(path).and_then(|file| FileStamp::of(&file))
+            open(path).and_then(|file| FileStamp::from_file(&file))
         }
         stamp => stamp,
     };
@@ -132,7 +132,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// `error`, with the helper's reason if there is one.
 pub fn reopen_log(path: &Path, error: io::Error) -> io::Result<File> {
     match error.kind() {
-        ErrorKind::PermissionDenied => ask(Purpose::Append, path, error),
+        ErrorKind::PermissionDenied => ask(OpenPurpose::Append, path, error),
         _ => Err(error),
     }
 }
@@ -143,7 +143,7 @@ pub fn is_hidden(path: &Path) -> bool {
     HELPER.get().is_some() && std::fs::metadata(path).is_err_and(denied)
 }
 
-fn ask(purpose: Purpose, path: &Path, error: io::Error) -> io::Result<File> {
+fn ask(purpose: OpenPurpose, path: &Path, error: io::Error) -> io::Result<File> {
     let Some(helper) = HELPER.get() else {
         return Err(error);
     };
@@ -155,7 +155,7 @@ fn ask(purpose: Purpose, path: &Path, error: io::Error) -> io::Result<File> {
     let Some(channel) = helper.as_ref() else {
         return Err(because(GONE));
     };
-    let answer = std::path::absolute(path).and_then(|path| Ok(wire::ask(channel, purpose, &path)?));
+    let answer = std::path::absolute(path).and_then(|path| Ok(messages::ask(channel, purpose, &path)?));
     match answer {
         Ok(Ok(file)) => Ok(file),
         Ok(Err(reason)) => Err(because(&reason)),

@@ -1,21 +1,21 @@
 //! The Cache-Status field of a response (RFC 9211).
 
-use lowroad_cache::cache_status::{Answered, CacheStatus};
-use lowroad_engine::Head;
+use lowroad_cache::cache_status::{CacheResult, CacheStatus};
+use lowroad_engine::HeadBuilder;
 use lowroad_http::method::Method;
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use lowroad_routes::routes::Route;
-use lowroad_store::object::{Content, Representation};
-use lowroad_store::validity::Lifetime;
+use lowroad_store::object::{BodyLocation, Representation};
+use lowroad_store::validity::StoredExpiry;
 
-use crate::storing::{Stored, Way};
+use crate::storage::{StoredResponse, HitKind};
 
 /// The name of this cache.
 const NAME: &str = "lowroad";
 
 /// The remaining freshness of a stored response in seconds, negative if stale; `None` if the route omits Cache-Status.
 #[inline]
-pub fn ttl_secs(route: &Route, lifetime: Option<&Lifetime>, now_ms: u64) -> Option<i64> {
+pub fn ttl_secs(route: &Route, lifetime: Option<&StoredExpiry>, now_ms: u64) -> Option<i64> {
     let lifetime = lifetime.filter(|_| route.says_cache_status)?;
     let until_ms = lifetime.until_ms();
     // Rounded towards negative infinity in both cases.
@@ -26,7 +26,7 @@ pub fn ttl_secs(route: &Route, lifetime: Option<&Lifetime>, now_ms: u64) -> Opti
 }
 
 /// The member for a hit; `HeaderLines::for_hit` of `site` writes the same for a hit in memory.
-pub fn hit(ttl_secs: i64, content: Option<&Content>) -> CacheStatus<'static> {
+pub fn hit(ttl_secs: i64, content: Option<&BodyLocation>) -> CacheStatus<'static> {
     CacheStatus {
         ttl_secs: Some(ttl_secs),
         detail: Some(tier_of(content)),
@@ -35,7 +35,7 @@ pub fn hit(ttl_secs: i64, content: Option<&Content>) -> CacheStatus<'static> {
 }
 
 /// The member for a response from the store; `None` if the route omits Cache-Status.
-pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheStatus<'static>> {
+pub fn for_stored(route: &Route, stored: &StoredResponse, now_ms: u64) -> Option<CacheStatus<'static>> {
     let object = &stored.object;
     let content = object.representation().map(Representation::content);
     let ttl_secs = ttl_secs(route, object.validity.lifetime(), now_ms)?;
@@ -45,22 +45,22 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheSta
         ..hit
     };
     Some(match stored.way {
-        Way::Hit => hit,
-        Way::Made | Way::Shared => CacheStatus {
+        HitKind::Hit => hit,
+        HitKind::Made | HitKind::Shared => CacheStatus {
             answered: stored.why,
             ttl_secs: status.ttl_secs.filter(|_| stored.is_kept),
             stored: stored.is_kept,
-            collapsed: stored.way == Way::Shared,
+            collapsed: stored.way == HitKind::Shared,
             ..status
         },
-        Way::Validated => CacheStatus {
-            answered: Answered::Stale,
-            fwd_status: Some(Status::NOT_MODIFIED.code()),
+        HitKind::Validated => CacheStatus {
+            answered: CacheResult::Stale,
+            fwd_status: Some(StatusCode::NOT_MODIFIED.code()),
             stored: true,
             ..status
         },
-        Way::OnError => CacheStatus {
-            answered: Answered::Stale,
+        HitKind::OnError => CacheStatus {
+            answered: CacheResult::Stale,
             detail: Some("stale-if-error"),
             ..status
         },
@@ -69,18 +69,18 @@ pub fn of_stored(route: &Route, stored: &Stored, now_ms: u64) -> Option<CacheSta
 
 /// The tier that holds the body.
 #[inline]
-fn tier_of(content: Option<&Content>) -> &'static str {
+fn tier_of(content: Option<&BodyLocation>) -> &'static str {
     match content {
-        Some(Content::Segment(_)) => "disk",
+        Some(BodyLocation::Segment(_)) => "disk",
         _ => "memory",
     }
 }
 
 /// The member for a response that is not stored.
-pub fn of_passed(route: &Route, method: Method) -> Option<CacheStatus<'static>> {
+pub fn for_bypass(route: &Route, method: Method) -> Option<CacheStatus<'static>> {
     let answered = match method {
-        Method::Get | Method::Head => Answered::Miss,
-        _ => Answered::Method,
+        Method::Get | Method::Head => CacheResult::Miss,
+        _ => CacheResult::Method,
     };
     let status = CacheStatus {
         answered,
@@ -90,6 +90,6 @@ pub fn of_passed(route: &Route, method: Method) -> Option<CacheStatus<'static>> 
 }
 
 /// Writes the field.
-pub fn write(status: &CacheStatus<'_>, head: &mut Head<'_>) {
+pub fn write(status: &CacheStatus<'_>, head: &mut HeadBuilder<'_>) {
     head.field_by("Cache-Status", |value| status.write(NAME, value));
 }

@@ -17,67 +17,67 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lowroad_access_control::traffic_classes::Chosen;
-use lowroad_cache::cache_status::Answered;
-use lowroad_cache::request::Asked;
-use lowroad_engine::stream::Next;
-use lowroad_engine::{Exchange, ExchangeId, Interim, Local};
-use lowroad_files::fetch::Fetcher;
-use lowroad_handler::executor::Executor;
-use lowroad_handler::interims::{Interims, PostInterim};
-use lowroad_handler::{Answering, Begun, Failure};
+use lowroad_access_control::traffic_classes::ClassChoice;
+use lowroad_cache::cache_status::CacheResult;
+use lowroad_cache::request::RequestDirectives;
+use lowroad_engine::stream::StreamItem;
+use lowroad_engine::{Exchange, ExchangeId, InterimResponse, WorkerHandle};
+use lowroad_files::file_fetcher::FileFetcher;
+use lowroad_handler::executor::ResponseExecutor;
+use lowroad_handler::interim_responses::{InterimSink, PostInterim};
+use lowroad_handler::{PendingResponse, HandlerResult, HandlerFailure};
 use lowroad_http::request::Request;
-use lowroad_routes::counts::one;
-use lowroad_routes::routes::{Route, Routes, Waits};
+use lowroad_routes::counts::increment;
+use lowroad_routes::routes::{Route, RouteTable, WaitCount};
 use lowroad_site_rules::{SiteFields, SiteRules};
-use lowroad_store::changes::Changes;
+use lowroad_store::change_feed::ChangeFeed;
 use lowroad_store::clock;
-use lowroad_store::makings::{Role, Ticket};
-use lowroad_store::object::Kind;
-use lowroad_store::seen::Since;
-use lowroad_store::validity::Use;
-use lowroad_store::{Object, ObjectArc, SharedStore};
+use lowroad_store::in_flight::{CoalescingRole, InFlightTicket};
+use lowroad_store::object::ObjectKind;
+use lowroad_store::purge_epoch::PurgeEpoch;
+use lowroad_store::validity::Reusability;
+use lowroad_store::{StoredObject, ObjectArc, SharedStore};
 use tokio::runtime::Handle;
 
-use crate::invalidating::Changed;
+use crate::invalidation::InvalidationSet;
 use crate::objects::SiteObjects;
-use crate::outcome::Waiter;
-use crate::outcome::{Outcome, Post};
-use crate::reply::Reply;
-use crate::reuse::{Key, Wants, is_plain_range};
-use crate::storing::{Stored, Storing, Way};
-use crate::validating::{self, Stale};
-use request::{Conditions, request_of};
-use task::{DueOutcome, Running, Shared, Task, forget_changed, store};
+use crate::handler_outcome::OutcomeWaiter;
+use crate::handler_outcome::{HandlerOutcome, OutcomeSender};
+use crate::reply::HandlerReply;
+use crate::reuse::{CacheKey, RequestedPart, is_plain_range};
+use crate::storage::{StoredResponse, StoreRequest, HitKind};
+use crate::validation::{self, StaleResponse};
+use request::{OriginConditions, request_of};
+use task::{DueOutcome, CallGuard, CallFollowers, CallTask, forget_changed, store};
 
 /// The access of one worker to the handlers.
-pub struct Calls {
+pub struct HandlerCalls {
     /// The worker's number.
     pub worker: usize,
     /// Runs blocking and long work.
     pub runtime: Handle,
     /// The worker itself, for tasks that only wait for sockets.
-    pub local: Local,
+    pub local: WorkerHandle,
     /// Posts outcomes to the worker.
-    pub post: Post,
+    pub post: OutcomeSender,
     /// Posts interim responses to the worker.
     pub post_interim: PostInterim,
     /// The stored objects of all sites.
     pub store: Arc<SharedStore>,
     /// Loads objects into the store.
-    pub fetcher: Arc<Fetcher<Waiter>>,
+    pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
     /// Notifies the levels that keep copies of purges.
-    pub changes: Arc<Changes>,
+    pub changes: Arc<ChangeFeed>,
     /// The objects of the last call's site, for reuse.
     pub last: RefCell<Option<Arc<SiteObjects>>>,
 }
 
 /// A call of a handler.
-pub struct Call<'a> {
+pub struct HandlerCall<'a> {
     /// The rules of its site.
     pub rules: &'a Arc<SiteRules>,
     /// The routes of its site.
-    pub routes: &'a Routes,
+    pub routes: &'a RouteTable,
     /// The normalised host name, if each host of the site has its own folder; else empty.
     pub host: &'a [u8],
     /// The decoded path.
@@ -89,15 +89,15 @@ pub struct Call<'a> {
     pub request: &'a Request<'a>,
     pub route: &'a Arc<Route>,
     /// The key under which the response may be stored and shared.
-    pub key: Option<Key>,
+    pub key: Option<CacheKey>,
     /// The request's cache directives.
-    pub asked: Asked,
+    pub asked: RequestDirectives,
     /// An access rule has verified the request's password.
     pub is_user: bool,
     /// A stored response that must be validated before use.
     pub stale: Option<ObjectArc>,
     /// The traffic class, if classes are configured.
-    pub class: Option<Chosen>,
+    pub class: Option<ClassChoice>,
 }
 
 /// A target that the server set in place of the client's.
@@ -110,39 +110,39 @@ pub struct InternalTarget<'a> {
 }
 
 /// The progress of a call.
-pub enum Called {
+pub enum CallStatus {
     /// It is complete.
-    Over(Result<Reply, Failure>),
+    Over(Result<HandlerReply, HandlerFailure>),
     /// It is complete and its response is stored; the body may still be arriving.
-    Stored(Stored),
+    Stored(StoredResponse),
     /// It is running; dropping this cancels it, unless other requests wait for it.
     Runs(Box<dyn Send>),
 }
 
-impl Calls {
+impl HandlerCalls {
     /// A waiter for a request of this worker.
-    pub fn waiter(&self, id: ExchangeId) -> Waiter {
-        Waiter::new(self.post.clone(), id)
+    pub fn waiter(&self, id: ExchangeId) -> OutcomeWaiter {
+        OutcomeWaiter::new(self.post.clone(), id)
     }
 
     /// Calls the route's handler, or lets the request wait for the response to an equal one.
-    pub fn start(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
+    pub fn start(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) -> CallStatus {
         let route = call.route;
         let purges = self.purges(call);
         let key = call.key.as_ref();
         let role = key.and_then(|key| self.share(key, call, exchange.id, purges));
         let (shared, work) = match role {
-            Some(Role::Waits(work)) => {
-                one(&route.counts.shared);
-                return Called::Runs(Box::new(work));
+            Some(CoalescingRole::Waits(work)) => {
+                increment(&route.counts.shared);
+                return CallStatus::Runs(Box::new(work));
             }
-            Some(Role::Makes(ticket, work)) => {
+            Some(CoalescingRole::Makes(ticket, work)) => {
                 let shared = self.shared(call, ticket);
                 if let Some(stored) = self.stored_meanwhile(call, exchange.now_ms) {
                     shared.over(Some(&stored));
                     // Posted, not returned: this request's time is earlier than the time of storing.
-                    self.waiter(exchange.id).wake(Outcome::Stored(stored));
-                    return Called::Runs(Box::new(()));
+                    self.waiter(exchange.id).wake(HandlerOutcome::Stored(stored));
+                    return CallStatus::Runs(Box::new(()));
                 }
                 (Some(shared), Some(work))
             }
@@ -157,9 +157,9 @@ impl Calls {
         match work {
             Some(work) => {
                 work.set(running);
-                Called::Runs(Box::new(work))
+                CallStatus::Runs(Box::new(work))
             }
-            None => Called::Runs(running),
+            None => CallStatus::Runs(running),
         }
     }
 
@@ -167,10 +167,10 @@ impl Calls {
     ///
     /// Earlier results don't prevent it, since otherwise one failure would end all attempts; but two attempts are at
     /// least a moment apart.
-    pub fn start_refresh(&self, call: &Call<'_>, exchange: &mut Exchange) {
+    pub fn start_refresh(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) {
         let purges = self.purges(call);
         let stale = self.stale(call, purges);
-        let may_store = |key: &&Key| key.is_shareable(call.route.is_origin) && !call.asked.no_store;
+        let may_store = |key: &&CacheKey| key.is_shareable(call.route.is_origin) && !call.asked.no_store;
         let Some(key) = call.key.as_ref().filter(may_store) else {
             return;
         };
@@ -188,50 +188,50 @@ impl Calls {
         let executor = task.executor.clone();
         let refreshing = async move {
             // A body streams into the store only while it has a reader, so the task reads it to its end.
-            if let Outcome::Stored(Stored {
+            if let HandlerOutcome::Stored(StoredResponse {
                 body: Some(mut body),
                 ..
             }) = task.run().await
             {
-                while let Next::Bytes(_) = body.next().await {}
+                while let StreamItem::Bytes(_) = body.next().await {}
             }
             drop(work);
         };
         match executor {
-            Executor::Runtime => drop(self.runtime.spawn(refreshing)),
-            Executor::Worker(local) => local.tasks.spawn(refreshing).detach(),
+            ResponseExecutor::Runtime => drop(self.runtime.spawn(refreshing)),
+            ResponseExecutor::Worker(local) => local.tasks.spawn(refreshing).detach(),
         }
     }
 
     /// A fresh stored response for a request that found none: another request's call may have ended between this one's
     /// look-up and its turn.
-    fn stored_meanwhile(&self, call: &Call<'_>, now_ms: u64) -> Option<Stored> {
+    fn stored_meanwhile(&self, call: &HandlerCall<'_>, now_ms: u64) -> Option<StoredResponse> {
         let key = call.key.as_ref().filter(|_| call.stale.is_none())?;
         let entry = self.store.find(key.hash, &key.bytes)?;
         let object = entry.selected(call.request.fields())?;
-        let is_usable = matches!(object.kind, Kind::Representation(_))
-            && object.validity.use_for(&call.asked, now_ms) == Use::Fresh;
-        is_usable.then(|| Stored::of_store(object, Way::Hit))
+        let is_usable = matches!(object.kind, ObjectKind::Representation(_))
+            && object.validity.use_for(&call.asked, now_ms) == Reusability::Fresh;
+        is_usable.then(|| StoredResponse::from_object(object, HitKind::Hit))
     }
 
     /// The purge epoch before the handler starts: its response may contain data that is purged later.
-    fn purges(&self, call: &Call<'_>) -> Since {
+    fn purges(&self, call: &HandlerCall<'_>) -> PurgeEpoch {
         self.store
             .purges(call.key.as_ref().map_or(0, |key| key.hash))
     }
 
     /// The stored response, unless it was purged after the look-up: it must not reach requests that join from now on.
-    fn stale(&self, call: &Call<'_>, purges: Since) -> Option<ObjectArc> {
+    fn stale(&self, call: &HandlerCall<'_>, purges: PurgeEpoch) -> Option<ObjectArc> {
         let (stale, key) = (call.stale.as_ref()?, call.key.as_ref()?);
         let is_kept = self.store.is_kept(key.hash, &key.bytes, stale, purges);
         is_kept.then(|| stale.clone())
     }
 
-    fn shared(&self, call: &Call<'_>, ticket: Ticket) -> Shared {
-        Shared {
+    fn shared(&self, call: &HandlerCall<'_>, ticket: InFlightTicket) -> CallFollowers {
+        CallFollowers {
             makings: self.fetcher.makings().clone(),
             ticket: Some(ticket),
-            mark: call.key.as_ref().map_or(0, Key::sharing_mark),
+            mark: call.key.as_ref().map_or(0, CacheKey::sharing_mark),
         }
     }
 
@@ -245,14 +245,14 @@ impl Calls {
     )]
     fn begin(
         &self,
-        call: &Call<'_>,
+        call: &HandlerCall<'_>,
         exchange: &mut Exchange,
-        (purges, stale): (Since, Option<ObjectArc>),
-        shared: Option<Shared>,
-    ) -> Result<Box<Task>, Called> {
+        (purges, stale): (PurgeEpoch, Option<ObjectArc>),
+        shared: Option<CallFollowers>,
+    ) -> Result<Box<CallTask>, CallStatus> {
         let route = call.route;
-        one(&route.counts.calls);
-        let changed = Changed::of(
+        increment(&route.counts.calls);
+        let changed = InvalidationSet::from_request(
             call.request,
             exchange,
             call.rules,
@@ -261,38 +261,38 @@ impl Calls {
         );
         let objects = self.objects(call);
         let conditions = self.conditions(call, stale.as_ref());
-        let is_ours = matches!(&conditions, Conditions::Instead(own) if !own.is_empty());
-        let interims = Interims::new(self.post_interim(call), exchange.id);
+        let is_ours = matches!(&conditions, OriginConditions::Instead(own) if !own.is_empty());
+        let interims = InterimSink::new(self.post_interim(call), exchange.id);
         let request = request_of(call, exchange, &conditions, objects.clone(), interims);
         let (handler, worker) = (route.handler.clone(), self.worker);
         let begun = match call.class.clone() {
             None => handler.begin(worker, request),
             Some(class) => class.begin(handler, worker, request, &self.local),
         };
-        route.set_instant(matches!(begun, Begun::Answered(Ok(_))));
+        route.set_instant(matches!(begun, HandlerResult::Ready(Ok(_))));
         let (answering, executor) = match begun {
-            Begun::Answered(Err(failure)) => {
-                one(&route.counts.failed);
-                return Err(Called::Over(Err(failure)));
+            HandlerResult::Ready(Err(failure)) => {
+                increment(&route.counts.failed);
+                return Err(CallStatus::Over(Err(failure)));
             }
-            Begun::Answered(Ok(response)) => match objects.complete_now(response) {
+            HandlerResult::Ready(Ok(response)) => match objects.complete_now(response) {
                 Ok(reply) => {
                     forget_changed(changed.as_ref(), &reply, &self.store);
-                    let executor = Executor::Worker(self.local.clone());
+                    let executor = ResponseExecutor::Worker(self.local.clone());
                     let storing = self.storing(call, (purges, stale.as_ref()), executor);
                     let lines = call.request.lines();
                     return Err(match store(storing, reply, call.path, lines, shared) {
-                        Ok(stored) => Called::Stored(stored),
-                        Err(reply) => Called::Over(Ok(reply)),
+                        Ok(stored) => CallStatus::Stored(stored),
+                        Err(reply) => CallStatus::Over(Ok(reply)),
                     });
                 }
                 Err(response) => (
-                    Box::pin(async { Ok(*response) }) as Answering,
-                    Executor::Runtime,
+                    Box::pin(async { Ok(*response) }) as PendingResponse,
+                    ResponseExecutor::Runtime,
                 ),
             },
-            Begun::Later(answering) => (answering, Executor::Runtime),
-            Begun::Here(answering) => (answering, Executor::Worker(self.local.clone())),
+            HandlerResult::OnRuntime(answering) => (answering, ResponseExecutor::Runtime),
+            HandlerResult::OnWorker(answering) => (answering, ResponseExecutor::Worker(self.local.clone())),
         };
         let storing = self.storing(call, (purges, stale.as_ref()), executor.clone());
         let stale = stale.filter(|stale| !completes(call, stale));
@@ -301,19 +301,19 @@ impl Calls {
             None => Box::default(),
         };
         // Boxed, because it is moved several times before it is polled.
-        Ok(Box::new(Task {
+        Ok(Box::new(CallTask {
             answering,
             objects,
             path: if_stored(call.path),
             lines: if_stored(call.request.lines()),
             storing,
-            stale: stale.map(|object| Stale {
+            stale: stale.map(|object| StaleResponse {
                 object,
                 is_validated: is_ours,
                 asked: call.asked,
             }),
             changed,
-            waits: Waits::at(route),
+            waits: WaitCount::at(route),
             route: route.clone(),
             shared,
             executor,
@@ -321,16 +321,16 @@ impl Calls {
     }
 
     /// Posts interim responses of a call to its client, with the site's header rules applied.
-    fn post_interim(&self, call: &Call<'_>) -> PostInterim {
+    fn post_interim(&self, call: &HandlerCall<'_>) -> PostInterim {
         let post = self.post_interim.clone();
         if call.rules.config.headers.is_empty() {
             return post;
         }
         let (rules, path): (_, Box<[u8]>) = (call.rules.clone(), call.path.into());
         Arc::new(move |id, interim| {
-            let Interim { status, fields } = interim;
+            let InterimResponse { status, fields } = interim;
             let fields = SiteFields::new(&rules, &path, status).apply(&fields, status);
-            post(id, Interim { status, fields });
+            post(id, InterimResponse { status, fields });
         })
     }
 
@@ -340,26 +340,26 @@ impl Calls {
     ///
     /// Responses to requests with credentials are rarely shareable, and those to `no-store` are never stored. While
     /// none is stored, the client's conditions are forwarded, so that it gets 304 instead of the whole body each time.
-    fn conditions(&self, call: &Call<'_>, stale: Option<&ObjectArc>) -> Conditions {
+    fn conditions(&self, call: &HandlerCall<'_>, stale: Option<&ObjectArc>) -> OriginConditions {
         let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
-            return Conditions::AsSent;
+            return OriginConditions::AsSent;
         };
         if !call.route.is_origin {
-            return Conditions::AsSent;
+            return OriginConditions::AsSent;
         }
         match stale {
             // A former follower got no usable response, so validation may fail again: the stored one only serves on
             // errors.
-            Some(_) if key.has_waited => Conditions::Instead(Vec::new()),
-            Some(stale) => Conditions::Instead(validating::conditions(stale)),
-            None if key.is_authorized || call.asked.no_store => Conditions::AsSent,
-            None if self.fetcher.makings().is_unshared(key.hash) => Conditions::AsSent,
-            None => Conditions::Instead(Vec::new()),
+            Some(_) if key.has_waited => OriginConditions::Instead(Vec::new()),
+            Some(stale) => OriginConditions::Instead(validation::conditions(stale)),
+            None if key.is_authorized || call.asked.no_store => OriginConditions::AsSent,
+            None if self.fetcher.makings().is_unshared(key.hash) => OriginConditions::AsSent,
+            None => OriginConditions::Instead(Vec::new()),
         }
     }
 
     /// Joins an equal request's call, or registers this one as leader; `None` if the call must not be shared.
-    fn share(&self, key: &Key, call: &Call<'_>, id: ExchangeId, purges: Since) -> Option<Role> {
+    fn share(&self, key: &CacheKey, call: &HandlerCall<'_>, id: ExchangeId, purges: PurgeEpoch) -> Option<CoalescingRole> {
         if !self.is_for_many(key, call) {
             return None;
         }
@@ -369,7 +369,7 @@ impl Calls {
     }
 
     /// Whether other requests may wait for the response to this one.
-    fn is_for_many(&self, key: &Key, call: &Call<'_>) -> bool {
+    fn is_for_many(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
         let (route, makings) = (call.route, self.fetcher.makings());
         let is_shareable = key.is_shareable(route.is_origin);
         let takes_time = route.spools.is_some() && !route.is_instant();
@@ -379,28 +379,28 @@ impl Calls {
 
     /// Whether an origin may answer a range request with the whole, which answers other ranges, too. If its last
     /// answer was a part, range requests do not wait for each other.
-    fn may_be_answered_whole(&self, key: &Key, call: &Call<'_>) -> bool {
+    fn may_be_answered_whole(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
         let answers_parts = self.fetcher.makings().is_unshared(key.part_mark());
         !answers_parts && is_plain_range(call.request.lines())
     }
 
     fn storing(
         &self,
-        call: &Call<'_>,
-        (purges, stale): (Since, Option<&ObjectArc>),
-        executor: Executor,
-    ) -> Option<Storing> {
+        call: &HandlerCall<'_>,
+        (purges, stale): (PurgeEpoch, Option<&ObjectArc>),
+        executor: ResponseExecutor,
+    ) -> Option<StoreRequest> {
         // A HEAD response can only update a stored response.
-        let is_of_use = |key: &Key| key.wants != Wants::Head || stale.is_some();
+        let is_of_use = |key: &CacheKey| key.wants != RequestedPart::Head || stale.is_some();
         let key = call.key.clone().filter(is_of_use)?;
         let begun_ms = clock::now_ms();
-        Some(Storing {
+        Some(StoreRequest {
             why: why(call, &key, begun_ms),
             key,
             purges,
             begun_ms,
             // HEAD updates the stored response of a GET (RFC 9111 §4.3.5), so it is judged as one.
-            asked: Asked {
+            asked: RequestDirectives {
                 is_get: true,
                 ..call.asked
             },
@@ -415,7 +415,7 @@ impl Calls {
     }
 
     /// The objects of the call's site; usually those of the last call.
-    fn objects(&self, call: &Call<'_>) -> Arc<SiteObjects> {
+    fn objects(&self, call: &HandlerCall<'_>) -> Arc<SiteObjects> {
         let mut last = self.last.borrow_mut();
         if let Some(objects) = &*last
             && Arc::ptr_eq(&objects.rules, call.rules)
@@ -438,8 +438,8 @@ impl Calls {
     }
 
     /// Runs a call on the worker or on the runtime; the outcome arrives through the worker's mailbox.
-    fn run(&self, task: Box<Task>, id: ExchangeId) -> Box<dyn Send> {
-        let here = matches!(task.executor, Executor::Worker(_));
+    fn run(&self, task: Box<CallTask>, id: ExchangeId) -> Box<dyn Send> {
+        let here = matches!(task.executor, ResponseExecutor::Worker(_));
         let due = DueOutcome::new(self.waiter(id));
         let work = async move {
             let outcome = task.run().await;
@@ -452,28 +452,28 @@ impl Calls {
             return Box::new((self.local.tasks.start(work), hold));
         }
         let task = self.runtime.spawn(work);
-        Box::new(Running(task.abort_handle()))
+        Box::new(CallGuard(task.abort_handle()))
     }
 }
 
 /// The reason for the call, for Cache-Status.
-fn why(call: &Call<'_>, key: &Key, now_ms: u64) -> Answered {
+fn why(call: &HandlerCall<'_>, key: &CacheKey, now_ms: u64) -> CacheResult {
     let is_fresh = |stored: &ObjectArc| {
         let lifetime = stored.validity.lifetime();
         lifetime.is_some_and(|lifetime| lifetime.until_ms() > now_ms)
     };
     match &call.stale {
         // The stored body is unreadable, or the request forbids its use.
-        Some(stored) if is_fresh(stored) => Answered::Miss,
-        Some(_) => Answered::Stale,
+        Some(stored) if is_fresh(stored) => CacheResult::Miss,
+        Some(_) => CacheResult::Stale,
         // A variant is known, so a response of this key is stored.
-        None if !key.variant.is_empty() => Answered::VaryMiss,
-        None => Answered::UriMiss,
+        None if !key.variant.is_empty() => CacheResult::VaryMiss,
+        None => CacheResult::UriMiss,
     }
 }
 
 /// Whether the stored object has parts of the whole that a call requests.
-fn completes(call: &Call<'_>, stale: &Object) -> bool {
-    let is_whole = call.key.as_ref().is_some_and(Key::is_whole);
-    is_whole && matches!(stale.kind, Kind::Parts(_))
+fn completes(call: &HandlerCall<'_>, stale: &StoredObject) -> bool {
+    let is_whole = call.key.as_ref().is_some_and(CacheKey::is_whole);
+    is_whole && matches!(stale.kind, ObjectKind::Parts(_))
 }

@@ -7,12 +7,12 @@
 
 pub mod cache_status;
 pub mod calls;
-mod heads;
-pub mod invalidating;
+mod stored_heads;
+pub mod invalidation;
 mod objects;
-pub mod outcome;
+pub mod handler_outcome;
 pub mod purge;
 pub mod reply;
 pub mod reuse;
-pub mod storing;
-pub mod validating;
+pub mod storage;
+pub mod validation;

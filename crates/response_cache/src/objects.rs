@@ -3,32 +3,32 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_files::fetch::Fetcher;
-use lowroad_files::load::Want;
-use lowroad_handler::{Content, Failure, Loading, Objects, Response};
-use lowroad_http::encoding::Encoding;
+use lowroad_files::file_fetcher::FileFetcher;
+use lowroad_files::file_loader::LoadRequest;
+use lowroad_handler::{ResponseContent, HandlerFailure, SubrequestLoad, SubrequestSource, HandlerResponse};
+use lowroad_http::content_coding::ContentCoding;
 use lowroad_site_rules::SiteRules;
 use lowroad_store::clock;
 use lowroad_store::{ObjectArc, SharedStore, key};
 use tokio::sync::oneshot;
 
-use crate::outcome::Outcome;
-use crate::outcome::Waiter;
-use crate::reply::Reply;
+use crate::handler_outcome::HandlerOutcome;
+use crate::handler_outcome::OutcomeWaiter;
+use crate::reply::HandlerReply;
 
 /// The objects of one site, for one host.
 #[derive(Clone)]
 pub struct SiteObjects {
     pub rules: Arc<SiteRules>,
     pub store: Arc<SharedStore>,
-    pub fetcher: Arc<Fetcher<Waiter>>,
+    pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
     /// The normalised host name, if each host of the site has its own folder; else empty.
     pub host: Box<[u8]>,
 }
 
 impl SiteObjects {
     /// The valid stored object of a path, or the load that fetches it.
-    fn find(&self, path: &[u8]) -> Result<ObjectArc, Want> {
+    fn find(&self, path: &[u8]) -> Result<ObjectArc, LoadRequest> {
         let mut key = Vec::new();
         key::write_of_file(&mut key, self.rules.id, &self.host, path);
         let hash = self.store.hash(&key);
@@ -36,11 +36,11 @@ impl SiteObjects {
             Some(entry) if entry.base.validity.holds(clock::now_ms()) => return Ok(entry.base),
             stale => stale.map(|entry| entry.base),
         };
-        Err(Want {
+        Err(LoadRequest {
             rules: self.rules.clone(),
             host: self.host.clone(),
             path: path.into(),
-            encoding: Encoding::Identity,
+            encoding: ContentCoding::Identity,
             base,
             key: key.into(),
             hash,
@@ -60,7 +60,7 @@ impl SiteObjects {
         }
     }
 
-    async fn stored(&self, path: &[u8]) -> Option<ObjectArc> {
+    async fn load_object(&self, path: &[u8]) -> Option<ObjectArc> {
         if self.is_routed(path) {
             return None;
         }
@@ -72,52 +72,52 @@ impl SiteObjects {
         let sender = std::sync::Mutex::new(Some(sender));
         let reply = move |_, outcome| {
             let mut sender = sender.lock().unwrap_or_else(|held| held.into_inner());
-            if let (Some(sender), Outcome::Loaded(loaded)) = (sender.take(), outcome) {
+            if let (Some(sender), HandlerOutcome::Loaded(loaded)) = (sender.take(), outcome) {
                 // The receiver may have been dropped.
                 let _ = sender.send(loaded.base);
             }
         };
         let nobody = lowroad_engine::ExchangeId::NOBODY;
-        let waiter = Waiter::new(Arc::new(reply), nobody);
+        let waiter = OutcomeWaiter::new(Arc::new(reply), nobody);
         self.fetcher.fetch(want, waiter).ok()?;
         loaded.await.ok()
     }
 
     /// Adds the referenced object to a response, if it is in memory.
-    pub fn complete_now(&self, response: Response) -> Result<Reply, Box<Response>> {
-        let Content::Stored(around) = &response.content else {
-            return Ok(Reply::new(response, None));
+    pub fn complete_now(&self, response: HandlerResponse) -> Result<HandlerReply, Box<HandlerResponse>> {
+        let ResponseContent::Stored(around) = &response.content else {
+            return Ok(HandlerReply::new(response, None));
         };
         match self.in_memory(&around.path) {
             Some(stored) if stored.representation().is_some() => {
-                Ok(Reply::new(response, Some(stored)))
+                Ok(HandlerReply::new(response, Some(stored)))
             }
             _ => Err(Box::new(response)),
         }
     }
 
     /// Adds the referenced object to a response.
-    pub async fn complete(&self, response: Response) -> Result<Reply, Failure> {
-        let Content::Stored(around) = &response.content else {
-            return Ok(Reply::new(response, None));
+    pub async fn complete(&self, response: HandlerResponse) -> Result<HandlerReply, HandlerFailure> {
+        let ResponseContent::Stored(around) = &response.content else {
+            return Ok(HandlerReply::new(response, None));
         };
         // Boxed: few responses refer to an object, and the futures of the others stay small.
-        let stored = Box::pin(self.stored(&around.path)).await;
+        let stored = Box::pin(self.load_object(&around.path)).await;
         match stored.filter(|stored| stored.representation().is_some()) {
-            Some(stored) => Ok(Reply::new(response, Some(stored))),
-            None => Err(Failure::not_found()),
+            Some(stored) => Ok(HandlerReply::new(response, Some(stored))),
+            None => Err(HandlerFailure::not_found()),
         }
     }
 }
 
-impl Objects for SiteObjects {
+impl SubrequestSource for SiteObjects {
     fn now(&self, path: &[u8]) -> Option<Bytes> {
         self.in_memory(path).and_then(bytes_of)
     }
 
-    fn load(&self, path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> SubrequestLoad {
         let (objects, path) = (self.clone(), path.to_vec());
-        Box::pin(async move { objects.stored(&path).await.and_then(bytes_of) })
+        Box::pin(async move { objects.load_object(&path).await.and_then(bytes_of) })
     }
 }
 
@@ -126,13 +126,13 @@ fn bytes_of(stored: ObjectArc) -> Option<Bytes> {
     let representation = stored.representation()?;
     let len = usize::try_from(representation.len()).ok()?;
     representation.body(0..len)?;
-    Some(Bytes::from_owner(Held(stored, len)))
+    Some(Bytes::from_owner(PinnedBytes(stored, len)))
 }
 
 /// Bytes that keep their stored object alive.
-struct Held(ObjectArc, usize);
+struct PinnedBytes(ObjectArc, usize);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for PinnedBytes {
     fn as_ref(&self) -> &[u8] {
         let representation = self.0.representation();
         representation

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lowroad_cache::pattern::Pattern;
+use lowroad_cache::pattern::RequestPattern;
 use lowroad_store::SharedStore;
 use lowroad_store::clock;
-use lowroad_store::purging::{Kind, Purge};
+use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};
 
 /// The prefix of a tag.
 const TAG: &str = "tag:";
@@ -20,32 +20,32 @@ const HOST: &str = "host:";
 
 /// The responses to purge.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Meant {
+pub enum PurgeTarget {
     /// By URL.
-    Urls(Pattern),
+    Urls(RequestPattern),
     /// Those with this tag in Cache-Tag or Surrogate-Key.
     Tag(String),
     /// Those of this group, at any host (RFC 9875).
     Group(String),
 }
 
-impl FromStr for Meant {
+impl FromStr for PurgeTarget {
     type Err = String;
 
     /// Parses `all`, `host:NAME`, `tag:NAME`, `group:NAME` or a URL, with `*` at its end for a prefix; the scheme may
     /// be omitted.
-    fn from_str(text: &str) -> Result<Meant, String> {
+    fn from_str(text: &str) -> Result<PurgeTarget, String> {
         if let Some(name) = text.strip_prefix(TAG) {
             let name = name.trim();
             return match name.is_empty() || name.contains(',') {
                 true => Err(format!("{text}: a tag is a name without commas: tag:NAME")),
-                false => Ok(Meant::Tag(name.to_string())),
+                false => Ok(PurgeTarget::Tag(name.to_string())),
             };
         }
         if let Some(name) = text.strip_prefix(GROUP) {
             return match name.is_empty() {
                 true => Err(format!("{text}: a group has a name: group:NAME")),
-                false => Ok(Meant::Group(name.to_string())),
+                false => Ok(PurgeTarget::Group(name.to_string())),
             };
         }
         // A single word is more likely a typing error than a host whose front page is meant.
@@ -63,8 +63,8 @@ impl FromStr for Meant {
             true => text.to_owned(),
             false => format!("http://{text}"),
         };
-        Pattern::parse(&url)
-            .map(Meant::Urls)
+        RequestPattern::parse(&url)
+            .map(PurgeTarget::Urls)
             .map_err(|error| format!("{text}: {error}"))
     }
 }
@@ -79,31 +79,31 @@ fn is_word(text: &str) -> bool {
     text != "all" && text != "localhost" && !text.bytes().any(is_part_of_url)
 }
 
-impl Meant {
+impl PurgeTarget {
     /// Purges the store of the target, and of matching responses in flight.
-    pub fn purge(&self, store: &SharedStore, kind: Kind) {
+    pub fn purge(&self, store: &SharedStore, kind: PurgeMode) {
         let purge = match self {
-            Meant::Urls(pattern) => Purge::Urls(pattern),
-            Meant::Tag(name) => Purge::Tag(name.as_bytes()),
-            Meant::Group(name) => Purge::Group(b"", name.as_bytes()),
+            PurgeTarget::Urls(pattern) => PurgeRequest::Urls(pattern),
+            PurgeTarget::Tag(name) => PurgeRequest::Tag(name.as_bytes()),
+            PurgeTarget::Group(name) => PurgeRequest::Group(b"", name.as_bytes()),
         };
         store.purge(&purge, kind);
     }
 }
 
 /// The kind of purge: deletion, or staleness from now on.
-pub fn kind(is_soft: bool) -> Kind {
+pub fn kind(is_soft: bool) -> PurgeMode {
     match is_soft {
-        true => Kind::Soft {
+        true => PurgeMode::Soft {
             at_ms: clock::now_ms(),
         },
-        false => Kind::Hard,
+        false => PurgeMode::Hard,
     }
 }
 
 /// A server's report about a purge: one line of text to the command.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Purged {
+pub struct PurgeReport {
     /// The ports at which it listens.
     pub ports: Vec<u16>,
     /// The purge outlives a restart.
@@ -119,7 +119,7 @@ const PURGED: &str = "purged";
 /// The first word if a restart may undo the purge.
 const PURGED_FOR_NOW: &str = "purged-for-now";
 
-impl fmt::Display for Purged {
+impl fmt::Display for PurgeReport {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(if self.is_kept { PURGED } else { PURGED_FOR_NOW })?;
         self.ports
@@ -132,10 +132,10 @@ impl fmt::Display for Purged {
     }
 }
 
-impl FromStr for Purged {
+impl FromStr for PurgeReport {
     type Err = ();
 
-    fn from_str(line: &str) -> Result<Purged, ()> {
+    fn from_str(line: &str) -> Result<PurgeReport, ()> {
         let mut words = line.split_whitespace();
         let is_kept = match words.next() {
             Some(PURGED) => true,
@@ -149,7 +149,7 @@ impl FromStr for Purged {
         };
         let words = words.filter(is_port);
         let ports = words.map(str::parse).collect::<Result<_, _>>();
-        Ok(Purged {
+        Ok(PurgeReport {
             ports: ports.map_err(|_| ())?,
             is_kept,
             is_unmatched,
@@ -163,15 +163,15 @@ mod tests {
 
     #[test]
     fn urls_may_lack_their_scheme() {
-        let all: Meant = "all".parse().expect("it is");
-        assert_eq!(all, Meant::Urls(Pattern::All));
-        assert_eq!("a/x*".parse::<Meant>(), "http://a/x*".parse());
-        let said = "/x".parse::<Meant>().expect_err("no host");
+        let all: PurgeTarget = "all".parse().expect("it is");
+        assert_eq!(all, PurgeTarget::Urls(RequestPattern::All));
+        assert_eq!("a/x*".parse::<PurgeTarget>(), "http://a/x*".parse());
+        let said = "/x".parse::<PurgeTarget>().expect_err("no host");
         assert!(said.starts_with("/x: a purge takes"), "{said}");
-        assert_ne!("https://a/".parse::<Meant>(), "http://a/".parse());
-        assert!("ftp://a/".parse::<Meant>().is_err());
+        assert_ne!("https://a/".parse::<PurgeTarget>(), "http://a/".parse());
+        assert!("ftp://a/".parse::<PurgeTarget>().is_err());
         for almost in ["tags:news", "/x"] {
-            let said = almost.parse::<Meant>().expect_err(almost);
+            let said = almost.parse::<PurgeTarget>().expect_err(almost);
             assert!(said.contains("tag:NAME"), "{said}");
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_word_is_no_url() {
         for word in ["nonsense", "news", "ALL", ""] {
-            let said = word.parse::<Meant>().expect_err(word);
+            let said = word.parse::<PurgeTarget>().expect_err(word);
             assert!(
                 said.contains("neither a URL") && said.contains("tag:NAME"),
                 "{said}"
@@ -193,26 +193,26 @@ mod tests {
             "host:intranet",
             "[::1]",
         ] {
-            assert!(url.parse::<Meant>().is_ok(), "{url}");
+            assert!(url.parse::<PurgeTarget>().is_ok(), "{url}");
         }
     }
 
     #[test]
     fn tags_have_names() {
-        assert_eq!("tag: news ".parse(), Ok(Meant::Tag("news".into())));
+        assert_eq!("tag: news ".parse(), Ok(PurgeTarget::Tag("news".into())));
         for wrong in ["tag:", "tag: ", "tag:a,b"] {
-            let said = wrong.parse::<Meant>().expect_err("no name");
+            let said = wrong.parse::<PurgeTarget>().expect_err("no name");
             assert!(said.contains("tag:NAME"), "{said}");
         }
     }
 
     #[test]
     fn groups_and_hosts_have_names() {
-        assert_eq!("group:a, b".parse(), Ok(Meant::Group("a, b".into())));
-        assert!("group:".parse::<Meant>().is_err());
-        let host = Meant::Urls(Pattern::Host(b"a.example".to_vec()));
+        assert_eq!("group:a, b".parse(), Ok(PurgeTarget::Group("a, b".into())));
+        assert!("group:".parse::<PurgeTarget>().is_err());
+        let host = PurgeTarget::Urls(RequestPattern::Host(b"a.example".to_vec()));
         assert_eq!("host:A.example".parse(), Ok(host));
-        assert!("host:".parse::<Meant>().is_err());
+        assert!("host:".parse::<PurgeTarget>().is_err());
     }
 
     #[test]
@@ -222,14 +222,14 @@ mod tests {
             (vec![80, 8080], true, true),
             (vec![80], false, false),
         ] {
-            let purged = Purged {
+            let purged = PurgeReport {
                 ports,
                 is_kept,
                 is_unmatched,
             };
             assert_eq!(purged.to_string().parse(), Ok(purged));
         }
-        assert!("not-mine".parse::<Purged>().is_err());
-        assert!("".parse::<Purged>().is_err());
+        assert!("not-mine".parse::<PurgeReport>().is_err());
+        assert!("".parse::<PurgeReport>().is_err());
     }
 }

@@ -6,24 +6,24 @@
 
 use std::sync::Arc;
 
-use lowroad_cache::freshness::Received;
+use lowroad_cache::freshness::ReceiveTime;
 use lowroad_cache::groups;
-use lowroad_cache::lifetime::Storing as Stored;
-use lowroad_cache::request::Asked;
-use lowroad_cache::storable::{self, NotStorable, Policy};
-use lowroad_cache::vary::Selecting;
-use lowroad_handler::Fields;
+use lowroad_cache::lifetime::StoragePlan as Stored;
+use lowroad_cache::request::RequestDirectives;
+use lowroad_cache::storage_policy::{self, StorageRefusal, StoragePolicy};
+use lowroad_cache::vary::SelectingFields;
+use lowroad_handler::ResponseFields;
 use lowroad_handler::fields::TAG_FIELD;
-use lowroad_http::conditional;
-use lowroad_http::fields::{FieldNames, Lines};
+use lowroad_http::preconditions;
+use lowroad_http::fields::{FieldNames, FieldLines};
 use lowroad_http::method::Method;
-use lowroad_http::range::{self, Ranges};
-use lowroad_http::request::{Request, Target};
-use lowroad_http::status::Status;
+use lowroad_http::range::{self, RangesSpecifier};
+use lowroad_http::request::{Request, RequestTarget};
+use lowroad_http::status::StatusCode;
 use lowroad_store::key;
-use lowroad_store::makings::Job;
-use lowroad_store::seen::Since;
-use lowroad_store::validity::Lifetime;
+use lowroad_store::in_flight::InFlightKey;
+use lowroad_store::purge_epoch::PurgeEpoch;
+use lowroad_store::validity::StoredExpiry;
 
 /// Fields that may change a program's response although Vary does not name them: conditions that only the program can
 /// evaluate, and method overrides. `Request::concerns_caches` must detect each of them.
@@ -41,13 +41,13 @@ const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 
 /// The key under which a response is stored.
 #[derive(Clone)]
-pub struct Key {
+pub struct CacheKey {
     /// See [`key::write_of_program`].
     pub bytes: Arc<[u8]>,
     /// As in `KeyFacts`.
     pub hash: u64,
     /// As in `KeyFacts`.
-    pub wants: Wants,
+    pub wants: RequestedPart,
     /// As in `KeyFacts`.
     pub is_conditional: bool,
     /// As in `KeyFacts`.
@@ -60,7 +60,7 @@ pub struct Key {
 
 /// The part of a representation that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum RequestedPart {
     /// The whole.
     Whole,
     /// Ranges.
@@ -71,38 +71,38 @@ pub enum Wants {
 
 /// The properties of a key that a look-up needs.
 #[derive(Clone, Copy)]
-pub struct Facts {
+pub struct KeyFacts {
     /// The hash of the bytes.
     pub hash: u64,
-    pub wants: Wants,
+    pub wants: RequestedPart,
     /// The response may be a 304, which other requests can't use.
     pub is_conditional: bool,
     /// The request has credentials, so its response is rarely shareable.
     pub is_authorized: bool,
 }
 
-impl Wants {
-    fn of(request: &Request<'_>, has_range: bool) -> Wants {
+impl RequestedPart {
+    fn from_request(request: &Request<'_>, has_range: bool) -> RequestedPart {
         match (request.method, has_range) {
-            (Method::Get, false) => Wants::Whole,
-            (Method::Get, true) => Wants::Part,
-            _ => Wants::Head,
+            (Method::Get, false) => RequestedPart::Whole,
+            (Method::Get, true) => RequestedPart::Part,
+            _ => RequestedPart::Head,
         }
     }
 }
 
-impl Facts {
+impl KeyFacts {
     /// Writes the key bytes to `scratch`, for a request whose response can depend only on the target, Host and the
     /// fields that Vary names: GET and HEAD without a body, and without credentials unless the route is an origin.
     /// Conditions and ranges are evaluated against the stored response. `site` is the site's number and whether the
     /// request used TLS.
-    pub fn of(
+    pub fn from_request(
         (request, has_body): (&Request<'_>, bool),
         is_origin: bool,
         site: (u32, bool),
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
-    ) -> Option<Facts> {
+    ) -> Option<KeyFacts> {
         let reads = matches!(request.method, Method::Get | Method::Head);
         if !reads || has_body {
             return None;
@@ -114,39 +114,39 @@ impl Facts {
         if is_authorized && !is_origin {
             return None;
         }
-        let facts = Facts::of_target(request, site, scratch, hash)?;
-        Some(Facts {
+        let facts = KeyFacts::from_target(request, site, scratch, hash)?;
+        Some(KeyFacts {
             is_authorized,
             ..facts
         })
     }
 
-    fn of_target(
+    fn from_target(
         request: &Request<'_>,
         site: (u32, bool),
         scratch: &mut Vec<u8>,
         hash: impl Fn(&[u8]) -> u64,
-    ) -> Option<Facts> {
-        let Target::Origin { path, query, .. } = request.target else {
+    ) -> Option<KeyFacts> {
+        let RequestTarget::Origin { path, query, .. } = request.target else {
             return None;
         };
         let host = request.authority.unwrap_or_default();
         key::write_of_program(scratch, site, host, (path, query));
-        let asks_otherwise = conditional::may_differ(request);
+        let asks_otherwise = preconditions::may_differ(request);
         let has_condition = asks_otherwise
             && (!request.if_none_match().is_empty() || request.if_modified_since().is_some());
         let has_range = asks_otherwise && request.range().is_some();
-        Some(Facts {
+        Some(KeyFacts {
             hash: hash(scratch),
-            wants: Wants::of(request, has_range),
+            wants: RequestedPart::from_request(request, has_range),
             is_conditional: has_condition,
             is_authorized: false,
         })
     }
 
     /// The key with these bytes.
-    pub fn key(self, bytes: &[u8]) -> Key {
-        Key {
+    pub fn key(self, bytes: &[u8]) -> CacheKey {
+        CacheKey {
             bytes: bytes.into(),
             hash: self.hash,
             wants: self.wants,
@@ -171,12 +171,12 @@ fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
     Some(is_authorized)
 }
 
-impl Key {
+impl CacheKey {
     /// The key of the variant that this request selects.
-    pub fn of_variant(mut self, selecting: Option<&Selecting>, request: &Request<'_>) -> Key {
+    pub fn with_variant(mut self, selecting: Option<&SelectingFields>, request: &Request<'_>) -> CacheKey {
         if let Some(selecting) = selecting {
             let mut variant = Vec::new();
-            let selecting = selecting.of_request(request.fields());
+            let selecting = selecting.select_from(request.fields());
             selecting.write(&mut variant);
             self.variant = variant.into();
         }
@@ -185,14 +185,14 @@ impl Key {
 
     /// Identifies a call in flight: key, variant and purge epoch. Range requests differ from whole requests, which a
     /// 206 does not answer.
-    pub fn job(&self, purges: Since) -> Job {
+    pub fn job(&self, purges: PurgeEpoch) -> InFlightKey {
         let key_len = self.bytes.len() as u64;
         let job = [
             &*self.bytes,
             &self.variant,
             &purges.to_le_bytes(),
             &key_len.to_le_bytes(),
-            &[u8::from(self.wants == Wants::Part)],
+            &[u8::from(self.wants == RequestedPart::Part)],
         ];
         job.concat().into()
     }
@@ -201,9 +201,9 @@ impl Key {
     /// range can be answered from the whole only if an origin sent it.
     pub fn is_shareable(&self, is_origin: bool) -> bool {
         let is_for_others = match self.wants {
-            Wants::Whole => is_origin || !self.is_conditional,
-            Wants::Part => is_origin && !self.is_conditional,
-            Wants::Head => false,
+            RequestedPart::Whole => is_origin || !self.is_conditional,
+            RequestedPart::Part => is_origin && !self.is_conditional,
+            RequestedPart::Head => false,
         };
         is_for_others && !self.is_authorized && !self.has_waited
     }
@@ -211,8 +211,8 @@ impl Key {
     /// The hash under which an unshareable response is recorded.
     pub fn sharing_mark(&self) -> u64 {
         match self.wants {
-            Wants::Part => self.part_mark(),
-            Wants::Whole | Wants::Head => self.hash,
+            RequestedPart::Part => self.part_mark(),
+            RequestedPart::Whole | RequestedPart::Head => self.hash,
         }
     }
 
@@ -223,13 +223,13 @@ impl Key {
 
     /// Whether the request asks for the whole body.
     pub fn is_whole(&self) -> bool {
-        self.wants == Wants::Whole
+        self.wants == RequestedPart::Whole
     }
 
     /// The key of a request for the whole.
-    pub fn of_whole(self) -> Key {
-        Key {
-            wants: Wants::Whole,
+    pub fn without_range(self) -> CacheKey {
+        CacheKey {
+            wants: RequestedPart::Whole,
             ..self
         }
     }
@@ -240,10 +240,10 @@ impl Key {
 /// If-Range.
 pub fn is_plain_range(lines: &[u8]) -> bool {
     let (mut found, mut is_plain) = (0, true);
-    for (name, value) in Lines::of(lines) {
+    for (name, value) in FieldLines::new(lines) {
         if name.eq_ignore_ascii_case(b"range") {
             found += 1;
-            is_plain &= matches!(range::evaluate(value, u64::MAX), Ranges::One(_));
+            is_plain &= matches!(range::evaluate(value, u64::MAX), RangesSpecifier::One(_));
         }
         is_plain &= !name.eq_ignore_ascii_case(b"if-range");
     }
@@ -262,54 +262,54 @@ fn hides_fields(name: &[u8], value: &[u8]) -> bool {
 }
 
 /// The input for judging a response.
-pub struct Judge<'j> {
+pub struct ReuseJudge<'j> {
     /// The storage policy of the route.
-    pub policy: &'j Policy,
+    pub policy: &'j StoragePolicy,
     /// The request's cache directives.
-    pub asked: &'j Asked,
+    pub asked: &'j RequestDirectives,
     /// The time at which the request was sent, monotonic ms.
     pub begun_ms: u64,
     /// The current time, monotonic ms.
     pub now_ms: u64,
     /// The purge epoch before that.
-    pub purges: Since,
+    pub purges: PurgeEpoch,
 }
 
 /// The terms on which a response is stored.
-pub struct Judged {
+pub struct StorageDecision {
     /// Its expiry.
-    pub lifetime: Lifetime,
+    pub lifetime: StoredExpiry,
     /// Fields to omit.
     pub left_out: FieldNames,
 }
 
-impl Judge<'_> {
+impl ReuseJudge<'_> {
     /// The request fields that select the response; `lines` are the field lines of its request. `None` if Vary
     /// prevents a comparison, such as `*`.
-    pub fn selecting(&self, fields: &Fields, lines: &[u8]) -> Option<Selecting> {
+    pub fn selecting(&self, fields: &ResponseFields, lines: &[u8]) -> Option<SelectingFields> {
         let encoding = self
             .policy
             .encoding_in_key
             .then_some(&b"accept-encoding"[..]);
-        Selecting::of(fields.values("Vary").chain(encoding), Lines::of(lines))
+        SelectingFields::from_vary(fields.values("Vary").chain(encoding), FieldLines::new(lines))
     }
 
     /// The expiry of a response.
     ///
     /// # Errors
     /// The reason why it must not be reused.
-    pub fn lifetime(&self, status: Status, fields: &Fields) -> Result<Judged, NotStorable> {
+    pub fn lifetime(&self, status: StatusCode, fields: &ResponseFields) -> Result<StorageDecision, StorageRefusal> {
         // 304 answers a conditional request only; it is not a representation.
-        if status == Status::NOT_MODIFIED {
-            return Err(NotStorable::Status(status.code()));
+        if status == StatusCode::NOT_MODIFIED {
+            return Err(StorageRefusal::Status(status.code()));
         }
         let storing = self.decide(self.asked, status, fields)?;
-        let authorized = Asked {
+        let authorized = RequestDirectives {
             is_authorized: true,
-            ..Asked::GET
+            ..RequestDirectives::GET
         };
-        Ok(Judged {
-            lifetime: Lifetime::new(&storing.lifetime(self.now_ms), storing.freshness.source)
+        Ok(StorageDecision {
+            lifetime: StoredExpiry::new(&storing.lifetime(self.now_ms), storing.freshness.source)
                 .for_all(self.decide(&authorized, status, fields).is_ok())
                 .since(self.purges)
                 .named(names(fields)),
@@ -319,24 +319,24 @@ impl Judge<'_> {
 
     fn decide(
         &self,
-        asked: &Asked,
-        status: Status,
-        fields: &Fields,
-    ) -> Result<Stored, NotStorable> {
+        asked: &RequestDirectives,
+        status: StatusCode,
+        fields: &ResponseFields,
+    ) -> Result<Stored, StorageRefusal> {
         let date = fields.date();
         let fields = fields
             .lines()
             .chain(date.map(|date| (&b"Date"[..], &date[..])));
-        let received = Received {
+        let received = ReceiveTime {
             at_unix_secs: (lowroad_store::clock::unix_ns() / 1_000_000_000) as u64,
             delay_ms: self.now_ms.saturating_sub(self.begun_ms),
         };
-        storable::decide(self.policy, asked, status.code(), fields, &received)
+        storage_policy::decide(self.policy, asked, status.code(), fields, &received)
     }
 }
 
 /// The names for purges: tags separated by commas, then a group after each line feed.
-fn names(fields: &Fields) -> Vec<u8> {
+fn names(fields: &ResponseFields) -> Vec<u8> {
     let mut tags: Vec<&[u8]> = fields.values(TAG_FIELD).collect();
     let keys = fields.values("Surrogate-Key");
     tags.extend(keys.flat_map(|keys| keys.split(|b| *b == b' ')));
@@ -351,24 +351,24 @@ fn names(fields: &Fields) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_handler::Response;
+    use lowroad_handler::HandlerResponse;
 
-    fn response() -> Response {
-        Response::of(Status::OK, "text/plain", "hello")
+    fn response() -> HandlerResponse {
+        HandlerResponse::new(StatusCode::OK, "text/plain", "hello")
     }
 
-    const PROGRAM: Judge<'_> = Judge {
-        policy: &Policy::PROGRAM,
-        asked: &Asked::GET,
+    const PROGRAM: ReuseJudge<'_> = ReuseJudge {
+        policy: &StoragePolicy::PROGRAM,
+        asked: &RequestDirectives::GET,
         begun_ms: 0,
         now_ms: 0,
-        purges: Since {
+        purges: PurgeEpoch {
             generation: 0,
             forgotten: 0,
         },
     };
 
-    fn lifetime_ms(response: &Response) -> Option<u64> {
+    fn lifetime_ms(response: &HandlerResponse) -> Option<u64> {
         let judged = PROGRAM.lifetime(response.status, &response.fields);
         judged.ok().map(|judged| judged.lifetime.until_ms())
     }
@@ -418,7 +418,7 @@ mod tests {
         let selecting = selecting.expect("it can be compared");
         assert!(lifetime.tags().eq([b"a", b"b", b"c", b"d", b"e"]));
         assert!(lifetime.groups().eq([b"f,g"]));
-        let takes = |lines: &[u8]| selecting.takes(Lines::of(lines));
+        let takes = |lines: &[u8]| selecting.takes(FieldLines::new(lines));
         assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));
     }
 }

@@ -6,60 +6,60 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_children::supervisor::{self, Begins, Supervisor};
-use lowroad_config::{Application, OriginUrl};
-use lowroad_handler::notice::Notice;
-use lowroad_log::Logger;
+use lowroad_children::supervisor::{self, StartDecision, ApplicationSupervisor};
+use lowroad_config::{ApplicationConfig, OriginUrl};
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_log::ErrorLogger;
 
 /// The interval of the checks whether an application accepts connections.
 const READY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The supervised applications.
 #[derive(Default)]
-pub struct Applications(Vec<(Application, Supervisor)>);
+pub struct ApplicationSet(Vec<(ApplicationConfig, ApplicationSupervisor)>);
 
 /// The changes of a reload, until it is in force.
 #[derive(Default)]
-pub struct Changed {
+pub struct ApplicationChanges {
     /// Started applications.
-    begun: Vec<(Application, Begins)>,
+    begun: Vec<(ApplicationConfig, StartDecision)>,
     /// Applications to be stopped; they run while this exists.
-    gone: Vec<(Application, Supervisor)>,
+    gone: Vec<(ApplicationConfig, ApplicationSupervisor)>,
 }
 
 /// Checks that applications can be started; returns a warning for each failure that a server tolerates.
 ///
 /// # Errors
 /// A failure for which a server refuses to start.
-pub fn check(wanted: &[Application]) -> Result<Vec<String>, String> {
-    let failure = |application: &Application| {
+pub fn check(wanted: &[ApplicationConfig]) -> Result<Vec<String>, String> {
+    let failure = |application: &ApplicationConfig| {
         let failed = supervisor::check(&supervised(application)).err()?;
         Some(format!("application {}: {failed}", application.name))
     };
     Ok(wanted.iter().filter_map(failure).collect())
 }
 
-impl Applications {
+impl ApplicationSet {
     /// Supervises the wanted applications; unchanged ones continue. Others run until the result is dropped, unless a
     /// new one listens at their address: then they end first. Blocks meanwhile.
     ///
     /// # Errors
     /// A thread can't be started.
-    pub fn keep(&mut self, wanted: &[Application], logger: &Logger) -> Result<Changed, String> {
+    pub fn keep(&mut self, wanted: &[ApplicationConfig], logger: &ErrorLogger) -> Result<ApplicationChanges, String> {
         let old = std::mem::take(&mut self.0);
         let (same, gone): (Vec<_>, Vec<_>) = old
             .into_iter()
             .partition(|(application, _)| wanted.contains(application));
         self.0 = same;
-        let is_new = |it: &&Application| !self.0.iter().any(|(known, _)| known == *it);
-        let begun: Vec<Application> = wanted.iter().filter(is_new).cloned().collect();
+        let is_new = |it: &&ApplicationConfig| !self.0.iter().any(|(known, _)| known == *it);
+        let begun: Vec<ApplicationConfig> = wanted.iter().filter(is_new).cloned().collect();
         let (replaced, gone): (Vec<_>, Vec<_>) = gone
             .into_iter()
             .partition(|(old, _)| begun.iter().any(|new| is_in_the_way(old, new)));
         // Signalled first, so that they stop in parallel.
         replaced.iter().for_each(|(_, supervisor)| supervisor.end());
         drop(replaced);
-        let mut changed = Changed {
+        let mut changed = ApplicationChanges {
             begun: Vec::new(),
             gone,
         };
@@ -82,10 +82,10 @@ impl Applications {
     }
 }
 
-impl Changed {
+impl ApplicationChanges {
     /// Waits until all started applications with a `ready` URL accept connections, each within its time limit and only
     /// if it can be started, or until `is_over`. Blocks.
-    pub fn wait(&self, logger: &Logger, is_over: impl Fn() -> bool) {
+    pub fn wait(&self, logger: &ErrorLogger, is_over: impl Fn() -> bool) {
         for (application, begins) in &self.begun {
             let Some(url) = &application.ready else {
                 continue;
@@ -129,7 +129,7 @@ impl Changed {
 }
 
 /// Whether an application can't start while another runs.
-fn is_in_the_way(old: &Application, new: &Application) -> bool {
+fn is_in_the_way(old: &ApplicationConfig, new: &ApplicationConfig) -> bool {
     match (&old.ready, &new.ready) {
         (Some(old), Some(new)) => old == new,
         // Without `ready`, the address is unknown and may be the same.
@@ -137,14 +137,14 @@ fn is_in_the_way(old: &Application, new: &Application) -> bool {
     }
 }
 
-fn start(application: &Application, logger: &Logger) -> std::io::Result<Supervisor> {
+fn start(application: &ApplicationConfig, logger: &ErrorLogger) -> std::io::Result<ApplicationSupervisor> {
     let (logger, name) = (logger.clone(), application.name.clone());
-    let notice: Notice = Arc::new(move |line| logger.info(format_args!("{name}: {line}")));
-    Supervisor::start(supervised(application), notice)
+    let notice: OperatorNotice = Arc::new(move |line| logger.info(format_args!("{name}: {line}")));
+    ApplicationSupervisor::start(supervised(application), notice)
 }
 
-fn supervised(application: &Application) -> supervisor::Application {
-    supervisor::Application {
+fn supervised(application: &ApplicationConfig) -> supervisor::ApplicationSpec {
+    supervisor::ApplicationSpec {
         command: application.command.clone(),
         folder: application.folder.clone(),
         env: application.env.clone(),

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use lowroad_config::{Conditions, Route};
-use lowroad_handler::{Begun, Failure, Handler, Request as ProgramRequest, Response};
+use lowroad_config::{RouteConditions, RouteConfig};
+use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest as ProgramRequest, HandlerResponse};
 use lowroad_http::forwarding;
 use lowroad_http::request::Request;
 
 /// Whether there are no conditions.
-pub fn are_none(conditions: &Conditions) -> bool {
-    let Conditions {
+pub fn are_none(conditions: &RouteConditions) -> bool {
+    let RouteConditions {
         methods,
         headers,
         cookies,
@@ -19,8 +19,8 @@ pub fn are_none(conditions: &Conditions) -> bool {
 }
 
 /// Whether a request meets all conditions.
-pub fn hold(conditions: &Conditions, request: &Request<'_>) -> bool {
-    let Conditions {
+pub fn hold(conditions: &RouteConditions, request: &Request<'_>) -> bool {
+    let RouteConditions {
         methods,
         headers,
         cookies,
@@ -72,7 +72,7 @@ fn is_named(cookie: &[u8], name: &str) -> bool {
 }
 
 /// The conditions as text.
-pub fn text(conditions: &Conditions) -> String {
+pub fn text(conditions: &RouteConditions) -> String {
     let mut parts = Vec::new();
     if !conditions.methods.is_empty() {
         parts.push(conditions.methods.join(", "));
@@ -90,7 +90,7 @@ pub fn text(conditions: &Conditions) -> String {
 }
 
 /// The fields on which the responses of a site's routes depend; `None` if there are none.
-pub fn vary(routes: &[Route]) -> Option<Arc<str>> {
+pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
     let mut names: Vec<&str> = Vec::new();
     for conditions in routes.iter().map(|route| &route.conditions) {
         let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
@@ -106,36 +106,36 @@ pub fn vary(routes: &[Route]) -> Option<Arc<str>> {
 
 /// Whether a route depends on a field in which proxies report a client or its request. Stored responses are not selected by
 /// such a field, so that of one route would answer the requests of another.
-pub fn read_reports(routes: &[Route]) -> bool {
+pub fn read_reports(routes: &[RouteConfig]) -> bool {
     let mut headers = routes.iter().flat_map(|route| &route.conditions.headers);
     headers.any(|(name, _)| forwarding::is_report(name.as_bytes()))
 }
 
 /// A handler that adds these fields to Vary in its responses.
-pub struct Varying {
+pub struct VaryingHandler {
     /// The wrapped handler.
     pub inner: Arc<dyn Handler>,
     /// The value of Vary.
     pub vary: Arc<str>,
 }
 
-impl Handler for Varying {
+impl Handler for VaryingHandler {
     fn within(&self) -> Option<&dyn Handler> {
         Some(&*self.inner)
     }
 
-    fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> Begun {
+    fn begin(self: Arc<Self>, worker: usize, request: ProgramRequest) -> HandlerResult {
         let vary = self.vary.clone();
-        let with_vary = move |answer: Result<Response, Failure>| {
+        let with_vary = move |answer: Result<HandlerResponse, HandlerFailure>| {
             answer.map(|response| response.field("Vary", &*vary))
         };
         match self.inner.clone().begin(worker, request) {
-            Begun::Answered(answer) => Begun::Answered(with_vary(answer)),
-            Begun::Later(answering) => {
-                Begun::Later(Box::pin(async move { with_vary(answering.await) }))
+            HandlerResult::Ready(answer) => HandlerResult::Ready(with_vary(answer)),
+            HandlerResult::OnRuntime(answering) => {
+                HandlerResult::OnRuntime(Box::pin(async move { with_vary(answering.await) }))
             }
-            Begun::Here(answering) => {
-                Begun::Here(Box::pin(async move { with_vary(answering.await) }))
+            HandlerResult::OnWorker(answering) => {
+                HandlerResult::OnWorker(Box::pin(async move { with_vary(answering.await) }))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The counters of one route.
 #[derive(Default)]
-pub struct Counts {
+pub struct RouteCounters {
     /// Calls of the handler.
     pub calls: AtomicU64,
     /// Failed calls.
@@ -17,7 +17,7 @@ pub struct Counts {
     pub shared: AtomicU64,
 }
 
-impl Counts {
+impl RouteCounters {
     /// The counters as text.
     pub fn text(&self) -> String {
         let number = |count: &AtomicU64| count.load(Relaxed);
@@ -32,6 +32,6 @@ impl Counts {
     }
 }
 
-pub fn one(count: &AtomicU64) {
+pub fn increment(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }

@@ -6,14 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod applications;
-pub mod build;
-pub mod compressing;
+pub mod route_builder;
+pub mod compression_handler;
 mod conditions;
 pub mod counts;
-pub mod elsewhere;
-pub mod faults;
-pub mod kinds;
-mod lanes;
+pub mod response_redirect;
+pub mod failure_log;
+pub mod handler_kinds;
+mod lane_threads;
 #[cfg(feature = "modules")]
 pub mod modules;
 #[cfg(feature = "sql")]
@@ -21,4 +21,4 @@ mod pages;
 mod route_index;
 pub mod routes;
 #[cfg(feature = "programs")]
-pub mod scripts;
+pub mod gateway_handlers;

@@ -8,34 +8,34 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use lowroad_children::process::helper_command;
-use lowroad_config::{Config, Module, ModuleCode, RouteTo};
+use lowroad_config::{Config, ModuleConfig, ModuleCode, RouteTo};
 #[cfg(not(feature = "wasm"))]
-use lowroad_config::{Feature, Lacking};
-use lowroad_module::linked::Linked;
-use lowroad_module_host::module::{Catalog, Limits, Opened, open_native, open_separate, separate};
+use lowroad_config::{BuildFeature, MissingFeature};
+use lowroad_module::builtin::LinkedModule;
+use lowroad_module_host::module::{ModuleCatalog, CallLimits, ModuleHandle, open_native, open_separate, out_of_process};
 
 use lowroad_privileges::hide_process;
 
 #[cfg(feature = "wasm")]
 pub use wasm::check;
 
-use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
+use crate::handler_kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
 /// State that the modules of all configurations share.
 #[derive(Default)]
-pub struct Modules {
+pub struct ModuleRuntimes {
     #[cfg(feature = "wasm")]
-    wasm: wasm::Wasm,
+    wasm: wasm::SharedWasmRuntime,
 }
 
-impl HandlerKind for Modules {
+impl HandlerKind for ModuleRuntimes {
     fn open(
         self: Arc<Self>,
         config: &Config,
         context: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
         let linked = lowroad_linked::modules();
-        let mut catalog = Catalog::default();
+        let mut catalog = ModuleCatalog::default();
         for module in &config.modules {
             let opened = self.one(module, &linked, context)?;
             catalog.insert(&module.name, opened);
@@ -50,12 +50,12 @@ impl HandlerKind for Modules {
     }
 }
 
-impl OpenedKind for Catalog {
+impl OpenedKind for ModuleCatalog {
     fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>> {
         let RouteTo::Module(name) = &route.rules.to else {
             return None;
         };
-        let handler = self.handler(name, Limits::of_route(route.rules), route.spools.clone());
+        let handler = self.handler(name, CallLimits::from_route(route.rules), route.spools.clone());
         Some(match handler {
             Some(handler) => Ok((format!("module {name}"), handler)),
             None => Err(format!("there is no module {name}")),
@@ -67,13 +67,13 @@ impl OpenedKind for Catalog {
     }
 }
 
-impl Modules {
+impl ModuleRuntimes {
     fn one(
         &self,
-        module: &Module,
-        linked: &[Linked],
+        module: &ModuleConfig,
+        linked: &[LinkedModule],
         context: &OpenContext<'_>,
-    ) -> Result<Box<dyn Opened>, String> {
+    ) -> Result<Box<dyn ModuleHandle>, String> {
         let (workers, runtime) = (context.workers, context.runtime);
         let logger = Some(context.logger.clone());
         match &module.code {
@@ -104,6 +104,6 @@ pub fn host() -> Result<(), String> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     socket
         .map(UnixStream::from)
-        .and_then(separate::serve)
+        .and_then(out_of_process::serve)
         .map_err(|error| error.to_string())
 }

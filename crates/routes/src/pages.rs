@@ -3,48 +3,48 @@
 use std::sync::Arc;
 
 use lowroad_config::{Config, RouteTo};
-use lowroad_handler::limited::Limited;
-use lowroad_sql_pages::{self as sql_pages, Databases, Key, Pages, Sites};
+use lowroad_handler::concurrency_bound::LimitedHandler;
+use lowroad_sql_pages::{self as sql_pages, DatabaseSet, CsrfKey, PagesHandler, TemplateSites};
 use lowroad_store::SharedStore;
-use lowroad_store::changes::Changes;
-use lowroad_store::purging::{Kind, Purge};
+use lowroad_store::change_feed::ChangeFeed;
+use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};
 
-use crate::kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
+use crate::handler_kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
 /// State that the pages of all configurations share: the key that signs form tokens, and the templates. Forms and
 /// stored pages outlive a configuration.
-pub struct Forms {
-    key: Key,
-    sites: Arc<Sites>,
+pub struct FormKeys {
+    key: CsrfKey,
+    sites: Arc<TemplateSites>,
 }
 
 /// The pages of a configuration.
 struct OpenedForms {
-    forms: Arc<Forms>,
-    databases: Arc<Databases>,
+    forms: Arc<FormKeys>,
+    databases: Arc<DatabaseSet>,
 }
 
-impl Forms {
+impl FormKeys {
     /// Creates a new key without templates.
     ///
     /// # Errors
     /// The system returns no random bytes.
-    pub fn new() -> Result<Forms, String> {
-        Ok(Forms {
-            key: Key::random()?,
+    pub fn new() -> Result<FormKeys, String> {
+        Ok(FormKeys {
+            key: CsrfKey::random()?,
             sites: Arc::default(),
         })
     }
 }
 
-impl HandlerKind for Forms {
+impl HandlerKind for FormKeys {
     /// Opens the databases without a query.
     fn open(
         self: Arc<Self>,
         config: &Config,
         _: &OpenContext<'_>,
     ) -> Result<Box<dyn OpenedKind>, String> {
-        let databases = Arc::new(Databases::new(&config.databases)?);
+        let databases = Arc::new(DatabaseSet::new(&config.databases)?);
         Ok(Box::new(OpenedForms {
             forms: self,
             databases,
@@ -56,10 +56,10 @@ impl HandlerKind for Forms {
     }
 
     /// Drops stored responses of pages whose templates change.
-    fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<Changes>) {
+    fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<ChangeFeed>) {
         let (store, changes) = (store.clone(), changes.clone());
         self.sites.tell(Box::new(move |name| {
-            store.purge(&Purge::Tag(name.as_bytes()), Kind::Hard);
+            store.purge(&PurgeRequest::Tag(name.as_bytes()), PurgeMode::Hard);
             changes.tell();
         }));
     }
@@ -72,9 +72,9 @@ impl OpenedKind for OpenedForms {
         };
         let (key, sites) = (self.forms.key.clone(), self.forms.sites.clone());
         let (timeout_ms, max) = (route.rules.timeout_ms, route.rules.concurrency_max);
-        let handler = Pages::new(pages, self.databases.clone(), key, sites);
+        let handler = PagesHandler::new(pages, self.databases.clone(), key, sites);
         Some(handler.map(|handler| {
-            let handler = Limited::new(handler, timeout_ms, max);
+            let handler = LimitedHandler::new(handler, timeout_ms, max);
             ("pages".into(), Arc::new(handler) as _)
         }))
     }

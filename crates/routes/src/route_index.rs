@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use lowroad_config as config;
-use lowroad_config::Conditions;
+use lowroad_config::RouteConditions;
 use lowroad_http::request::Request;
 use lowroad_site_rules::{DistinctPatterns, FieldMap, PathMatches};
 
@@ -31,8 +31,8 @@ struct PatternRoutes {
 
 impl RouteIndex {
     /// Creates the index of routes in order.
-    pub(crate) fn new(routes: &[config::Route]) -> RouteIndex {
-        let patterns = DistinctPatterns::of_routes(routes);
+    pub(crate) fn new(routes: &[config::RouteConfig]) -> RouteIndex {
+        let patterns = DistinctPatterns::from_routes(routes);
         let mut index = RouteIndex::default();
         index
             .0
@@ -51,7 +51,7 @@ impl RouteIndex {
 
     /// The first route whose pattern matches a path, regardless of its conditions.
     pub(crate) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
-        let found = self.of(matches).filter_map(|routes| match is_missing {
+        let found = self.find_patterns(matches).filter_map(|routes| match is_missing {
             true => routes.first_missing,
             false => routes.first,
         });
@@ -65,18 +65,18 @@ impl RouteIndex {
         request: &Request<'_>,
         fit: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let found = self.of(matches);
+        let found = self.find_patterns(matches);
         found.filter_map(|routes| routes.find(request, &fit)).min()
     }
 
-    fn of(&self, matches: &PathMatches<'_>) -> impl Iterator<Item = &PatternRoutes> {
+    fn find_patterns(&self, matches: &PathMatches<'_>) -> impl Iterator<Item = &PatternRoutes> {
         matches.routes().filter_map(|pattern| self.0.get(pattern))
     }
 }
 
 impl PatternRoutes {
-    fn insert(&mut self, number: usize, conditions: &Conditions) {
-        let Conditions {
+    fn insert(&mut self, number: usize, conditions: &RouteConditions) {
+        let RouteConditions {
             methods,
             headers,
             cookies,
@@ -130,14 +130,14 @@ mod tests {
     use std::path::Path;
 
     use lowroad_http::h1::parse;
-    use lowroad_http::limits::Limits;
+    use lowroad_http::limits::RequestLimits;
 
     use super::super::conditions::hold;
     use super::*;
     use lowroad_site_rules::SitePatterns;
 
     /// A site with routes of these keys.
-    fn site(routes: impl IntoIterator<Item = String>) -> config::Site {
+    fn site(routes: impl IntoIterator<Item = String>) -> config::SiteConfig {
         let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n".to_owned();
         for route in routes {
             text += &format!("[[site.route]]\n{route}\nfastcgi = \"127.0.0.1:9\"\n");
@@ -148,14 +148,14 @@ mod tests {
 
     /// The first route for a request for `/a` if that is a file, and the number of routes tested. Each pattern in
     /// these tests matches the path.
-    fn find(site: &config::Site, request: &str) -> (Option<usize>, usize) {
-        let head = parse(request.as_bytes(), &Limits::default());
+    fn find(site: &config::SiteConfig, request: &str) -> (Option<usize>, usize) {
+        let head = parse(request.as_bytes(), &RequestLimits::default());
         let request = head.expect("a request").expect("a whole one").request;
-        let fits = |route: &config::Route| !route.missing && hold(&route.conditions, &request);
+        let fits = |route: &config::RouteConfig| !route.missing && hold(&route.conditions, &request);
         let patterns = SitePatterns::new(site);
         let looks = Cell::new(0);
         let index = RouteIndex::new(&site.routes);
-        let found = index.find(&patterns.of(b"/a", None), &request, |number| {
+        let found = index.find(&patterns.match_path(b"/a", None), &request, |number| {
             looks.set(looks.get() + 1);
             fits(&site.routes[number])
         });

@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lowroad_cache::bypass::BypassRules;
-use lowroad_cache::exclude::Excluded;
-use lowroad_cache::request::Asked;
-use lowroad_cache::storable::{Cookies, Policy};
+use lowroad_cache::excluded_paths::ExcludedPaths;
+use lowroad_cache::request::RequestDirectives;
+use lowroad_cache::storage_policy::{CookiePolicy, StoragePolicy};
 use lowroad_config as config;
-use lowroad_config::{CacheBypass, Caching, Conditions, Keep, Pattern, RouteTo};
-use lowroad_handler::spool::Spools;
-use lowroad_handler::{Handler, Response};
+use lowroad_config::{CacheBypass, CacheConfig, RouteConditions, ResponseStorage, PathPattern, RouteTo};
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::{Handler, HandlerResponse};
 use lowroad_http::method::Method;
 use lowroad_http::request::Request;
 use lowroad_site_rules::PathMatches;
 
 use crate::conditions;
-use crate::counts::{Counts, one};
-use crate::elsewhere::{self, Elsewhere};
-use crate::faults::Faults;
+use crate::counts::{RouteCounters, increment};
+use crate::response_redirect::{self, InternalRedirect};
+use crate::failure_log::RouteFailures;
 use crate::route_index::RouteIndex;
 
 /// A pattern and its handler.
@@ -28,13 +28,13 @@ pub struct Route {
     /// The handler.
     pub handler: Arc<dyn Handler>,
     /// Spool files for the rest of a shared response that a slow reader has not taken.
-    pub spools: Option<Arc<Spools>>,
+    pub spools: Option<Arc<SpoolLimits>>,
     /// The handler is an origin: its responses are stored, reused and validated by RFC 9111.
     pub is_origin: bool,
     /// Its responses have Cache-Status (RFC 9211).
     pub says_cache_status: bool,
     /// The storage policy of its responses.
-    pub policy: Policy,
+    pub policy: StoragePolicy,
     /// No response is stored or shared.
     pub keeps_nothing: bool,
     /// Requests that the handler always answers, regardless of stored responses.
@@ -50,12 +50,12 @@ pub struct Route {
     /// The last call answered at once, so that waiting for another call's response would not help.
     is_instant: AtomicBool,
     /// Counters of its requests.
-    pub counts: Counts,
+    pub counts: RouteCounters,
     /// Failures that are not logged yet.
-    pub faults: Faults,
-    pattern: Pattern,
+    pub faults: RouteFailures,
+    pattern: PathPattern,
     missing: bool,
-    conditions: Conditions,
+    conditions: RouteConditions,
     /// Its paths may have encoded slashes and backslashes, which the handler interprets.
     takes_slashes: bool,
     /// It answers all requests, regardless of files.
@@ -66,7 +66,7 @@ pub struct Route {
 
 /// The routes of a site, in the order of their configuration.
 #[derive(Default)]
-pub struct Routes {
+pub struct RouteTable {
     all: Vec<Arc<Route>>,
     index: RouteIndex,
 }
@@ -74,10 +74,10 @@ pub struct Routes {
 impl Route {
     /// Creates a route from its configuration and its handler.
     pub fn new(
-        rules: &lowroad_config::Route,
+        rules: &lowroad_config::RouteConfig,
         label: String,
         handler: Arc<dyn Handler>,
-        spools: Option<Arc<Spools>>,
+        spools: Option<Arc<SpoolLimits>>,
     ) -> Route {
         let is_origin = matches!(rules.to, RouteTo::Origin(_));
         Route {
@@ -86,14 +86,14 @@ impl Route {
             spools,
             is_origin,
             says_cache_status: is_origin && rules.caching.status_field,
-            policy: Policy {
-                shared_only: rules.keep == Keep::Shared,
+            policy: StoragePolicy {
+                shared_only: rules.keep == ResponseStorage::Shared,
                 ..match is_origin {
                     true => policy(&rules.caching),
-                    false => Policy::PROGRAM,
+                    false => StoragePolicy::PROGRAM,
                 }
             },
-            keeps_nothing: rules.keep == Keep::Never,
+            keeps_nothing: rules.keep == ResponseStorage::Never,
             bypass: rules.caching.bypass.as_ref().map(bypass),
             leads_within: match rules.to {
                 RouteTo::Cgi(_) | RouteTo::FastCgi(_) => true,
@@ -104,8 +104,8 @@ impl Route {
             honours_requests: rules.caching.request_directives,
             stores: Arc::default(),
             is_instant: AtomicBool::new(false),
-            counts: Counts::default(),
-            faults: Faults::default(),
+            counts: RouteCounters::default(),
+            faults: RouteFailures::default(),
             pattern: rules.pattern.clone(),
             missing: rules.missing,
             conditions: rules.conditions.clone(),
@@ -118,24 +118,24 @@ impl Route {
     }
 
     /// The cache directives of a request, as far as this route honours them.
-    pub fn asked(&self, request: &Request<'_>) -> Asked {
+    pub fn asked(&self, request: &Request<'_>) -> RequestDirectives {
         match self.is_origin {
-            true if !request.concerns_caches() => Asked {
+            true if !request.concerns_caches() => RequestDirectives {
                 is_get: request.method == Method::Get,
-                ..Asked::GET
+                ..RequestDirectives::GET
             },
-            true => Asked::read(
+            true => RequestDirectives::read(
                 request.method == Method::Get,
                 request.fields(),
                 self.honours_requests,
             ),
-            false => Asked::GET,
+            false => RequestDirectives::GET,
         }
     }
 
     /// The internal redirect of a response, if the route permits them.
-    pub fn elsewhere(&self, response: &Response) -> Option<Elsewhere> {
-        self.leads_within.then(|| elsewhere::of(response))?
+    pub fn elsewhere(&self, response: &HandlerResponse) -> Option<InternalRedirect> {
+        self.leads_within.then(|| response_redirect::from_response(response))?
     }
 
     /// Whether a request bypasses the cache: no stored response is used, and none is stored.
@@ -182,17 +182,17 @@ impl Route {
     }
 }
 
-impl Routes {
+impl RouteTable {
     /// Creates the table from routes in order and their configuration.
-    pub fn new(routes: Vec<Route>, rules: &[config::Route]) -> Routes {
-        Routes {
+    pub fn new(routes: Vec<Route>, rules: &[config::RouteConfig]) -> RouteTable {
+        RouteTable {
             index: RouteIndex::new(rules),
             all: routes.into_iter().map(Arc::new).collect(),
         }
     }
 
     /// Takes over whether routes store, for sites that continue with the same stored responses.
-    pub fn storing_as(mut self, others: &Routes) -> Routes {
+    pub fn storing_as(mut self, others: &RouteTable) -> RouteTable {
         for (route, other) in self.all.iter_mut().zip(&others.all) {
             if let Some(route) = Arc::get_mut(route) {
                 route.stores = other.stores.clone();
@@ -216,7 +216,7 @@ impl Routes {
     ///
     /// # Errors
     /// A pattern matches but no condition does: a file of that name must not be served either.
-    pub fn of_request(
+    pub fn find_route(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,
@@ -233,7 +233,7 @@ impl Routes {
 
     /// The route for a path with encoded slashes or backslashes: the first that matches, since no file can have the
     /// path. Responses are stored under the path as the client sent it, so origins may interpret it freely.
-    pub fn of_slashes(
+    pub fn find_slash_route(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,
@@ -251,22 +251,22 @@ impl Routes {
     }
 
     /// The route for the path of a remote index file.
-    pub fn of_remote_index(
+    pub fn find_remote_index(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,
     ) -> Option<&Arc<Route>> {
-        let route = self.of_request(matches, request).ok().flatten()?;
+        let route = self.find_route(matches, request).ok().flatten()?;
         (route.remote_index.is_some() && route.takes(request.method)).then_some(route)
     }
 
     /// A route for a path without a file, regardless of the route's other conditions.
-    pub fn of_missing(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
+    pub fn find_missing_route(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
         self.all.get(self.index.first(matches, true)?)
     }
 
     /// The route for a request with a path that has no file.
-    pub fn of_missing_for(
+    pub fn find_missing_route_for(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,
@@ -301,8 +301,8 @@ fn remote_index(to: &RouteTo) -> Option<String> {
 pub struct NoRoute;
 
 /// The storage policy for an origin's responses.
-fn policy(caching: &Caching) -> Policy {
-    Policy {
+fn policy(caching: &CacheConfig) -> StoragePolicy {
+    StoragePolicy {
         ttl_secs: caching.ttl_s,
         guessed_secs_max: caching.guessed_s_max,
         refusals: caching.refusals,
@@ -310,11 +310,11 @@ fn policy(caching: &Caching) -> Policy {
         stale_while_revalidate_secs: caching.stale_while_revalidate_s,
         stale_if_error_secs: caching.stale_if_error_s,
         cookies: match caching.cookies {
-            config::Cookies::Shared => Cookies::Shared,
-            config::Cookies::Never => Cookies::Never,
-            config::Cookies::Always => Cookies::Always,
+            config::CookieStorage::Shared => CookiePolicy::Shared,
+            config::CookieStorage::Never => CookiePolicy::Never,
+            config::CookieStorage::Always => CookiePolicy::Always,
         },
-        ..Policy::ORIGIN
+        ..StoragePolicy::ORIGIN
     }
 }
 
@@ -324,22 +324,22 @@ fn bypass(rules: &CacheBypass) -> BypassRules {
         cookies: rules.cookies,
         cache_control: rules.cache_control,
         // An invalid path excludes all of them rather than none.
-        excluded: Excluded::read(&rules.paths).unwrap_or_else(|_| Excluded::everything()),
+        excluded: ExcludedPaths::read(&rules.paths).unwrap_or_else(|_| ExcludedPaths::everything()),
     }
 }
 
 /// Counts a request that waits for a handler, until it is dropped.
-pub struct Waits(Arc<Route>);
+pub struct WaitCount(Arc<Route>);
 
-impl Waits {
+impl WaitCount {
     /// Begins to count.
-    pub fn at(route: &Arc<Route>) -> Waits {
-        one(&route.counts.waiting);
-        Waits(route.clone())
+    pub fn at(route: &Arc<Route>) -> WaitCount {
+        increment(&route.counts.waiting);
+        WaitCount(route.clone())
     }
 }
 
-impl Drop for Waits {
+impl Drop for WaitCount {
     fn drop(&mut self) {
         self.0.counts.waiting.fetch_sub(1, Relaxed);
     }

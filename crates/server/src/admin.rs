@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lowroad_response_cache::purge::Purged;
+use lowroad_response_cache::purge::PurgeReport;
 
-use crate::cli::Explain;
-use crate::cli::servers::{Purge, Told};
-use crate::say;
+use crate::cli::ExplainArgs;
+use crate::cli::servers::{PurgeArgs, ControlArgs};
+use crate::terminal_output;
 
 /// Timeout of a read or a write.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,24 +24,24 @@ const NOBODY: &str =
 pub const SOFT: &str = "soft";
 
 /// Selects the server processes to query when no socket is named.
-pub type IsAsked<'a> = &'a dyn Fn(u32) -> bool;
+pub type ServerFilter<'a> = &'a dyn Fn(u32) -> bool;
 
 /// Selects all servers.
-pub const EVERY_SERVER: IsAsked<'static> = &|_| true;
+pub const EVERY_SERVER: ServerFilter<'static> = &|_| true;
 
 /// Purges stored responses in all selected servers, or only in those that listen at the given port. Returns each
 /// server's result; empty if there is no server.
-pub fn ask_to_purge(purge: &Purge, is_asked: IsAsked<'_>) -> Vec<Purged> {
+pub fn ask_to_purge(purge: &PurgeArgs, is_asked: ServerFilter<'_>) -> Vec<PurgeReport> {
     let port = purge.port.map(|port| port.to_string()).unwrap_or_default();
     let soft = if purge.soft { SOFT } else { "" };
     let question = format!("purge\n{}\n{port}\n{soft}\n", purge.what);
     let answers = ask(purge.admin.as_deref(), is_asked, &question).unwrap_or_default();
-    let purged: Vec<Purged> = answers
+    let purged: Vec<PurgeReport> = answers
         .iter()
         .filter_map(|text| text.parse().ok())
         .collect();
     if purged.iter().any(|purged| !purged.is_kept) {
-        say::note(
+        terminal_output::note(
             "a server could not write it down: after a restart its disk cache may have it again",
         );
     }
@@ -52,15 +52,15 @@ pub fn ask_to_purge(purge: &Purge, is_asked: IsAsked<'_>) -> Vec<Purged> {
 ///
 /// # Errors
 /// When no running server serves the URL.
-pub fn ask_to_explain(explain: &Explain, is_asked: IsAsked<'_>) -> Result<(), String> {
-    explanation(explain, is_asked).and_then(say::out)
+pub fn ask_to_explain(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<(), String> {
+    explanation(explain, is_asked).and_then(terminal_output::out)
 }
 
 /// Returns the running server's response to `lowroad explain`.
 ///
 /// # Errors
 /// When no running server serves the URL.
-pub fn explanation(explain: &Explain, is_asked: IsAsked<'_>) -> Result<String, String> {
+pub fn explanation(explain: &ExplainArgs, is_asked: ServerFilter<'_>) -> Result<String, String> {
     if let Some(bad) = explain.headers.iter().find(|field| !field.contains(':')) {
         return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
     }
@@ -80,17 +80,17 @@ pub fn explanation(explain: &Explain, is_asked: IsAsked<'_>) -> Result<String, S
 /// # Errors
 /// When no running server answers.
 pub fn ask_status(admin: Option<&Path>) -> Result<(), String> {
-    say::out(ask(admin, EVERY_SERVER, "status\n")?.concat())
+    terminal_output::out(ask(admin, EVERY_SERVER, "status\n")?.concat())
 }
 
 /// `lowroad reload`: waits until the configuration is in force.
 ///
 /// # Errors
 /// When the new configuration is wrong and the previous one stays; when there is not exactly one server.
-pub fn reload(told: &Told) -> Result<(), String> {
+pub fn reload(told: &ControlArgs) -> Result<(), String> {
     let answer = tell(told, "reload\n")?;
     match answer.strip_prefix(DONE) {
-        Some(text) => say::out(text.trim_start()),
+        Some(text) => terminal_output::out(text.trim_start()),
         None => Err(answer.trim_end().into()),
     }
 }
@@ -99,16 +99,16 @@ pub fn reload(told: &Told) -> Result<(), String> {
 ///
 /// # Errors
 /// When there is not exactly one server.
-pub fn stop(told: &Told) -> Result<(), String> {
+pub fn stop(told: &ControlArgs) -> Result<(), String> {
     let answer = tell(told, "stop\n")?;
     match answer.strip_prefix(DONE) {
-        Some(process) => say::out(format_args!("process {} has ended\n", process.trim())),
+        Some(process) => terminal_output::out(format_args!("process {} has ended\n", process.trim())),
         None => Err(answer.trim_end().into()),
     }
 }
 
 /// Sends a command to the only running server, and waits for its response without a timeout.
-fn tell(told: &Told, command: &str) -> Result<String, String> {
+fn tell(told: &ControlArgs, command: &str) -> Result<String, String> {
     // Commands that change a server are never sent to several by accident.
     let sockets: Vec<PathBuf> = match &told.admin {
         Some(path) => vec![path.clone()],
@@ -144,7 +144,7 @@ pub fn statuses() -> Vec<String> {
     ask(None, EVERY_SERVER, "status\n").unwrap_or_default()
 }
 
-fn ask(admin: Option<&Path>, is_asked: IsAsked<'_>, question: &str) -> Result<Vec<String>, String> {
+fn ask(admin: Option<&Path>, is_asked: ServerFilter<'_>, question: &str) -> Result<Vec<String>, String> {
     let sockets = match admin {
         Some(path) => vec![path.to_path_buf()],
         None => every_socket()

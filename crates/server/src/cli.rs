@@ -11,29 +11,29 @@ use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config};
 use lowroad_privileges::helper;
 
-use self::serve::{Accelerate, Serve};
-use self::servers::{Purge, Status, Told};
-use self::softirq::{Attach, Detach, Doctor, Top};
+use self::serve::{AccelerateArgs, ServeArgs};
+use self::servers::{PurgeArgs, StatusArgs, ControlArgs};
+use self::softirq::{AttachArgs, DetachArgs, DoctorArgs, TopArgs};
 use crate::features;
 use crate::image::options as image;
-use crate::new::Language;
+use crate::module_template::ModuleLanguage;
 
 /// A web server that answers every request at the lowest level of the machine that can answer it.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
-pub struct Cli {
+pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// The commands.
 #[derive(Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Serve a folder, without a configuration file
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Be a cache and a proxy in front of another server, without a configuration file
-    Accelerate(Accelerate),
+    Accelerate(AccelerateArgs),
     /// Serve the sites of a configuration file
     Run {
         /// The configuration; read again at SIGHUP
@@ -57,20 +57,20 @@ pub enum Command {
         config: PathBuf,
     },
     /// Have the running server read its configuration again, and wait until that is in force
-    Reload(Told),
+    Reload(ControlArgs),
     /// End the running server as SIGTERM does, and wait until it has answered what is under way
-    Stop(Told),
+    Stop(ControlArgs),
     /// Begin something of your own
     New {
         /// What to begin
         #[command(subcommand)]
-        what: New,
+        what: NewArgs,
     },
     /// Make a machine of a site: an image that boots without an operating system
     Image {
         /// What to do with it
         #[command(subcommand)]
-        image: Image,
+        image: ImageCommand,
     },
     /// Be the process of a module with a process of its own; the server starts it
     #[command(hide = true)]
@@ -89,17 +89,17 @@ pub enum Command {
         group: u32,
     },
     /// Speed up the server that listens on a port, without touching it
-    Attach(Attach),
+    Attach(AttachArgs),
     /// Take that off again
-    Detach(Detach),
+    Detach(DetachArgs),
     /// Say which level would answer a URL, and why
-    Explain(Explain),
+    Explain(ExplainArgs),
     /// Say what the running server and the levels in front of ports have counted
-    Status(Status),
+    Status(StatusArgs),
     /// Watch the levels in front of ports: answers, hits, connections, hot URLs
-    Top(Top),
+    Top(TopArgs),
     /// Remove stored responses from a running server's cache and from the levels in front of ports, at once
-    Purge(Purge),
+    Purge(PurgeArgs),
     /// Write completions for a shell, to be put where it looks for them
     Completions {
         /// Which
@@ -116,12 +116,12 @@ pub enum Command {
     /// Say how to have programs of this machine trust its own authority, which signs for `serve --tls`
     Trust,
     /// Say what this machine and its interfaces can do for `attach`, and what to change
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
 }
 
-/// `lowroad new`.
+/// `lowroad module_template`.
 #[derive(Subcommand)]
-pub enum New {
+pub enum NewArgs {
     /// A module: code that answers requests, with a test
     Module {
         /// Its name, and that of its new folder
@@ -129,22 +129,22 @@ pub enum New {
         name: String,
         /// What it is written in
         #[arg(long, value_enum, default_value = "rust")]
-        language: Language,
+        language: ModuleLanguage,
     },
 }
 
 /// `lowroad image`.
 #[derive(Subcommand)]
-pub enum Image {
+pub enum ImageCommand {
     /// Build an image of a folder
-    Build(image::Build),
+    Build(image::BuildArgs),
     /// Start an image, or a folder as one
-    Run(Box<image::Run>),
+    Run(Box<image::RunArgs>),
 }
 
 /// `lowroad explain`.
 #[derive(Args)]
-pub struct Explain {
+pub struct ExplainArgs {
     /// The URL, as a browser would ask for it
     #[arg(value_name = "URL")]
     pub url: String,

@@ -1,33 +1,33 @@
 //! The features that this build lacks.
 
-use lowroad_config::Feature;
-pub use lowroad_config::Lacking;
+use lowroad_config::BuildFeature;
+pub use lowroad_config::MissingFeature;
 
 /// The features that this build lacks.
-pub const LACKING: &[Feature] = &[
+pub const LACKING: &[BuildFeature] = &[
     #[cfg(not(feature = "image"))]
-    Feature::Image,
+    BuildFeature::Image,
     #[cfg(not(feature = "modules"))]
-    Feature::Modules,
+    BuildFeature::Modules,
     #[cfg(not(feature = "programs"))]
-    Feature::Programs,
+    BuildFeature::Programs,
     #[cfg(not(feature = "softirq"))]
-    Feature::Softirq,
+    BuildFeature::Softirq,
     #[cfg(not(feature = "sql"))]
-    Feature::Sql,
+    BuildFeature::Sql,
     #[cfg(not(feature = "tls"))]
-    Feature::Tls,
+    BuildFeature::Tls,
     #[cfg(not(feature = "wasm"))]
-    Feature::Wasm,
+    BuildFeature::Wasm,
 ];
 
 /// Refuses a command or setting if its feature is not in this build.
 ///
 /// # Errors
 /// The given text, and the name of the feature.
-pub fn need(feature: Feature, what: &str) -> Result<(), String> {
+pub fn need(feature: BuildFeature, what: &str) -> Result<(), String> {
     match LACKING.contains(&feature) {
-        true => Err(format!("{what}: {}", Lacking(feature))),
+        true => Err(format!("{what}: {}", MissingFeature(feature))),
         false => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use rustix::process::{
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use crate::say;
+use crate::terminal_output;
 
 /// Environment variable of the server proper, so that it does not become an init process, too.
 const VARIABLE: &str = "LOWROAD_UNDER_INIT";
@@ -49,7 +49,7 @@ pub fn run() -> Option<ExitCode> {
     match start() {
         Ok((server, signals)) => Some(reap(server, signals)),
         Err(error) => {
-            say::note(format_args!(
+            terminal_output::note(format_args!(
                 "warning: processes that programs leave behind stay zombies: can't start below an init process: {error}; \
                  start the container with an init process (docker run --init)"
             ));
@@ -92,7 +92,7 @@ fn start() -> std::io::Result<(Child, Signals)> {
 fn reap(server: Child, mut signals: Signals) -> ExitCode {
     // The environment may hold secrets.
     if let Err(error) = hide_process() {
-        say::note(format_args!("warning: {error}"));
+        terminal_output::note(format_args!("warning: {error}"));
     }
     let server = Pid::from_child(&server);
     loop {

@@ -5,10 +5,10 @@ use std::io;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
-use lowroad_site::listeners::{Listeners, Opened};
+use lowroad_site::listeners::{ListenerSet, NewSockets};
 
-use crate::news::News;
-use crate::running::Running;
+use crate::news::MainEvent;
+use crate::running_server::RunningServer;
 
 /// Describes the level for `lowroad status`.
 pub type LevelHealth = Arc<dyn Fn() -> String + Send + Sync>;
@@ -30,7 +30,7 @@ pub trait LevelKeeper {
     ///
     /// # Errors
     /// When no thread can be started.
-    fn answer(&self, running: Arc<Mutex<Running>>) -> io::Result<()>;
+    fn answer(&self, running: Arc<Mutex<RunningServer>>) -> io::Result<()>;
 
     /// Ends the level. The kernel gets its connections with their next segments, so the server must still accept.
     fn end(self: Box<Self>);
@@ -43,13 +43,13 @@ pub trait FrontServer {
     ///
     /// # Errors
     /// A message for the user.
-    fn intercept(&mut self, listeners: &mut Listeners, opened: &Opened) -> Result<(), String>;
+    fn intercept(&mut self, listeners: &mut ListenerSet, opened: &NewSockets) -> Result<(), String>;
 
     /// Reports readiness, and sends SIGTERM as an event when the supervising process has ended.
     ///
     /// # Errors
     /// When no thread or descriptor is available.
-    fn serves(&self, news: Sender<News>) -> io::Result<()>;
+    fn serves(&self, news: Sender<MainEvent>) -> io::Result<()>;
 
     /// Ends the interception: new connections go to the other server.
     fn let_go(&mut self);

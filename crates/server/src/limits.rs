@@ -1,10 +1,10 @@
 //! Converts the configuration's limits to the engine's settings, within the limits of the machine.
 
 use lowroad_children::descriptors;
-use lowroad_config::{Accept, Config, Prefix};
-use lowroad_engine::settings::Introduced;
-use lowroad_engine::settings::Settings;
-use lowroad_site::listeners::Listeners;
+use lowroad_config::{AcceptLimit, Config, AddressPrefix};
+use lowroad_engine::settings::ProxyProtocolListener;
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_site::listeners::ListenerSet;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Descriptors reserved for other uses than connections: files being sent, listeners, logs.
@@ -64,20 +64,20 @@ fn connections_for(fd_limit: u64) -> usize {
 }
 
 /// Builds a worker's settings, given the limit of descriptors.
-pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settings {
+pub fn settings(config: &Config, listeners: &ListenerSet, fd_limit: u64) -> WorkerSettings {
     let limits = &config.limits;
-    let http = lowroad_http::limits::Limits {
+    let http = lowroad_http::limits::RequestLimits {
         head_len_max: limits.head_len_max,
         target_len_max: limits.target_len_max,
         fields_max: u16::try_from(limits.fields_max).unwrap_or(u16::MAX),
         body_len_max: limits.body_len_max,
         ..Default::default()
     };
-    Settings {
+    WorkerSettings {
         accept_max: match config.server.accept {
-            Accept::One => 1,
-            Accept::All => ACCEPT_ALL_MAX,
-            Accept::UpTo(count) => count.max(1),
+            AcceptLimit::One => 1,
+            AcceptLimit::All => ACCEPT_ALL_MAX,
+            AcceptLimit::UpTo(count) => count.max(1),
         },
         header_timeout_ms: limits.header_timeout_ms,
         body_timeout_ms: limits.body_timeout_ms,
@@ -89,8 +89,8 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
         connections_max: limits.connections_max.min(connections_for(fd_limit)),
         connections_per_address_max: narrow(limits.connections_per_address_max as u64),
         requests_max: narrow(limits.requests_per_connection_max),
-        introduced: introduced(config, listeners),
-        h2: lowroad_http::h2::Settings {
+        introduced: proxy_protocol_listeners(config, listeners),
+        h2: lowroad_http::h2::H2Settings {
             limits: http,
             section_len_max: section_len_max(limits),
             // WebSocket over HTTP/2 (RFC 8441).
@@ -103,25 +103,25 @@ pub fn settings(config: &Config, listeners: &Listeners, fd_limit: u64) -> Settin
 }
 
 /// Maximum header section of HTTP/2, where each field counts 32 bytes more than its text (RFC 9113 §6.5.2).
-fn section_len_max(limits: &lowroad_config::Limits) -> usize {
+fn section_len_max(limits: &lowroad_config::LimitsConfig) -> usize {
     // A head that HTTP/1 accepts must be accepted over HTTP/2.
     (limits.head_len_max + 32 * limits.fields_max).min(SECTION_LEN_MAX)
 }
 
 /// The listeners that expect a PROXY header. All sites of an address have the same setting.
-fn introduced(config: &Config, listeners: &Listeners) -> Vec<Introduced> {
-    let mut all: Vec<Introduced> = Vec::new();
+fn proxy_protocol_listeners(config: &Config, listeners: &ListenerSet) -> Vec<ProxyProtocolListener> {
+    let mut all: Vec<ProxyProtocolListener> = Vec::new();
     let places = listeners.places(&config.sites);
     for site in config
         .sites
         .iter()
         .filter(|it| !it.proxy_protocol.is_empty())
     {
-        for listener in places.of_site(site) {
+        for listener in places.for_site(site) {
             // All sites of a listener have the same setting, so the first one counts.
             if !all.iter().any(|known| known.listener == listener) {
-                let from = site.proxy_protocol.iter().map(Prefix::range).collect();
-                all.push(Introduced { listener, from });
+                let from = site.proxy_protocol.iter().map(AddressPrefix::range).collect();
+                all.push(ProxyProtocolListener { listener, from });
             }
         }
     }

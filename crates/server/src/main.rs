@@ -17,58 +17,58 @@
 )]
 
 mod admin;
-mod check;
+mod config_check;
 mod cli;
-mod endpoint;
+mod admin_socket;
 mod features;
 #[cfg_attr(not(feature = "image"), path = "without/image.rs")]
 mod image;
 mod init;
 mod level;
 mod limits;
-mod manual;
+mod man_pages;
 mod memory;
-mod new;
+mod module_template;
 mod news;
 mod process;
 mod reload;
-mod running;
-mod say;
+mod running_server;
+mod terminal_output;
 mod scaffold;
 #[cfg(any(feature = "image", feature = "softirq"))]
 mod signals;
 #[cfg(all(test, feature = "programs"))]
-mod simulated;
+mod simulation;
 mod site_files;
 #[cfg_attr(not(feature = "softirq"), path = "without/softirq.rs")]
 mod softirq;
 mod status;
 #[cfg(not(all(feature = "image", feature = "softirq")))]
-mod without;
+mod stubs;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use lowroad_engine::{background, tasks};
-use lowroad_handler::allocator::Mimalloc;
-use lowroad_handler::memory::Counting;
+use lowroad_engine::{panic_policy, tasks};
+use lowroad_handler::allocator::MimallocAllocator;
+use lowroad_handler::memory::CountingAllocator;
 
-use cli::{Cli, Command};
+use cli::{CommandLine, CliCommand};
 
 /// Counts allocations, since pages have a memory limit. mimalloc, because a request to a handler makes about a dozen
 /// allocations, which are slow with the C library's allocator (docs/performance.md).
 #[global_allocator]
-static MEMORY: Counting<Mimalloc> = Counting(Mimalloc);
+static MEMORY: CountingAllocator<MimallocAllocator> = CountingAllocator(MimallocAllocator);
 
 /// Aborts the process after a panic on a vital thread: a worker, or the main thread. The supervisor restarts the
 /// process, so a crashed worker never leaves half a server. A panic in a program's call, on a worker or beside it,
 /// ends that call only, and the server's other threads continue with their next piece of work
-/// (`lowroad_engine::background`). In processes that are no servers every panic aborts.
+/// (`lowroad_engine::panic_policy`). In processes that are no servers every panic aborts.
 fn end_on_panic(is_server: bool) {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         say(panic);
-        let is_contained = is_server && (!background::is_vital() || tasks::polls());
+        let is_contained = is_server && (!panic_policy::is_vital() || tasks::polls());
         if !is_contained {
             std::process::abort();
         }
@@ -87,70 +87,70 @@ fn main() -> ExitCode {
     name_process();
     // Once for the process, before any TLS client or server exists.
     lowroad_tls_listener::install();
-    let command = Cli::parse().command;
+    let command = CommandLine::parse().command;
     let is_server = matches!(
         command,
-        Command::Serve(_) | Command::Accelerate(_) | Command::Run { .. }
+        CliCommand::Serve(_) | CliCommand::Accelerate(_) | CliCommand::Run { .. }
     );
     if is_server && let Some(code) = init::run() {
         return code;
         // Before any thread starts: the init process starts the server as its child.
     }
     end_on_panic(is_server);
-    background::vital(|| run(command))
+    panic_policy::vital(|| run(command))
 }
 
-fn run(command: Command) -> ExitCode {
+fn run(command: CliCommand) -> ExitCode {
     let done = match command {
-        Command::Serve(serve) => serve
+        CliCommand::Serve(serve) => serve
             .config()
             .and_then(|config| process::run(config, None, None)),
-        Command::Accelerate(accelerate) => accelerate
+        CliCommand::Accelerate(accelerate) => accelerate
             .config()
             .and_then(|config| process::run(config, None, None)),
-        Command::Run { config } => {
+        CliCommand::Run { config } => {
             cli::load(&config).and_then(|loaded| process::run(loaded, Some(config), None))
         }
-        Command::Check { config } => match check::check(&config) {
-            Ok(check::Outcome::Warnings) => return ExitCode::from(check::WARNINGS_CODE),
+        CliCommand::Check { config } => match config_check::check(&config) {
+            Ok(config_check::CheckOutcome::Warnings) => return ExitCode::from(config_check::WARNINGS_CODE),
             checked => checked.map(|_| ()),
         },
-        Command::Completions { shell } => manual::completions(shell),
-        Command::ManPages { folder } => manual::pages(&folder),
-        Command::Reload(told) => admin::reload(&told),
-        Command::Stop(told) => admin::stop(&told),
-        Command::Image { image } => image::run(&image),
+        CliCommand::Completions { shell } => man_pages::completions(shell),
+        CliCommand::ManPages { folder } => man_pages::pages(&folder),
+        CliCommand::Reload(told) => admin::reload(&told),
+        CliCommand::Stop(told) => admin::stop(&told),
+        CliCommand::Image { image } => image::run(&image),
         #[cfg(feature = "modules")]
-        Command::ModuleHost => lowroad_routes::modules::host(),
+        CliCommand::ModuleHost => lowroad_routes::modules::host(),
         #[cfg(not(feature = "modules"))]
-        Command::ModuleHost => {
-            features::need(lowroad_config::Feature::Modules, "lowroad module-host")
+        CliCommand::ModuleHost => {
+            features::need(lowroad_config::BuildFeature::Modules, "lowroad module-host")
         }
         #[cfg(feature = "programs")]
-        Command::Spawner => lowroad_routes::scripts::spawner(),
+        CliCommand::Spawner => lowroad_routes::gateway_handlers::spawner(),
         #[cfg(not(feature = "programs"))]
-        Command::Spawner => features::need(lowroad_config::Feature::Programs, "lowroad spawner"),
-        Command::RightsHelper {
+        CliCommand::Spawner => features::need(lowroad_config::BuildFeature::Programs, "lowroad spawner"),
+        CliCommand::RightsHelper {
             config,
             user,
             group,
         } => lowroad_privileges::helper::serve(config, (user, group)),
-        Command::New { what } => scaffold::write(&what),
-        Command::Explain(explain) => softirq::explain(&explain),
-        Command::Attach(attach) => softirq::attach(&attach),
-        Command::Detach(detach) => softirq::detach(&detach),
-        Command::Status(status) => softirq::status(&status),
-        Command::Top(top) => softirq::top(&top),
-        Command::Purge(purge) => softirq::purge(&purge),
-        Command::Trust => lowroad_tls_listener::trust().and_then(say::out),
-        Command::Doctor(doctor) => softirq::doctor(&doctor),
+        CliCommand::New { what } => scaffold::write(&what),
+        CliCommand::Explain(explain) => softirq::explain(&explain),
+        CliCommand::Attach(attach) => softirq::attach(&attach),
+        CliCommand::Detach(detach) => softirq::detach(&detach),
+        CliCommand::Status(status) => softirq::status(&status),
+        CliCommand::Top(top) => softirq::top(&top),
+        CliCommand::Purge(purge) => softirq::purge(&purge),
+        CliCommand::Trust => lowroad_tls_listener::trust().and_then(terminal_output::out),
+        CliCommand::Doctor(doctor) => softirq::doctor(&doctor),
     };
     // The helper that opens root's files must not outlive the command.
     lowroad_privileges::helper::end();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            say::note(message);
+            terminal_output::note(message);
             ExitCode::FAILURE
         }
     }

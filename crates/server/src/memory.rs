@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::Server;
+use lowroad_config::ProcessConfig;
 
 /// Limits a cache of default size to a quarter of the memory. The kernel can't reclaim it, unlike its page cache.
-pub fn fit_cache(server: &mut Server) {
+pub fn fit_cache(server: &mut ProcessConfig) {
     // A configured size stays, even if it exceeds the memory.
     if server.is_cache_chosen {
         return;
@@ -41,14 +41,14 @@ fn total(meminfo: &str) -> Option<u64> {
 /// The smallest memory limit of the process's control groups and their ancestors, in hierarchies of both versions
 /// (cgroups(7)), which may exist side by side.
 fn group_limit(mounts: &str, groups: &str) -> Option<u64> {
-    let hierarchies = mounts.lines().filter_map(Hierarchy::read);
+    let hierarchies = mounts.lines().filter_map(CgroupHierarchy::read);
     hierarchies
         .filter_map(|hierarchy| hierarchy.limit(groups))
         .min()
 }
 
 /// A mounted control group hierarchy that may limit memory.
-struct Hierarchy<'m> {
+struct CgroupHierarchy<'m> {
     /// The mount point.
     mount: &'m Path,
     /// The control group at the mount point: in a container often the container's group.
@@ -56,9 +56,9 @@ struct Hierarchy<'m> {
     is_v1: bool,
 }
 
-impl<'m> Hierarchy<'m> {
+impl<'m> CgroupHierarchy<'m> {
     /// Reads a line of proc_pid_mountinfo(5).
-    fn read(line: &'m str) -> Option<Hierarchy<'m>> {
+    fn read(line: &'m str) -> Option<CgroupHierarchy<'m>> {
         let (mount, kind) = line.split_once(" - ")?;
         // Fields 4 and 5 are the root and the mount point.
         let mut mount = mount.split(' ').skip(3);
@@ -72,7 +72,7 @@ impl<'m> Hierarchy<'m> {
         };
         let options = kind.nth(1).unwrap_or_default();
         // Version 1 has one hierarchy for each controller.
-        (!is_v1 || has_memory(options)).then_some(Hierarchy {
+        (!is_v1 || has_memory(options)).then_some(CgroupHierarchy {
             mount: Path::new(at),
             root: Path::new(root),
             is_v1,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_least_limit_of_the_groups_counts() {
-        let folder = lowroad_testkit::Folder::new();
+        let folder = lowroad_testkit::TempFolder::new();
         let inner = folder.path().join("system.slice/lowroad.service");
         fs::create_dir_all(&inner).expect("folders");
         let groups = "0::/system.slice/lowroad.service\n";
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn limits_of_version_1_count_too() {
         const UNLIMITED: &str = "9223372036854771712\n";
-        let folder = lowroad_testkit::Folder::new();
+        let folder = lowroad_testkit::TempFolder::new();
         let file = |name: &str, text: &str| drop(folder.file(name, text));
         let mounts = |root: &str| {
             let at = folder.path().display();
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn what_was_chosen_stays() {
         let fitted = |is_cache_chosen| {
-            let mut server = Server {
+            let mut server = ProcessConfig {
                 cache_len_max: 1 << 50,
                 is_cache_chosen,
-                ..Server::default()
+                ..ProcessConfig::default()
             };
             fit_cache(&mut server);
             server

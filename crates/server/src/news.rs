@@ -3,7 +3,7 @@
 use std::sync::mpsc::Sender;
 
 /// An event for the main thread.
-pub enum News {
+pub enum MainEvent {
     /// A signal was received.
     Signal(i32),
     /// Read the configuration again, and report the result.

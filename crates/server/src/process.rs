@@ -1,7 +1,7 @@
 //! The life of a server process: start, reload and graceful shutdown.
 //!
 //! The start first does all that needs root, then gives up root, then starts threads. The main thread then waits for
-//! signals and events; requests are handled by workers (`answer`), blocking work by helper threads (`load`).
+//! signals and events; requests are handled by workers (`decision`), blocking work by helper threads (`file_loader`).
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -13,50 +13,50 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_config::{Config, Format, Level, LogTarget, Root};
-use lowroad_disk::{Folder, FolderError};
-use lowroad_engine::background;
-use lowroad_engine::counters::Counters;
+use lowroad_config::{Config, AccessLogFormat, ErrorLogLevel, LogTarget, SiteRoot};
+use lowroad_disk::{DiskFolder, FolderError};
+use lowroad_engine::panic_policy;
+use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::epoll::EpollDriver;
-use lowroad_engine::helpers::Helpers;
-use lowroad_engine::listener::Listener;
-use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::settings::Settings;
-use lowroad_engine::worker::{Message, Worker};
-use lowroad_engine::{Driver, ListenerId};
-use lowroad_files::fetch::Fetcher;
-use lowroad_files::load::Loader;
-use lowroad_handler::interims::PostInterim;
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_engine::listener::ListenSocket;
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::worker::{MailboxMessage, Worker};
+use lowroad_engine::{IoDriver, ListenerId};
+use lowroad_files::file_fetcher::FileFetcher;
+use lowroad_files::file_loader::FileLoader;
+use lowroad_handler::interim_responses::PostInterim;
 use lowroad_handler::secrets;
-use lowroad_log::{Logger, Sink, Target, Writer};
+use lowroad_log::{ErrorLogger, LineSink, LogDestination, LogWriter};
 use lowroad_privileges::account;
-use lowroad_privileges::account::Account;
+use lowroad_privileges::account::ServerAccount;
 use lowroad_privileges::helper;
 use lowroad_privileges::hide_process;
-use lowroad_response_cache::calls::Calls;
-use lowroad_response_cache::outcome::{Outcome, Post};
-use lowroad_routes::applications::Applications;
-use lowroad_routes::build::Programs;
+use lowroad_response_cache::calls::HandlerCalls;
+use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
+use lowroad_routes::applications::ApplicationSet;
+use lowroad_routes::route_builder::HandlerRuntime;
 use lowroad_routes::routes::Route;
-use lowroad_site::access::{AccessLog, WRITE_DELAY};
-use lowroad_site::answer::Web;
-use lowroad_site::cause;
-use lowroad_site::listeners::{Listeners, Places};
-use lowroad_site::sites::Sites;
+use lowroad_site::access::{WorkerAccessLog, WRITE_DELAY};
+use lowroad_site::decision::SiteService;
+use lowroad_site::explain_files;
+use lowroad_site::listeners::{ListenerSet, ListenerAddresses};
+use lowroad_site::sites::SiteTable;
 use lowroad_store::SharedStore;
-use lowroad_store::changes::Changes;
+use lowroad_store::change_feed::ChangeFeed;
 use lowroad_store::clock;
-use lowroad_store::disk_cache::{self, Tier, Unsaved};
-use lowroad_store::watch::Watcher;
-use lowroad_tls_listener::Tls;
+use lowroad_store::disk_cache::{self, DiskCache, PurgeWaiters};
+use lowroad_store::watch::FolderWatcher;
+use lowroad_tls_listener::TlsListeners;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
-use crate::endpoint::Endpoint;
+use crate::admin_socket::AdminSocket;
 use crate::level::{FrontServer, LevelKeeper};
 use crate::memory;
-use crate::news::News;
+use crate::news::MainEvent;
 use crate::reload;
-use crate::running::{Running, WorkerBox, keep_applications, lock};
+use crate::running_server::{RunningServer, WorkerBox, keep_applications, lock};
 use crate::site_files::SiteFollower;
 use crate::{limits, softirq};
 
@@ -81,8 +81,8 @@ pub fn run(
     secrets::take(&config);
     let (account, user_note) = account::account(&config)?;
     // With root's rights, which a later reopen gets from the privileged helper.
-    let logs = Logs::open(&config, account.as_ref())?;
-    let logger = Logger::new(logs.errors.sink(), level(config.log.level));
+    let logs = LogWriters::open(&config, account.as_ref())?;
+    let logger = ErrorLogger::new(logs.errors.sink(), level(config.log.level));
     // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
     if let Err(error) = lowroad_engine::keep_descriptors() {
         logger.warn(format_args!(
@@ -91,22 +91,22 @@ pub fn run(
     }
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
     // Ports below 1024 need root or CAP_NET_BIND_SERVICE (ip(7)).
-    let mut listeners = Listeners::default();
+    let mut listeners = ListenerSet::default();
     // One socket for each worker and listener.
     let opened = listeners.open(&config, worker_count(&config))?;
     if let Some(front) = &mut front {
         front.intercept(&mut listeners, &opened)?;
     }
     // Before root is given up: usually only root can read private keys.
-    let tls = Tls::start(&config, &logger, account.as_ref())?;
-    let admin = Endpoint::open(config.server.admin.as_deref());
+    let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
+    let admin = AdminSocket::open(config.server.admin.as_deref());
     if let Err(warning) = &admin {
         logger.warn(format_args!("{warning}"));
     }
-    let changes = Arc::<Changes>::default();
+    let changes = Arc::<ChangeFeed>::default();
     // Before `drop_root` changes the owner of the folder's files.
     let disk_cache = take_disk_cache(&config, &logger)?;
-    let own = softirq::own::start(&config, logs.access_sink(), &logger, &changes)?;
+    let own = softirq::managed_level::start(&config, logs.access_sink(), &logger, &changes)?;
     let helper_note = match &account {
         Some(account) => account.drop_root(&config, source.as_deref())?,
         None => None,
@@ -124,14 +124,14 @@ pub fn run(
 
     let text = |error: std::io::Error| format!("can't start: {error}");
     // The first threads: credentials and environment are final by now.
-    let helpers = Helpers::start(config.server.helpers).map_err(text)?;
+    let helpers = HelperPool::start(config.server.helpers).map_err(text)?;
     let drivers: Vec<EpollDriver> = opened
         .iter()
         .map(|_| EpollDriver::new(helpers.clone()))
         .collect::<Result<_, _>>()
         .map_err(text)?;
     let locals = drivers.iter().map(|driver| driver.local().clone());
-    let programs = Programs::start(logger.clone(), locals.collect()).map_err(text)?;
+    let programs = HandlerRuntime::start(logger.clone(), locals.collect()).map_err(text)?;
     let (tier, unsaved) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
     // After root is given up: handlers open their files as the server's user.
     let mut running = prepare(
@@ -158,7 +158,7 @@ pub fn run(
     ));
     for (number, driver) in drivers.into_iter().enumerate() {
         let (settings, log) = (settings.clone(), logs.access_sink());
-        let place = Place {
+        let place = WorkerPlace {
             number,
             settings,
             log,
@@ -191,7 +191,7 @@ pub fn run(
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let logger = lock(&running).logger.clone();
-    let outside = Outside {
+    let outside = ProcessEnvironment {
         source: source.as_deref(),
         is_over: &is_over,
         reopen_logs: &|| logs.reopen(&logger),
@@ -214,11 +214,11 @@ pub fn run(
 ///
 /// # Errors
 /// When another server uses the folder.
-fn take_disk_cache(config: &Config, logger: &Logger) -> Result<Option<Folder>, String> {
+fn take_disk_cache(config: &Config, logger: &ErrorLogger) -> Result<Option<DiskFolder>, String> {
     let Some(path) = &config.server.disk_cache else {
         return Ok(None);
     };
-    match Folder::take(path) {
+    match DiskFolder::take(path) {
         Ok(folder) => Ok(Some(folder)),
         Err(error @ FolderError::Taken(_)) => Err(format!("disk_cache: {error}")),
         Err(error) => {
@@ -230,7 +230,7 @@ fn take_disk_cache(config: &Config, logger: &Logger) -> Result<Option<Folder>, S
 
 /// Logs the reason why the disk cache is off, and invalidates the folder's contents: purges from now on are not
 /// recorded there.
-fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &Logger) {
+fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &ErrorLogger) {
     logger.error(format_args!("goes on without disk_cache: {why}"));
     if disk_cache::give_up(path).is_err() && path.is_dir() {
         logger.error(format_args!(
@@ -243,13 +243,13 @@ fn go_on_without(path: &Path, why: &dyn std::fmt::Display, logger: &Logger) {
 /// Opens the disk cache in its folder.
 fn open_tier(
     config: &Config,
-    folder: Option<Folder>,
-    helpers: &Helpers,
-    logger: &Logger,
-) -> Option<(Arc<Tier>, Unsaved)> {
+    folder: Option<DiskFolder>,
+    helpers: &HelperPool,
+    logger: &ErrorLogger,
+) -> Option<(Arc<DiskCache>, PurgeWaiters)> {
     let (folder, path) = (folder?, config.server.disk_cache.as_ref()?);
     let len_max = config.server.disk_cache_len_max;
-    let opened = Tier::open((folder, path), len_max, helpers.clone());
+    let opened = DiskCache::open((folder, path), len_max, helpers.clone());
     let say = |error: &std::io::Error| {
         let why = format!("the store in {} can't be opened: {error}", path.display());
         go_on_without(path, &why, logger);
@@ -260,14 +260,14 @@ fn open_tier(
 /// Creates the state that the threads share, before there are workers.
 fn prepare(
     config: Config,
-    (listeners, tls): (Listeners, Tls),
-    helpers: &Helpers,
-    programs: Programs,
-    (logger, tier): (Logger, Option<Arc<Tier>>),
-    changes: Arc<Changes>,
-) -> Result<Running, String> {
+    (listeners, tls): (ListenerSet, TlsListeners),
+    helpers: &HelperPool,
+    programs: HandlerRuntime,
+    (logger, tier): (ErrorLogger, Option<Arc<DiskCache>>),
+    changes: Arc<ChangeFeed>,
+) -> Result<RunningServer, String> {
     let opened = programs.open(&config)?;
-    let sites = Sites::new(&config, (&listeners, &tls), &opened, None)
+    let sites = SiteTable::new(&config, (&listeners, &tls), &opened, None)
         .map_err(|error| error.to_string())?;
     let handlers = opened.kinds();
     let store = SharedStore::new(config.server.cache_len_max)
@@ -277,17 +277,17 @@ fn prepare(
     let store = Arc::new(store.before(tier));
     programs.drop_changed(&store, &changes);
     let object_len_max = config.server.cache_object_len_max;
-    let watcher = Watcher::start(changes.clone());
-    let loader = Loader::new(store.clone(), watcher, changes.clone(), object_len_max);
-    Ok(Running {
+    let watcher = FolderWatcher::start(changes.clone());
+    let loader = FileLoader::new(store.clone(), watcher, changes.clone(), object_len_max);
+    Ok(RunningServer {
         sites: Arc::new(sites),
         listeners,
         tls,
         programs,
         handlers,
-        applications: Applications::default(),
+        applications: ApplicationSet::default(),
         changes,
-        fetcher: Arc::new(Fetcher::new(Arc::new(loader), helpers.clone())),
+        fetcher: Arc::new(FileFetcher::new(Arc::new(loader), helpers.clone())),
         store,
         workers: Vec::new(),
         counters: Vec::new(),
@@ -304,37 +304,37 @@ fn prepare(
 }
 
 /// The writers of the error log and the access log.
-struct Logs {
-    errors: Writer,
-    access: Option<(Writer, Format)>,
+struct LogWriters {
+    errors: LogWriter,
+    access: Option<(LogWriter, AccessLogFormat)>,
 }
 
-impl Logs {
-    fn open(config: &Config, account: Option<&Account>) -> Result<Logs, String> {
+impl LogWriters {
+    fn open(config: &Config, account: Option<&ServerAccount>) -> Result<LogWriters, String> {
         let errors = open_log(&config.log.error, Duration::ZERO, account)?;
         let access = match &config.log.access {
             Some(access) => Some((open_log(&access.path, WRITE_DELAY, account)?, access.format)),
             None => None,
         };
-        Ok(Logs { errors, access })
+        Ok(LogWriters { errors, access })
     }
 
-    fn sinks(&self) -> Vec<Sink> {
+    fn sinks(&self) -> Vec<LineSink> {
         let access = self.access.iter().map(|(writer, _)| writer);
         std::iter::once(&self.errors)
             .chain(access)
-            .map(Writer::sink)
+            .map(LogWriter::sink)
             .collect()
     }
 
-    fn access_sink(&self) -> Option<(Sink, Format)> {
+    fn access_sink(&self) -> Option<(LineSink, AccessLogFormat)> {
         self.access
             .as_ref()
             .map(|(writer, format)| (writer.sink(), *format))
     }
 
     /// Reopens the log files. A log that can't be reopened keeps its old file, and `logger` reports the error.
-    fn reopen(&self, logger: &Logger) {
+    fn reopen(&self, logger: &ErrorLogger) {
         let all = std::iter::once((&self.errors, "error"));
         for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
             let logger = logger.clone();
@@ -355,27 +355,27 @@ impl Logs {
 }
 
 /// The parameters that differ between workers.
-struct Place {
+struct WorkerPlace {
     number: usize,
-    settings: Arc<Settings>,
-    log: Option<(Sink, Format)>,
+    settings: Arc<WorkerSettings>,
+    log: Option<(LineSink, AccessLogFormat)>,
 }
 
 fn start_worker(
-    running: &mut Running,
-    place: Place,
+    running: &mut RunningServer,
+    place: WorkerPlace,
     driver: EpollDriver,
-    news: Sender<News>,
+    news: Sender<MainEvent>,
 ) -> std::io::Result<()> {
-    let mailbox: WorkerBox = Mailbox::new(driver.waker());
+    let mailbox: WorkerBox = WorkerMailbox::new(driver.waker());
     let own = mailbox.clone();
-    let post: Post = Arc::new(move |id, outcome: Outcome| own.post(Message::Outcome(id, outcome)));
+    let post: OutcomeSender = Arc::new(move |id, outcome: HandlerOutcome| own.post(MailboxMessage::Outcome(id, outcome)));
     let own = mailbox.clone();
     let post_interim: PostInterim =
-        Arc::new(move |id, interim| own.post(Message::Interim(id, Box::new(interim))));
-    let log = place.log.map(|(sink, format)| AccessLog::new(sink, format));
+        Arc::new(move |id, interim| own.post(MailboxMessage::Interim(id, Box::new(interim))));
+    let log = place.log.map(|(sink, format)| WorkerAccessLog::new(sink, format));
     let runtime = running.programs.runtime(place.number);
-    let calls = Calls {
+    let calls = HandlerCalls {
         worker: place.number,
         runtime: runtime.clone(),
         local: driver.local().clone(),
@@ -386,8 +386,8 @@ fn start_worker(
         changes: running.changes.clone(),
         last: RefCell::default(),
     };
-    let web = Web::new(running.sites.clone(), calls, running.logger.clone(), log);
-    let (counters, cache_counters) = (Arc::new(Counters::default()), web.cache_counters());
+    let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);
+    let (counters, cache_counters) = (Arc::new(WorkerCounters::default()), web.cache_counters());
     let admission = running.admission.clone();
     let mut worker = Worker::new(
         driver,
@@ -411,24 +411,24 @@ fn start_worker(
             // Futures that start on this worker are spawned on its runtime.
             let _lane = runtime.enter();
             // A panic here ends the process: the other workers would be half a server.
-            background::vital(|| worker.run());
+            panic_policy::vital(|| worker.run());
             // The main thread may have stopped waiting after the drain timeout.
-            let _ = news.send(News::WorkerEnded);
+            let _ = news.send(MainEvent::WorkerEnded);
         })?;
     Ok(())
 }
 
 /// Gives each worker its listening sockets.
-fn listen(running: &Running, opened: Vec<Vec<(ListenerId, Listener)>>) {
+fn listen(running: &RunningServer, opened: Vec<Vec<(ListenerId, ListenSocket)>>) {
     for (worker, sockets) in running.workers.iter().zip(opened) {
         for (id, listener) in sockets {
-            worker.post(Message::Listen(id, listener));
+            worker.post(MailboxMessage::Listen(id, listener));
         }
     }
 }
 
 /// The objects beyond the workers that the main loop uses.
-struct Outside<'a> {
+struct ProcessEnvironment<'a> {
     /// The configuration file.
     source: Option<&'a std::path::Path>,
     /// Whether a signal has requested the end.
@@ -441,7 +441,7 @@ struct Outside<'a> {
 }
 
 /// Handles signals and events until all workers have drained, or the drain timeout has passed.
-fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) {
+fn live(running: &Mutex<RunningServer>, news: &Receiver<MainEvent>, mut with: ProcessEnvironment<'_>) {
     let mut drain_end: Option<Instant> = None;
     let mut alive = lock(running).workers.len();
     while alive > 0 {
@@ -451,27 +451,27 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
             None => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match told {
-            Ok(News::WorkerEnded) => alive -= 1,
-            Ok(News::Signal(SIGHUP)) => {
+            Ok(MainEvent::WorkerEnded) => alive -= 1,
+            Ok(MainEvent::Signal(SIGHUP)) => {
                 (with.reopen_logs)();
                 // `reload` has logged the result.
                 let _ = reload::reload(running, with.source, with.is_over);
             }
-            Ok(News::Reload(asked)) => {
+            Ok(MainEvent::Reload(asked)) => {
                 (with.reopen_logs)();
                 let done = reload::reload(running, with.source, with.is_over);
                 // The admin client may have closed its connection.
                 let _ = asked.send(done);
             }
-            Ok(News::Signal(SIGUSR1)) => (with.reopen_logs)(),
+            Ok(MainEvent::Signal(SIGUSR1)) => (with.reopen_logs)(),
             // A second end signal ends the process without a drain.
-            Ok(News::Signal(_)) if drain_end.is_some() => {
+            Ok(MainEvent::Signal(_)) if drain_end.is_some() => {
                 lock(running)
                     .logger
                     .warn(format_args!("told twice to end: ends at once"));
                 return;
             }
-            Ok(News::Signal(_)) => {
+            Ok(MainEvent::Signal(_)) => {
                 // First, while the listeners are still open: the kernel gives them the level's connections.
                 if let Some(keeper) = with.keeper.take() {
                     keeper.end();
@@ -487,7 +487,7 @@ fn live(running: &Mutex<Running>, news: &Receiver<News>, mut with: Outside<'_>) 
     lock(running).logger.info(format_args!("ended"));
 }
 
-fn drain(running: &Running) -> Instant {
+fn drain(running: &RunningServer) -> Instant {
     let timeout_ms = running.config.server.drain_timeout_ms;
     let open = running.admission.open();
     running.logger.info(format_args!(
@@ -496,13 +496,13 @@ fn drain(running: &Running) -> Instant {
     // No supervisor listens when it fails; draining does not depend on it.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     for worker in &running.workers {
-        worker.post(Message::Drain { timeout_ms });
+        worker.post(MailboxMessage::Drain { timeout_ms });
     }
     // The workers enforce the timeout; the main thread gives up on them a little later.
     Instant::now() + Duration::from_millis(timeout_ms + EXIT_GRACE_MS)
 }
 
-fn listen_for_signals(news: Sender<News>) -> std::io::Result<()> {
+fn listen_for_signals(news: Sender<MainEvent>) -> std::io::Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])?;
     thread::Builder::new()
@@ -510,7 +510,7 @@ fn listen_for_signals(news: Sender<News>) -> std::io::Result<()> {
         .spawn(move || {
             for signal in signals.forever() {
                 // The main thread has ended.
-                if news.send(News::Signal(signal)).is_err() {
+                if news.send(MainEvent::Signal(signal)).is_err() {
                     return;
                 }
             }
@@ -528,8 +528,8 @@ fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
 }
 
 /// Follows the files that sites refer to: error pages, certificates and roots.
-fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
-    background::start("sites", move || {
+fn keep_sites(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
+    panic_policy::start("sites", move || {
         let mut follower = SiteFollower::default();
         loop {
             follower.follow(&running);
@@ -540,7 +540,7 @@ fn keep_sites(running: Arc<Mutex<Running>>) -> std::io::Result<()> {
 }
 
 /// Logs how many program failures repeated one that is already in the log.
-fn tell_of_faults(running: &Mutex<Running>) {
+fn tell_of_faults(running: &Mutex<RunningServer>) {
     // The lock ends here, so that reports do not delay a reload.
     let (sites, logger) = {
         let running = lock(running);
@@ -563,17 +563,17 @@ fn tell_of_faults(running: &Mutex<Running>) {
 }
 
 /// Warns of sites that serve nothing at `/`, and of sockets that serve no site.
-fn warn_of_unserved(running: &Running) {
+fn warn_of_unserved(running: &RunningServer) {
     for fault in running.listeners.places(&running.config.sites).faults() {
         running.logger.warn(format_args!("{fault}"));
     }
     for site in &running.sites.all {
         let is_folder =
-            matches!(site.rules.config.root, Root::Folder(_)) && !site.rules.config.listing;
+            matches!(site.rules.config.root, SiteRoot::Folder(_)) && !site.rules.config.listing;
         if is_folder
             && !site.rules.has_route(b"/")
             && site.guard.is_none()
-            && let Some(why) = cause::of(site, b"", b"/")
+            && let Some(why) = explain_files::find_cause(site, b"", b"/")
         {
             running.logger.warn(format_args!("/ is not served: {why}"));
         }
@@ -581,7 +581,7 @@ fn warn_of_unserved(running: &Running) {
 }
 
 /// Prints the sites and their URLs to standard output.
-fn announce(running: &Running) {
+fn announce(running: &RunningServer) {
     let mut lines = String::new();
     let places = running.listeners.places(&running.config.sites);
     for site in &running.sites.all {
@@ -592,8 +592,8 @@ fn announce(running: &Running) {
             ""
         };
         let what = match site.rules.config.root {
-            Root::None if site.routes.is_empty() => "redirects".to_owned(),
-            Root::None => site
+            SiteRoot::None if site.routes.is_empty() => "redirects".to_owned(),
+            SiteRoot::None => site
                 .routes
                 .iter()
                 .map(Route::name)
@@ -617,7 +617,7 @@ fn announce(running: &Running) {
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
-fn urls(running: &Running, places: &Places<'_>, site: &lowroad_config::Site) -> Vec<String> {
+fn urls(running: &RunningServer, places: &ListenerAddresses<'_>, site: &lowroad_config::SiteConfig) -> Vec<String> {
     let url = |id: &ListenerId| {
         let scheme = match running.sites.offer(*id) {
             Some(_) => "https",
@@ -629,7 +629,7 @@ fn urls(running: &Running, places: &Places<'_>, site: &lowroad_config::Site) -> 
             None => "a Unix socket".into(),
         }
     };
-    places.of_site(site).iter().map(url).collect()
+    places.for_site(site).iter().map(url).collect()
 }
 
 /// An address at which this machine reaches a listener; for the unspecified address, loopback.
@@ -652,26 +652,26 @@ fn worker_count(config: &Config) -> usize {
 fn open_log(
     target: &LogTarget,
     delay: Duration,
-    account: Option<&Account>,
-) -> Result<Writer, String> {
+    account: Option<&ServerAccount>,
+) -> Result<LogWriter, String> {
     let target = match target {
-        LogTarget::Stdout => Target::Stdout,
-        LogTarget::Stderr => Target::Stderr,
-        LogTarget::File(path) => Target::File(path.clone()),
+        LogTarget::Stdout => LogDestination::Stdout,
+        LogTarget::Stderr => LogDestination::Stderr,
+        LogTarget::File(path) => LogDestination::File(path.clone()),
     };
     let file = match (&target, account) {
-        (Target::File(path), Some(account)) => account.open_log(path),
-        _ => Writer::open_target(&target),
+        (LogDestination::File(path), Some(account)) => account.open_log(path),
+        _ => LogWriter::open_target(&target),
     };
-    file.and_then(|file| Writer::open_file(&target, file, delay))
+    file.and_then(|file| LogWriter::open_file(&target, file, delay))
         .map_err(|error| format!("can't write the log {target:?}: {error}"))
 }
 
-fn level(level: Level) -> lowroad_log::Level {
+fn level(level: ErrorLogLevel) -> lowroad_log::LogLevel {
     match level {
-        Level::Error => lowroad_log::Level::Error,
-        Level::Warn => lowroad_log::Level::Warn,
-        Level::Info => lowroad_log::Level::Info,
-        Level::Debug => lowroad_log::Level::Debug,
+        ErrorLogLevel::Error => lowroad_log::LogLevel::Error,
+        ErrorLogLevel::Warn => lowroad_log::LogLevel::Warn,
+        ErrorLogLevel::Info => lowroad_log::LogLevel::Info,
+        ErrorLogLevel::Debug => lowroad_log::LogLevel::Debug,
     }
 }

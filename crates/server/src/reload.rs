@@ -10,20 +10,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lowroad_config::Config;
-use lowroad_engine::worker::Message;
-use lowroad_log::Logger;
+use lowroad_engine::worker::MailboxMessage;
+use lowroad_log::ErrorLogger;
 use lowroad_privileges::helper;
-use lowroad_routes::applications::Changed;
-use lowroad_routes::build::OpenedKinds;
-use lowroad_site::answer::Command;
-use lowroad_site::listeners::Opened;
-use lowroad_site::sites::Sites;
-use lowroad_tls_listener::Tls;
+use lowroad_routes::applications::ApplicationChanges;
+use lowroad_routes::route_builder::OpenedKinds;
+use lowroad_site::decision::WorkerCommand;
+use lowroad_site::listeners::NewSockets;
+use lowroad_site::sites::SiteTable;
+use lowroad_tls_listener::TlsListeners;
 
 use crate::features;
 use crate::limits;
 use crate::memory;
-use crate::running::{Running, keep_applications, lock};
+use crate::running_server::{RunningServer, keep_applications, lock};
 
 /// Maximum wait until workers take the new sites. A worker never blocks for long; a late one switches later.
 const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const HEARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// When the old configuration stays in force: the reasons.
 pub fn reload(
-    running: &Mutex<Running>,
+    running: &Mutex<RunningServer>,
     source: Option<&Path>,
     is_over: &dyn Fn() -> bool,
 ) -> Result<String, String> {
@@ -55,7 +55,7 @@ pub fn reload(
     // The server has given up root by now: its helper reads files that only root can read.
     let loaded = lowroad_config::load_with(source, features::LACKING, helper::read)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
-    let applied: Result<Before, Vec<String>> = loaded.and_then(|mut config| {
+    let applied: Result<PreviousConfig, Vec<String>> = loaded.and_then(|mut config| {
         // As at the start: otherwise the default cache size would look like a change that needs a restart.
         memory::fit_cache(&mut config.server);
         apply(running, config, is_over).map_err(|text| vec![text])
@@ -84,7 +84,7 @@ pub fn reload(
 }
 
 /// Reopens the folders of `changed` sites that were replaced on the disk. Holds no lock while it reads the disk.
-pub fn follow_moved(running: &Mutex<Running>, sites: &Arc<Sites>, changed: &[usize]) {
+pub fn follow_moved(running: &Mutex<RunningServer>, sites: &Arc<SiteTable>, changed: &[usize]) {
     let (config, listeners) = {
         let running = lock(running);
         (running.config.clone(), running.listeners.clone())
@@ -105,12 +105,12 @@ pub fn follow_moved(running: &Mutex<Running>, sites: &Arc<Sites>, changed: &[usi
 
 /// Waits for workers that may still answer from the previous sites. Each holds a sender of this channel.
 #[must_use]
-struct Hearing(Receiver<Infallible>);
+struct DrainingWorkers(Receiver<Infallible>);
 
-impl Hearing {
+impl DrainingWorkers {
     /// Waits until all workers have the new sites; every later request is answered from them. Blocks, so the caller
     /// must hold no lock.
-    fn wait(self, logger: &Logger) {
+    fn wait(self, logger: &ErrorLogger) {
         // No value is ever sent: the channel disconnects when the last worker drops its message.
         if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(HEARD_TIMEOUT) {
             logger.warn(format_args!(
@@ -121,27 +121,27 @@ impl Hearing {
 }
 
 /// Posts new sites to all workers. Each answers from them as soon as it takes the message.
-fn serve(running: &mut Running, sites: Arc<Sites>) -> Hearing {
+fn serve(running: &mut RunningServer, sites: Arc<SiteTable>) -> DrainingWorkers {
     let (unheard, heard) = channel();
     for worker in &running.workers {
-        let command = Command::Sites(sites.clone(), unheard.clone());
-        worker.post(Message::Command(command));
+        let command = WorkerCommand::Sites(sites.clone(), unheard.clone());
+        worker.post(MailboxMessage::Command(command));
     }
     // Frees responses of sites that no longer exist. Late workers, helper threads and calls in progress may still add
     // some; they are never requested, and the cache evicts them.
     running.store.retain(sites.key_filter());
     running.sites = sites;
     running.changes.tell();
-    Hearing(heard)
+    DrainingWorkers(heard)
 }
 
 /// The previous configuration's sites and applications, which serve the requests that are in progress.
-struct Before {
-    sites: Arc<Sites>,
-    changed: Changed,
+struct PreviousConfig {
+    sites: Arc<SiteTable>,
+    changed: ApplicationChanges,
 }
 
-impl Before {
+impl PreviousConfig {
     /// Ends applications that the new configuration does not have, after their requests are answered.
     fn end(self, is_over: &dyn Fn() -> bool) {
         let sites = self.sites;
@@ -151,19 +151,19 @@ impl Before {
 }
 
 /// A configuration that was checked completely and can be put in force.
-struct Prepared {
+struct PreparedConfig {
     config: Config,
-    opened: Opened,
-    sites: Sites,
-    tls: Tls,
+    opened: NewSockets,
+    sites: SiteTable,
+    tls: TlsListeners,
     handlers: OpenedKinds,
 }
 
 fn apply(
-    running: &Mutex<Running>,
+    running: &Mutex<RunningServer>,
     config: Config,
     is_over: &dyn Fn() -> bool,
-) -> Result<Before, String> {
+) -> Result<PreviousConfig, String> {
     let prepared = prepare(&mut lock(running), config)?;
     let applications = &prepared.config.applications;
     // Without the lock: applications may start slowly, and admin requests must be answered in the meantime.
@@ -182,17 +182,17 @@ fn apply(
     if !is_over() {
         hearing.wait(&logger);
     }
-    Ok(Before { sites, changed })
+    Ok(PreviousConfig { sites, changed })
 }
 
 /// Opens sockets, handlers, certificates and sites: all fallible steps come before the first visible change.
-fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
+fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig, String> {
     // Sockets first: they fail most often, for example on a port in use.
     let opened = running.listeners.open(&config, running.workers.len())?;
     let sites = running.programs.open(&config).and_then(|programs| {
-        let tls = Tls::reload(&config, &running.logger, &running.tls)?;
+        let tls = TlsListeners::reload(&config, &running.logger, &running.tls)?;
         let listening = (&running.listeners, &tls);
-        let sites = Sites::new(&config, listening, &programs, Some(&running.sites));
+        let sites = SiteTable::new(&config, listening, &programs, Some(&running.sites));
         let sites = sites.map_err(|error| error.to_string())?;
         // Warnings do not keep the configuration from being used.
         for fault in sites.faults() {
@@ -203,7 +203,7 @@ fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
     let (sites, tls, handlers) = sites.inspect_err(|_| {
         running.listeners.close_unused(&running.config);
     })?;
-    Ok(Prepared {
+    Ok(PreparedConfig {
         config,
         opened,
         sites,
@@ -212,8 +212,8 @@ fn prepare(running: &mut Running, config: Config) -> Result<Prepared, String> {
     })
 }
 
-fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
-    let Prepared {
+fn put_in_force(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWorkers {
+    let PreparedConfig {
         config,
         opened,
         sites,
@@ -234,19 +234,19 @@ fn put_in_force(running: &mut Running, prepared: Prepared) -> Hearing {
     running.handlers = handlers;
     for (worker, sockets) in running.workers.iter().zip(opened) {
         // Before the listeners: the settings name those that expect a PROXY header.
-        worker.post(Message::Settings(settings.clone()));
+        worker.post(MailboxMessage::Settings(settings.clone()));
         for (id, listener) in sockets {
-            worker.post(Message::Listen(id, listener));
+            worker.post(MailboxMessage::Listen(id, listener));
         }
         for id in &unused {
-            worker.post(Message::StopListening(*id));
+            worker.post(MailboxMessage::StopListening(*id));
         }
     }
     if let Some(tier) = running.store.tier() {
         tier.resize(config.server.disk_cache_len_max);
     }
     // The disk cache's limit is the one setting of `[server]` that takes effect without a restart.
-    let same_size = lowroad_config::Server {
+    let same_size = lowroad_config::ProcessConfig {
         disk_cache_len_max: config.server.disk_cache_len_max,
         ..running.config.server.clone()
     };

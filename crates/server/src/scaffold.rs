@@ -1,18 +1,18 @@
-//! `lowroad new`: writes the files of a module template into a new folder.
+//! `lowroad module_template`: writes the files of a module template into a new folder.
 
 use std::path::Path;
 
-use crate::cli::New;
-use crate::new::{self, Language};
-use crate::say;
+use crate::cli::NewArgs;
+use crate::module_template::{self, ModuleLanguage};
+use crate::terminal_output;
 
 /// Writes the files of the requested template.
 ///
 /// # Errors
 /// The obstacle, and a remedy.
-pub fn write(what: &New) -> Result<(), String> {
-    let New::Module { name, language } = what;
-    let files = new::module(name, *language)?;
+pub fn write(what: &NewArgs) -> Result<(), String> {
+    let NewArgs::Module { name, language } = what;
+    let files = module_template::module(name, *language)?;
     let folder = Path::new(name);
     // Never overwrites: the folder may hold the user's own work.
     if folder.exists() {
@@ -28,11 +28,11 @@ pub fn write(what: &New) -> Result<(), String> {
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     let (test, build) = match language {
-        Language::Rust => ("cargo test", "cargo build"),
-        Language::C => ("make test", "make"),
+        ModuleLanguage::Rust => ("cargo test", "cargo build"),
+        ModuleLanguage::C => ("make test", "make"),
     };
     let text = format_args!(
         "{name} is there: cd {name}\n  {test}\n  {build} && lowroad run -c lowroad.toml\n"
     );
-    say::out(text).map_err(|error| error.to_string())
+    terminal_output::out(text).map_err(|error| error.to_string())
 }

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use lowroad_config::Root;
-use lowroad_site::sites::{Site, Sites};
-use lowroad_store::watch::{PathWatch, Watcher};
+use lowroad_config::SiteRoot;
+use lowroad_site::sites::{Site, SiteTable};
+use lowroad_store::watch::{PathWatch, FolderWatcher};
 
 use crate::reload;
-use crate::running::{Running, lock};
+use crate::running_server::{RunningServer, lock};
 
 /// Interval between checks of all sites.
 const FULL_INTERVAL: Duration = Duration::from_secs(60);
@@ -21,9 +21,9 @@ const FULL_INTERVAL: Duration = Duration::from_secs(60);
 /// Follows the files of the sites that are served.
 pub struct SiteFollower {
     /// `None` without inotify.
-    watcher: Option<Arc<Watcher>>,
+    watcher: Option<Arc<FolderWatcher>>,
     /// The sites that `watches` belong to.
-    sites: Weak<Sites>,
+    sites: Weak<SiteTable>,
     /// Indexed by site. `None`: the site is checked on the next call.
     watches: Vec<Option<PathWatch>>,
     /// The watcher's mark when no site needed a check.
@@ -35,7 +35,7 @@ impl Default for SiteFollower {
     fn default() -> SiteFollower {
         SiteFollower {
             // A separate watcher: that of served files has a limited number of folders.
-            watcher: Watcher::start(Arc::default()),
+            watcher: FolderWatcher::start(Arc::default()),
             sites: Weak::new(),
             watches: Vec::new(),
             settled: None,
@@ -46,7 +46,7 @@ impl Default for SiteFollower {
 
 impl SiteFollower {
     /// Reloads the files that may have changed since the last call. Blocks on the disk.
-    pub fn follow(&mut self, running: &Mutex<Running>) {
+    pub fn follow(&mut self, running: &Mutex<RunningServer>) {
         // The lock ends here: reading files may block on the disk.
         let (sites, tls, logger) = {
             let running = lock(running);
@@ -76,7 +76,7 @@ impl SiteFollower {
     }
 
     /// Returns the indices of sites with possibly changed files, in order, and watches them for later changes.
-    fn take_changed(&mut self, sites: &Arc<Sites>, is_full: bool) -> Vec<usize> {
+    fn take_changed(&mut self, sites: &Arc<SiteTable>, is_full: bool) -> Vec<usize> {
         // A reload has other sites, so indices have another meaning.
         if is_full || self.sites.as_ptr() != Arc::as_ptr(sites) {
             self.sites = Arc::downgrade(sites);
@@ -108,8 +108,8 @@ impl SiteFollower {
 /// The paths of a site's folders and error pages.
 fn paths(site: &Site) -> impl Iterator<Item = PathBuf> {
     let root = match &site.rules.config.root {
-        Root::Folder(folder) | Root::PerHost { prefix: folder, .. } => Some(folder.clone()),
-        Root::None => None,
+        SiteRoot::Folder(folder) | SiteRoot::PerHost { prefix: folder, .. } => Some(folder.clone()),
+        SiteRoot::None => None,
     };
     let aliases = site
         .rules

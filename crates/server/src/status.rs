@@ -2,10 +2,10 @@
 
 use lowroad_site::explain::line;
 
-use crate::running::Running;
+use crate::running_server::RunningServer;
 
 /// The counters since the server's start.
-pub fn status(running: &Running) -> String {
+pub fn status(running: &RunningServer) -> String {
     let mut out = format!("lowroad {}\n", env!("CARGO_PKG_VERSION"));
     line(
         &mut out,
@@ -32,11 +32,11 @@ pub fn status(running: &Running) -> String {
         &format!("{} connections", running.admission.open()),
     );
     add_up(&mut out, running.counters.iter().map(|of| of.list()));
-    let lost: u64 = running.sinks.iter().map(lowroad_log::Sink::lost).sum();
+    let lost: u64 = running.sinks.iter().map(lowroad_log::LineSink::lost).sum();
     line(&mut out, "log_lines_lost", &lost.to_string());
     let (shards, arena_used) = running.store.counters();
     let sum =
-        |of: fn(&lowroad_cache::Counters) -> u64| shards.iter().map(of).sum::<u64>().to_string();
+        |of: fn(&lowroad_cache::StoreCounters) -> u64| shards.iter().map(of).sum::<u64>().to_string();
     add_up(&mut out, running.cache_counters.iter().map(|of| of.list()));
     line(&mut out, "cache_inserted", &sum(|c| c.inserted));
     line(&mut out, "cache_evicted", &sum(|c| c.evicted));
@@ -96,7 +96,7 @@ fn add_up(
 }
 
 /// Prints the disk cache's counters.
-fn disk_cache(running: &Running, out: &mut String) {
+fn disk_cache(running: &RunningServer, out: &mut String) {
     let Some(tier) = running.store.tier() else {
         return;
     };
@@ -129,7 +129,7 @@ fn disk_cache(running: &Running, out: &mut String) {
 }
 
 /// Prints the counters of traffic classes, access rules, routes, origins and modules.
-fn programs(running: &Running, out: &mut String) {
+fn programs(running: &RunningServer, out: &mut String) {
     let classes = running.sites.classes.iter();
     for (name, value) in classes.flat_map(|classes| classes.counts()) {
         line(out, &format!("class.{name}"), &value.to_string());

@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use lowroad_testkit::{Folder, Server, wait_until};
+use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// A site of small, medium and large files, with a log file of this format.
-fn logged(format: &str) -> (Folder, Server) {
-    let folder = Folder::new();
+fn logged(format: &str) -> (TempFolder, TestServer) {
+    let folder = TempFolder::new();
     // The server's user may create a new log here.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
     folder.file("root/small", "hello");
@@ -21,7 +21,7 @@ fn logged(format: &str) -> (Folder, Server) {
         "[server]\nworkers = 1\n[log]\naccess = \"access\"\nformat = \"{format}\"\n\
          [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}/root\"\n"
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     (folder, server)
 }
 
@@ -57,7 +57,7 @@ const REQUESTS: [(&str, &str, u16, u64); 12] = [
 ];
 
 /// Sends all of [`REQUESTS`] on one connection and receives the answers.
-fn ask_all(server: &Server, at_once: bool) {
+fn ask_all(server: &TestServer, at_once: bool) {
     let mut client = server.connect();
     let text = |(line, fields, ..): &(&str, &str, u16, u64)| {
         format!("{line}\r\nHost: Test\r\n{fields}\r\n")
@@ -80,7 +80,7 @@ fn ask_all(server: &Server, at_once: bool) {
 }
 
 /// The log's lines once the server has ended.
-fn lines(folder: &Folder, server: &mut Server) -> Vec<String> {
+fn lines(folder: &TempFolder, server: &mut TestServer) -> Vec<String> {
     server.signal("TERM");
     assert!(server.wait_for_end().success());
     let log = fs::read_to_string(folder.path().join("access")).expect("a log");
@@ -257,16 +257,16 @@ fn rotation_loses_and_tears_no_line() {
 
 #[test]
 fn serve_logs_only_when_asked_to() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a", "hello");
-    let server = Server::serve(PROGRAM, &folder, &["--log"]);
+    let server = TestServer::serve(PROGRAM, &folder, &["--log"]);
     assert_eq!(server.get("/a").status, 200);
     let line = server.wait_for_line("GET");
     assert!(
         line.ends_with("] \"GET /a HTTP/1.1\" 200 5 \"-\" \"-\""),
         "{line}"
     );
-    let mut quiet = Server::serve(PROGRAM, &folder, &[]);
+    let mut quiet = TestServer::serve(PROGRAM, &folder, &[]);
     assert_eq!(quiet.get("/a").status, 200);
     quiet.signal("TERM");
     quiet.wait_for_end();

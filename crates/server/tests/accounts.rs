@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -21,8 +21,8 @@ fn command(arguments: &[&str]) -> (bool, String, String) {
 }
 
 /// A server with an admin socket, and the options to reach it.
-fn asked() -> (Folder, Server, String) {
-    let folder = Folder::new();
+fn asked() -> (TempFolder, TestServer, String) {
+    let folder = TempFolder::new();
     folder.file("root/small.txt", "hello");
     folder.file("root/page.css", "p { color: #123 }\n".repeat(100));
     folder.file("root/large.bin", vec![b'l'; 3 << 20]);
@@ -33,7 +33,7 @@ fn asked() -> (Folder, Server, String) {
          [[site]]\nnames = \"a.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"{path}/root\"\n\
          [[site.redirect]]\nfrom = \"/old/*\"\nto = \"/new/$1\"\n"
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let admin = folder.path().join("admin").display().to_string();
     (folder, server, admin)
 }
@@ -81,7 +81,7 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
         );
         is(&said, "stored", stored);
     }
-    let watched = || Status::new(PROGRAM, &admin).value("folders_watched");
+    let watched = || StatusClient::new(PROGRAM, &admin).value("folders_watched");
     assert_eq!(watched(), 0);
     let mut client = server.connect();
     let mut get = |path: &str, fields: &str| {
@@ -184,7 +184,7 @@ fn status_counts() {
     assert_eq!(value(&before, "workers"), "1");
     assert_eq!(value(&before, "open"), "0 connections");
     assert_eq!(value(&before, "requests"), "0");
-    let mut client = Client::connect(server.address());
+    let mut client = TestClient::connect(server.address());
     for _ in 0..5 {
         client.send("GET /small.txt HTTP/1.1\r\nHost: a.example\r\n\r\n");
         assert_eq!(client.response().status, 200);
@@ -211,7 +211,7 @@ fn status_counts() {
 
 #[test]
 fn check_says_what_is_wrong_and_where() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     fs::create_dir(folder.path().join("root")).expect("a folder");
     let check = |config: &str| {
         let file = folder.file("lowroad.toml", config);

@@ -2,15 +2,15 @@
 //!
 //! The table for readers is docs/bad-input.md. See RFC 9110 §6.5, §10.1.1 and §15.5.14, RFC 9112 §8 and §9.6.
 
-use lowroad_testkit::hostile::{GOOD, HIDDEN, Site, chunked, get, responses_to_end};
+use lowroad_testkit::hostile::{GOOD, HIDDEN, HostileSite, chunked, get, responses_to_end};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 fn all_refused(status: u16, says: &str, cases: &[(&str, String)]) {
-    Site::new(LOWROAD).refuses(status, says, cases);
+    HostileSite::new(LOWROAD).refuses(status, says, cases);
 }
 
 fn all_kept(cases: &[(&str, String)]) {
-    Site::new(LOWROAD).keeps(200, GOOD.1, cases);
+    HostileSite::new(LOWROAD).keeps(200, GOOD.1, cases);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn bodies_that_are_read_and_not_used() {
 
 #[test]
 fn a_body_of_no_bytes_is_not_waited_for() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     for framing in [
         "Content-Length: 0\r\n\r\n",
         "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -104,7 +104,7 @@ fn a_body_of_no_bytes_is_not_waited_for() {
 
 #[test]
 fn a_body_that_is_not_wanted_is_not_read() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     let says = "This can be read (GET, HEAD), not changed.";
     for (what, sent) in [
         (
@@ -133,7 +133,7 @@ fn a_body_that_is_not_wanted_is_not_read() {
 
 #[test]
 fn a_refusal_arrives_although_the_client_goes_on_sending() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     for _ in 0..5 {
         let mut client = site.server.connect();
         client.send("PUT /good.txt HTTP/1.1\r\nHost: test\r\nContent-Length: 9000000\r\n\r\n");
@@ -147,7 +147,7 @@ fn a_refusal_arrives_although_the_client_goes_on_sending() {
 
 #[test]
 fn who_asks_whether_to_send_a_body_is_told() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     let mut client = site.server.connect();
     client.send(get("Content-Length: 5\r\nExpect: 100-continue\r\n", ""));
     let response = client.response();
@@ -203,7 +203,7 @@ fn who_asks_whether_to_send_a_body_is_told() {
 
 #[test]
 fn a_body_that_ends_early_is_answered_with_the_end() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     for sent in [
         get("Content-Length: 5\r\n", "hell"),
         chunked("5\r\nhello\r\n"),

@@ -9,8 +9,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use lowroad_testkit::hostile::{GOOD, Site};
-use lowroad_testkit::{Folder, skip};
+use lowroad_testkit::hostile::{GOOD, HostileSite};
+use lowroad_testkit::{TempFolder, skip};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -18,7 +18,7 @@ const NOT_FOUND: &str = "There is nothing at this address.";
 const NOT_FOR_READING: &str = "This is not for public reading.";
 
 /// Links that stay in the site, and links that leave it.
-fn links(folder: &Folder) {
+fn links(folder: &TempFolder) {
     let root = folder.path().join("site");
     folder.file("secret.txt", "secret\n");
     folder.file("site/sub/inner.txt", "inner\n");
@@ -44,7 +44,7 @@ fn links(folder: &Folder) {
 
 #[test]
 fn links_beneath_the_root_are_followed_and_others_are_not() {
-    let site = Site::with(LOWROAD, "", links);
+    let site = HostileSite::with(LOWROAD, "", links);
     site.keeps_targets(200, GOOD.1, &["/inside.txt"]);
     site.keeps_targets(200, "inner", &["/folder/inner.txt"]);
     site.keeps_targets(404, NOT_FOUND, &["/dangling"]);
@@ -70,7 +70,7 @@ fn links_beneath_the_root_are_followed_and_others_are_not() {
 
 #[test]
 fn links_are_followed_as_configured() {
-    let site = Site::with(LOWROAD, "symlinks = \"none\"", links);
+    let site = HostileSite::with(LOWROAD, "symlinks = \"none\"", links);
     let all = [
         "/inside.txt",
         "/folder/inner.txt",
@@ -79,7 +79,7 @@ fn links_are_followed_as_configured() {
         "/loop",
     ];
     site.keeps_targets(403, NOT_FOR_READING, &all);
-    let site = Site::with(LOWROAD, "symlinks = \"follow\"", links);
+    let site = HostileSite::with(LOWROAD, "symlinks = \"follow\"", links);
     site.keeps_targets(
         200,
         GOOD.1,
@@ -96,7 +96,7 @@ fn links_are_followed_as_configured() {
 #[test]
 fn what_is_no_file_is_not_opened() {
     let mut listener = None;
-    let site = Site::with(LOWROAD, "", |folder| {
+    let site = HostileSite::with(LOWROAD, "", |folder| {
         let root = folder.path().join("site");
         folder.file("site/sub/inner.txt", "inner\n");
         let fifo = root.join("fifo");
@@ -170,7 +170,7 @@ fn what_is_no_file_is_not_opened() {
 #[test]
 fn names_of_any_bytes() {
     let long = "n".repeat(255);
-    let site = Site::with(LOWROAD, "", |folder| {
+    let site = HostileSite::with(LOWROAD, "", |folder| {
         folder.file(
             Path::new("site").join(OsStr::from_bytes(b"\xff\xfe.txt")),
             "bytes\n",

@@ -2,11 +2,11 @@
 //!
 //! The table for readers is docs/bad-input.md. See RFC 9112 §6, §7.1 and §11.2.
 
-use lowroad_testkit::hostile::{HIDDEN, Site, chunked, get};
+use lowroad_testkit::hostile::{HIDDEN, HostileSite, chunked, get};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 fn all_refused(status: u16, says: &str, cases: &[(&str, String)]) {
-    Site::new(LOWROAD).refuses(status, says, cases);
+    HostileSite::new(LOWROAD).refuses(status, says, cases);
 }
 
 #[test]

@@ -5,12 +5,12 @@
 //! `bad_framing` and `bad_bodies`, paths in `bad_targets` and `bad_files`, time and number in `slow_and_many` and
 //! `crowd`. See RFC 9112 §2 to §5.
 
-use lowroad_testkit::hostile::Site;
+use lowroad_testkit::hostile::HostileSite;
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 
 fn all_refused(says: &str, cases: &[(&str, &[u8])]) {
-    Site::new(LOWROAD).refuses(400, says, cases);
+    HostileSite::new(LOWROAD).refuses(400, says, cases);
 }
 
 /// A GET with these field lines.

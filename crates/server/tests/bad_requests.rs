@@ -3,16 +3,16 @@
 //!
 //! The table for readers is docs/bad-input.md. See RFC 9110 §2.5, §9.1 and §15.5, RFC 6585 §5.
 
-use lowroad_testkit::hostile::{GOOD, Site};
+use lowroad_testkit::hostile::{GOOD, HostileSite};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 
 fn all_refused(status: u16, says: &str, cases: &[(&str, &[u8])]) {
-    Site::new(LOWROAD).refuses(status, says, cases);
+    HostileSite::new(LOWROAD).refuses(status, says, cases);
 }
 
 fn all_kept(status: u16, says: &str, cases: &[(&str, &[u8])]) {
-    Site::new(LOWROAD).keeps(status, says, cases);
+    HostileSite::new(LOWROAD).keeps(status, says, cases);
 }
 
 /// A GET with these field lines.
@@ -49,7 +49,7 @@ fn versions_and_methods_that_are_not_spoken() {
 
 #[test]
 fn methods_that_are_not_allowed_are_told_which_are() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     for method in [
         "POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "M-SEARCH", "BREW", "brew",
     ] {
@@ -91,7 +91,7 @@ fn odd_but_allowed() {
             ("any case of a name", &get("hOsT: test\r\n")),
         ],
     );
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     let mut client = site.server.connect();
     client.send("GET /good.txt HTTP/1.0\r\n\r\n");
     assert_eq!(client.response().text(), GOOD.1, "1.0 needs no Host");
@@ -157,7 +157,7 @@ fn heads_up_to_their_limits() {
 
 #[test]
 fn a_refused_head_gets_no_content() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     let long = "a".repeat(20_000);
     for (status, sent) in [
         (400, "HEAD /good.txt HTTP/1.1\r\n\r\n".to_string()),

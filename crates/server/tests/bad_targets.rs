@@ -4,16 +4,16 @@
 //! The table for readers is docs/bad-input.md; file system objects are in `bad_files`. See RFC 9112 §3.2, RFC 3986
 //! §2.1 and §3.3.
 
-use lowroad_testkit::hostile::{GOOD, Site};
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::hostile::{GOOD, HostileSite};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TempFolder, TestServer};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const NOT_FOUND: &str = "There is nothing at this address.";
 
 #[test]
 fn forms_of_a_target() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     site.keeps_targets(
         200,
         GOOD.1,
@@ -72,12 +72,12 @@ fn forms_of_a_target() {
 
 #[test]
 fn the_host_in_the_target_goes_before_the_field() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a/x.txt", "site a\n");
     folder.file("b/x.txt", "site b\n");
     let config = "[[site]]\nlisten = \"127.0.0.1:0\"\nnames = \"a.test\"\nroot = \"a\"\n\n\
                   [[site]]\nlisten = \"127.0.0.1:0\"\nnames = \"b.test\"\nroot = \"b\"\n";
-    let server = Server::run(LOWROAD, &folder, config);
+    let server = TestServer::run(LOWROAD, &folder, config);
     let mut client = server.connect();
     client.send("GET http://b.test/x.txt HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert_eq!(client.response().text(), "site b\n");
@@ -92,7 +92,7 @@ fn the_host_in_the_target_goes_before_the_field() {
 
 #[test]
 fn escapes_that_are_none_or_hide_something() {
-    let site = Site::new(LOWROAD);
+    let site = HostileSite::new(LOWROAD);
     site.refuses_targets(
         "a percent escape in the path is malformed",
         &[
@@ -145,7 +145,7 @@ fn escapes_that_are_none_or_hide_something() {
 
 #[test]
 fn dots_in_every_disguise() {
-    let site = Site::with(LOWROAD, "", |folder| {
+    let site = HostileSite::with(LOWROAD, "", |folder| {
         folder.file("secret.txt", "secret\n");
         folder.file("site/sub/inner.txt", "inner\n");
     });
@@ -214,14 +214,14 @@ fn dots_in_every_disguise() {
 
 #[test]
 fn all_that_is_malformed_is_counted() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("root/x.txt", "x");
     let admin = folder.path().join("admin");
     let config = format!(
         "[server]\nadmin = \"{}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n",
         admin.display()
     );
-    let server = Server::run(LOWROAD, &folder, &config);
+    let server = TestServer::run(LOWROAD, &folder, &config);
     for target in [
         "/../x.txt",
         "/a%2fb",
@@ -233,5 +233,5 @@ fn all_that_is_malformed_is_counted() {
     }
     assert_eq!(server.get("/x.txt").status, 200);
     assert_eq!(server.get("/none").status, 404);
-    assert_eq!(Status::new(LOWROAD, &admin).value("refused"), 5);
+    assert_eq!(StatusClient::new(LOWROAD, &admin).value("refused"), 5);
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{Client, Folder, Server, skip};
+use lowroad_testkit::{TestClient, TempFolder, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// Much more than sockets and the first digests take.
@@ -33,7 +33,7 @@ enum Proof {
 }
 
 impl Proof {
-    fn write_file(self, folder: &Folder, content: &[u8]) {
+    fn write_file(self, folder: &TempFolder, content: &[u8]) {
         let mut file = File::create(folder.path().join("file")).expect("a file");
         file.write_all(content).expect("written");
         if self == Proof::Watch {
@@ -47,8 +47,8 @@ impl Proof {
 }
 
 /// Requests the content, makes the change in the middle, and receives the rest; a shorter body was cut.
-fn download(server: &Server, change: impl FnOnce()) -> Vec<u8> {
-    let mut client: Client = server.connect();
+fn download(server: &TestServer, change: impl FnOnce()) -> Vec<u8> {
+    let mut client: TestClient = server.connect();
     client.send(format!(
         "GET /file HTTP/1.1\r\nHost: test\r\nConnection: close\r\nRange: bytes=0-{}\r\n\r\n",
         LEN - 1
@@ -63,7 +63,7 @@ fn download(server: &Server, change: impl FnOnce()) -> Vec<u8> {
     client.received.split_off(head_end.expect("a head") + 4)
 }
 
-fn reports_writes(folder: &Folder) -> bool {
+fn reports_writes(folder: &TempFolder) -> bool {
     const REPORTING: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
     let kind = rustix::fs::statfs(folder.path()).expect("a kind").f_type;
     let is_known = REPORTING.contains(&(kind as u32));
@@ -127,9 +127,9 @@ const METADATA_CHANGES: [(&str, Change); 7] = [
 fn changed_metadata_cuts_nothing() {
     let content = content();
     for proof in [Proof::Digests, Proof::Watch] {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         proof.write_file(&folder, &content);
-        let server = Server::serve(PROGRAM, &folder, &[]);
+        let server = TestServer::serve(PROGRAM, &folder, &[]);
         if !reports_writes(&folder) {
             return;
         }
@@ -163,9 +163,9 @@ fn a_changed_byte_cuts_whatever_the_metadata_is() {
     ];
     for proof in [Proof::Digests, Proof::Watch] {
         for (what, write) in writes {
-            let folder = Folder::new();
+            let folder = TempFolder::new();
             proof.write_file(&folder, &content);
-            let server = Server::serve(PROGRAM, &folder, &[]);
+            let server = TestServer::serve(PROGRAM, &folder, &[]);
             let path = folder.path().join("file");
             let got = download(&server, || write(&path, LEN - 40_000));
             assert!(got.len() < LEN, "{proof:?}, {what}: it is whole");
@@ -181,9 +181,9 @@ fn a_changed_byte_cuts_whatever_the_metadata_is() {
 #[test]
 fn an_append_to_a_fresh_file_cuts_nothing() {
     let content = content();
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     Proof::Digests.write_file(&folder, &content);
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let path = folder.path().join("file");
     let got = download(&server, || {
         let mut file = File::options().append(true).open(&path).expect("open");

@@ -6,26 +6,26 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// A server, a client of it, and the folder that it serves.
 struct Site {
-    folder: Folder,
-    client: Client,
-    _server: Server,
+    folder: TempFolder,
+    client: TestClient,
+    _server: TestServer,
 }
 
 impl Site {
     fn new(files: &[(&str, &str)]) -> Site {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         for (name, content) in files {
             folder.file(format!("root/{name}"), content);
         }
         let root = folder.path().join("root").display().to_string();
         let arguments = ["serve", &root, "--listen", "127.0.0.1:0", "--listing"];
-        let server = Server::start(PROGRAM, &arguments);
+        let server = TestServer::start(PROGRAM, &arguments);
         let client = server.connect();
         Site {
             folder,
@@ -178,7 +178,7 @@ fn symbolic_links_retargeted() {
 
 #[test]
 fn the_root_is_a_link_and_is_retargeted() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for version in ["one", "two"] {
         folder.file(format!("releases/{version}/file"), version);
         folder.file(
@@ -192,7 +192,7 @@ fn the_root_is_a_link_and_is_retargeted() {
         "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n[site.error_pages]\n404 = \"/404.html\"\n",
         current.display()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let mut client = server.connect();
     for _ in 0..3 {
         assert_eq!(client.get("/file", "").text(), "one");

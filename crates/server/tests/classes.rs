@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use lowroad_testkit::origin::{Asked, Origin};
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -33,9 +33,9 @@ impl Gate {
 
 /// A server with classes, and its origin behind a gate.
 struct Front {
-    folder: Folder,
-    server: Server,
-    origin: Origin,
+    folder: TempFolder,
+    server: TestServer,
+    origin: TestOrigin,
     gate: Arc<Gate>,
 }
 
@@ -44,7 +44,7 @@ impl Front {
     fn of(classes: &str) -> Front {
         let gate = Arc::new(Gate::default());
         let at_origin = gate.clone();
-        let origin = Origin::saying(move |asked: &Asked| {
+        let origin = TestOrigin::saying(move |asked: &OriginRequest| {
             at_origin.pass();
             let body = &asked.target;
             let caching = match body.contains("stored") {
@@ -56,11 +56,11 @@ impl Front {
                 "HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nCache-Control: {caching}\r\n\r\n{body}"
             )
         });
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         folder.file("root/file", "a file");
         let config = config(&folder, classes, &origin);
         Front {
-            server: Server::run(PROGRAM, &folder, &config),
+            server: TestServer::run(PROGRAM, &folder, &config),
             folder,
             origin,
             gate,
@@ -68,21 +68,21 @@ impl Front {
     }
 
     /// Sends a request on a new connection.
-    fn ask(&self, path: &str) -> Client {
+    fn ask(&self, path: &str) -> TestClient {
         let mut client = self.server.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         client
     }
 
     /// Sends a request, and waits until this many of a class wait.
-    fn wait(&self, path: &str, class: &str, waiting: u64) -> Client {
+    fn wait(&self, path: &str, class: &str, waiting: u64) -> TestClient {
         let client = self.ask(path);
         self.is(class, "waiting", waiting);
         client
     }
 
-    fn status(&self) -> Status {
-        Status::new(PROGRAM, self.folder.path().join("admin.sock"))
+    fn status(&self) -> StatusClient {
+        StatusClient::new(PROGRAM, self.folder.path().join("admin.sock"))
     }
 
     /// Waits until a counter of a class has this value.
@@ -100,7 +100,7 @@ impl Front {
     }
 }
 
-fn config(folder: &Folder, classes: &str, origin: &Origin) -> String {
+fn config(folder: &TempFolder, classes: &str, origin: &TestOrigin) -> String {
     let (folder, origin) = (folder.path().display(), origin.url());
     format!(
         "[server]\nworkers = 2\nadmin = \"{folder}/admin.sock\"\n{classes}\n\
@@ -118,7 +118,7 @@ fn gold_and_bronze(calls_max: usize, calls_waiting_max: usize) -> String {
     )
 }
 
-fn assert_shed(client: &mut Client) {
+fn assert_shed(client: &mut TestClient) {
     let got = client.response();
     assert_eq!((got.status, got.field("retry-after")), (503, Some("1")));
     assert_eq!(got.field("cache-control"), Some("no-store"));
@@ -127,7 +127,7 @@ fn assert_shed(client: &mut Client) {
 #[test]
 fn shares_are_held_under_load() {
     let front = Front::of(&gold_and_bronze(4, 1000));
-    let mut clients: Vec<Client> = Vec::new();
+    let mut clients: Vec<TestClient> = Vec::new();
     for number in 0..64 {
         clients.push(front.ask(&format!("/app/bronze/{number}")));
         clients.push(front.ask(&format!("/app/gold/{number}")));
@@ -164,10 +164,10 @@ fn the_lowest_class_is_shed_first() {
     let front = Front::of(&gold_and_bronze(1, 4));
     let mut first = front.ask("/app/bronze/0");
     front.is_asked(1);
-    let mut bronze: Vec<Client> = (1..=4)
+    let mut bronze: Vec<TestClient> = (1..=4)
         .map(|number| front.wait(&format!("/app/bronze/{number}"), "bronze", number))
         .collect();
-    let mut gold: Vec<Client> = Vec::new();
+    let mut gold: Vec<TestClient> = Vec::new();
     for number in 1..=3 {
         gold.push(front.wait(&format!("/app/gold/{number}"), "gold", number));
         // The youngest request of the lowest class is shed.

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Folder, Server, skip, wait_until};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TempFolder, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -23,7 +23,7 @@ fn can_unshare(test: &str) -> bool {
 }
 
 /// A program of a CGI route.
-fn cgi(folder: &Folder, name: &str, script: &str) {
+fn cgi(folder: &TempFolder, name: &str, script: &str) {
     let file = folder.file(
         PathBuf::from("cgi").join(name),
         format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n{script}\n"),
@@ -32,7 +32,7 @@ fn cgi(folder: &Folder, name: &str, script: &str) {
 }
 
 /// The body of a program's response.
-fn body(server: &Server, path: &str) -> String {
+fn body(server: &TestServer, path: &str) -> String {
     let mut client = server.connect();
     client.send(format!("GET {path} HTTP/1.0\r\nHost: h\r\n\r\n"));
     // A program's response of unknown length ends with the connection.
@@ -57,7 +57,7 @@ fn process_1_reaps_what_programs_leave_behind() {
         return;
     }
     const ORPHANS: usize = 10;
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let ended = folder.file("ended", "");
     // Programs of a server that root started run as nobody.
     let set_mode = |path: &Path, mode| {
@@ -92,7 +92,7 @@ fn process_1_reaps_what_programs_leave_behind() {
     command
         .args(["--kill-child", "-pf", "--mount-proc", PROGRAM, "run", "-c"])
         .arg(config);
-    let mut server = Server::spawn(command);
+    let mut server = TestServer::spawn(command);
     for _ in 0..ORPHANS {
         assert_eq!(body(&server, "/c/leave"), "left\n");
     }
@@ -125,11 +125,11 @@ fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
     if !can_unshare("an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start") {
         return;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let hosts = folder.file("hosts", "127.0.0.1 localhost\n");
     let switch = folder.file("nsswitch.conf", "hosts: files\n");
     folder.file("www/a.txt", "a");
-    let origin = Origin::saying(|_| {
+    let origin = TestOrigin::saying(|_| {
         "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 2\r\n\r\nhi".into()
     });
     let port = origin.url().rsplit(':').next().expect("a port").to_owned();
@@ -150,7 +150,7 @@ fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
     );
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script]);
-    let server = Server::spawn(command);
+    let server = TestServer::spawn(command);
     assert_eq!(server.get("/a.txt").text(), "a");
     for (path, line) in [
         ("/o/x", "origin http://app.example"),
@@ -170,13 +170,13 @@ fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
 
 #[test]
 fn without_an_admin_socket_the_log_says_why() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("www/a.txt", "a");
     let config = format!(
         "[server]\nworkers = 1\nadmin = \"{0}/absent/admin\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{0}/www\"\n",
         folder.path().display()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let line = server.wait_for_error_line("no admin socket");
     for part in ["/absent/admin", "server.admin", "warn"] {
         assert!(line.contains(part), "{part}: {line}");

@@ -11,9 +11,9 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use lowroad_testkit::hostile::{GOOD, responses_to_end};
-use lowroad_testkit::process::{Memory, enough_descriptors};
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::process::{PrivateMemory, enough_descriptors};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -27,19 +27,19 @@ const DESCRIPTORS: u64 = IDLE as u64 + 1_000;
 /// A server with one worker and an admin socket. It keeps the user of the test, which may then read its /proc files
 /// and change its limits.
 struct Crowded {
-    folder: Folder,
-    server: Server,
-    status: Status,
+    folder: TempFolder,
+    server: TestServer,
+    status: StatusClient,
 }
 
 fn crowded() -> Crowded {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("site/good.txt", GOOD.1);
     folder.file("site/other.txt", "other\n");
     let config = "[server]\nworkers = 1\nadmin = \"admin.sock\"\nuser = \"root\"\n\n\
                   [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n";
-    let server = Server::run(LOWROAD, &folder, config);
-    let status = Status::new(LOWROAD, folder.path().join("admin.sock"));
+    let server = TestServer::run(LOWROAD, &folder, config);
+    let status = StatusClient::new(LOWROAD, folder.path().join("admin.sock"));
     Crowded {
         folder,
         server,
@@ -47,13 +47,13 @@ fn crowded() -> Crowded {
     }
 }
 
-fn assert_served(client: &mut Client) {
+fn assert_served(client: &mut TestClient) {
     client.send(GET);
     assert_eq!(client.response().text(), GOOD.1);
 }
 
 /// Connections that stay open after a response.
-fn idle(server: &Server, count: usize) -> Vec<Client> {
+fn idle(server: &TestServer, count: usize) -> Vec<TestClient> {
     let connect = |_| {
         let mut client = server.connect();
         assert_served(&mut client);
@@ -63,7 +63,7 @@ fn idle(server: &Server, count: usize) -> Vec<Client> {
 }
 
 /// Sends an endless head to each connection, a byte at a time, and ends it when stopped.
-fn send_slowly(mut clients: Vec<Client>, stop: &AtomicBool) {
+fn send_slowly(mut clients: Vec<TestClient>, stop: &AtomicBool) {
     let head = format!("{}\r\nX-Slow: ", GET.trim_end());
     for (at, byte) in head.bytes().chain(std::iter::repeat(b'x')).enumerate() {
         if at > head.len() && stop.load(Relaxed) {
@@ -80,7 +80,7 @@ fn send_slowly(mut clients: Vec<Client>, stop: &AtomicBool) {
 }
 
 /// Reads a byte a second from each connection until stopped.
-fn read_slowly(mut clients: Vec<Client>, stop: &AtomicBool) {
+fn read_slowly(mut clients: Vec<TestClient>, stop: &AtomicBool) {
     let mut count = 0;
     while !stop.load(Relaxed) {
         if count % 100 == 0 {
@@ -103,8 +103,8 @@ fn ten_thousand_idle_and_a_hundred_slow_clients_do_not_hurt_the_others() {
     let server = &crowded.server;
     crowded.folder.file("site/large.bin", vec![b'x'; 12 << 20]);
     let mut idle = idle(server, IDLE);
-    let senders: Vec<Client> = (0..SLOW).map(|_| server.connect()).collect();
-    let mut readers: Vec<Client> = (0..SLOW).map(|_| server.connect()).collect();
+    let senders: Vec<TestClient> = (0..SLOW).map(|_| server.connect()).collect();
+    let mut readers: Vec<TestClient> = (0..SLOW).map(|_| server.connect()).collect();
     readers
         .iter_mut()
         .for_each(|client| client.send("GET /large.bin HTTP/1.1\r\nHost: test\r\n\r\n"));
@@ -168,7 +168,7 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
     };
     let before = prlimit(Some(pid), Resource::Nofile, lowered).expect("a limit");
 
-    let mut clients: Vec<Client> = (0..40).map(|_| server.connect()).collect();
+    let mut clients: Vec<TestClient> = (0..40).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(GET));
     wait_until("the last descriptor to be taken", || {
         // All but the one that the admin thread's accept reserves, which is not visible.
@@ -199,7 +199,7 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
 fn a_server_with_few_descriptors_serves_some_and_answers_all() {
     // A server with one worker has 21 open before the first client, and accepts 16 connections.
     for limit in [28, 48] {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         folder.file(GOOD.0, GOOD.1);
         let mut command = Command::new("sh");
         let script = format!(
@@ -207,8 +207,8 @@ fn a_server_with_few_descriptors_serves_some_and_answers_all() {
             folder.path().display()
         );
         command.args(["-c", &script]);
-        let mut server = Server::spawn(command);
-        let mut clients: Vec<Client> = (0..60).map(|_| server.connect()).collect();
+        let mut server = TestServer::spawn(command);
+        let mut clients: Vec<TestClient> = (0..60).map(|_| server.connect()).collect();
         clients.iter_mut().for_each(|client| client.send(GET));
         let mut served = 0;
         for mut client in clients {
@@ -262,12 +262,12 @@ fn memory_of_an_idle_connection() {
     // Warm-up: memory that only the first requests need does not count.
     drop(idle(&crowded.server, 100));
     crowded.status.wait_for("open", 0);
-    let before = Memory::of(pid);
+    let before = PrivateMemory::of_process(pid);
     let clients: Vec<TcpStream> = idle(&crowded.server, IDLE)
         .into_iter()
         .map(|client| client.stream().try_clone().expect("a descriptor"))
         .collect();
-    let (resident, anonymous) = Memory::of(pid).since(before, IDLE);
+    let (resident, anonymous) = PrivateMemory::of_process(pid).since(before, IDLE);
     println!(
         "{} idle connections: {resident:.0} bytes each resident, {anonymous:.0} of them anonymous",
         clients.len(),

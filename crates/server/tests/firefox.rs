@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{Folder, Server, skip};
-use lowroad_tls::authority::Authority;
+use lowroad_testkit::{TempFolder, TestServer, skip};
+use lowroad_tls::authority::LocalAuthority;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const FIREFOX: &str = "/usr/bin/firefox-esr";
@@ -28,7 +28,7 @@ fn run(program: &str, arguments: &[&str]) -> Output {
 }
 
 /// A profile that trusts this authority.
-fn profile(folder: &Folder, authority: &Path) -> String {
+fn profile(folder: &TempFolder, authority: &Path) -> String {
     folder.file("profile/user.js", SETTINGS);
     let path = folder.path().join("profile").display().to_string();
     let (store, authority) = (format!("sql:{path}"), authority.display().to_string());
@@ -49,7 +49,7 @@ fn firefox_gets_a_hundred_objects_over_http_2() {
             return skip("firefox gets a hundred objects over HTTP/2", &why);
         }
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let paths: Vec<String> = (0..100).map(|number| format!("/{number}.svg")).collect();
     let images = paths.iter().map(|path| {
         folder.file(format!("site{path}"), DOT);
@@ -62,7 +62,7 @@ fn firefox_gets_a_hundred_objects_over_http_2() {
     folder.file("site/index.html", page);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_s = now.expect("a clock").as_secs();
-    let authority = Authority::open(&folder.path().join("ca"), "test", now_s);
+    let authority = LocalAuthority::open(&folder.path().join("ca"), "test", now_s);
     let authority = authority.expect("an authority");
     let (chain, key) = authority
         .sign_pem(&["localhost"], now_s)
@@ -72,7 +72,7 @@ fn firefox_gets_a_hundred_objects_over_http_2() {
     fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("a file of ours");
     let config = "[server]\nuser = \"root\"\nworkers = 1\n[log]\naccess = \"access\"\n[[site]]\nroot = \"site\"\n\
                   [site.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = \"a.pem\"\nkey = \"a.key\"\n";
-    let mut server = Server::run(PROGRAM, &folder, config);
+    let mut server = TestServer::run(PROGRAM, &folder, config);
     let home = format!("https://localhost:{}/", server.address().port());
     let profile = profile(&folder, &folder.path().join("ca/authority.pem"));
     let picture = folder.path().join("page.png").display().to_string();

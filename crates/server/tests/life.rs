@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::{Client, Folder, PATIENCE, Response, Server, wait_until};
+use lowroad_testkit::{TestClient, TempFolder, PATIENCE, ClientResponse, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const LARGE: usize = 48 << 20;
 
-fn site() -> Folder {
-    let folder = Folder::new();
+fn site() -> TempFolder {
+    let folder = TempFolder::new();
     folder.file("small", "hello");
     folder.file("medium", vec![b'm'; 100_000]);
     folder.file("large", vec![b'l'; 2 << 20]);
@@ -23,11 +23,11 @@ fn site() -> Folder {
 }
 
 /// A server of the folder with these lines in `[server]`.
-fn run(folder: &Folder, server: &str) -> Server {
+fn run(folder: &TempFolder, server: &str) -> TestServer {
     let root = folder.path().display();
     let config =
         format!("[server]\n{server}\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n");
-    Server::run(PROGRAM, folder, &config)
+    TestServer::run(PROGRAM, folder, &config)
 }
 
 /// A client that sends one request after another until no server listens.
@@ -49,13 +49,13 @@ impl ClosedLoop {
         let start = Instant::now();
         while let Ok(stream) = TcpStream::connect(self.address) {
             assert!(start.elapsed() < PATIENCE, "the server does not end");
-            let mut client = Client::new(stream);
+            let mut client = TestClient::new(stream);
             while self.one(&mut client, tally) {}
         }
     }
 
     /// Sends one request; returns whether the connection may be used again.
-    fn one(&self, client: &mut Client, tally: &Tally) -> bool {
+    fn one(&self, client: &mut TestClient, tally: &Tally) -> bool {
         let paths = [
             ("small", 5),
             ("medium", 100_000),
@@ -111,7 +111,7 @@ fn no_request_is_lost_when_the_server_ends_under_load() {
 }
 
 /// Receives the last response of a connection.
-fn expect_last(client: &mut Client, len: usize) -> Response {
+fn expect_last(client: &mut TestClient, len: usize) -> ClientResponse {
     let got = client.response();
     assert_eq!((got.status, got.body.len()), (200, len));
     assert_eq!(got.field("connection"), Some("close"));
@@ -172,8 +172,8 @@ fn idle_connections_end_soon() {
 }
 
 /// A server with a client that does not read a long response.
-fn stuck(server: &str) -> (Folder, Server, Client) {
-    let folder = Folder::new();
+fn stuck(server: &str) -> (TempFolder, TestServer, TestClient) {
+    let folder = TempFolder::new();
     folder.zeros("huge", LARGE as u64);
     let server = run(&folder, server);
     let mut client = server.connect();
@@ -206,7 +206,7 @@ fn a_second_signal_ends_at_once() {
 }
 
 /// The server's unreaped children, as folders in /proc.
-fn children(server: &Server) -> Vec<PathBuf> {
+fn children(server: &TestServer) -> Vec<PathBuf> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("/proc");
     let lists = tasks
         .flatten()
@@ -221,7 +221,7 @@ fn children(server: &Server) -> Vec<PathBuf> {
 /// A supervisor kills processes that outlive the server, and reports them.
 #[test]
 fn no_process_outlives_the_server() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
     let script = folder.file(
         "cgi/say",
@@ -233,7 +233,7 @@ fn no_process_outlives_the_server() {
         "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{at}\"\n\
          [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"{at}/cgi\"\n"
     );
-    let mut server = Server::run(PROGRAM, &folder, &config);
+    let mut server = TestServer::run(PROGRAM, &folder, &config);
     assert_eq!(server.get("/cgi/say").text(), "cgi");
     let children = children(&server);
     assert!(!children.is_empty(), "one starts CGI programs");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::{Client, Folder, PATIENCE, Server};
+use lowroad_testkit::{TestClient, TempFolder, PATIENCE, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// The server takes a file that did not change for 20 ms as settled. A writer that the scheduler holds up for longer
@@ -113,7 +113,7 @@ impl Case {
 /// Sends requests until both versions have occurred and enough responses have arrived.
 fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
     let start = Instant::now();
-    let mut client = Client::connect(server);
+    let mut client = TestClient::connect(server);
     let (mut seen, mut whole) = ([0; 3], 0);
     while whole < ANSWERS || seen[0] == 0 || seen[1] == 0 {
         assert!(start.elapsed() < PATIENCE, "seen only {seen:?}");
@@ -134,17 +134,17 @@ fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
             None => {
                 assert!(case.cut, "an answer from memory was cut");
                 // A cut response ends its connection.
-                client = Client::connect(server);
+                client = TestClient::connect(server);
             }
         }
     }
 }
 
 fn never_a_mixture(case: Case) {
-    let folder = Folder::in_memory();
+    let folder = TempFolder::in_memory();
     let lens = case.lens;
     let path = folder.file(case.file, vec![b'A'; lens[0]]);
-    let server = Server::serve(PROGRAM, &folder, case.options);
+    let server = TestServer::serve(PROGRAM, &folder, case.options);
     let writer = Writer {
         path,
         lens,
@@ -222,10 +222,10 @@ fn error_pages() {
 const LARGE: usize = 48 << 20;
 
 /// A server, and a client that has received the start of a large response and stops reading.
-fn half_sent() -> (Folder, PathBuf, Server, Client) {
-    let folder = Folder::new();
+fn half_sent() -> (TempFolder, PathBuf, TestServer, TestClient) {
+    let folder = TempFolder::new();
     let path = folder.zeros("file.bin", LARGE as u64);
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(client.more());
@@ -233,7 +233,7 @@ fn half_sent() -> (Folder, PathBuf, Server, Client) {
 }
 
 /// The response is cut, and the server still works.
-fn expect_cut(server: &Server, client: &mut Client, new: &[u8]) {
+fn expect_cut(server: &TestServer, client: &mut TestClient, new: &[u8]) {
     assert_eq!(client.whole_response(), None);
     let head = String::from_utf8_lossy(&client.received[..300]).into_owned();
     assert!(
@@ -306,10 +306,10 @@ fn a_file_whose_promised_bytes_stay_is_sent_to_its_end() {
 
 #[test]
 fn a_file_that_grows_all_the_time_is_served_up_to_its_length() {
-    let folder = Folder::in_memory();
+    let folder = TempFolder::in_memory();
     for len in [0, 20_000, 3 << 20] {
         let path = folder.file("app.log", vec![b'x'; len]);
-        let server = Server::serve(PROGRAM, &folder, &[]);
+        let server = TestServer::serve(PROGRAM, &folder, &[]);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -365,9 +365,9 @@ fn a_file_that_is_replaced_or_removed_is_sent_to_its_end() {
 #[test]
 fn answers_from_memory_outlive_their_file() {
     const COUNT: usize = 400;
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let path = folder.file("file.bin", vec![b'A'; 100_000]);
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     assert_eq!(server.get("/file.bin").status, 200);
     let mut client = server.connect();
     // More responses than sockets hold, so that the change happens among them.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::{TempFolder, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -29,7 +29,7 @@ int lowroad_handle(void *state, lowroad_call *call, int event, uint32_t number)
 }
 "#;
 
-fn build(folder: &Folder) {
+fn build(folder: &TempFolder) {
     let source = folder.file("module.c", MODULE);
     let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../module/include");
     let status = Command::new("cc")
@@ -44,7 +44,7 @@ fn build(folder: &Folder) {
 
 #[test]
 fn files_are_given_and_sources_are_not() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     build(&folder);
     folder.file("www/a.txt", "a file");
     folder.file("www/page.lrp", "the source of a page");
@@ -71,7 +71,7 @@ fn files_are_given_and_sources_are_not() {
         cgi = "{base}/www/bin"
         "#
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     for way in ["fetch", "stored"] {
         // First from the disk, then from memory.
         for _ in 0..2 {

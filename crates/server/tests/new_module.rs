@@ -1,15 +1,15 @@
 //! The template of `lowroad new module` builds and passes its own test.
 
-#[path = "../src/new.rs"]
-mod new;
+#[path = "../src/module_template.rs"]
+mod module_template;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use new::{Language, module};
+use module_template::{ModuleLanguage, module};
 
-fn write(name: &str, language: Language) -> PathBuf {
+fn write(name: &str, language: ModuleLanguage) -> PathBuf {
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
     for (path, text) in module(name, language).expect("a name") {
@@ -30,7 +30,7 @@ fn run(folder: &Path, command: &str, arguments: &[&str]) {
 
 #[test]
 fn the_skeleton_in_rust_passes_its_test() {
-    let folder = write("my-page", Language::Rust);
+    let folder = write("my-page", ModuleLanguage::Rust);
     run(&folder, env!("CARGO"), &["test", "--offline"]);
     run(&folder, env!("CARGO"), &["build", "--offline"]);
     assert!(folder.join("target/debug/libmy_page.so").exists());
@@ -39,7 +39,7 @@ fn the_skeleton_in_rust_passes_its_test() {
 
 #[test]
 fn the_skeleton_in_c_passes_its_test() {
-    let folder = write("c-page", Language::C);
+    let folder = write("c-page", ModuleLanguage::C);
     run(&folder, "make", &["test"]);
     run(&folder, "make", &[]);
     assert!(folder.join("c-page.so").exists());

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lowroad_testkit::{Folder, Server, skip};
+use lowroad_testkit::{TempFolder, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -28,7 +28,7 @@ fn what_it_installs_works() {
     {
         return skip("what_it_installs_works", "dpkg-dev or binutils is missing");
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let made = Command::new(Path::new(REPOSITORY).join("tools/deb.sh"))
         .env("BINARY", PROGRAM)
         .env("COMPRESSION", "none")
@@ -97,6 +97,6 @@ fn what_it_installs_works() {
     run(Command::new(at("usr/bin/lowroad")).args(["check", "-c", &config]));
     let mut command = Command::new(at("usr/bin/lowroad"));
     command.args(["run", "-c", &config]);
-    let server = Server::spawn(command);
+    let server = TestServer::spawn(command);
     assert!(server.get("/").text().contains("Lowroad serves this page"));
 }

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{Folder, Server, skip};
-use lowroad_tls::authority::Authority;
+use lowroad_testkit::{TempFolder, TestServer, skip};
+use lowroad_tls::authority::LocalAuthority;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const SITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/site");
@@ -24,7 +24,7 @@ const BROWSERS: [&str; 3] = [
 /// A browser, and a folder for its files.
 struct Browser {
     program: &'static str,
-    folder: Folder,
+    folder: TempFolder,
 }
 
 impl Browser {
@@ -33,7 +33,7 @@ impl Browser {
         if program.is_none() {
             skip("pages in a browser", "Chromium is not installed");
         }
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         program.map(|program| Browser { program, folder })
     }
 
@@ -73,7 +73,7 @@ fn value<'l>(line: &'l str, key: &str) -> &'l str {
 }
 
 /// Ends the server; returns the responses' statuses by path.
-fn answers(mut server: Server) -> BTreeMap<String, Vec<String>> {
+fn answers(mut server: TestServer) -> BTreeMap<String, Vec<String>> {
     server.signal("TERM");
     server.wait_for_end();
     let mut answers = BTreeMap::<String, Vec<String>>::new();
@@ -90,7 +90,7 @@ fn answers(mut server: Server) -> BTreeMap<String, Vec<String>> {
     answers
 }
 
-fn serve() -> Server {
+fn serve() -> TestServer {
     let arguments = [
         "serve",
         SITE,
@@ -100,7 +100,7 @@ fn serve() -> Server {
         "--log",
         "json",
     ];
-    Server::start(PROGRAM, &arguments)
+    TestServer::start(PROGRAM, &arguments)
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_browser_speaks_http_2_over_tls() {
     command.args(["serve", SITE, "--tls", "--log", "json"]);
     command.args(["--listen", "127.0.0.1:0"]);
     command.env("XDG_DATA_HOME", browser.folder.path().join("data"));
-    let mut server = Server::spawn(command);
+    let mut server = TestServer::spawn(command);
     let home = format!("https://localhost:{}/", server.address().port());
     let dom = browser.visit(&home, &["--dump-dom", "--ignore-certificate-errors"]);
     assert!(dom.contains("<h1>The short way to an answer</h1>"), "{dom}");
@@ -228,7 +228,7 @@ fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
     folder.file("site/dot.svg", DOT);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_s = now.expect("a clock").as_secs();
-    let authority = Authority::open(&folder.path().join("ca"), "test", now_s);
+    let authority = LocalAuthority::open(&folder.path().join("ca"), "test", now_s);
     let pem = authority
         .expect("an authority")
         .sign_pem(&["localhost"], now_s);
@@ -241,7 +241,7 @@ fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
          [[site]]\nroot = \"site\"\n[site.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = \"a.pem\"\nkey = \"a.key\"\n\
          [[site.route]]\npattern = \"/chat\"\norigin = \"http://127.0.0.1:{port}\"\n"
     );
-    let mut server = Server::run(PROGRAM, folder, &config);
+    let mut server = TestServer::run(PROGRAM, folder, &config);
     let home = format!("https://localhost:{}/", server.address().port());
     let dom = browser.visit(&home, &["--dump-dom", "--ignore-certificate-errors"]);
     server.signal("TERM");

@@ -7,26 +7,26 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Client, Folder, PATIENCE, Server, wait_until};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestClient, TempFolder, PATIENCE, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// A server with a configuration that changes.
 struct Operator {
-    folder: Folder,
-    server: Server,
+    folder: TempFolder,
+    server: TestServer,
 }
 
 impl Operator {
     /// Starts with these `[[site]]` tables, where `ROOT` stands for the folder with the files.
     fn start(sites: &str) -> Operator {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         for name in ["one", "two"] {
             folder.file(format!("{name}/who"), name);
         }
         folder.zeros("one/huge", 48 << 20);
-        let server = Server::run(PROGRAM, &folder, &config(&folder, sites));
+        let server = TestServer::run(PROGRAM, &folder, &config(&folder, sites));
         Operator { folder, server }
     }
 
@@ -79,11 +79,11 @@ impl Operator {
     }
 }
 
-fn admin(folder: &Folder) -> PathBuf {
+fn admin(folder: &TempFolder) -> PathBuf {
     folder.path().join("admin.sock")
 }
 
-fn config(folder: &Folder, sites: &str) -> String {
+fn config(folder: &TempFolder, sites: &str) -> String {
     let sites = sites.replace("ROOT", &folder.path().display().to_string());
     let admin = admin(folder);
     format!(
@@ -96,7 +96,7 @@ const ONE: &str = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"ROOT/one\"\n";
 const TWO: &str = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"ROOT/two\"\n";
 const ONE_ELSEWHERE: &str = "[[site]]\nlisten = \"127.0.0.2:0\"\nroot = \"ROOT/one\"\n";
 
-fn who(client: &mut Client) -> String {
+fn who(client: &mut TestClient) -> String {
     client.get("/who", "").text()
 }
 
@@ -155,7 +155,7 @@ fn a_site_keeps_what_is_stored_while_it_is_the_same() {
     });
     // Responses stored for the previous site are gone.
     let admin = admin(&operator.folder);
-    let status = Status::new(PROGRAM, admin);
+    let status = StatusClient::new(PROGRAM, admin);
     assert!(operator.stores("/who"));
     status.wait_for("cache_objects", 1);
 }
@@ -208,7 +208,7 @@ fn listeners_are_added_and_removed() {
     assert_eq!(operator.listens()[0], first);
     assert!(second.ip().to_string() == "127.0.0.2" && second.port() != 0);
     // A new listener knows its site from the start.
-    let mut other = Client::connect(second);
+    let mut other = TestClient::connect(second);
     assert_eq!(
         (who(&mut other), who(&mut client)),
         ("one".into(), "two".into())
@@ -245,7 +245,7 @@ fn an_address_is_added_again_right_after_its_removal() {
         let line = format!("reload {}:", 2 * number + 1);
         let line = operator.server.wait_for_error_line(&line);
         assert!(line.contains("is in force"), "{line}");
-        let mut client = Client::connect(address);
+        let mut client = TestClient::connect(address);
         assert_eq!(who(&mut client), "one");
     }
 }
@@ -259,14 +259,14 @@ fn no_request_is_lost_while_configurations_change() {
         for keep_alive in [true, true, false, false] {
             let (stop, answered) = (&stop, &answered);
             scope.spawn(move || {
-                let mut client = Client::connect(address);
+                let mut client = TestClient::connect(address);
                 let start = Instant::now();
                 while start.elapsed() < PATIENCE && !stop.load(Relaxed) {
                     let said = who(&mut client);
                     assert!(said == "one" || said == "two", "{said}");
                     answered.fetch_add(1, Relaxed);
                     if !keep_alive {
-                        client = Client::connect(address);
+                        client = TestClient::connect(address);
                     }
                 }
             });
@@ -291,7 +291,7 @@ fn no_request_is_lost_while_configurations_change() {
 }
 
 /// Runs a command for a folder's server; returns its success and output.
-fn command(folder: &Folder, name: &str) -> (bool, String) {
+fn command(folder: &TempFolder, name: &str) -> (bool, String) {
     let output = Command::new(PROGRAM)
         .args([name, "--admin"])
         .arg(admin(folder))
@@ -328,9 +328,9 @@ fn the_commands_reload_and_stop_say_when_it_is_done() {
 
 #[test]
 fn without_a_file_there_is_nothing_to_read_again() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("who", "serve");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     server.signal("HUP");
     server.wait_for_error_line("there is no configuration file to read again");
     assert_eq!(server.get("/who").text(), "serve");

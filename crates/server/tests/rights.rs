@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// The user `nobody`.
@@ -15,8 +15,8 @@ const NOBODY: u32 = 65534;
 
 /// A server that runs as `nobody`, with files that only root may read.
 struct Setup {
-    folder: Folder,
-    server: Option<Server>,
+    folder: TempFolder,
+    server: Option<TestServer>,
 }
 
 /// Whether the tests run as root with curl; reports a skip if not.
@@ -37,7 +37,7 @@ impl Setup {
     /// A site with TLS and one without, with a private key, a user file and a folder of authorities that belong to
     /// root.
     fn new() -> Setup {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
         folder.file("www/page", "served");
         fs::create_dir(folder.path().join("secret")).expect("a folder");
@@ -50,7 +50,7 @@ impl Setup {
         setup.write_config("");
         let mut command = Command::new(PROGRAM);
         command.args(["run", "-c"]).arg(setup.config());
-        setup.server = Some(Server::spawn(command));
+        setup.server = Some(TestServer::spawn(command));
         setup
     }
 
@@ -58,7 +58,7 @@ impl Setup {
         self.folder.path().join("lowroad.toml")
     }
 
-    fn server(&self) -> &Server {
+    fn server(&self) -> &TestServer {
         self.server.as_ref().expect("it was started")
     }
 
@@ -121,8 +121,8 @@ impl Setup {
         self.server().addresses[0]
     }
 
-    fn get(&self, host: &str, path: &str, fields: &str) -> Response {
-        let mut client = Client::connect(self.plain());
+    fn get(&self, host: &str, path: &str, fields: &str) -> ClientResponse {
+        let mut client = TestClient::connect(self.plain());
         client.send(format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"
         ));
@@ -221,7 +221,7 @@ fn a_reload_adds_a_port_below_1024() {
     ));
     let (done, said) = setup.reload();
     assert!(done, "{said}");
-    let mut client = Client::connect(address.parse().expect("an address"));
+    let mut client = TestClient::connect(address.parse().expect("an address"));
     client.send("GET /page HTTP/1.1\r\nHost: new.test\r\n\r\n");
     assert_eq!(client.response().text(), "served");
 }
@@ -305,7 +305,7 @@ fn root_writes_no_log_where_a_link_of_the_user_leads() {
     if !can_run("root_writes_no_log_where_a_link_of_the_user_leads") {
         return;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let target = folder.file("target", "root's");
     fs::set_permissions(&target, Permissions::from_mode(0o600)).expect("a mode");
     folder.file("logs/x", "");
@@ -357,7 +357,7 @@ fn a_server_whose_helper_is_gone_keeps_what_it_has() {
 }
 
 /// The process number of a server's helper.
-fn helper_of(server: &Server) -> String {
+fn helper_of(server: &TestServer) -> String {
     let children = format!("/proc/{0}/task/{0}/children", server.pid());
     let children = fs::read_to_string(children).expect("/proc");
     let is_helper = |pid: &&str| {
@@ -407,7 +407,7 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
     if !can_run("a_mistake_in_the_configuration_leaves_the_helper_its_names") {
         return;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
     let (at, log) = (
         folder.path().display(),
@@ -423,7 +423,7 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
     );
     let mut command = Command::new(PROGRAM);
     command.args(["run", "-c"]).arg(&config);
-    let server = Server::spawn(command);
+    let server = TestServer::spawn(command);
     fs::write(&config, "colour = 'red'").expect("a configuration");
     let secret = folder.path().join("secret");
     fs::set_permissions(secret, Permissions::from_mode(0o700)).expect("a mode");
@@ -459,7 +459,7 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     ));
     let mut command = Command::new(PROGRAM);
     command.args(["run", "-c"]).arg(setup.config());
-    let server = Server::spawn(command);
+    let server = TestServer::spawn(command);
     let status = format!("/proc/{}/status", helper_of(&server));
     let waits = || {
         let text = fs::read_to_string(&status).expect("a process");
@@ -545,7 +545,7 @@ fn check_warns_of_what_the_configured_user_goes_on_without() {
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
     };
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     mode(folder.path(), 0o755);
     let program = folder.file("program", "#!/bin/sh\n");
     mode(&program, 0o700);
@@ -573,7 +573,7 @@ fn check_warns_of_what_the_configured_user_goes_on_without() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains(wanted), "{said}");
-        let server = Server::run(PROGRAM, &folder, &config);
+        let server = TestServer::run(PROGRAM, &folder, &config);
         server.wait_for_error_line(wanted);
     }
 }
@@ -584,7 +584,7 @@ fn root_opens_no_ticket_keys_where_a_link_of_the_user_leads() {
     if !can_run("root_opens_no_ticket_keys_where_a_link_of_the_user_leads") {
         return;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
     let target = folder.file("target", "");
     fs::set_permissions(&target, Permissions::from_mode(0o600)).expect("a mode");
@@ -614,7 +614,7 @@ fn root_opens_no_ticket_keys_where_a_link_of_the_user_leads() {
     assert_eq!(fs::read(&target).expect("a file"), b"");
     // The user's own file is created by the user.
     fs::remove_file(&keys).expect("a link");
-    let _server = Server::spawn(command());
+    let _server = TestServer::spawn(command());
     let made = fs::metadata(&keys).expect("keys");
     assert_eq!((made.uid(), made.mode() & 0o777), (NOBODY, 0o600));
 }

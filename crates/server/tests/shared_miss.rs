@@ -13,8 +13,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Folder, Server, skip};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TempFolder, TestServer, skip};
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -198,10 +198,10 @@ fn print_first(seen: &Seen, begun: Instant) {
 }
 
 /// An origin with a delay before its body; reports the times of the first and last byte.
-fn origin() -> (Origin, Receiver<Instant>) {
+fn origin() -> (TestOrigin, Receiver<Instant>) {
     let (sender, times) = channel();
     let sender = Mutex::new(sender);
-    let origin = Origin::start(move |asked, stream| {
+    let origin = TestOrigin::start(move |asked, stream| {
         let body_len = match &*asked.target {
             "/large" => BODY_LEN,
             _ => 1000,
@@ -228,14 +228,14 @@ fn measure(options: &[&str]) {
         return;
     }
     let (origin, times) = origin();
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let disk = folder.path().join("disk").display().to_string();
     let url = origin.url();
     let mut arguments = vec!["accelerate", &url, "--listen", "127.0.0.1:0"];
     for option in options {
         arguments.push(if *option == "DISK" { &disk } else { option });
     }
-    let server = Server::start(LOWROAD, &arguments);
+    let server = TestServer::start(LOWROAD, &arguments);
     let mut clients = connected(server.address(), CLIENTS);
     for client in &mut clients {
         client.write_all(GET_SMALL.as_bytes()).expect("it takes it");

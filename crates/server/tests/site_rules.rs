@@ -4,25 +4,25 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Client, Folder, Response, Server};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// A server with one site of files and these lines in it.
 struct Site {
-    folder: Folder,
-    server: Server,
+    folder: TempFolder,
+    server: TestServer,
 }
 
 impl Site {
     fn of(lines: &str) -> Site {
-        Site::after(Folder::new(), lines)
+        Site::after(TempFolder::new(), lines)
     }
 
     /// With the folder's existing contents.
-    fn after(folder: Folder, lines: &str) -> Site {
+    fn after(folder: TempFolder, lines: &str) -> Site {
         for name in [
             "index.html",
             "a.txt",
@@ -39,17 +39,17 @@ impl Site {
             "[server]\nadmin = \"{path}/admin.sock\"\n[log]\naccess = \"{path}/access.log\"\n\
              [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{path}/root\"\n{lines}"
         );
-        let server = Server::run(PROGRAM, &folder, &config);
+        let server = TestServer::run(PROGRAM, &folder, &config);
         Site { folder, server }
     }
 
-    fn get(&self, path: &str, fields: &str) -> Response {
+    fn get(&self, path: &str, fields: &str) -> ClientResponse {
         self.server.connect().get(path, fields)
     }
 
     fn from(&self, address: &str, path: &str) -> u16 {
         let address: IpAddr = address.parse().expect("an address");
-        let mut client = Client::connect_from(address, self.server.address());
+        let mut client = TestClient::connect_from(address, self.server.address());
         client.get(path, "").status
     }
 
@@ -85,7 +85,7 @@ impl Site {
     }
 
     fn count(&self, name: &str) -> u64 {
-        Status::new(PROGRAM, self.folder.path().join("admin.sock")).value(name)
+        StatusClient::new(PROGRAM, self.folder.path().join("admin.sock")).value(name)
     }
 }
 
@@ -239,7 +239,7 @@ fn methods_are_denied_and_head_is_a_get() {
 
 #[test]
 fn programs_are_behind_the_rules_and_so_is_what_they_answered_before() {
-    let origin = Origin::saying(|_| {
+    let origin = TestOrigin::saying(|_| {
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: public, max-age=600\r\n\r\nhi"
             .into()
     });
@@ -310,7 +310,7 @@ fn a_burst_may_come() {
 
 #[test]
 fn the_client_is_whom_a_trusted_proxy_names() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let seen = asked.field("x-forwarded-for").unwrap_or_default();
         let len = seen.len();
         format!("HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: {len}\r\n\r\n{seen}")
@@ -339,7 +339,7 @@ fn the_client_is_whom_a_trusted_proxy_names() {
     assert!(told.contains("client                 192.0.2.1"), "{told}");
     assert!(told.contains("403"), "{told}");
     // Reports of other clients are not trusted.
-    let mut other = Client::connect_from("127.0.0.2".parse().expect("one"), site.server.address());
+    let mut other = TestClient::connect_from("127.0.0.2".parse().expect("one"), site.server.address());
     assert_eq!(other.get("/app", &named("192.0.2.9")).text(), "127.0.0.2");
     let log = lowroad_testkit::wait_until("the log", || {
         let log = std::fs::read_to_string(site.folder.path().join("access.log")).ok()?;
@@ -365,7 +365,7 @@ fn forwarded_that_can_be_read_in_two_ways_is_refused() {
 }
 
 /// A user file with cheap hashes: `ann` with bcrypt, `bob` with argon2.
-fn users(folder: &Folder) {
+fn users(folder: &TempFolder) {
     use argon2::password_hash::SaltString;
     use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
     let ann = bcrypt::hash("secret of ann", 4).expect("a hash");
@@ -387,7 +387,7 @@ const AUTH: &str =
     "[[site.rule]]\npattern = \"/admin/**\"\nauth = \"users\"\nrealm = \"the staff\"\n";
 
 fn with_users(lines: &str) -> Site {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     users(&folder);
     Site::after(folder, lines)
 }
@@ -460,7 +460,7 @@ fn a_password_is_needed_and_verified() {
 #[test]
 fn programs_are_told_who_was_verified() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     users(&folder);
     let script = folder.file(
         "cgi/who",
@@ -501,7 +501,7 @@ fn several_requests_of_one_connection_wait_for_it_in_their_order() {
 
 #[test]
 fn a_body_waits_with_its_request() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let body = String::from_utf8_lossy(&asked.body).into_owned();
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
@@ -532,7 +532,7 @@ fn guessing_is_slow_for_each_client() {
     let ann = basic("ann", "secret of ann");
     let ask = |from: &str, fields: &str| {
         let from = from.parse().expect("an address");
-        let mut client = Client::connect_from(from, site.server.address());
+        let mut client = TestClient::connect_from(from, site.server.address());
         client.get("/admin/", fields)
     };
     for number in 0..10 {
@@ -577,7 +577,7 @@ fn a_user_who_is_gone_is_refused_and_a_broken_file_changes_nothing() {
 
 #[test]
 fn a_file_of_users_that_cannot_be_used_is_found_by_check() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("users", "ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00\n");
     folder.file("c.toml", format!("[[site]]\nroot = \".\"\n{AUTH}"));
     let check = Command::new(PROGRAM)
@@ -628,7 +628,7 @@ fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
 
 #[test]
 fn a_fallback_may_be_a_program_s() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let said = format!("{} {}", asked.target, String::from_utf8_lossy(&asked.body));
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{said}",
@@ -649,7 +649,7 @@ fn a_fallback_may_be_a_program_s() {
 
 #[test]
 fn a_route_says_what_is_kept_of_its_responses() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let control = asked.target.trim_start_matches('/').replace('+', ", ");
         format!("HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nContent-Length: 2\r\n\r\nhi")
     });

@@ -4,13 +4,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// A folder for each site, with a file `who` that contains the site's name.
-fn sites(names: &[&str]) -> Folder {
-    let folder = Folder::new();
+fn sites(names: &[&str]) -> TempFolder {
+    let folder = TempFolder::new();
     for name in names {
         folder.file(format!("{name}/who"), name);
     }
@@ -18,20 +18,20 @@ fn sites(names: &[&str]) -> Folder {
 }
 
 /// A `[[site]]` table for the folder's subfolder `root` with further keys.
-fn site(folder: &Folder, root: &str, keys: &str) -> String {
+fn site(folder: &TempFolder, root: &str, keys: &str) -> String {
     let root = folder.path().join(root);
     format!("[[site]]\nroot = \"{}\"\n{keys}\n", root.display())
 }
 
 const ANY_PORT: &str = "listen = \"127.0.0.1:0\"";
 
-fn ask(client: &mut Client, host: &str, path: &str) -> Response {
+fn ask(client: &mut TestClient, host: &str, path: &str) -> ClientResponse {
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     client.response()
 }
 
 /// The contents of a host's `who`, or the status.
-fn who(client: &mut Client, host: &str) -> String {
+fn who(client: &mut TestClient, host: &str) -> String {
     let got = ask(client, host, "/who");
     match got.status {
         200 => got.text(),
@@ -39,7 +39,7 @@ fn who(client: &mut Client, host: &str) -> String {
     }
 }
 
-fn named_sites(folder: &Folder, default: bool) -> String {
+fn named_sites(folder: &TempFolder, default: bool) -> String {
     let mut config = String::new();
     for (root, names) in [
         (
@@ -61,7 +61,7 @@ fn named_sites(folder: &Folder, default: bool) -> String {
 #[test]
 fn names_are_exact_or_wildcards_or_everybody_elses() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna", "default"]);
-    let server = Server::run(PROGRAM, &folder, &named_sites(&folder, true));
+    let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, true));
     let port = server.address().port();
     let mut client = server.connect();
     for (host, site) in [
@@ -95,7 +95,7 @@ fn names_are_exact_or_wildcards_or_everybody_elses() {
 #[test]
 fn http_1_0_without_a_host_gets_the_default_site() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna", "default"]);
-    let server = Server::run(PROGRAM, &folder, &named_sites(&folder, true));
+    let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, true));
     let mut client = server.connect();
     client.send("GET /who HTTP/1.0\r\n\r\n");
     assert_eq!(client.response().text(), "default");
@@ -104,7 +104,7 @@ fn http_1_0_without_a_host_gets_the_default_site() {
 #[test]
 fn a_name_of_nobody_is_misdirected() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna"]);
-    let server = Server::run(PROGRAM, &folder, &named_sites(&folder, false));
+    let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, false));
     let mut client = server.connect();
     for host in ["other.example", "127.0.0.1", "com"] {
         let got = ask(&mut client, host, "/who");
@@ -120,7 +120,7 @@ fn a_name_of_nobody_is_misdirected() {
 #[test]
 fn the_target_names_the_host_if_it_is_absolute() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna", "default"]);
-    let server = Server::run(PROGRAM, &folder, &named_sites(&folder, true));
+    let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, true));
     let mut client = server.connect();
     for (target, host, site) in [
         ("http://example.com/who", "example.com", "exact"),
@@ -133,7 +133,7 @@ fn the_target_names_the_host_if_it_is_absolute() {
 }
 
 /// The first address of the server with this ip.
-fn address(server: &Server, ip: &str) -> SocketAddr {
+fn address(server: &TestServer, ip: &str) -> SocketAddr {
     let ip: IpAddr = ip.parse().expect("an ip");
     let mut addresses = server.addresses.iter();
     *addresses
@@ -165,9 +165,9 @@ fn each_listener_has_its_own_names() {
         site(&folder, "first", &listen(l1)),
     ]
     .concat();
-    let server = Server::run(PROGRAM, &folder, &config);
-    let mut first = Client::connect(address(&server, "127.0.0.1"));
-    let mut second = Client::connect(address(&server, "127.0.0.2"));
+    let server = TestServer::run(PROGRAM, &folder, &config);
+    let mut first = TestClient::connect(address(&server, "127.0.0.1"));
+    let mut second = TestClient::connect(address(&server, "127.0.0.2"));
     for (host, at_first, at_second) in [
         ("a.example", "one", "two"),
         ("b.example", "both", "both"),
@@ -184,7 +184,7 @@ fn the_other_internet_works_as_well() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return skip("the other internet works as well", "there is no IPv6");
     }
-    let server = Server::run(
+    let server = TestServer::run(
         PROGRAM,
         &folder,
         &site(&folder, "six", "listen = \"[::1]:0\""),
@@ -207,7 +207,7 @@ fn stored_answers_of_one_site_are_not_anothers() {
         "two",
         &format!("names = \"two.example\"\n{ANY_PORT}"),
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let mut client = server.connect();
     for _ in 0..2 {
         assert_eq!(who(&mut client, "one.example"), "one");
@@ -219,7 +219,7 @@ fn stored_answers_of_one_site_are_not_anothers() {
 
 #[test]
 fn a_folder_for_each_host() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for host in [
         "a.example",
         "b.example",
@@ -241,7 +241,7 @@ fn a_folder_for_each_host() {
     let alias = folder.path().join("srv/alias.example");
     std::os::unix::fs::symlink("a.example", alias).expect("a link");
     let config = site(&folder, "srv/{host}/htdocs", ANY_PORT);
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let mut client = server.connect();
     for _ in 0..2 {
         for (host, answer) in [
@@ -280,10 +280,10 @@ fn a_folder_for_each_host() {
 
 #[test]
 fn a_new_host_is_there_as_soon_as_its_folder() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("srv/a.example/who", "a");
     let config = site(&folder, "srv/{host}", ANY_PORT);
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let mut client = server.connect();
     assert_eq!(who(&mut client, "new.example"), "404");
     folder.file("srv/new.example/who", "new");

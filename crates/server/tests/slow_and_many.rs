@@ -10,8 +10,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lowroad_testkit::hostile::{GOOD, responses_to_end};
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -23,20 +23,20 @@ const LARGE_LEN: usize = 24 << 20;
 
 /// A server with these `[limits]`.
 struct Limited {
-    folder: Folder,
-    server: Server,
-    status: Status,
+    folder: TempFolder,
+    server: TestServer,
+    status: StatusClient,
 }
 
 fn limited(limits: &str) -> Limited {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("site/good.txt", GOOD.1);
     let config = format!(
         "[server]\nworkers = 1\nadmin = \"admin.sock\"\ncache_object = \"1M\"\n\n\
          [limits]\n{limits}\n\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n"
     );
-    let server = Server::run(LOWROAD, &folder, &config);
-    let status = Status::new(LOWROAD, folder.path().join("admin.sock"));
+    let server = TestServer::run(LOWROAD, &folder, &config);
+    let status = StatusClient::new(LOWROAD, folder.path().join("admin.sock"));
     Limited {
         folder,
         server,
@@ -53,7 +53,7 @@ impl Limited {
 }
 
 /// Sends a byte at a time until the server responds.
-fn trickle(client: &mut Client, bytes: &[u8]) {
+fn trickle(client: &mut TestClient, bytes: &[u8]) {
     let patience = client.stream().read_timeout().expect("a timeout");
     client
         .stream()
@@ -83,7 +83,7 @@ fn connection(from: [u8; 4], to: SocketAddr, buffer_len: usize) -> TcpStream {
     TcpStream::from(socket)
 }
 
-fn assert_timed_out(client: &mut Client) {
+fn assert_timed_out(client: &mut TestClient) {
     let responses = responses_to_end(client);
     assert_eq!(responses.len(), 1, "{responses:?}");
     assert_eq!(responses[0].status, 408);
@@ -177,7 +177,7 @@ fn an_answer_has_to_be_taken() {
     let large = "GET /large.bin HTTP/1.1\r\nHost: test\r\n\r\n";
     for (count, requests) in [large, &stored].into_iter().enumerate() {
         let address = limited.server.address();
-        let mut client = Client::new(connection([127, 0, 0, 1], address, 8192));
+        let mut client = TestClient::new(connection([127, 0, 0, 1], address, 8192));
         client.send(requests);
         limited.status.wait_for("send_timeouts", count as u64 + 1);
         client.wait_for_close();
@@ -190,7 +190,7 @@ fn an_answer_has_to_be_taken() {
 fn an_answer_has_to_be_taken_at_the_minimum_rate() {
     let limited = limited("rate_min = \"1G\"\nrate_grace = \"100ms\"");
     limited.folder.file("site/large.bin", vec![b'x'; LARGE_LEN]);
-    let mut client = Client::new(connection([127, 0, 0, 1], limited.server.address(), 8192));
+    let mut client = TestClient::new(connection([127, 0, 0, 1], limited.server.address(), 8192));
     client.send("GET /large.bin HTTP/1.1\r\nHost: test\r\n\r\n");
     limited.status.wait_for("rate_too_low", 1);
     client.wait_for_close();
@@ -224,7 +224,7 @@ fn a_slow_reader_that_goes_on_gets_all() {
 #[test]
 fn connections_in_all_are_limited() {
     let limited = limited("connections_max = 3");
-    let mut held: Vec<Client> = (0..3).map(|_| limited.server.connect()).collect();
+    let mut held: Vec<TestClient> = (0..3).map(|_| limited.server.connect()).collect();
     for client in &mut held {
         client.send(GET);
         assert_eq!(client.response().status, 200);
@@ -256,7 +256,7 @@ fn connections_of_an_address_are_limited() {
     let limited = limited("connections_per_address_max = 2");
     let address = limited.server.address();
     let from = |last: u8| {
-        let mut client = Client::new(connection([127, 0, 0, last], address, 65_536));
+        let mut client = TestClient::new(connection([127, 0, 0, last], address, 65_536));
         client.send(GET);
         let response = client.response();
         (response.status, client)
@@ -292,7 +292,7 @@ fn one_who_sends_without_end_does_not_keep_the_others_waiting() {
     let flood = std::thread::spawn(move || {
         let piece = vec![b'x'; 1 << 20];
         while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-            let mut client = Client::connect(address);
+            let mut client = TestClient::connect(address);
             client.send("PUT / HTTP/1.1\r\nHost: test\r\nContent-Length: 99999999999\r\n\r\n");
             (0..200).for_each(|_| client.send(&piece));
         }

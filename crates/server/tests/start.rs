@@ -10,19 +10,19 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lowroad_testkit::{Client, Folder, PATIENCE, Server, skip};
+use lowroad_testkit::{TestClient, TempFolder, PATIENCE, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-fn site() -> Folder {
-    let folder = Folder::new();
+fn site() -> TempFolder {
+    let folder = TempFolder::new();
     folder.file("who", "served");
     folder
 }
 
 /// The command that serves the folder as the child of a supervisor: the socket becomes descriptor 3, and `pid` is the
 /// value of LISTEN_PID.
-fn activated(folder: &Folder, socket: impl Into<OwnedFd>, pid: &str) -> Command {
+fn activated(folder: &TempFolder, socket: impl Into<OwnedFd>, pid: &str) -> Command {
     let script = format!("exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID={pid} exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
     command
@@ -41,7 +41,7 @@ fn a_socket_handed_over_is_served_across_restarts() {
     // The socket stays open in this process, as in a supervisor, so restarts lose no connection.
     let start = || {
         let socket = socket.try_clone().expect("a descriptor");
-        Server::spawn(activated(&folder, socket, "$$"))
+        TestServer::spawn(activated(&folder, socket, "$$"))
     };
     let mut first = start();
     assert_eq!(first.addresses, [address]);
@@ -49,7 +49,7 @@ fn a_socket_handed_over_is_served_across_restarts() {
     first.signal("TERM");
     assert!(first.wait_for_end().success());
     // The supervisor's socket accepts connections before the server runs.
-    let mut client = Client::connect(address);
+    let mut client = TestClient::connect(address);
     client.send("GET /who HTTP/1.1\r\nHost: a\r\n\r\n");
     let second = start();
     assert_eq!(client.response().text(), "served");
@@ -93,7 +93,7 @@ fn supervised(sockets: &[&str], config: &Path) -> Command {
 }
 
 /// A site with TLS at one port and without at another; the tests' sockets are at neither.
-fn two_schemes(folder: &Folder) -> std::path::PathBuf {
+fn two_schemes(folder: &TempFolder) -> std::path::PathBuf {
     let made = rcgen::generate_simple_self_signed(["s.test".to_owned()]).expect("a certificate");
     folder.file("cert.pem", made.cert.pem());
     folder.file("key.pem", made.signing_key.serialize_pem());
@@ -108,7 +108,7 @@ fn two_schemes(folder: &Folder) -> std::path::PathBuf {
 }
 
 /// The content of a page over TLS.
-fn get_over_tls(folder: &Folder, address: std::net::SocketAddr) -> String {
+fn get_over_tls(folder: &TempFolder, address: std::net::SocketAddr) -> String {
     let (ip, port) = (address.ip(), address.port());
     let output = Command::new("curl")
         .args(["--silent", "--cacert"])
@@ -125,12 +125,12 @@ fn the_names_of_sockets_say_where_tls_is_spoken() {
     let folder = site();
     let config = two_schemes(&folder);
     let sockets = ["https=127.0.0.1:0", "http=127.0.0.2:0"];
-    let server = Server::spawn(supervised(&sockets, &config));
+    let server = TestServer::spawn(supervised(&sockets, &config));
     let [tls, plain] = server.addresses[..] else {
         panic!("{:?}", server.addresses);
     };
     assert_eq!(get_over_tls(&folder, tls), "served");
-    assert_eq!(Client::connect(plain).get("/who", "").text(), "served");
+    assert_eq!(TestClient::connect(plain).get("/who", "").text(), "served");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_socket_for_tls_never_serves_a_site_without() {
     );
     let config = folder.file("lowroad.toml", config);
     let sockets = ["http=127.0.0.2:0", "https=127.0.0.1:0"];
-    let server = Server::spawn(supervised(&sockets, &config));
+    let server = TestServer::spawn(supervised(&sockets, &config));
     assert_eq!(server.addresses.len(), 1, "{:?}", server.addresses);
     assert_eq!(server.get("/who").text(), "served");
     server.wait_for_error_line("a socket named https, but no site has TLS");
@@ -155,7 +155,7 @@ fn a_unix_socket_is_served() {
     let config = two_schemes(&folder);
     let path = folder.path().join("socket").display().to_string();
     let sockets = [&format!("http={path}"), "https=127.0.0.1:0"];
-    let server = Server::spawn(supervised(&sockets, &config));
+    let server = TestServer::spawn(supervised(&sockets, &config));
     let mut client = std::os::unix::net::UnixStream::connect(path).expect("it listens");
     let request = b"GET /who HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     client.write_all(request).expect("it reads");
@@ -170,7 +170,7 @@ fn a_socket_for_another_process_is_left_alone() {
     let folder = site();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = socket.local_addr().expect("an address");
-    let server = Server::spawn(activated(&folder, socket, "1"));
+    let server = TestServer::spawn(activated(&folder, socket, "1"));
     assert_ne!(server.address(), address);
     assert_eq!(server.get("/who").text(), "served");
 }
@@ -207,7 +207,7 @@ fn a_supervisor_is_told_of_readiness_reloads_and_the_end() {
         .args(["run", "-c"])
         .arg(file)
         .env("NOTIFY_SOCKET", &path);
-    let mut server = Server::spawn(command);
+    let mut server = TestServer::spawn(command);
     assert_eq!(hear(), "READY=1");
     assert_eq!(server.get("/who").text(), "served");
     server.signal("HUP");
@@ -235,7 +235,7 @@ fn id(user: &str, of: &str) -> String {
 }
 
 /// The values of a key in /proc/PID/status.
-fn process(server: &Server, key: &str) -> Vec<String> {
+fn process(server: &TestServer, key: &str) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("/proc");
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let words = line.expect("the key").split_whitespace();
@@ -256,7 +256,7 @@ fn root_is_given_up() {
         .success();
     let default = if has_package { "lowroad" } else { "nobody" };
     for (options, user) in [(vec![], default), (vec!["--user", "daemon"], "daemon")] {
-        let server = Server::serve(PROGRAM, &folder, &options);
+        let server = TestServer::serve(PROGRAM, &folder, &options);
         assert_eq!(server.get("/who").text(), "served", "{user}");
         server.wait_for_error_line(&format!("runs as user {user}"));
         assert_eq!(process(&server, "Uid:"), vec![id(user, "-u"); 4], "{user}");
@@ -279,11 +279,11 @@ fn root_stays_where_it_is_wanted_or_needed() {
         return;
     }
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &["--user", "root"]);
+    let server = TestServer::serve(PROGRAM, &folder, &["--user", "root"]);
     assert_eq!(process(&server, "Uid:"), ["0"; 4]);
     drop(server);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("a mode");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     server.wait_for_error_line("runs as root, because nobody else may read the folder");
     assert_eq!(server.get("/who").text(), "served");
 }
@@ -311,7 +311,7 @@ fn serve_fails(dir: &Path, options: &[&str]) -> String {
 fn an_address_that_can_not_be_had() {
     let folder = site();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    let other = Server::serve(PROGRAM, &folder, &[]);
+    let other = TestServer::serve(PROGRAM, &folder, &[]);
     for address in [socket.local_addr().expect("an address"), other.address()] {
         let address = address.to_string();
         assert_eq!(
@@ -350,7 +350,7 @@ fn a_folder_that_can_not_be_served() {
         "{said}"
     );
 
-    let closed = Folder::new();
+    let closed = TempFolder::new();
     fs::set_permissions(closed.path(), fs::Permissions::from_mode(0o000)).expect("a mode");
     let mut options = listen.to_vec();
     if is_root() {
@@ -469,7 +469,7 @@ fn check_warns_of_what_a_server_goes_on_without() {
         let (code, said) = check(&file);
         assert_eq!(code, Some(3), "{wanted}: {said}");
         assert!(said.contains(wanted), "{wanted}: {said}");
-        let server = Server::run(PROGRAM, &folder, &config);
+        let server = TestServer::run(PROGRAM, &folder, &config);
         server.wait_for_error_line(wanted);
     }
     let names = || fs::read_dir(folder.path()).expect("a folder").count();
@@ -490,7 +490,7 @@ fn check_warns_of_what_a_server_goes_on_without() {
 #[test]
 fn several_addresses() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &["--listen", "127.0.0.2:0"]);
+    let server = TestServer::serve(PROGRAM, &folder, &["--listen", "127.0.0.2:0"]);
     let ips: Vec<String> = server
         .addresses
         .iter()
@@ -498,6 +498,6 @@ fn several_addresses() {
         .collect();
     assert_eq!(ips, ["127.0.0.1", "127.0.0.2"]);
     for address in &server.addresses {
-        assert_eq!(Client::connect(*address).get("/who", "").text(), "served");
+        assert_eq!(TestClient::connect(*address).get("/who", "").text(), "served");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::{TempFolder, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// The date of all files: Sun, 06 Nov 1994 08:49:37 GMT.
@@ -24,17 +24,17 @@ fn pattern(len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn serve() -> (Folder, Server) {
-    let folder = Folder::new();
+fn serve() -> (TempFolder, TestServer) {
+    let folder = TempFolder::new();
     for (path, len) in FILES {
         let dated = UNIX_EPOCH + Duration::from_secs(DATED_S);
         folder.file_of(&path[1..], pattern(len), dated);
     }
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     (folder, server)
 }
 
-fn etag(server: &Server, path: &str) -> String {
+fn etag(server: &TestServer, path: &str) -> String {
     let got = server.get(path);
     got.field("etag").expect("a tag").to_string()
 }
@@ -284,7 +284,7 @@ fn if_range_names_exactly_this_version() {
 }
 
 /// Field lines for the second half of a file, if it still has the first half's ETag.
-fn resumed(server: &Server, tag: &str) -> (u16, Vec<u8>) {
+fn resumed(server: &TestServer, tag: &str) -> (u16, Vec<u8>) {
     let fields = format!("Range: bytes=5-\r\nIf-Range: {tag}\r\n");
     let got = server.connect().get("/file", &fields);
     (got.status, got.body)
@@ -295,9 +295,9 @@ fn a_file_of_the_same_length_and_time_has_another_tag() {
     // Dates of packages, archives and reproducible builds.
     for dated_s in [0, 1, 315_532_800, DATED_S] {
         let dated = UNIX_EPOCH + Duration::from_secs(dated_s);
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         folder.file_of("file", "first half", dated);
-        let server = Server::serve(PROGRAM, &folder, &[]);
+        let server = TestServer::serve(PROGRAM, &folder, &[]);
         let old = etag(&server, "/file");
         assert_eq!(resumed(&server, &old), (206, b" half".to_vec()));
         folder.file_of("new", "other part", dated);
@@ -320,7 +320,7 @@ fn a_file_of_the_same_length_and_time_has_another_tag() {
 #[test]
 fn servers_with_the_same_files_have_the_same_tags_of_content() {
     let site = || {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         for (path, len) in FILES {
             folder.file(format!("www{path}"), pattern(len));
         }
@@ -331,7 +331,7 @@ fn servers_with_the_same_files_have_the_same_tags_of_content() {
             "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\netag = \"content\"\n",
             folder.path().join("www").display()
         );
-        let server = Server::run(PROGRAM, &folder, &config);
+        let server = TestServer::run(PROGRAM, &folder, &config);
         (folder, server)
     };
     let (one, other) = (site(), site());
@@ -339,7 +339,7 @@ fn servers_with_the_same_files_have_the_same_tags_of_content() {
     let mut tags = Vec::new();
     for path in paths.iter().chain(&["/text.txt", "/packed.txt"]) {
         for fields in ["", "Accept-Encoding: gzip\r\n"] {
-            let tag_of = |server: &Server| {
+            let tag_of = |server: &TestServer| {
                 let got = server.connect().get(path, fields);
                 got.field("etag").expect("a tag").to_string()
             };
@@ -360,9 +360,9 @@ fn servers_with_the_same_files_have_the_same_tags_of_content() {
 
 #[test]
 fn ranges_of_nothing_are_all_of_it() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("empty.txt", "");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for spec in ["0-", "0-1023", "0-0", "-5", "-0", "7-", "0-,-5"] {
         let got = client.get("/empty.txt", &format!("Range: bytes={spec}\r\n"));

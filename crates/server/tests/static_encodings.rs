@@ -5,7 +5,7 @@
 use std::io::Read;
 use std::time::{Duration, SystemTime};
 
-use lowroad_testkit::{Client, Folder, Response, Server};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const ENCODINGS: [&str; 3] = ["br", "zstd", "gzip"];
@@ -41,17 +41,17 @@ fn decoded(encoding: Option<&str>, body: &[u8]) -> Vec<u8> {
     out
 }
 
-fn accept(client: &mut Client, path: &str, value: &str) -> Response {
+fn accept(client: &mut TestClient, path: &str, value: &str) -> ClientResponse {
     client.get(path, &format!("Accept-Encoding: {value}\r\n"))
 }
 
 #[test]
 fn text_is_compressed_as_the_client_likes_it() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for len in [300, 5_000, 100_000] {
         folder.file(format!("{len}.txt"), prose(len));
     }
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for len in [300, 5_000, 100_000] {
         let path = format!("/{len}.txt");
@@ -97,9 +97,9 @@ fn text_is_compressed_as_the_client_likes_it() {
 
 #[test]
 fn each_encoding_is_validated_by_its_own_tag() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a.css", prose(20_000));
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     let plain_tag = client
         .get("/a.css", "")
@@ -136,9 +136,9 @@ fn each_encoding_is_validated_by_its_own_tag() {
 
 #[test]
 fn weights_decide() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a.txt", prose(5_000));
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for (value, encoding) in [
         ("gzip, deflate, br, zstd", Some("br")),
@@ -165,12 +165,12 @@ fn weights_decide() {
 
 #[test]
 fn what_does_not_pay_is_left_alone() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("short.txt", prose(255));
     folder.file("noise.txt", noise(50_000));
     folder.file("picture.png", prose(5_000));
     folder.file("large.txt", prose(2 << 20));
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for (path, body) in [
         ("/short.txt", prose(255)),
@@ -191,10 +191,10 @@ fn what_does_not_pay_is_left_alone() {
 
 #[test]
 fn the_second_request_is_a_hit() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a.txt", prose(5_000));
     folder.file("b.txt", prose(5_000));
-    let server = Server::serve(PROGRAM, &folder, &["--log", "json"]);
+    let server = TestServer::serve(PROGRAM, &folder, &["--log", "json"]);
     let mut client = server.connect();
     for (path, encoding) in [("/a.txt", "br"), ("/a.txt", "gzip"), ("/b.txt", "identity")] {
         for outcome in ["miss", "hit", "hit"] {
@@ -207,7 +207,7 @@ fn the_second_request_is_a_hit() {
 }
 
 /// A file with siblings of visibly other contents.
-fn prepared(folder: &Folder, name: &str) {
+fn prepared(folder: &TempFolder, name: &str) {
     folder.file(name, prose(3_000));
     for suffix in ["br", "zst", "gz"] {
         folder.file(
@@ -219,11 +219,11 @@ fn prepared(folder: &Folder, name: &str) {
 
 #[test]
 fn prepared_siblings_are_served_to_who_accepts_them() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for name in ["a.json", "a.bin", "sub/index.html"] {
         prepared(&folder, name);
     }
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for (path, name) in [
         ("/a.json", "a.json"),
@@ -257,7 +257,7 @@ fn prepared_siblings_are_served_to_who_accepts_them() {
 
 #[test]
 fn a_sibling_older_than_its_original_is_not_served() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let now = SystemTime::now();
     let ago = |seconds| now - Duration::from_secs(seconds);
     folder.file_of("older.bin", "original", ago(100));
@@ -267,7 +267,7 @@ fn a_sibling_older_than_its_original_is_not_served() {
     folder.file_of("older.txt", prose(3_000), ago(100));
     folder.file_of("older.txt.gz", "sibling", ago(101));
     std::fs::create_dir(folder.path().join("same.bin.br")).expect("a folder");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     let got = accept(&mut client, "/older.bin", "gzip");
     assert_eq!((got.text().as_str(), got.field("vary")), ("original", None));
@@ -282,10 +282,10 @@ fn a_sibling_older_than_its_original_is_not_served() {
 
 #[test]
 fn a_large_file_has_only_its_prepared_siblings() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("large.txt", prose(3 << 20));
     folder.file("large.txt.gz", noise(2 << 20));
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for _ in 0..2 {
         let got = accept(&mut client, "/large.txt", "br, gzip");
@@ -304,7 +304,7 @@ fn a_large_file_has_only_its_prepared_siblings() {
 
 #[test]
 fn a_site_may_do_without() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     prepared(&folder, "a.json");
     folder.file("b.txt", prose(5_000));
     let config = |compress: &str| {
@@ -314,7 +314,7 @@ fn a_site_may_do_without() {
         )
     };
     let chosen = |text: &str, path: &str| {
-        let server = Server::run(PROGRAM, &folder, &config(text));
+        let server = TestServer::run(PROGRAM, &folder, &config(text));
         let got = accept(&mut server.connect(), path, "br, zstd, gzip");
         got.field("content-encoding").unwrap_or("none").to_string()
     };
@@ -327,7 +327,7 @@ fn a_site_may_do_without() {
     assert_eq!(chosen("encodings = [\"gzip\"]", "/a.json"), "gzip");
     assert_eq!(chosen("encodings = [\"gzip\", \"zstd\"]", "/b.txt"), "zstd");
     assert_eq!(chosen("len_min = 5001", "/b.txt"), "none");
-    let server = Server::run(PROGRAM, &folder, &config("precompressed = false"));
+    let server = TestServer::run(PROGRAM, &folder, &config("precompressed = false"));
     let got = accept(&mut server.connect(), "/a.json", "gzip");
     assert_eq!(decoded(Some("gzip"), &got.body), prose(3_000));
 }

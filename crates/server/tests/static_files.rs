@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{Client, Folder, Response, Server};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// Sun, 06 Nov 1994 08:49:37 GMT.
@@ -23,8 +23,8 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 /// One file for each way of sending: inline, from the arena, from its file.
-fn site() -> Folder {
-    let folder = Folder::new();
+fn site() -> TempFolder {
+    let folder = TempFolder::new();
     folder.file_of("small.txt", "hello", dated());
     folder.file_of("medium.bin", pattern(100_000), dated());
     folder.file_of("large.bin", pattern(3 << 20), dated());
@@ -47,7 +47,7 @@ fn whole_head(content_type: &str, len: usize, end: &str) -> String {
     )
 }
 
-fn without_tag(got: &Response) -> String {
+fn without_tag(got: &ClientResponse) -> String {
     let tag = format!("ETag: {}\r\n", got.field("etag").expect("a tag"));
     got.dateless_head().replace(&tag, "")
 }
@@ -55,7 +55,7 @@ fn without_tag(got: &Response) -> String {
 #[test]
 fn get_and_head_of_every_size() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for (path, content_type, body) in [
         ("/small.txt", "text/plain; charset=utf-8", b"hello".to_vec()),
@@ -84,7 +84,7 @@ fn get_and_head_of_every_size() {
 fn head_of_what_is_no_file_is_get_without_a_body() {
     let folder = site();
     folder.file("folder/file", "x");
-    let server = Server::serve(PROGRAM, &folder, &["--listing"]);
+    let server = TestServer::serve(PROGRAM, &folder, &["--listing"]);
     let mut client = server.connect();
     for path in ["/", "/folder", "/folder/", "/missing", "/small.txt/"] {
         let get = client.get(path, "");
@@ -99,7 +99,7 @@ fn head_of_what_is_no_file_is_get_without_a_body() {
 #[test]
 fn options_says_what_is_allowed() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     for target in ["/small.txt", "/missing", "*"] {
         client.send(request(&format!("OPTIONS {target} HTTP/1.1"), ""));
@@ -114,7 +114,7 @@ fn options_says_what_is_allowed() {
 #[test]
 fn http_1_0_closes_unless_asked_to_stay() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     for (path, content_type, len) in [
         ("/small.txt", "text/plain; charset=utf-8", 5),
         ("/medium.bin", "application/octet-stream", 100_000),
@@ -141,7 +141,7 @@ fn http_1_0_closes_unless_asked_to_stay() {
 #[test]
 fn http_1_1_stays_unless_asked_to_close() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     for (path, len) in [
         ("/small.txt", 5),
         ("/medium.bin", 100_000),
@@ -203,9 +203,9 @@ fn mixture() -> Vec<(String, u16, Vec<u8>)> {
     mixture
 }
 
-fn expect_mixture(client: &mut Client, mixture: &[(String, u16, Vec<u8>)]) {
+fn expect_mixture(client: &mut TestClient, mixture: &[(String, u16, Vec<u8>)]) {
     for (request, status, body) in mixture {
-        let got: Response = if request.starts_with("HEAD") {
+        let got: ClientResponse = if request.starts_with("HEAD") {
             client.response_to_head()
         } else {
             client.response()
@@ -222,7 +222,7 @@ fn pipelined_answers_come_in_order() {
     for number in 0..20 {
         folder.file(format!("{number}.txt"), format!("/{number}.txt"));
     }
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mixture = mixture();
     let all: String = mixture
         .iter()
@@ -241,7 +241,7 @@ fn pipelined_answers_come_in_order() {
 #[test]
 fn a_client_that_says_all_at_once_and_is_done_gets_all() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     for _ in 0..2 {
         let mut client = server.connect();
         for path in ["/small.txt", "/medium.bin", "/missing", "/large.bin"] {
@@ -260,7 +260,7 @@ fn a_client_that_says_all_at_once_and_is_done_gets_all() {
 #[test]
 fn a_body_on_get_is_asked_for_and_dropped() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
     let fields = "Content-Length: 10\r\nExpect: 100-continue\r\n";
     client.send(request("GET /small.txt HTTP/1.1", fields));
@@ -287,7 +287,7 @@ fn a_body_on_get_is_asked_for_and_dropped() {
 #[test]
 fn chunked_bodies_and_trailers_are_read_to_their_end() {
     let folder = site();
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let chunked = request("GET /small.txt HTTP/1.1", "Transfer-Encoding: chunked\r\n")
         + "5\r\nGET /\r\n1A;name=\"value;\"\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\n\
            X-Sum: 1\r\nX-Other: GET / HTTP/1.1\r\n\r\n";

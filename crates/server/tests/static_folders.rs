@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::{TempFolder, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 #[test]
 fn a_folder_is_answered_with_its_index_file() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("index.html", "home");
     folder.file("sub/index.html", "below");
     folder.file("bare/file", "x");
@@ -18,7 +18,7 @@ fn a_folder_is_answered_with_its_index_file() {
         "odd/index.html/file",
         "a folder of that name is no index file",
     );
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let got = server.get("/");
     assert_eq!((got.status, got.text().as_str()), (200, "home"));
     assert_eq!(got.field("content-type"), Some("text/html; charset=utf-8"));
@@ -31,9 +31,9 @@ fn a_folder_is_answered_with_its_index_file() {
 
 #[test]
 fn who_serves_a_folder_without_an_index_is_told() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("bare/file", "x");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     let warned = server.wait_for_error_line("/ is not served");
     assert!(warned.contains("there is no index.html"), "{warned}");
     assert!(warned.contains("--listing"), "{warned}");
@@ -44,7 +44,7 @@ fn who_serves_a_folder_without_an_index_is_told() {
 
 #[test]
 fn explain_names_the_true_cause() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("site/index.html", "home");
     folder.file("site/bare/file", "x");
     folder.file("site/.git/config", "x");
@@ -57,7 +57,7 @@ fn explain_names_the_true_cause() {
         "[server]\nadmin = \"{0}/admin\"\nuser = \"nobody\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{0}/site\"\n",
         folder.path().display()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let admin = folder.path().join("admin");
     for (path, status, why) in [
         ("/bare/", 403, "index.html: there is nothing of this name"),
@@ -85,7 +85,7 @@ fn explain_names_the_true_cause() {
 
 #[test]
 fn index_names_are_tried_in_their_order() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("both/home.txt", "second");
     folder.file("both/start.html", "first");
     folder.file("one/home.txt", "second");
@@ -94,7 +94,7 @@ fn index_names_are_tried_in_their_order() {
         "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\nindex = [\"start.html\", \"home.txt\"]\n",
         folder.path().display()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     assert_eq!(server.get("/both/").text(), "first");
     let second = server.get("/one/");
     assert_eq!(second.text(), "second");
@@ -107,11 +107,11 @@ fn index_names_are_tried_in_their_order() {
 
 #[test]
 fn a_folder_without_its_slash_is_a_redirect() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("sub/index.html", "below");
     folder.file("a b&c/d\u{e9}/index.html", "odd");
     folder.file("evil.example/index.html", "a folder with a host's name");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     for (path, location) in [
         ("/sub", "/sub/"),
         ("/sub?", "/sub/?"),
@@ -132,10 +132,10 @@ fn a_folder_without_its_slash_is_a_redirect() {
 
 #[test]
 fn no_path_leads_a_redirect_to_another_host() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("evil.example/sub/index.html", "x");
     folder.file("index.html", "home");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     for path in [
         "//evil.example/..",
         "//evil.example/%2e%2e",
@@ -170,7 +170,7 @@ fn links(page: &str) -> Vec<String> {
 
 #[test]
 fn a_list_is_sorted_escaped_and_leads_to_what_it_names() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for name in [
         "b.txt",
         "a.txt",
@@ -189,7 +189,7 @@ fn a_list_is_sorted_escaped_and_leads_to_what_it_names() {
     folder.file("list/.secret", "x");
     folder.file("list/back\\slash", "no request can name it");
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("list/out")).expect("a link");
-    let server = Server::serve(PROGRAM, &folder, &["--listing"]);
+    let server = TestServer::serve(PROGRAM, &folder, &["--listing"]);
     let got = server.get("/list/");
     assert_eq!(got.field("content-type"), Some("text/html; charset=utf-8"));
     let page = got.text();
@@ -229,18 +229,18 @@ fn a_list_is_sorted_escaped_and_leads_to_what_it_names() {
 
 #[test]
 fn lists_are_made_only_where_they_are_wanted() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("sub/file", "x");
     folder.file(".well-known/file", "x");
-    let plain = Server::serve(PROGRAM, &folder, &[]);
+    let plain = TestServer::serve(PROGRAM, &folder, &[]);
     assert_eq!(plain.get("/sub/").status, 403);
-    let open = Server::serve(PROGRAM, &folder, &["--listing", "--hidden"]);
+    let open = TestServer::serve(PROGRAM, &folder, &["--listing", "--hidden"]);
     assert!(open.get("/").text().contains("./.well-known/"));
 }
 
 #[test]
 fn types_by_name() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let types = [
         ("a.html", "text/html; charset=utf-8"),
         ("a.HTM", "text/html; charset=utf-8"),
@@ -274,7 +274,7 @@ fn types_by_name() {
          types = {{ own = \"text/x-own; charset=utf-8\" }}\n",
         folder.path().display()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let mut client = server.connect();
     for (name, content_type) in types {
         let got = client.get(&format!("/{name}"), "");

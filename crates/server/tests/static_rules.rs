@@ -1,19 +1,19 @@
 //! A site's own rules: error pages, Cache-Control, redirects, fields; and a server without a cache.
 
-use lowroad_testkit::{Folder, Server, wait_until};
+use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// A site at the folder with these keys and tables.
-fn run(folder: &Folder, rules: &str) -> Server {
+fn run(folder: &TempFolder, rules: &str) -> TestServer {
     let root = folder.path().display();
     let config = format!("[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n{rules}");
-    Server::run(PROGRAM, folder, &config)
+    TestServer::run(PROGRAM, folder, &config)
 }
 
 #[test]
 fn error_pages_are_the_sites_own_and_follow_changes() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("404.html", "<p>own 404");
     folder.file("errors/403.txt", "own 403");
     folder.file("errors/416.html", "own 416");
@@ -60,7 +60,7 @@ fn error_pages_are_the_sites_own_and_follow_changes() {
 
 #[test]
 fn an_error_page_never_comes_from_outside_the_site() {
-    let (folder, outside) = (Folder::new(), Folder::new());
+    let (folder, outside) = (TempFolder::new(), TempFolder::new());
     outside.file("secret", "a secret");
     std::os::unix::fs::symlink(
         outside.path().join("secret"),
@@ -79,15 +79,15 @@ fn an_error_page_never_comes_from_outside_the_site() {
 
 #[test]
 fn serve_takes_a_404_html_without_being_told() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("404.html", "own");
-    let server = Server::serve(PROGRAM, &folder, &[]);
+    let server = TestServer::serve(PROGRAM, &folder, &[]);
     assert_eq!(server.get("/missing").text(), "own");
 }
 
 #[test]
 fn cache_control_by_the_first_pattern_that_matches() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for name in [
         "index.html",
         "a.css",
@@ -139,7 +139,7 @@ fn cache_control_by_the_first_pattern_that_matches() {
 
 #[test]
 fn an_index_file_keeps_its_rules_in_every_encoding() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("made/index.html", "text that is worth it ".repeat(100));
     // Only the second index file exists; a stray sibling of the first must not replace it.
     folder.file("prepared/index.html", "text that is worth it ".repeat(100));
@@ -169,7 +169,7 @@ fn an_index_file_keeps_its_rules_in_every_encoding() {
 
 #[test]
 fn redirects_by_rule() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("old/here.html", "shadowed by a rule");
     folder.file("new/a b", "found");
     let server = run(
@@ -207,7 +207,7 @@ fn redirects_by_rule() {
 
 #[test]
 fn fields_are_set_and_removed_by_rule() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a.html", "x");
     folder.file("b.txt", vec![b'x'; 200_000]);
     let server = run(
@@ -218,7 +218,7 @@ fn fields_are_set_and_removed_by_rule() {
          [[site.header]]\npattern = \"*.txt\"\nremove = [\"Cache-Control\"]\n",
     );
     let mut client = server.connect();
-    let of = |client: &mut lowroad_testkit::Client, path: &str, fields: &str| {
+    let of = |client: &mut lowroad_testkit::TestClient, path: &str, fields: &str| {
         let got = client.get(path, fields);
         ["x-own", "x-other", "cache-control"].map(|name| {
             assert!(got.head.matches(&format!("\r\n{name}:")).count() < 2);
@@ -241,7 +241,7 @@ fn fields_are_set_and_removed_by_rule() {
 
 #[test]
 fn set_fields_are_on_every_answer_of_the_site() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a/file", "0123456789");
     let server = run(
         &folder,
@@ -290,7 +290,7 @@ fn set_fields_are_on_every_answer_of_the_site() {
 
 #[test]
 fn without_a_cache_all_is_the_same_but_slower() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("index.html", "home");
     folder.file("empty.txt", "");
     folder.file("tail.bin", vec![b't'; 16 * 1024]);
@@ -298,7 +298,7 @@ fn without_a_cache_all_is_the_same_but_slower() {
     folder.file("large.bin", vec![b'l'; 3 << 20]);
     folder.file("a.txt", vec![b'a'; 10_000]);
     folder.file("a.txt.gz", "prepared");
-    let server = Server::serve(
+    let server = TestServer::serve(
         PROGRAM,
         &folder,
         &["--cache", "0", "--listing", "--log", "json"],

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use lowroad_testkit::unit::Unit;
-use lowroad_testkit::{Folder, Server, skip};
+use lowroad_testkit::unit::UnitFile;
+use lowroad_testkit::{TempFolder, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -39,13 +39,13 @@ pages = "db"
 
 #[test]
 fn everything_works_within_the_unit() {
-    if !Unit::can_be_applied() {
+    if !UnitFile::can_be_applied() {
         return skip(
             "everything_works_within_the_unit",
             "no root, or no systemd-analyze",
         );
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let at = |name: &str| folder.path().join(name);
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
     // Opened after the start by the privileged helper.
@@ -72,11 +72,11 @@ fn everything_works_within_the_unit() {
     let config = CONFIG.replace("DIR", &folder.path().display().to_string());
     let config = folder.file("lowroad.toml", config);
 
-    let unit = Unit::read(&Path::new(REPOSITORY).join("dist/lowroad.service"));
+    let unit = UnitFile::read(&Path::new(REPOSITORY).join("dist/lowroad.service"));
     let server = unit.confine(|| {
         let mut command = Command::new(at("lowroad"));
         command.args(["run", "-c"]).arg(config);
-        Server::spawn(command)
+        TestServer::spawn(command)
     });
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
     let has = |line: &str| {
@@ -105,13 +105,13 @@ fn everything_works_within_the_unit() {
 
 #[test]
 fn all_addresses_are_those_of_ipv4_where_ipv6_is_missing() {
-    if !Unit::can_be_applied() {
+    if !UnitFile::can_be_applied() {
         return skip(
             "all_addresses_are_those_of_ipv4_where_ipv6_is_missing",
             "no root, or no systemd-analyze",
         );
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("a mode");
     folder.file("root/page", "served");
     fs::copy(PROGRAM, folder.path().join("lowroad")).expect("a copy");
@@ -122,10 +122,10 @@ fn all_addresses_are_those_of_ipv4_where_ipv6_is_missing() {
     let config = folder.file("lowroad.toml", config);
     let text = fs::read_to_string(Path::new(REPOSITORY).join("dist/lowroad.service"));
     let text = text.expect("the unit").replace(" AF_INET6", "");
-    let server = Unit::read(&folder.file("lowroad.service", text)).confine(|| {
+    let server = UnitFile::read(&folder.file("lowroad.service", text)).confine(|| {
         let mut command = Command::new(folder.path().join("lowroad"));
         command.args(["run", "-c"]).arg(config);
-        Server::spawn(command)
+        TestServer::spawn(command)
     });
     assert_eq!(server.get("/page").text(), "served");
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use lowroad_testkit::{Folder, PROGRAM};
+use lowroad_testkit::{TempFolder, PROGRAM};
 
 fn lowroad(arguments: &[&str]) -> Output {
     let program = std::env::var_os(PROGRAM).expect("its path");
@@ -38,7 +38,7 @@ fn commands_that_are_lacking_say_so() {
 #[test]
 #[ignore = "by tools/static.sh"]
 fn routes_that_are_lacking_are_told_with_their_place() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("a.wasm", "");
     let config = "[[module]]\n\
         name = \"a\"\n\

@@ -7,19 +7,19 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use lowroad_access_control::passwords::Credentials;
-use lowroad_config::Format;
+use lowroad_access_control::passwords::BasicCredentials;
+use lowroad_config::AccessLogFormat;
 use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
 use lowroad_http::request::{PartialRequest, Request};
-use lowroad_http::status::Status;
-use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
-use lowroad_response_cache::storing::Way;
+use lowroad_http::status::StatusCode;
+use lowroad_log::{AccessEntry, LineFormat, LineFormatter, LineSink};
+use lowroad_response_cache::storage::HitKind;
 use lowroad_store::clock;
 
 /// The source of a response, for the log and the cache counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The store, from memory.
     Hit,
     /// A file that had to be loaded or checked first.
@@ -31,39 +31,39 @@ pub enum Outcome {
     /// The store, although stale: stale use was allowed, or the origin failed.
     Stale,
     /// The store, after a request to the origin or an equal, concurrent request.
-    Stored(Way),
+    Stored(HitKind),
     /// The store, after a call of a program.
-    ProgramStored(Way),
+    ProgramStored(HitKind),
     /// An origin; the response was not stored.
     Passed,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// The outcome of a request with a response that was stored, or was found in the store after all.
-    pub fn of(way: Way, is_origin: bool) -> Outcome {
+    pub fn from_hit(way: HitKind, is_origin: bool) -> RequestOutcome {
         match is_origin {
-            true => Outcome::Stored(way),
-            false => Outcome::ProgramStored(way),
+            true => RequestOutcome::Stored(way),
+            false => RequestOutcome::ProgramStored(way),
         }
     }
 
     /// The word in the log.
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::Hit | Outcome::Stored(Way::Hit) => "hit",
-            Outcome::Miss | Outcome::Stored(Way::Made | Way::Shared) => "miss",
-            Outcome::Made | Outcome::Program | Outcome::ProgramStored(_) => "made",
-            Outcome::Stale | Outcome::Stored(Way::OnError) => "stale",
-            Outcome::Stored(Way::Validated) => "revalidated",
-            Outcome::Passed => "pass",
+            RequestOutcome::Hit | RequestOutcome::Stored(HitKind::Hit) => "hit",
+            RequestOutcome::Miss | RequestOutcome::Stored(HitKind::Made | HitKind::Shared) => "miss",
+            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::ProgramStored(_) => "made",
+            RequestOutcome::Stale | RequestOutcome::Stored(HitKind::OnError) => "stale",
+            RequestOutcome::Stored(HitKind::Validated) => "revalidated",
+            RequestOutcome::Passed => "pass",
         }
     }
 
     /// The level that produced the response.
     fn level(self) -> &'static str {
         match self {
-            Outcome::Program | Outcome::ProgramStored(_) => "module",
-            Outcome::Stored(Way::Made | Way::Shared | Way::Validated) | Outcome::Passed => "origin",
+            RequestOutcome::Program | RequestOutcome::ProgramStored(_) => "module",
+            RequestOutcome::Stored(HitKind::Made | HitKind::Shared | HitKind::Validated) | RequestOutcome::Passed => "origin",
             _ => "worker",
         }
     }
@@ -82,12 +82,12 @@ const SPARE_COUNT_MAX: usize = 64;
 const SPARE_LEN_MAX: usize = 4 * 1024;
 
 /// The record of a request until its response is complete. Missing texts are empty.
-pub struct Record {
+pub struct AccessRecord {
     peer: IpAddr,
     unix_ms: u64,
     started_us: u64,
     status: u16,
-    outcome: Outcome,
+    outcome: RequestOutcome,
     /// The authenticated user.
     user: Vec<u8>,
     /// The request line, in HTTP/1 form for every protocol.
@@ -99,14 +99,14 @@ pub struct Record {
     tls: &'static str,
 }
 
-impl Record {
-    fn new() -> Record {
-        Record {
+impl AccessRecord {
+    fn new() -> AccessRecord {
+        AccessRecord {
             peer: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             unix_ms: 0,
             started_us: 0,
             status: 0,
-            outcome: Outcome::Made,
+            outcome: RequestOutcome::Made,
             user: Vec::new(),
             line: Vec::new(),
             host: Vec::new(),
@@ -126,7 +126,7 @@ impl Record {
         ]
     }
 
-    fn set_exchange(&mut self, exchange: &Exchange, status: u16, outcome: Outcome) {
+    fn set_exchange(&mut self, exchange: &Exchange, status: u16, outcome: RequestOutcome) {
         self.peer = exchange.peer;
         self.unix_ms = exchange.unix_s * 1000;
         self.started_us = exchange.started_us;
@@ -137,7 +137,7 @@ impl Record {
 
     fn set_request(&mut self, request: &Request<'_>, exchange: &Exchange) {
         if exchange.is_user
-            && let Some(shown) = Credentials::of(request)
+            && let Some(shown) = BasicCredentials::from_request(request)
         {
             self.user.extend_from_slice(shown.user.as_bytes());
         }
@@ -185,8 +185,8 @@ impl Record {
         }
     }
 
-    fn entry(&self, body_len: u64, whole: bool, now_us: u64) -> Entry<'_> {
-        Entry {
+    fn entry(&self, body_len: u64, whole: bool, now_us: u64) -> AccessEntry<'_> {
+        AccessEntry {
             peer: self.peer,
             user: &self.user,
             unix_ms: self.unix_ms,
@@ -206,8 +206,8 @@ impl Record {
 }
 
 /// A worker's access log.
-pub struct AccessLog {
-    sink: Sink,
+pub struct WorkerAccessLog {
+    sink: LineSink,
     formatter: LineFormatter,
     /// The lines have durations and fractions of a second. The log then reads the clocks itself: the event loop reads
     /// them once a turn, and they advance by several ms.
@@ -216,16 +216,16 @@ pub struct AccessLog {
     spare: SpareRecords,
 }
 
-impl AccessLog {
+impl WorkerAccessLog {
     /// A log into `sink`.
-    pub fn new(sink: Sink, format: Format) -> AccessLog {
-        AccessLog {
+    pub fn new(sink: LineSink, format: AccessLogFormat) -> WorkerAccessLog {
+        WorkerAccessLog {
             sink,
-            is_precise: format != Format::Combined,
+            is_precise: format != AccessLogFormat::Combined,
             formatter: LineFormatter::new(match format {
-                Format::Combined => LineFormat::Combined,
-                Format::Extended => LineFormat::Extended,
-                Format::Json => LineFormat::Json,
+                AccessLogFormat::Combined => LineFormat::Combined,
+                AccessLogFormat::Extended => LineFormat::Extended,
+                AccessLogFormat::Json => LineFormat::Json,
             }),
             lines: Vec::with_capacity(BATCH_LEN),
             spare: SpareRecords::default(),
@@ -244,9 +244,9 @@ impl AccessLog {
         &mut self,
         request: &Request<'_>,
         exchange: &Exchange,
-        status: Status,
-        outcome: Outcome,
-    ) -> Box<Record> {
+        status: StatusCode,
+        outcome: RequestOutcome,
+    ) -> Box<AccessRecord> {
         let mut record = self.begin_record(exchange, status.code(), outcome);
         record.set_request(request, exchange);
         record
@@ -257,9 +257,9 @@ impl AccessLog {
         &mut self,
         partial: &PartialRequest<'_>,
         exchange: &Exchange,
-        status: Status,
-    ) -> Box<Record> {
-        let mut record = self.begin_record(exchange, status.code(), Outcome::Made);
+        status: StatusCode,
+    ) -> Box<AccessRecord> {
+        let mut record = self.begin_record(exchange, status.code(), RequestOutcome::Made);
         self.start_now(&mut record);
         record.set_partial(partial, exchange);
         record
@@ -272,8 +272,8 @@ impl AccessLog {
         request: Option<&Request<'_>>,
         input: &[u8],
         exchange: &Exchange,
-    ) -> Box<Record> {
-        let mut record = self.begin_record(exchange, 0, Outcome::Passed);
+    ) -> Box<AccessRecord> {
+        let mut record = self.begin_record(exchange, 0, RequestOutcome::Passed);
         self.start_now(&mut record);
         match request {
             Some(request) => record.set_request(request, exchange),
@@ -282,7 +282,7 @@ impl AccessLog {
         record
     }
 
-    fn begin_record(&mut self, exchange: &Exchange, status: u16, outcome: Outcome) -> Box<Record> {
+    fn begin_record(&mut self, exchange: &Exchange, status: u16, outcome: RequestOutcome) -> Box<AccessRecord> {
         let mut record = self.spare.take();
         record.set_exchange(exchange, status, outcome);
         if self.is_precise {
@@ -292,14 +292,14 @@ impl AccessLog {
     }
 
     /// For requests without a marked start.
-    fn start_now(&self, record: &mut Record) {
+    fn start_now(&self, record: &mut AccessRecord) {
         if self.is_precise {
             record.started_us = clock::monotonic_us();
         }
     }
 
     /// Writes a line; `whole` is false for a truncated response.
-    pub fn write(&mut self, record: Box<Record>, body_len: u64, whole: bool, now_ms: u64) {
+    pub fn write(&mut self, record: Box<AccessRecord>, body_len: u64, whole: bool, now_ms: u64) {
         let now_us = match self.is_precise {
             true => clock::monotonic_us(),
             false => now_ms * 1000,
@@ -329,16 +329,16 @@ struct SpareRecords {
         clippy::vec_box,
         reason = "a request takes the box along, and brings it back"
     )]
-    records: Vec<Box<Record>>,
+    records: Vec<Box<AccessRecord>>,
 }
 
 impl SpareRecords {
-    fn take(&mut self) -> Box<Record> {
+    fn take(&mut self) -> Box<AccessRecord> {
         let record = self.records.pop();
-        record.unwrap_or_else(|| Box::new(Record::new()))
+        record.unwrap_or_else(|| Box::new(AccessRecord::new()))
     }
 
-    fn put(&mut self, mut record: Box<Record>) {
+    fn put(&mut self, mut record: Box<AccessRecord>) {
         let memory: usize = record.texts().iter().map(|text| text.capacity()).sum();
         if memory <= SPARE_LEN_MAX && self.records.len() < SPARE_COUNT_MAX {
             // Cleared: the texts of one request must not appear in the line of another.
@@ -356,7 +356,7 @@ mod tests {
     fn a_record_that_is_used_again_is_empty_and_small() {
         let mut spare = SpareRecords::default();
         for number in 0..2 * SPARE_COUNT_MAX {
-            let mut record = Box::new(Record::new());
+            let mut record = Box::new(AccessRecord::new());
             let len = if number % 2 == 0 { 10 } else { SPARE_LEN_MAX };
             for text in record.texts() {
                 text.resize(len, b'x');

@@ -1,56 +1,56 @@
 //! Counts the cache's outcome for each answered request, once per request.
 
-use lowroad_engine::counters::Counter;
-use lowroad_response_cache::storing::Way;
+use lowroad_engine::counters::WorkerCounter;
+use lowroad_response_cache::storage::HitKind;
 
-use crate::access::Outcome;
+use crate::access::RequestOutcome;
 
 /// Cache counters of one worker, their only writer. `hits`, `misses` and `passes` add up to the worker's requests,
 /// except for those in progress.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
     /// Requests answered from the store without a load and without the origin.
-    pub hits: Counter,
+    pub hits: WorkerCounter,
     /// Hits with a stale stored response.
-    pub stale: Counter,
+    pub stale: WorkerCounter,
     /// Requests that needed a load, the origin or a program, for a response that was then in the store.
-    pub misses: Counter,
+    pub misses: WorkerCounter,
     /// Misses that were answered by the response to an equal, concurrent request.
-    pub coalesced: Counter,
+    pub coalesced: WorkerCounter,
     /// Misses after which the origin validated the stored response.
-    pub revalidated: Counter,
+    pub revalidated: WorkerCounter,
     /// Requests without the cache: redirects, refusals, and responses that were not stored.
-    pub passes: Counter,
+    pub passes: WorkerCounter,
 }
 
 impl CacheCounters {
     /// Counts one answered request.
     #[inline]
-    pub fn count(&self, outcome: Outcome) {
+    pub fn count(&self, outcome: RequestOutcome) {
         // Almost all requests are hits: only this branch is inlined.
         match outcome {
-            Outcome::Hit => self.hits.bump(),
+            RequestOutcome::Hit => self.hits.bump(),
             other => self.count_other(other),
         }
     }
 
-    fn count_other(&self, outcome: Outcome) {
+    fn count_other(&self, outcome: RequestOutcome) {
         match outcome {
-            Outcome::Hit => self.hits.bump(),
-            Outcome::Stale => self.count_hit_stale(),
-            Outcome::Miss => self.misses.bump(),
-            Outcome::Stored(way) | Outcome::ProgramStored(way) => self.count_stored(way),
-            Outcome::Made | Outcome::Program | Outcome::Passed => self.passes.bump(),
+            RequestOutcome::Hit => self.hits.bump(),
+            RequestOutcome::Stale => self.count_hit_stale(),
+            RequestOutcome::Miss => self.misses.bump(),
+            RequestOutcome::Stored(way) | RequestOutcome::ProgramStored(way) => self.count_stored(way),
+            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::Passed => self.passes.bump(),
         }
     }
 
-    fn count_stored(&self, way: Way) {
+    fn count_stored(&self, way: HitKind) {
         match way {
-            Way::Hit => return self.hits.bump(),
-            Way::OnError => return self.count_hit_stale(),
-            Way::Made => {}
-            Way::Shared => self.coalesced.bump(),
-            Way::Validated => self.revalidated.bump(),
+            HitKind::Hit => return self.hits.bump(),
+            HitKind::OnError => return self.count_hit_stale(),
+            HitKind::Made => {}
+            HitKind::Shared => self.coalesced.bump(),
+            HitKind::Validated => self.revalidated.bump(),
         }
         self.misses.bump();
     }
@@ -80,22 +80,22 @@ mod tests {
     #[test]
     fn every_outcome_counts_as_one_hit_miss_or_pass() {
         let ways = [
-            Way::Hit,
-            Way::Made,
-            Way::Shared,
-            Way::Validated,
-            Way::OnError,
+            HitKind::Hit,
+            HitKind::Made,
+            HitKind::Shared,
+            HitKind::Validated,
+            HitKind::OnError,
         ];
         let mut outcomes = vec![
-            Outcome::Hit,
-            Outcome::Miss,
-            Outcome::Made,
-            Outcome::Program,
-            Outcome::Stale,
-            Outcome::Passed,
+            RequestOutcome::Hit,
+            RequestOutcome::Miss,
+            RequestOutcome::Made,
+            RequestOutcome::Program,
+            RequestOutcome::Stale,
+            RequestOutcome::Passed,
         ];
-        outcomes.extend(ways.map(Outcome::Stored));
-        outcomes.extend(ways.map(Outcome::ProgramStored));
+        outcomes.extend(ways.map(RequestOutcome::Stored));
+        outcomes.extend(ways.map(RequestOutcome::ProgramStored));
         for outcome in outcomes {
             let counters = CacheCounters::default();
             counters.count(outcome);

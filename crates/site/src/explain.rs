@@ -8,61 +8,61 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use lowroad_access_control::passwords::{Checked, Credentials, Passwords};
-use lowroad_access_control::traffic_classes::Class;
-use lowroad_cache::freshness::Source;
-use lowroad_cache::storable::NotStorable;
-use lowroad_cache::vary::Selecting;
-use lowroad_config::Root;
-use lowroad_engine::layer::Secured;
-use lowroad_engine::{Exchange, ExchangeId, ListenerId, Unsent};
-use lowroad_files::fetch::Fetcher;
-use lowroad_files::load::{Loaded, Want};
-use lowroad_handler::Outline;
+use lowroad_access_control::passwords::{PasswordOutcome, BasicCredentials, PasswordFile};
+use lowroad_access_control::traffic_classes::TrafficClass;
+use lowroad_cache::freshness::LifetimeSource;
+use lowroad_cache::storage_policy::StorageRefusal;
+use lowroad_cache::vary::SelectingFields;
+use lowroad_config::SiteRoot;
+use lowroad_engine::tls_session::TlsInfo;
+use lowroad_engine::{Exchange, ExchangeId, ListenerId, DetachedResponse};
+use lowroad_files::file_fetcher::FileFetcher;
+use lowroad_files::file_loader::{LoadOutcome, LoadRequest};
+use lowroad_handler::RouteProbe;
 use lowroad_http::date;
-use lowroad_http::encoding::Encoding;
+use lowroad_http::content_coding::ContentCoding;
 use lowroad_http::error_page;
 use lowroad_http::forwarding::default_port;
 use lowroad_http::h1;
 use lowroad_http::host;
-use lowroad_http::limits::Limits;
-use lowroad_http::request::{Request, Target};
-use lowroad_http::status::Status;
-use lowroad_log::Logger;
-use lowroad_response_cache::calls::{Call, Called};
-use lowroad_response_cache::outcome::Waiter;
-use lowroad_response_cache::reuse::Key;
+use lowroad_http::limits::RequestLimits;
+use lowroad_http::request::{Request, RequestTarget};
+use lowroad_http::status::StatusCode;
+use lowroad_log::ErrorLogger;
+use lowroad_response_cache::calls::{HandlerCall, CallStatus};
+use lowroad_response_cache::handler_outcome::OutcomeWaiter;
+use lowroad_response_cache::reuse::CacheKey;
 use lowroad_site_rules::SiteRules;
 use lowroad_store::clock;
 use lowroad_store::disk_cache;
-use lowroad_store::object::{Content, Kind, Representation};
-use lowroad_store::{Entry, Object, SharedStore, key};
+use lowroad_store::object::{BodyLocation, ObjectKind, Representation};
+use lowroad_store::{VariantSet, StoredObject, SharedStore, key};
 
-use crate::answer::{Decider, Decision, Fetched, Recalling, Scratch, Step, World};
-use crate::cause;
-use crate::respond::Responder;
-use crate::sites::Sites;
+use crate::decision::{RequestDecider, RequestDecision, LoadProgress, DiskRecall, DecisionScratch, TraceEvent, Effects};
+use crate::explain_files;
+use crate::responder::RequestResponder;
+use crate::sites::SiteTable;
 
 /// The parts of the running server that an explanation reads.
-pub struct View {
+pub struct ExplainView {
     /// The sites in force.
-    pub sites: Arc<Sites>,
+    pub sites: Arc<SiteTable>,
     /// The addresses of the listeners.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
     /// Stored responses.
     pub store: Arc<SharedStore>,
     /// Loads files.
-    pub fetcher: Arc<Fetcher<Waiter>>,
+    pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
     /// Limits of requests.
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Longer files are sent from their file, not from memory.
     pub object_len_max: u64,
     /// The error log.
-    pub logger: Logger,
+    pub logger: ErrorLogger,
 }
 
 /// Explains how a GET for `url` with these fields would be answered. `None` if no listener has its port.
-pub fn explain(view: &View, url: &str, fields: &[String]) -> Option<String> {
+pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<String> {
     let (authority, target) = split(url);
     let is_https = is_https(url);
     let port = host::port(authority.as_bytes()).unwrap_or(default_port(is_https));
@@ -101,58 +101,58 @@ pub fn is_https(url: &str) -> bool {
     scheme.eq_ignore_ascii_case("https")
 }
 
-fn refused(status: Status, why: &str, out: &mut String) {
+fn refused(status: StatusCode, why: &str, out: &mut String) {
     let answer = format!("{} {}", status.code(), status.reason());
     line(out, "answer", &answer);
     line(out, "why", why);
 }
 
 /// Decides as for a client and writes the steps to `out`.
-fn walk(view: &View, listener: ListenerId, head: &str, out: &mut String) {
-    let mut unsent = Unsent::default();
+fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) {
+    let mut unsent = DetachedResponse::default();
     let Some(request) = unsent.request(head.as_bytes(), &view.limits) else {
         return line(out, "answer", "none: the request is not complete");
     };
     let from = (listener, Ipv4Addr::LOCALHOST.into());
     let unix_s = (clock::unix_ns() / 1_000_000_000) as u64;
-    let mut exchange = Exchange::of_nobody(from, unsent.protocol(), clock::now_ms(), unix_s);
+    let mut exchange = Exchange::without_client(from, unsent.protocol(), clock::now_ms(), unix_s);
     exchange.secured = agreed(view, listener, &request);
     let date = date::format(exchange.unix_s);
-    let mut to = Responder {
+    let mut to = RequestResponder {
         request: &request,
         exchange: &mut exchange,
         response: &mut unsent.response(&date),
     };
-    let trace = Trace {
+    let trace = ExplainTrace {
         view,
         seen: RefCell::default(),
     };
-    let decider = Decider {
+    let decider = RequestDecider {
         sites: &view.sites,
         world: &trace,
         logger: &view.logger,
-        scratch: &mut Scratch::default(),
+        scratch: &mut DecisionScratch::default(),
     };
     let decision = decider.decide(&request, &mut to);
     trace.seen.into_inner().tell(&decision, out);
 }
 
 /// The TLS parameters that a client of the request's host would have negotiated, at a listener with TLS.
-fn agreed(view: &View, listener: ListenerId, request: &Request<'_>) -> Option<Arc<Secured>> {
+fn agreed(view: &ExplainView, listener: ListenerId, request: &Request<'_>) -> Option<Arc<TlsInfo>> {
     view.sites.offer(listener)?;
     let mut name = [0; 256];
     let host = host::normalize(request.authority.unwrap_or_default(), &mut name);
     let server_name = host.map(|host| String::from_utf8_lossy(host).into());
-    Some(Arc::new(Secured {
+    Some(Arc::new(TlsInfo {
         server_name,
-        ..Secured::default()
+        ..TlsInfo::default()
     }))
 }
 
 /// The effects of an explanation: loads files on its own thread, calls no handler, and records the steps.
-struct Trace<'v> {
-    view: &'v View,
-    seen: RefCell<Seen>,
+struct ExplainTrace<'v> {
+    view: &'v ExplainView,
+    seen: RefCell<TraceNotes>,
 }
 
 /// The text for a body that is sent from the disk cache.
@@ -160,7 +160,7 @@ const ON_DISK: &str = "from the disk cache, by sendfile";
 
 /// The recorded steps, as text.
 #[derive(Default)]
-struct Seen {
+struct TraceNotes {
     site: Option<String>,
     why: Option<String>,
     /// Length and type.
@@ -189,27 +189,27 @@ struct Seen {
     is_on_disk: bool,
 }
 
-impl World for Trace<'_> {
+impl Effects for ExplainTrace<'_> {
     fn hash(&self, key: &[u8]) -> u64 {
         self.view.store.hash(key)
     }
 
-    fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+    fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         self.view.store.peek(hash, key)
     }
 
-    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         self.view.store.peek_kept(hash, key)
     }
 
-    fn fetch(&self, want: Want, _: ExchangeId) -> Fetched {
+    fn fetch(&self, want: LoadRequest, _: ExchangeId) -> LoadProgress {
         self.seen.borrow_mut().is_loaded = true;
         let object = self.view.fetcher.loader().make(&want);
-        Fetched::Loaded(Loaded::of(&want, object))
+        LoadProgress::Loaded(LoadOutcome::new(&want, object))
     }
 
-    fn recall(&self, recalling: &Recalling<'_>, _: ExchangeId) -> bool {
-        let Recalling {
+    fn recall(&self, recalling: &DiskRecall<'_>, _: ExchangeId) -> bool {
+        let DiskRecall {
             site, key, request, ..
         } = recalling;
         let store = &self.view.store;
@@ -223,8 +223,8 @@ impl World for Trace<'_> {
         len.is_some()
     }
 
-    fn call(&self, call: &Call<'_>, exchange: &mut Exchange) -> Called {
-        let outline = Outline {
+    fn call(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) -> CallStatus {
+        let outline = RouteProbe {
             target: &target(call.request),
             peer: exchange.peer,
             fields: call.request.fields(),
@@ -233,48 +233,48 @@ impl World for Trace<'_> {
         if let Some(whom) = call.route.handler.whom(&outline) {
             self.seen.borrow_mut().more.push(("asks", whom));
         }
-        Called::Runs(Box::new(()))
+        CallStatus::Runs(Box::new(()))
     }
 
-    fn refresh(&self, _: &Call<'_>, _: &mut Exchange) {}
+    fn refresh(&self, _: &HandlerCall<'_>, _: &mut Exchange) {}
 
-    fn take(&self, _: &Class, _: u64) -> Result<(), u64> {
+    fn take(&self, _: &TrafficClass, _: u64) -> Result<(), u64> {
         Ok(())
     }
 
     fn check(
         &self,
-        passwords: &Arc<Passwords>,
-        credentials: Credentials,
+        passwords: &Arc<PasswordFile>,
+        credentials: BasicCredentials,
         _: IpAddr,
         _: ExchangeId,
-    ) -> Option<Checked> {
+    ) -> Option<PasswordOutcome> {
         Some(passwords.look(&credentials))
     }
 
-    fn note(&self, step: Step<'_>) {
+    fn trace(&self, step: TraceEvent<'_>) {
         let mut seen = self.seen.borrow_mut();
         match step {
-            Step::NoSite => {
+            TraceEvent::NoSite => {
                 let why = "no site of this name is served at this address, and none is the default";
                 seen.why = Some(why.into());
             }
-            Step::Site(site) => {
+            TraceEvent::Site(site) => {
                 let root = match site.rules.config.root {
-                    Root::None => "no files".into(),
+                    SiteRoot::None => "no files".into(),
                     _ => format!("root {}", site.rules.base().display()),
                 };
                 seen.site = Some(format!("{} ({root})", site.rules.label));
             }
-            Step::OtherCertificate => {
+            TraceEvent::OtherCertificate => {
                 seen.why = Some("the name in the handshake has other certificates".into());
             }
-            Step::NoClientCertificate => {
+            TraceEvent::NoClientCertificate => {
                 seen.why = Some("the path is in client_paths, and there is no certificate".into());
             }
-            Step::Class(chosen) => seen.class = Some(chosen.text()),
-            Step::Rule(rule) => seen.rules.push(rule.text()),
-            Step::NotAllowedForms(matches, forms) => {
+            TraceEvent::Class(chosen) => seen.class = Some(chosen.text()),
+            TraceEvent::Rule(rule) => seen.rules.push(rule.text()),
+            TraceEvent::NotAllowedForms(matches, forms) => {
                 for form in matches.form_texts(forms) {
                     let form = String::from_utf8_lossy(&form).into_owned();
                     let form = form.escape_debug();
@@ -282,76 +282,76 @@ impl World for Trace<'_> {
                     seen.rules.push(text);
                 }
             }
-            Step::Refused(_) => seen.is_refused = true,
-            Step::Ruled => {}
-            Step::Client(client) => seen.client = Some(client.to_string()),
-            Step::BadTarget(why) => seen.why = Some(why.into()),
-            Step::InternalRoute(route) => {
+            TraceEvent::Refused(_) => seen.is_refused = true,
+            TraceEvent::Ruled => {}
+            TraceEvent::Client(client) => seen.client = Some(client.to_string()),
+            TraceEvent::BadTarget(why) => seen.why = Some(why.into()),
+            TraceEvent::InternalRoute(route) => {
                 seen.why = Some(format!(
                     "{} is an internal route: rewrites and programs lead there, clients don't",
                     route.label
                 ));
             }
-            Step::Internal(alias) => {
+            TraceEvent::Internal(alias) => {
                 let path = &alias.path;
                 seen.why = Some(format!(
                     "{path} is an internal alias, which is not for clients"
                 ));
             }
-            Step::Rewrite(rewrite, to) => {
+            TraceEvent::Rewrite(rewrite, to) => {
                 let to = String::from_utf8_lossy(to);
                 seen.rewrites.push(format!("{} to {to}", rewrite.from));
             }
-            Step::Redirect(to) => {
+            TraceEvent::Redirect(to) => {
                 let to = String::from_utf8_lossy(to);
                 seen.why = Some(format!("a redirect rule: to {to}"));
             }
-            Step::Found(asked, object) => {
+            TraceEvent::Found(asked, object) => {
                 seen.found(object);
                 seen.alias = alias(&asked.site.rules, asked.path);
-                if let Kind::Refused(..) | Kind::NoIndex(_) = object.kind {
-                    seen.why = cause::of(asked.site, asked.host, asked.path).or(seen.why.take());
+                if let ObjectKind::Refused(..) | ObjectKind::NoIndex(_) = object.kind {
+                    seen.why = explain_files::find_cause(asked.site, asked.host, asked.path).or(seen.why.take());
                 }
             }
-            Step::Chosen(object) => seen.chosen(object, self.view.object_len_max),
-            Step::Route(route) => {
+            TraceEvent::Chosen(object) => seen.chosen(object, self.view.object_len_max),
+            TraceEvent::Route(route) => {
                 seen.route = Some(route.label.clone());
                 seen.maker = match route.is_origin {
                     true => "origin: asked for it",
                     false => "module: made for each request",
                 };
             }
-            Step::Unused(key, found) => {
+            TraceEvent::Unused(key, found) => {
                 let why = key.and_then(|key| self.view.store.refusals.find(key.hash));
                 seen.unused(key, found.map(|(object, _)| &**object), why);
             }
-            Step::Reused(_, object) => seen.reused(object),
+            TraceEvent::Reused(_, object) => seen.reused(object),
         }
     }
 }
 
-impl Seen {
-    fn found(&mut self, base: &Object) {
+impl TraceNotes {
+    fn found(&mut self, base: &StoredObject) {
         self.trust = match base.validity.is_watched() {
             true => "watched: the kernel tells of a change",
             false => "not watched: looked at again after half a second",
         };
         match &base.kind {
-            Kind::Representation(identity) => {
+            ObjectKind::Representation(identity) => {
                 let choices: Vec<&str> =
-                    identity.encodings().iter().map(Encoding::as_str).collect();
+                    identity.encodings().iter().map(ContentCoding::as_str).collect();
                 self.choices = match choices.is_empty() {
                     true => "no other".into(),
                     false => choices.join(", "),
                 };
             }
-            Kind::Folder(_) => self.why = Some("it is a folder, and those end in a slash".into()),
-            Kind::Refused(status, _) => self.why = Some(error_page::explanation(*status).into()),
-            Kind::NoIndex(_) | Kind::Index(..) | Kind::Filling(..) | Kind::Parts(_) => {}
+            ObjectKind::Folder(_) => self.why = Some("it is a folder, and those end in a slash".into()),
+            ObjectKind::Refused(status, _) => self.why = Some(error_page::explanation(*status).into()),
+            ObjectKind::NoIndex(_) | ObjectKind::Index(..) | ObjectKind::Filling(..) | ObjectKind::Parts(_) => {}
         }
     }
 
-    fn chosen(&mut self, object: &Object, object_len_max: u64) {
+    fn chosen(&mut self, object: &StoredObject, object_len_max: u64) {
         let Some(sent) = object.representation() else {
             return;
         };
@@ -365,15 +365,15 @@ impl Seen {
             false => "yes",
         };
         let (stored, how) = match sent.content() {
-            Content::File(_) => {
+            BodyLocation::File(_) => {
                 let stored = format!("no: longer than cache_object ({object_len_max} bytes)");
                 (stored, "from its file, by sendfile")
             }
-            Content::Segment(_) => ("yes: on the disk".into(), ON_DISK),
-            Content::Block(_) => (in_memory.into(), "from the arena, by sendfile"),
-            Content::Heap(_) => ("no: the cache has no room for it".into(), "from memory"),
-            Content::Pieces(_) => (in_memory.into(), "from the arena, in pieces"),
-            Content::Inline => (
+            BodyLocation::Segment(_) => ("yes: on the disk".into(), ON_DISK),
+            BodyLocation::Block(_) => (in_memory.into(), "from the arena, by sendfile"),
+            BodyLocation::Heap(_) => ("no: the cache has no room for it".into(), "from memory"),
+            BodyLocation::Pieces(_) => (in_memory.into(), "from the arena, in pieces"),
+            BodyLocation::Inline => (
                 in_memory.into(),
                 "from the arena, in one piece with its head",
             ),
@@ -389,7 +389,7 @@ impl Seen {
     }
 
     /// Records the stored response that can't be used, or the reason for its absence.
-    fn unused(&mut self, key: Option<&Key>, found: Option<&Object>, why: Option<NotStorable>) {
+    fn unused(&mut self, key: Option<&CacheKey>, found: Option<&StoredObject>, why: Option<StorageRefusal>) {
         let Some(key) = key else {
             let stored = "no: such a request is always passed on (keep = \"never\", a body, conditions on a change, credentials, Connection; by `attach --worker` also Cookie, Cache-Control and excluded paths)";
             return self.more.push(("stored", stored.into()));
@@ -412,7 +412,7 @@ impl Seen {
             (None, None) => "no: nothing was asked for lately, or it is gone".into(),
         };
         self.more.push(("stored", stored));
-        if let Some(known) = found.and_then(Object::representation) {
+        if let Some(known) = found.and_then(StoredObject::representation) {
             let status = known.head.status();
             let status = format!("{} {}", status.code(), status.reason());
             self.more.push(("stored status", status));
@@ -421,16 +421,16 @@ impl Seen {
     }
 
     /// Records the request fields that select a stored response beside its key (RFC 9111 §4.1).
-    fn variant(&mut self, object: &Object) {
+    fn variant(&mut self, object: &StoredObject) {
         let selecting = object.selecting();
-        for (name, value) in selecting.into_iter().flat_map(Selecting::iter) {
+        for (name, value) in selecting.into_iter().flat_map(SelectingFields::iter) {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             self.more
                 .push(("variant", format!("{}: {}", text(name), text(value))));
         }
     }
 
-    fn reused(&mut self, object: &Object) {
+    fn reused(&mut self, object: &StoredObject) {
         let Some(lifetime) = object.validity.lifetime() else {
             return;
         };
@@ -439,9 +439,9 @@ impl Seen {
         let age_s = lifetime.age_s(now_ms);
         let content = object.representation().map(Representation::content);
         let stored = match (&object.kind, content) {
-            (Kind::Filling(..), _) => "yes: its body still comes",
-            (Kind::Parts(_), _) => "yes, in parts: what was asked for is among them",
-            (_, Some(Content::Segment(_))) => "yes: its head in memory, its body on the disk",
+            (ObjectKind::Filling(..), _) => "yes: its body still comes",
+            (ObjectKind::Parts(_), _) => "yes, in parts: what was asked for is among them",
+            (_, Some(BodyLocation::Segment(_))) => "yes: its head in memory, its body on the disk",
             _ => "yes",
         };
         let source = source(lifetime.source);
@@ -462,14 +462,14 @@ impl Seen {
         self.more = vec![("stored", stored), ("level", format!("worker, {ON_DISK}"))];
     }
 
-    fn tell(self, decision: &Decision, out: &mut String) {
+    fn tell(self, decision: &RequestDecision, out: &mut String) {
         if let Some(site) = &self.site {
             line(out, "site", site);
         }
         match decision {
-            Decision::Answered(status, _) => {
+            RequestDecision::Answered(status, _) => {
                 let mut answer = format!("{} {}", status.code(), status.reason());
-                if let Some(content) = self.content.filter(|_| *status == Status::OK) {
+                if let Some(content) = self.content.filter(|_| *status == StatusCode::OK) {
                     answer = format!("{answer}, {content}");
                 }
                 line(out, "answer", &answer);
@@ -479,8 +479,8 @@ impl Seen {
                 let why = by_rule.or(self.why).filter(|_| self.more.is_empty());
                 why.iter().for_each(|why| line(out, "why", why));
             }
-            Decision::Deferred(_) if self.is_on_disk => {}
-            Decision::Deferred(_) => line(out, "level", self.maker),
+            RequestDecision::Deferred(_) if self.is_on_disk => {}
+            RequestDecision::Deferred(_) => line(out, "level", self.maker),
         }
         self.more
             .iter()
@@ -511,7 +511,7 @@ fn alias(rules: &SiteRules, path: &[u8]) -> Option<String> {
 
 /// Path and query as the client sent them.
 fn target(request: &Request<'_>) -> Vec<u8> {
-    let Target::Origin { path, query, .. } = request.target else {
+    let RequestTarget::Origin { path, query, .. } = request.target else {
         return Vec::new();
     };
     let mut target = path.to_vec();
@@ -523,15 +523,15 @@ fn target(request: &Request<'_>) -> Vec<u8> {
 }
 
 /// The source of a freshness lifetime, as text.
-fn source(source: Source) -> &'static str {
+fn source(source: LifetimeSource) -> &'static str {
     match source {
-        Source::SMaxage => "s-maxage",
-        Source::MaxAge => "max-age",
-        Source::Targeted => "CDN-Cache-Control",
-        Source::Expires => "Expires",
-        Source::Ttl => "the route's ttl",
-        Source::Heuristic => "a tenth of the time since Last-Modified",
-        Source::Nothing => "nothing: it is validated before each use",
+        LifetimeSource::SMaxage => "s-maxage",
+        LifetimeSource::MaxAge => "max-age",
+        LifetimeSource::Targeted => "CDN-Cache-Control",
+        LifetimeSource::Expires => "Expires",
+        LifetimeSource::Ttl => "the route's ttl",
+        LifetimeSource::Heuristic => "a tenth of the time since Last-Modified",
+        LifetimeSource::Nothing => "nothing: it is validated before each use",
     }
 }
 

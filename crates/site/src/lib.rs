@@ -4,12 +4,12 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-pub mod answer;
+pub mod decision;
 pub mod cache_counters;
-pub mod cause;
+pub mod explain_files;
 pub mod explain;
 pub mod listeners;
-mod respond;
+mod responder;
 pub mod sites;
 
 #[cfg(feature = "softirq")]

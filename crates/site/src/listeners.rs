@@ -1,7 +1,7 @@
 //! The addresses at which the process listens, and the sockets for each worker.
 
-mod adopted;
-mod places;
+mod socket_activation;
+mod addresses;
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use lowroad_config::{self as config, Config};
 use lowroad_engine::ListenerId;
-use lowroad_engine::listener::{Listener, probe};
+use lowroad_engine::listener::{ListenSocket, probe};
 use rustix::io::Errno;
 
-use adopted::AdoptedSocket;
-pub use places::Places;
+use socket_activation::AdoptedSocket;
+pub use addresses::ListenerAddresses;
 
 /// Timeout for workers to close a listener; a reload that needs its address again waits at most this long.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Default)]
-pub struct Listeners {
+pub struct ListenerSet {
     /// The configured addresses and their numbers.
     pub ids: HashMap<SocketAddr, ListenerId>,
     /// Sockets from the supervisor; they replace all configured addresses.
@@ -36,16 +36,16 @@ pub struct Listeners {
 }
 
 /// Sockets newly opened, for each worker.
-pub type Opened = Vec<Vec<(ListenerId, Listener)>>;
+pub type NewSockets = Vec<Vec<(ListenerId, ListenSocket)>>;
 
-impl Listeners {
+impl ListenerSet {
     /// One listener at an address with its socket outside this process, as in a simulation.
-    pub fn with_address(address: SocketAddr) -> Listeners {
-        Listeners {
+    pub fn with_address(address: SocketAddr) -> ListenerSet {
+        ListenerSet {
             ids: HashMap::from([(address, ListenerId(0))]),
             addresses: vec![(ListenerId(0), address)],
             next: 1,
-            ..Listeners::default()
+            ..ListenerSet::default()
         }
     }
 
@@ -85,14 +85,14 @@ impl Listeners {
     ///
     /// # Errors
     /// The text names the address that can't be opened and the reason. Nothing is changed then.
-    pub fn open(&mut self, config: &Config, workers: usize) -> Result<Opened, String> {
-        let mut opened: Opened = (0..workers).map(|_| Vec::new()).collect();
+    pub fn open(&mut self, config: &Config, workers: usize) -> Result<NewSockets, String> {
+        let mut opened: NewSockets = (0..workers).map(|_| Vec::new()).collect();
         self.adopt(&mut opened)?;
         if !self.adopted.is_empty() {
             return Ok(opened);
         }
         let mut added = Vec::new();
-        for address in config.sites.iter().flat_map(config::Site::addresses) {
+        for address in config.sites.iter().flat_map(config::SiteConfig::addresses) {
             if !self.ids.contains_key(address) && !added.contains(address) {
                 added.push(*address);
             }
@@ -176,13 +176,13 @@ impl Listeners {
     }
 
     /// Takes the supervisor's sockets on the first call.
-    fn adopt(&mut self, opened: &mut Opened) -> Result<(), String> {
+    fn adopt(&mut self, opened: &mut NewSockets) -> Result<(), String> {
         // A process that has opened listeners has already taken them, or was started without them.
         if self.next > 0 {
             return Ok(());
         }
         let text = |error: io::Error| format!("can't take the supervisor's socket: {error}");
-        for (scheme, listener) in adopted::take().map_err(text)? {
+        for (scheme, listener) in socket_activation::take().map_err(text)? {
             let id = ListenerId(self.next);
             self.next += 1;
             let address = listener.address();
@@ -209,11 +209,11 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 }
 
 /// Opens a socket for each worker; returns the real address.
-fn open_all(address: SocketAddr, id: ListenerId, opened: &mut Opened) -> io::Result<SocketAddr> {
+fn open_all(address: SocketAddr, id: ListenerId, opened: &mut NewSockets) -> io::Result<SocketAddr> {
     let mut real = address;
     for sockets in opened {
         // The first socket resolves port 0; the others share its port by SO_REUSEPORT.
-        let listener = Listener::open(real)?;
+        let listener = ListenSocket::open(real)?;
         real = listener.address().unwrap_or(real);
         sockets.push((id, listener));
     }
@@ -235,14 +235,14 @@ mod tests {
 
     #[test]
     fn connections_come_in_where_the_address_is_meant_most_closely() {
-        let listening = |addresses: &[&str]| Listeners {
+        let listening = |addresses: &[&str]| ListenerSet {
             addresses: (0..)
                 .zip(addresses)
                 .map(|(id, text)| (ListenerId(id), text.parse().expect("an address")))
                 .collect(),
-            ..Listeners::default()
+            ..ListenerSet::default()
         };
-        let at = |listeners: &Listeners, text: &str| {
+        let at = |listeners: &ListenerSet, text: &str| {
             let found = listeners.at(text.parse().expect("an address"));
             found.map(|id| id.0)
         };

@@ -3,46 +3,46 @@
 //! It is built from the configuration at each load and immutable afterwards, except for the error pages, which follow
 //! their files. An unchanged site keeps its number across reloads, and with the number its stored responses.
 
-mod earlier;
-mod identity;
+mod previous_config;
+mod fingerprint;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use lowroad_access_control::Guard;
-use lowroad_access_control::traffic_classes::Classes;
+use lowroad_access_control::AccessPolicy;
+use lowroad_access_control::traffic_classes::ClassTable;
 use lowroad_config as config;
-use lowroad_config::{Name, PrefixSet};
+use lowroad_config::{SiteName, PrefixSet};
 use lowroad_engine::ListenerId;
-use lowroad_engine::layer::Secured;
+use lowroad_engine::tls_session::TlsInfo;
 use lowroad_files::error_pages::ErrorPages;
 use lowroad_http::host;
-use lowroad_routes::build::Opened;
-use lowroad_routes::routes::Routes;
-use lowroad_site_rules::{Bases, SiteRules};
-use lowroad_tls_listener::{Offer, Tls};
+use lowroad_routes::route_builder::HandlerSet;
+use lowroad_routes::routes::RouteTable;
+use lowroad_site_rules::{BaseFolders, SiteRules};
+use lowroad_tls_listener::{TlsEndpoint, TlsListeners};
 
-use crate::listeners::Listeners;
-use earlier::EarlierSites;
-use identity::Identity;
+use crate::listeners::ListenerSet;
+use previous_config::EarlierSites;
+use fingerprint::SiteFingerprint;
 
 /// All sites, by listener and host name.
-pub struct Sites {
+pub struct SiteTable {
     /// Indexed by `ListenerId`; the table of a closed listener is empty.
-    listeners: Vec<Names>,
+    listeners: Vec<NameTable>,
     /// Each site once.
     pub all: Vec<Arc<Site>>,
     /// Traffic classes, if any are configured.
-    pub classes: Option<Arc<Classes>>,
+    pub classes: Option<Arc<ClassTable>>,
     addresses: Vec<(ListenerId, SocketAddr)>,
     /// The TLS endpoint of each listener, indexed by `ListenerId`.
-    offers: Vec<Option<Arc<Offer>>>,
+    offers: Vec<Option<Arc<TlsEndpoint>>>,
     /// The configured TLS addresses and their listeners.
     tls_ids: Vec<(SocketAddr, ListenerId)>,
     /// The TLS of the listeners, if there is any.
-    tls: Option<Tls>,
+    tls: Option<TlsListeners>,
     /// The next unused site number.
     id_next: u32,
 }
@@ -53,28 +53,28 @@ pub struct Site {
     pub rules: Arc<SiteRules>,
     pub pages: ErrorPages,
     /// The routes to handlers.
-    pub routes: Arc<Routes>,
+    pub routes: Arc<RouteTable>,
     /// The access policy, if the site has access rules or trusted proxies.
-    pub guard: Option<Arc<Guard>>,
+    pub guard: Option<Arc<AccessPolicy>>,
     /// Addresses that may send PURGE.
     pub purge_from: PrefixSet,
     /// The site has rewrites or internal aliases.
     pub leads_within: bool,
-    identity: Identity,
+    identity: SiteFingerprint,
 }
 
 /// The sites of one listener by name.
 #[derive(Default)]
-struct Names {
+struct NameTable {
     exact: HashMap<Box<[u8]>, Arc<Site>>,
     /// `*.example.com` under `example.com`.
     wildcard: HashMap<Box<[u8]>, Arc<Site>>,
     default: Option<Arc<Site>>,
-    pass_through: Option<config::PassThrough>,
+    pass_through: Option<config::PassThroughConfig>,
 }
 
 /// The site of a request and the name that the client used.
-pub struct Found<'s> {
+pub struct SiteMatch<'s> {
     /// The site.
     pub site: &'s Arc<Site>,
     /// Length of the normalised host name in the caller's buffer; 0 if the name was not needed.
@@ -83,28 +83,28 @@ pub struct Found<'s> {
 
 /// A site and a path of it, whose rules apply to a response.
 #[derive(Clone, Copy)]
-pub struct At<'a> {
+pub struct SitePath<'a> {
     pub site: &'a Site,
     /// The decoded path; `/` where the request has none.
     pub path: &'a [u8],
 }
 
-impl Sites {
+impl SiteTable {
     /// Builds the sites of a configuration; `before` holds the sites that are served until now.
     ///
     /// # Errors
     /// A root can't be opened; the text names it and the reason.
     pub fn new(
         config: &config::Config,
-        (listeners, tls): (&Listeners, &Tls),
-        programs: &Opened<'_>,
-        before: Option<&Sites>,
-    ) -> io::Result<Sites> {
+        (listeners, tls): (&ListenerSet, &TlsListeners),
+        programs: &HandlerSet<'_>,
+        before: Option<&SiteTable>,
+    ) -> io::Result<SiteTable> {
         let mut id_next = before.map_or(1, |before| before.id_next);
         let mut earlier = before.map(EarlierSites::new).unwrap_or_default();
         let mut all = Vec::new();
         for rules in &config.sites {
-            let identity = Identity::new(rules, config, Bases::of(rules)?);
+            let identity = SiteFingerprint::new(rules, config, BaseFolders::from_site(rules)?);
             let routes = programs.routes(rules).map_err(io::Error::other)?;
             let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
@@ -115,19 +115,19 @@ impl Sites {
             };
             let guarded = earlier.with_names(rules);
             let guarded = guarded.and_then(|old| Some((&old.rules.config, old.guard.as_ref()?)));
-            let guard = Guard::of(rules, guarded, |file| earlier.users(file))?;
+            let guard = AccessPolicy::new(rules, guarded, |file| earlier.users(file))?;
             let routes = Arc::new(routes);
             all.push(Arc::new(Site::new(rules, identity, id, (routes, guard))));
         }
-        let classes = Classes::of(config, before.and_then(|before| before.classes.as_ref()));
+        let classes = ClassTable::from_rules(config, before.and_then(|before| before.classes.as_ref()));
         let ids = (0..listeners.count()).map(|id| ListenerId(id as u16));
         let places = listeners.places(&config.sites);
         let offers = ids.map(|id| tls.offer(places.tls_address(id)?));
         let offers = offers.collect();
-        Ok(Sites {
+        Ok(SiteTable {
             offers,
             tls: Some(tls.clone()),
-            ..Sites::at(all, id_next, classes, config, listeners)
+            ..SiteTable::at(all, id_next, classes, config, listeners)
         })
     }
 
@@ -137,8 +137,8 @@ impl Sites {
         &self,
         changed: &[usize],
         config: &config::Config,
-        listeners: &Listeners,
-    ) -> Option<Sites> {
+        listeners: &ListenerSet,
+    ) -> Option<SiteTable> {
         let mut id_next = self.id_next;
         let moved = |number: usize, site: &Site| {
             changed.binary_search(&number).ok()?;
@@ -158,10 +158,10 @@ impl Sites {
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
         let classes = self.classes.clone();
-        (!same).then(|| Sites {
+        (!same).then(|| SiteTable {
             offers: self.offers.clone(),
             tls: self.tls.clone(),
-            ..Sites::at(all, id_next, classes, config, listeners)
+            ..SiteTable::at(all, id_next, classes, config, listeners)
         })
     }
 
@@ -186,19 +186,19 @@ impl Sites {
     fn at(
         all: Vec<Arc<Site>>,
         id_next: u32,
-        classes: Option<Arc<Classes>>,
+        classes: Option<Arc<ClassTable>>,
         config: &config::Config,
-        listeners: &Listeners,
-    ) -> Sites {
-        let mut names: Vec<Names> = Vec::new();
-        names.resize_with(listeners.count(), Names::default);
+        listeners: &ListenerSet,
+    ) -> SiteTable {
+        let mut names: Vec<NameTable> = Vec::new();
+        names.resize_with(listeners.count(), NameTable::default);
         let places = listeners.places(&config.sites);
         for site in &all {
-            for id in places.of_site(&site.rules.config) {
+            for id in places.for_site(&site.rules.config) {
                 names[usize::from(id.0)].add(site);
             }
         }
-        Sites {
+        SiteTable {
             listeners: names,
             all,
             classes,
@@ -230,14 +230,14 @@ impl Sites {
 
     /// The destination of a listener's passed-through connections, if it has one.
     #[inline]
-    pub fn pass_through(&self, listener: ListenerId) -> Option<&config::PassThrough> {
+    pub fn pass_through(&self, listener: ListenerId) -> Option<&config::PassThroughConfig> {
         let names = self.listeners.get(usize::from(listener.0))?;
         names.pass_through.as_ref()
     }
 
     /// The TLS endpoint of a listener, if it has one.
     #[inline]
-    pub fn offer(&self, listener: ListenerId) -> Option<&Arc<Offer>> {
+    pub fn offer(&self, listener: ListenerId) -> Option<&Arc<TlsEndpoint>> {
         self.offers.get(usize::from(listener.0))?.as_ref()
     }
 
@@ -247,7 +247,7 @@ impl Sites {
     pub fn is_misdirected(
         &self,
         listener: ListenerId,
-        secured: &Secured,
+        secured: &TlsInfo,
         authority: Option<&[u8]>,
     ) -> bool {
         let authority = authority.unwrap_or_default();
@@ -292,7 +292,7 @@ impl Sites {
         listener: ListenerId,
         authority: Option<&[u8]>,
         name: &mut [u8; 256],
-    ) -> Option<Found<'_>> {
+    ) -> Option<SiteMatch<'_>> {
         let names = self.listeners.get(usize::from(listener.0))?;
         let authority = authority.unwrap_or(b"");
         let nameless = names.exact.is_empty() && names.wildcard.is_empty();
@@ -300,28 +300,28 @@ impl Sites {
         if nameless || authority.is_empty() {
             let site = names.default.as_ref()?;
             if !site.rules.per_host() {
-                return Some(Found { site, host_len: 0 });
+                return Some(SiteMatch { site, host_len: 0 });
             }
         }
         let host = host::normalize(authority, name)?;
         let host_len = host.len();
-        names.find(host).map(|site| Found { site, host_len })
+        names.find(host).map(|site| SiteMatch { site, host_len })
     }
 }
 
-impl Names {
+impl NameTable {
     fn add(&mut self, site: &Arc<Site>) {
         self.pass_through = self.pass_through.or(site.rules.config.pass_through);
         for name in &site.rules.config.names {
             match name {
-                Name::Exact(name) => {
+                SiteName::Exact(name) => {
                     self.exact.insert(name.as_bytes().into(), site.clone());
                 }
-                Name::Wildcard(name) => {
+                SiteName::Wildcard(name) => {
                     let suffix = name.strip_prefix("*.").unwrap_or(name);
                     self.wildcard.insert(suffix.as_bytes().into(), site.clone());
                 }
-                Name::Default => self.default = Some(site.clone()),
+                SiteName::Default => self.default = Some(site.clone()),
             }
         }
     }
@@ -344,10 +344,10 @@ impl Names {
 
 impl Site {
     fn new(
-        rules: &config::Site,
-        identity: Identity,
+        rules: &config::SiteConfig,
+        identity: SiteFingerprint,
         id: u32,
-        (routes, guard): (Arc<Routes>, Option<Arc<Guard>>),
+        (routes, guard): (Arc<RouteTable>, Option<Arc<AccessPolicy>>),
     ) -> Site {
         let compiled = SiteRules::new(id, identity.stable(), rules, identity.bases());
         Site {
@@ -364,8 +364,8 @@ impl Site {
 
     /// The configured folders, if one of them now is another folder and all can be opened: the folder was replaced, or
     /// a symbolic link in its path changed. Blocks on the disk.
-    fn moved(&self) -> Option<Bases> {
-        let found = Bases::of(&self.rules.config).ok()?;
+    fn moved(&self) -> Option<BaseFolders> {
+        let found = BaseFolders::from_site(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use lowroad_config::{MatchScope, Pattern, Route, Rule};
+use lowroad_config::{MatchScope, PathPattern, RouteConfig, RuleConfig};
 
 /// The different patterns of a site's rules or routes, in the order of the first that has them.
 pub struct DistinctPatterns<'r> {
     /// Each pattern once, with its scope.
-    pub patterns: Vec<(&'r Pattern, MatchScope)>,
+    pub patterns: Vec<(&'r PathPattern, MatchScope)>,
     /// For each rule or route: the index of its pattern.
     pub index_of: Vec<usize>,
 }
@@ -15,7 +15,7 @@ pub struct DistinctPatterns<'r> {
 impl<'r> DistinctPatterns<'r> {
     /// The patterns of access rules. A refusing rule also covers everything below its paths, so its pattern differs
     /// from an equal one of another rule.
-    pub fn of_rules(rules: &'r [Rule]) -> DistinctPatterns<'r> {
+    pub fn from_rules(rules: &'r [RuleConfig]) -> DistinctPatterns<'r> {
         let scoped = rules.iter().map(|rule| match rule.action.refuses() {
             true => (&rule.pattern, MatchScope::Access),
             false => (&rule.pattern, MatchScope::Path),
@@ -24,12 +24,12 @@ impl<'r> DistinctPatterns<'r> {
     }
 
     /// The patterns of routes.
-    pub fn of_routes(routes: &'r [Route]) -> DistinctPatterns<'r> {
+    pub fn from_routes(routes: &'r [RouteConfig]) -> DistinctPatterns<'r> {
         let scoped = routes.iter();
         DistinctPatterns::new(scoped.map(|route| (&route.pattern, MatchScope::Script)))
     }
 
-    fn new(all: impl Iterator<Item = (&'r Pattern, MatchScope)>) -> DistinctPatterns<'r> {
+    fn new(all: impl Iterator<Item = (&'r PathPattern, MatchScope)>) -> DistinctPatterns<'r> {
         let mut indexes = HashMap::new();
         let mut patterns = Vec::new();
         let index_of = all.map(|(pattern, scope)| {

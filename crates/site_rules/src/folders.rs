@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lowroad_config as config;
-use lowroad_config::Root;
+use lowroad_config::SiteRoot;
 use lowroad_http::target;
 
-use crate::bases::{Base, Bases};
+use crate::base_folders::{BaseFolder, BaseFolders};
 use crate::{PathMatches, SiteRules};
 
 /// Folders of a site, without symbolic links.
-pub struct Folders {
+pub struct RealFolders {
     /// The folder of everything outside the aliases: the root, or the part before `{host}`.
     base: Arc<Path>,
     /// Those of the site's aliases, in their order.
@@ -22,7 +22,7 @@ pub struct Folders {
 }
 
 /// Where the file of a path is.
-pub struct Below<'s, 'p> {
+pub struct FolderPath<'s, 'p> {
     /// A folder that nothing leaves.
     pub base: &'s Path,
     /// Below that, the folder that the rest is looked for in.
@@ -33,17 +33,17 @@ pub struct Below<'s, 'p> {
     is_hidden: bool,
 }
 
-impl Folders {
-    pub(crate) fn new(bases: &Bases) -> Folders {
-        let path = |base: &Base| base.path.as_path().into();
-        Folders {
+impl RealFolders {
+    pub(crate) fn new(bases: &BaseFolders) -> RealFolders {
+        let path = |base: &BaseFolder| base.path.as_path().into();
+        RealFolders {
             base: path(&bases.root),
             aliases: bases.aliases.iter().map(path).collect(),
         }
     }
 }
 
-impl Below<'_, '_> {
+impl FolderPath<'_, '_> {
     /// Whether it is no file of the site for clients, because of a name that begins with a dot.
     pub fn is_hidden(&self, rules: &SiteRules) -> bool {
         self.is_hidden && !rules.config.hidden
@@ -62,9 +62,9 @@ impl SiteRules {
     }
 
     /// Where the file of a decoded path is, for a host.
-    pub fn below<'p>(&self, host: &[u8], path: &'p [u8]) -> Below<'_, 'p> {
+    pub fn below<'p>(&self, host: &[u8], path: &'p [u8]) -> FolderPath<'_, 'p> {
         match self.alias(path) {
-            Some((_, base, rest)) => Below {
+            Some((_, base, rest)) => FolderPath {
                 base,
                 folder: PathBuf::new(),
                 rest,
@@ -72,7 +72,7 @@ impl SiteRules {
                     .split(|b| *b == b'/')
                     .any(|name| name.starts_with(b".")),
             },
-            None => Below {
+            None => FolderPath {
                 base: self.base(),
                 folder: self.host_folder(host),
                 rest: path,
@@ -82,7 +82,7 @@ impl SiteRules {
     }
 
     /// The alias that a decoded path is below, its folder, and the path in that.
-    pub fn alias<'p>(&self, path: &'p [u8]) -> Option<(&config::Alias, &Arc<Path>, &'p [u8])> {
+    pub fn alias<'p>(&self, path: &'p [u8]) -> Option<(&config::AliasConfig, &Arc<Path>, &'p [u8])> {
         self.matched_alias(&self.match_path(path), path)
     }
 
@@ -91,7 +91,7 @@ impl SiteRules {
         &self,
         matches: &PathMatches<'_>,
         path: &'p [u8],
-    ) -> Option<(&config::Alias, &Arc<Path>, &'p [u8])> {
+    ) -> Option<(&config::AliasConfig, &Arc<Path>, &'p [u8])> {
         let within = matches.aliases().filter_map(|number| {
             let alias = self.config.aliases.get(number)?;
             let base = self.folders.aliases.get(number)?;
@@ -122,8 +122,8 @@ impl SiteRules {
     /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
     fn host_folder(&self, host: &[u8]) -> PathBuf {
         match &self.config.root {
-            Root::None | Root::Folder(_) => PathBuf::new(),
-            Root::PerHost { suffix, .. } => {
+            SiteRoot::None | SiteRoot::Folder(_) => PathBuf::new(),
+            SiteRoot::PerHost { suffix, .. } => {
                 // A normalised host name has no slash and is not made of dots.
                 let host = String::from_utf8_lossy(host);
                 Path::new(&*host).join(suffix.trim_start_matches('/'))
@@ -142,7 +142,7 @@ impl SiteRules {
     /// Whether each host has its own folder.
     #[inline]
     pub fn per_host(&self) -> bool {
-        matches!(self.config.root, Root::PerHost { .. })
+        matches!(self.config.root, SiteRoot::PerHost { .. })
     }
 }
 

@@ -1,9 +1,9 @@
 //! A site's rules for the fields of its responses (`[[site.header]]`, `hsts`), applied alike to files, responses of programs
 //! and origins (interim ones too), redirects and refusals.
 
-use lowroad_config::{self as config, MatchScope, PatternSet, PatternSetBuilder, Site};
-use lowroad_http::fields::Fields;
-use lowroad_http::status::Status;
+use lowroad_config::{self as config, MatchScope, PatternSet, PatternSetBuilder, SiteConfig};
+use lowroad_http::fields::ResponseFields;
+use lowroad_http::status::StatusCode;
 
 use crate::SiteRules;
 
@@ -12,11 +12,11 @@ use crate::SiteRules;
 pub struct SiteFields<'a> {
     removed: Vec<&'a str>,
     /// Each in place of all fields of its name.
-    set: Vec<FieldLine<'a>>,
+    set: Vec<HeaderPair<'a>>,
     /// Each beside the fields of its name.
-    appended: Vec<FieldLine<'a>>,
+    appended: Vec<HeaderPair<'a>>,
     /// Each where there is no field of its name.
-    defaults: Vec<FieldLine<'a>>,
+    defaults: Vec<HeaderPair<'a>>,
 }
 
 /// The patterns that select the fields of a site's responses.
@@ -27,18 +27,18 @@ pub struct HeaderPatterns {
 }
 
 /// Name and value.
-type FieldLine<'a> = (&'a str, &'a str);
+type HeaderPair<'a> = (&'a str, &'a str);
 
 impl<'a> SiteFields<'a> {
     /// The rules for a response at a path. Refusals get no lifetime from a rule: the lifetime of a file does not apply
     /// to its absence.
-    pub fn new(rules: &'a SiteRules, path: &[u8], status: Status) -> SiteFields<'a> {
+    pub fn new(rules: &'a SiteRules, path: &[u8], status: StatusCode) -> SiteFields<'a> {
         let site = &rules.config;
         if site.headers.is_empty() {
             return SiteFields::default();
         }
-        let (_, numbers) = rules.header_patterns.of(path);
-        let mut fields = SiteFields::of_rules(site, &numbers);
+        let (_, numbers) = rules.header_patterns.match_path(path);
+        let mut fields = SiteFields::from_rules(site, &numbers);
         if status.code() >= 400 {
             fields.take_out("Cache-Control");
             fields.take_out("Expires");
@@ -47,18 +47,18 @@ impl<'a> SiteFields<'a> {
     }
 
     /// The rules for a file, and the value of the first `[[site.cache_control]]` that matches.
-    pub fn of_file(
-        site: &'a Site,
+    pub fn for_file(
+        site: &'a SiteConfig,
         patterns: &HeaderPatterns,
         path: &[u8],
     ) -> (SiteFields<'a>, Option<&'a str>) {
-        let (cache_control, numbers) = patterns.of(path);
+        let (cache_control, numbers) = patterns.match_path(path);
         let cache_control = cache_control.and_then(|number| site.cache_control.get(number));
-        let fields = SiteFields::of_rules(site, &numbers);
+        let fields = SiteFields::from_rules(site, &numbers);
         (fields, cache_control.map(|rule| rule.value.as_str()))
     }
 
-    fn of_rules(site: &'a Site, numbers: &[usize]) -> SiteFields<'a> {
+    fn from_rules(site: &'a SiteConfig, numbers: &[usize]) -> SiteFields<'a> {
         let mut fields = SiteFields::default();
         for rule in numbers.iter().filter_map(|at| site.headers.get(*at)) {
             for name in &rule.remove {
@@ -78,10 +78,10 @@ impl<'a> SiteFields<'a> {
 
     /// The fields of a program's response with the rules applied. To an interim response, rules add only fields of names
     /// that it has: `set` and `default` describe the final response.
-    pub fn apply(&self, own: &Fields, status: Status) -> Fields {
-        let is_interim = status.code() < 200 && status != Status::SWITCHING_PROTOCOLS;
+    pub fn apply(&self, own: &ResponseFields, status: StatusCode) -> ResponseFields {
+        let is_interim = status.code() < 200 && status != StatusCode::SWITCHING_PROTOCOLS;
         let has = |name: &str| own.values(name).next().is_some();
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         for (name, value) in own.for_clients() {
             if self.keeps(name.as_str(), value) {
                 fields.push(name.as_str(), value);
@@ -112,12 +112,12 @@ impl<'a> SiteFields<'a> {
     pub fn added(
         &self,
         response_has: impl Fn(&str) -> bool,
-    ) -> impl Iterator<Item = FieldLine<'a>> {
+    ) -> impl Iterator<Item = HeaderPair<'a>> {
         let is_there = |name: &str| {
             let is_kept = !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name));
             is_kept && response_has(name) || has(&self.set, name) || has(&self.appended, name)
         };
-        let mut defaults: Vec<FieldLine<'a>> = Vec::new();
+        let mut defaults: Vec<HeaderPair<'a>> = Vec::new();
         for line in &self.defaults {
             if !is_there(line.0) && !has(&defaults, line.0) {
                 defaults.push(*line);
@@ -151,7 +151,7 @@ impl<'a> SiteFields<'a> {
 
 impl HeaderPatterns {
     /// Collects the patterns of a site.
-    pub fn new(site: &config::Site) -> HeaderPatterns {
+    pub fn new(site: &config::SiteConfig) -> HeaderPatterns {
         let mut patterns = PatternSetBuilder::default();
         for rule in &site.cache_control {
             patterns.add(&rule.pattern, MatchScope::Path);
@@ -166,7 +166,7 @@ impl HeaderPatterns {
     }
 
     /// The numbers of the first `cache_control` and of all header rules for a decoded path.
-    pub fn of(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
+    pub fn match_path(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
         let found = self.set.matches(path);
         let numbers = found.iter().map(|number| *number as usize);
         let (cache_control, headers): (Vec<usize>, Vec<usize>) =
@@ -176,11 +176,11 @@ impl HeaderPatterns {
     }
 }
 
-fn has(lines: &[FieldLine<'_>], name: &str) -> bool {
+fn has(lines: &[HeaderPair<'_>], name: &str) -> bool {
     lines.iter().any(|line| is(line, name))
 }
 
-fn is(line: &FieldLine<'_>, name: &str) -> bool {
+fn is(line: &HeaderPair<'_>, name: &str) -> bool {
     line.0.eq_ignore_ascii_case(name)
 }
 
@@ -195,7 +195,7 @@ mod tests {
             false => Vec::new(),
         };
         HeaderRule {
-            pattern: config::Pattern::everything(),
+            pattern: config::PathPattern::everything(),
             set: lines("set"),
             append: lines("append"),
             default: lines("default"),
@@ -210,7 +210,7 @@ mod tests {
     fn applied(kinds: &[&str]) -> Vec<String> {
         let mut site = config::site_for_folder("/".into());
         site.headers = kinds.iter().map(|kind| rule(kind, "X", kind)).collect();
-        let (fields, _) = SiteFields::of_file(&site, &HeaderPatterns::new(&site), b"/");
+        let (fields, _) = SiteFields::for_file(&site, &HeaderPatterns::new(&site), b"/");
         let apply = |own: Vec<String>| {
             let kept = own
                 .iter()
@@ -240,7 +240,7 @@ mod tests {
         ] {
             let mut site = config::site_for_folder("/".into());
             site.headers = kinds.iter().map(|kind| rule(kind, "X", kind)).collect();
-            let (fields, _) = SiteFields::of_file(&site, &HeaderPatterns::new(&site), b"/");
+            let (fields, _) = SiteFields::for_file(&site, &HeaderPatterns::new(&site), b"/");
             let is_x = |name: &str| name.eq_ignore_ascii_case("X");
             assert_eq!(fields.omitted_trailers().any(is_x), is_omitted, "{kinds:?}");
         }

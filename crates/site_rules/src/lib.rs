@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-mod bases;
+mod base_folders;
 mod distinct_patterns;
 mod field_map;
 mod folders;
@@ -11,14 +11,14 @@ mod header_fields;
 mod site_patterns;
 
 use lowroad_config as config;
-use lowroad_config::{Name, RequestPath, Root};
-use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_config::{SiteName, RequestPath, SiteRoot};
+use lowroad_http::content_coding::{ContentCoding, CodingSet};
 
-pub use bases::Bases;
+pub use base_folders::BaseFolders;
 pub use distinct_patterns::DistinctPatterns;
 pub use field_map::FieldMap;
-use folders::Folders;
-pub use folders::{Below, is_hidden};
+use folders::RealFolders;
+pub use folders::{FolderPath, is_hidden};
 pub use header_fields::{HeaderPatterns, SiteFields};
 pub use site_patterns::{FormSet, PathMatches, SitePatterns, indexes};
 
@@ -31,21 +31,21 @@ pub struct SiteRules {
     /// The site's name in logs: its first host name, or its root.
     pub label: String,
     /// The site's configuration.
-    pub config: config::Site,
+    pub config: config::SiteConfig,
     /// Encodings that may be made of its files.
-    pub encodings: EncodingSet,
+    pub encodings: CodingSet,
     /// Selects the fields of its responses by path.
     pub header_patterns: HeaderPatterns,
     patterns: SitePatterns,
-    folders: Folders,
+    folders: RealFolders,
 }
 
 impl SiteRules {
     /// The rules of a site in these folders.
-    pub fn new(id: u32, disk_id: [u8; 16], site: &config::Site, bases: &Bases) -> SiteRules {
+    pub fn new(id: u32, disk_id: [u8; 16], site: &config::SiteConfig, bases: &BaseFolders) -> SiteRules {
         let label = match site.names.first() {
-            Some(Name::Exact(name) | Name::Wildcard(name)) => name.clone(),
-            _ if site.root == Root::None => "any host".into(),
+            Some(SiteName::Exact(name) | SiteName::Wildcard(name)) => name.clone(),
+            _ if site.root == SiteRoot::None => "any host".into(),
             _ => bases.root.path.display().to_string(),
         };
         SiteRules {
@@ -56,13 +56,13 @@ impl SiteRules {
             encodings: content_codings(&site.compress.encodings),
             header_patterns: HeaderPatterns::new(site),
             patterns: SitePatterns::new(site),
-            folders: Folders::new(bases),
+            folders: RealFolders::new(bases),
         }
     }
 
     /// The site's patterns that match a decoded path.
     pub fn match_path<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
-        self.patterns.of(path, None)
+        self.patterns.match_path(path, None)
     }
 
     /// The same for a path as a client sent it, which has encoded slashes or backslashes unless a file may have it.
@@ -73,7 +73,7 @@ impl SiteRules {
         is_for_files: bool,
     ) -> PathMatches<'a> {
         let raw = (!is_for_files).then_some(path.raw());
-        self.patterns.of(path.decoded(), raw)
+        self.patterns.match_path(path.decoded(), raw)
     }
 
     /// Whether a route has a path even if there is a file.
@@ -91,12 +91,12 @@ impl SiteRules {
 }
 
 /// The content codings that a configuration names.
-pub fn content_codings(named: &[config::Encoding]) -> EncodingSet {
-    named.iter().fold(EncodingSet::EMPTY, |codings, coding| {
+pub fn content_codings(named: &[config::OfferedCoding]) -> CodingSet {
+    named.iter().fold(CodingSet::EMPTY, |codings, coding| {
         codings.with(match coding {
-            config::Encoding::Br => Encoding::Brotli,
-            config::Encoding::Zstd => Encoding::Zstd,
-            config::Encoding::Gzip => Encoding::Gzip,
+            config::OfferedCoding::Br => ContentCoding::Brotli,
+            config::OfferedCoding::Zstd => ContentCoding::Zstd,
+            config::OfferedCoding::Gzip => ContentCoding::Gzip,
         })
     })
 }

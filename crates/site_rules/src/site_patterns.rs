@@ -38,12 +38,12 @@ pub struct PathMatches<'a> {
     path: &'a [u8],
     /// The path as it was sent, if it has encoded slashes or backslashes.
     raw_path: Option<&'a [u8]>,
-    found: OnceCell<FoundPatterns>,
+    found: OnceCell<PatternMatches>,
 }
 
 /// The patterns that match a path in one of its forms.
 #[derive(Default)]
-struct FoundPatterns {
+struct PatternMatches {
     /// In ascending order.
     numbers: Vec<u32>,
     /// The forms that each of them matches; empty for a path of one form.
@@ -58,7 +58,7 @@ impl FormSet {
     /// The decoded form, which is the only one of a path without encoded slashes and backslashes.
     const DECODED: FormSet = FormSet(1);
 
-    fn of_index(index: usize) -> FormSet {
+    fn from_index(index: usize) -> FormSet {
         FormSet(1 << index)
     }
 
@@ -82,9 +82,9 @@ impl FormSet {
 
 impl SitePatterns {
     /// Collects the patterns of a site.
-    pub fn new(site: &config::Site) -> SitePatterns {
+    pub fn new(site: &config::SiteConfig) -> SitePatterns {
         let mut builder = NumberedBuilder::default();
-        let access = DistinctPatterns::of_rules(&site.access);
+        let access = DistinctPatterns::from_rules(&site.access);
         for (pattern, scope) in &access.patterns {
             builder.patterns.add(pattern, *scope);
         }
@@ -102,7 +102,7 @@ impl SitePatterns {
             builder.patterns.add_capturing(&rewrite.from);
         }
         builder.end(PatternKind::Rewrite, site.rewrites.len());
-        let routes = DistinctPatterns::of_routes(&site.routes);
+        let routes = DistinctPatterns::from_routes(&site.routes);
         for (pattern, scope) in &routes.patterns {
             builder.patterns.add(pattern, *scope);
         }
@@ -129,7 +129,7 @@ impl SitePatterns {
 
     /// Matches a decoded path with the patterns; `raw_path` is given if slashes or backslashes in it were encoded.
     #[inline]
-    pub fn of<'a>(&'a self, path: &'a [u8], raw_path: Option<&'a [u8]>) -> PathMatches<'a> {
+    pub fn match_path<'a>(&'a self, path: &'a [u8], raw_path: Option<&'a [u8]>) -> PathMatches<'a> {
         PathMatches {
             patterns: self,
             path,
@@ -139,16 +139,16 @@ impl SitePatterns {
     }
 
     /// The patterns that match a form of a path whose encoded slashes are ambiguous.
-    fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> FoundPatterns {
+    fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> PatternMatches {
         let mut found: BTreeMap<u32, FormSet> = BTreeMap::new();
         for (index, form) in path_forms(path, raw_path).enumerate() {
             for number in self.set.matches(&form) {
                 let forms = found.entry(number).or_default();
-                *forms = forms.with(FormSet::of_index(index));
+                *forms = forms.with(FormSet::from_index(index));
             }
         }
         let (numbers, forms) = found.into_iter().unzip();
-        FoundPatterns { numbers, forms }
+        PatternMatches { numbers, forms }
     }
 }
 
@@ -158,9 +158,9 @@ fn path_forms<'p>(path: &'p [u8], raw_path: &'p [u8]) -> impl Iterator<Item = Ve
 }
 
 impl PathMatches<'_> {
-    /// The indexes of the access rules' patterns, as [`DistinctPatterns::of_rules`] lists them.
+    /// The indexes of the access rules' patterns, as [`DistinctPatterns::from_rules`] lists them.
     pub fn access_patterns(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::AccessRule)
+        self.matches(PatternKind::AccessRule)
     }
 
     /// The forms of the path that match the access rules' pattern of this index, one of [`PathMatches::access_patterns`].
@@ -181,38 +181,38 @@ impl PathMatches<'_> {
     /// The texts of some forms of the path.
     pub fn form_texts(&self, forms: FormSet) -> Vec<Vec<u8>> {
         let all = path_forms(self.path, self.raw_path.unwrap_or(self.path)).enumerate();
-        let chosen = all.filter(|(index, _)| FormSet::of_index(*index).without(forms).is_empty());
+        let chosen = all.filter(|(index, _)| FormSet::from_index(*index).without(forms).is_empty());
         chosen.map(|(_, form)| form).collect()
     }
 
     /// Whether the path requires a client certificate.
     pub fn wants_certificate(&self) -> bool {
-        let mut found = self.of_kind(PatternKind::ClientCertificate);
+        let mut found = self.matches(PatternKind::ClientCertificate);
         found.next().is_some()
     }
 
     /// The numbers of the candidate redirects, in their order.
     pub fn redirects(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Redirect)
+        self.matches(PatternKind::Redirect)
     }
 
     /// The numbers of the candidate rewrites, in their order.
     pub fn rewrites(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Rewrite)
+        self.matches(PatternKind::Rewrite)
     }
 
-    /// The indexes of the routes' patterns, as [`DistinctPatterns::of_routes`] lists them.
+    /// The indexes of the routes' patterns, as [`DistinctPatterns::from_routes`] lists them.
     pub fn routes(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Route)
+        self.matches(PatternKind::Route)
     }
 
     /// The numbers of the candidate aliases, in their order.
     pub fn aliases(&self) -> impl Iterator<Item = usize> {
-        self.of_kind(PatternKind::Alias)
+        self.matches(PatternKind::Alias)
     }
 
     #[inline]
-    fn of_kind(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
+    fn matches(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
         let Range { start, end } = self.patterns.ranges[kind as usize];
         let found = match start == end {
             true => &[],
@@ -225,9 +225,9 @@ impl PathMatches<'_> {
         found.map(move |number| (number - start) as usize)
     }
 
-    fn found(&self) -> &FoundPatterns {
+    fn found(&self) -> &PatternMatches {
         self.found.get_or_init(|| match self.raw_path {
-            None => FoundPatterns {
+            None => PatternMatches {
                 numbers: self.patterns.set.matches(self.path),
                 forms: Vec::new(),
             },
@@ -253,7 +253,7 @@ impl NumberedBuilder {
 }
 
 /// Names of index files, which the path of a folder may stand for.
-pub fn indexes(site: &config::Site) -> impl Iterator<Item = &str> {
+pub fn indexes(site: &config::SiteConfig) -> impl Iterator<Item = &str> {
     let of_programs = site.routes.iter().filter_map(|route| match &route.to {
         RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.as_str()),
         _ => None,

@@ -18,28 +18,28 @@ struct choice {
 	__u16 cut;
 };
 
-static __always_inline __u32 answer_of(__u32 number, const struct response *response)
+static __always_inline __u32 response_for(__u32 number, const struct response *response)
 {
 	return response->id << ANSWER_NUMBER_BITS | (number + 1);
 }
 
 /* Number of the response in flight. */
-static __always_inline __u32 number_under_way(const struct connection *connection)
+static __always_inline __u32 in_flight_number(const struct connection *connection)
 {
 	return (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1;
 }
 
 /* Whether the response in flight is still stored unchanged. */
-static __always_inline int is_still_there(const struct connection *connection)
+static __always_inline int is_still_stored(const struct connection *connection)
 {
-	__u32 number = number_under_way(connection);
+	__u32 number = in_flight_number(connection);
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 
-	return response && response->id && answer_of(number, response) == connection->answer;
+	return response && response->id && response_for(number, response) == connection->answer;
 }
 
 /* Records the response to the segment's request as in flight, with this many unacknowledged bytes of the request. */
-static __always_inline void set_under_way(struct connection *connection, const struct segment *segment,
+static __always_inline void set_in_flight(struct connection *connection, const struct segment *segment,
 					  const struct choice *choice, __u32 unacknowledged)
 {
 	connection->rcv_nxt = segment->seq + segment->payload_len;
@@ -125,7 +125,7 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 	request = &scratch->request;
 	/* Before the index lookup: a purge in between invalidates the memo. */
 	__u32 purges = *(volatile __u32 *)&control->purges;
-	read_request(scratch, segment, control->settings);
+	parse_request(scratch, segment, control->settings);
 	if (request->reason != reason_count)
 		return request->reason;
 	__u64 hash = hash_of_key(scratch, control);
@@ -133,7 +133,7 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 	if (!response || response->expires_ns <= segment->now_ns) {
 		if (control->settings & SETTING_LEARN)
-			tell_asked(scratch, request->key_len, hash, segment->now_ns);
+			emit_requested(scratch, request->key_len, hash, segment->now_ns);
 		return response ? reason_up_expired : reason_up_miss;
 	}
 	reading->hash = hash;
@@ -193,7 +193,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	}
 	choice->reason = reason_count;
 	choice->number = reading.number;
-	choice->answer = answer_of(reading.number, response);
+	choice->answer = response_for(reading.number, response);
 	return 1;
 }
 
@@ -230,5 +230,5 @@ static __always_inline void account(const struct control *control, const struct 
 	struct response *response = bpf_map_lookup_elem(&responses, &number);
 	struct scratch *scratch = scratch_memory();
 	if (response && scratch)
-		tell_answered(scratch, segment, response, choice->len - response->head_len);
+		emit_answered(scratch, segment, response, choice->len - response->head_len);
 }

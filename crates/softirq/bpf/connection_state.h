@@ -23,7 +23,7 @@ static __always_inline int has_ended(const struct connection *connection)
 }
 
 /* The kernel processes its segments. */
-static __always_inline int is_kernels(const struct connection *connection)
+static __always_inline int is_kernel_owned(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
 }
@@ -47,7 +47,7 @@ static __always_inline int needs_plain_segments(const struct connection *connect
 }
 
 /* Only this table knows its sequence numbers: the connection would hang if its entry were evicted. */
-static __always_inline int needs_place(const struct connection *connection)
+static __always_inline int needs_slot(const struct connection *connection)
 {
 	if (is_shifted(connection))
 		return connection->socket != SOCKET_ENDED;

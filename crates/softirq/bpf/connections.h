@@ -34,7 +34,7 @@ static __always_inline struct connection_bucket *bucket_of(const struct segment 
 	return bpf_map_lookup_elem(&connections, &index);
 }
 
-static __always_inline struct connection *tagged(struct connection_bucket *bucket, __u32 tag)
+static __always_inline struct connection *bucket_place(struct connection_bucket *bucket, __u32 tag)
 {
 #pragma unroll
 	for (int i = 0; i < CONNECTION_WAYS; i++)
@@ -55,16 +55,16 @@ static __always_inline int is_of(const struct connection *connection, const stru
 	return !differs;
 }
 
-static __always_inline struct connection *find(const struct segment *segment)
+static __always_inline struct connection *find_connection(const struct segment *segment)
 {
 	__u32 tag = tag_of(segment);
 	struct connection_bucket *bucket = bucket_of(segment, 0);
-	struct connection *found = bucket ? tagged(bucket, tag) : 0;
+	struct connection *found = bucket ? bucket_place(bucket, tag) : 0;
 	/* Tags of different tuples may be equal. */
 	if (found && is_of(found, &segment->tuple))
 		return found;
 	bucket = bucket_of(segment, 1);
-	found = bucket ? tagged(bucket, tag) : 0;
+	found = bucket ? bucket_place(bucket, tag) : 0;
 	return found && is_of(found, &segment->tuple) ? found : 0;
 }
 
@@ -81,12 +81,12 @@ static __always_inline void set_reply_options(struct segment *segment, const str
 /* Eviction rank of a slot: 0 is free, then connections that have just finished, then markers of kernel connections,
  * then live connections by idle time. Live connections rank 0x10000 at least, those that need their slot
  * (needs_place) higher. */
-static __always_inline __u32 worth(const struct connection *connection, __u16 now, __u32 idle)
+static __always_inline __u32 eviction_rank(const struct connection *connection, __u16 now, __u32 idle)
 {
 	__u16 age = units_since(now, connection->seen);
 	if (!connection->tag)
 		return 0;
-	if (needs_place(connection))
+	if (needs_slot(connection))
 		return age > idle ? 0x10000 : 0x20000 + 0x7fff - age;
 	/* The server has closed, and the end of its response may still be in flight. */
 	if (is_shifted(connection) && age <= LINGER)
@@ -96,7 +96,7 @@ static __always_inline __u32 worth(const struct connection *connection, __u16 no
 	if (has_ended(connection))
 		return age <= LINGER;
 	/* The idle limit is 0x7fff at most, so the difference is never negative. */
-	return (is_kernels(connection) ? 2 : 0x10000) + 0x7fff - age;
+	return (is_kernel_owned(connection) ? 2 : 0x10000) + 0x7fff - age;
 }
 
 /* Surveys a bucket: number of free slots << 32 | lowest rank << 8 | its slot. */
@@ -111,7 +111,7 @@ SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u
 	OPAQUE(zero);
 
 	for (__u32 i = 0; i < CONNECTION_WAYS; i++) {
-		__u64 value = ((__u64)worth(&bucket->way[i], now, idle) << 8 | i) + zero;
+		__u64 value = ((__u64)eviction_rank(&bucket->way[i], now, idle) << 8 | i) + zero;
 		vacant += value < 1 << 8;
 		least = value < least ? value : least;
 	}
@@ -131,13 +131,13 @@ SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
 	};
 
 	if (control && old->state == STATE_OPEN && !old->request_len)
-		remember(&old->tuple, hash_of(&old->tuple, control), control, &what, now_ns);
+		record_half_open(&old->tuple, hash_of(&old->tuple, control), control, &what, now_ns);
 	return 0;
 }
 
 /* Allocates a slot for the segment's connection and evicts its old content; a live connection is evicted only for
  * another live one (`is_ours`). Sets the tuple, but not the tag, which the caller publishes last. */
-static __always_inline struct connection *take(const struct segment *segment, __u32 idle, int is_ours)
+static __always_inline struct connection *allocate_connection(const struct segment *segment, __u32 idle, int is_ours)
 {
 	__u32 tag = tag_of(segment);
 	__u16 now = seen_at(segment->now_ns);
@@ -148,11 +148,11 @@ static __always_inline struct connection *take(const struct segment *segment, __
 		return 0;
 	/* A known connection keeps its slot. Of two connections with the same tag in one bucket, lookups would not
 	 * find the second. */
-	place = tagged(first, tag);
-	other = tagged(second, tag);
+	place = bucket_place(first, tag);
+	other = bucket_place(second, tag);
 	if (other && (!place || is_of(other, &segment->tuple)))
 		place = other;
-	if (place && !is_of(place, &segment->tuple) && worth(place, now, idle) >= WORTH_LIVE >> 8)
+	if (place && !is_of(place, &segment->tuple) && eviction_rank(place, now, idle) >= WORTH_LIVE >> 8)
 		return 0;
 	if (!place) {
 		__u64 of_first = survey(first, now, idle), of_second = survey(second, now, idle);

@@ -126,7 +126,7 @@ static __always_inline int check_cookie(const struct control *control, const str
 /* Guessing: from this number of wrong cookies in a second, cookies are rejected for the rest of it. */
 #define WRONG_COOKIES_MAX 4096
 
-static __always_inline int are_cookies_doubted(const struct control *control, const struct segment *segment)
+static __always_inline int is_cookie_flood(const struct control *control, const struct segment *segment)
 {
 	return control->wrong_cookies >= WRONG_COOKIES_MAX &&
 	       control->wrong_cookies_at == (__u32)(segment->now_ns >> 30);

@@ -5,13 +5,13 @@
 
 #include "memo.h"
 
-static __always_inline void tell(void *event, __u32 len)
+static __always_inline void emit_event(void *event, __u32 len)
 {
 	if (bpf_ringbuf_output(&events, event, len, BPF_RB_NO_WAKEUP))
 		count(reason_event_lost);
 }
 
-static __always_inline void tell_answered(struct scratch *scratch, const struct segment *segment,
+static __always_inline void emit_answered(struct scratch *scratch, const struct segment *segment,
 					  const struct response *response, __u32 body_len)
 {
 	__u32 head_len = segment->payload_len;
@@ -25,14 +25,14 @@ static __always_inline void tell_answered(struct scratch *scratch, const struct 
 	scratch->event.body_len = body_len;
 	scratch->event.tuple = segment->tuple;
 	scratch->event.id = response->id;
-	tell(&scratch->event, sizeof(scratch->event) + (head_len & (HEAD_SIZE - 1)));
+	emit_event(&scratch->event, sizeof(scratch->event) + (head_len & (HEAD_SIZE - 1)));
 }
 
 /* Reports a request at its second occurrence, so that one-off requests are not fetched. */
-static __always_inline void tell_asked(struct scratch *scratch, __u32 key_len, __u64 hash, __u64 now_ns)
+static __always_inline void emit_requested(struct scratch *scratch, __u32 key_len, __u64 hash, __u64 now_ns)
 {
 	__u32 index = hash & (ASKED_ENTRIES - 1), tag = hash >> 32;
-	struct asked *place = bpf_map_lookup_elem(&asked, &index);
+	struct asked *place = bpf_map_lookup_elem(&request_counts, &index);
 	__u32 now = now_ns >> 30;
 	if (!place)
 		return;
@@ -48,5 +48,5 @@ static __always_inline void tell_asked(struct scratch *scratch, __u32 key_len, _
 	scratch->asked.hash = hash;
 	scratch->asked.kind = EVENT_ASKED;
 	scratch->asked.key_len = key_len;
-	tell(&scratch->asked, sizeof(scratch->asked) + (key_len & (KEY_SIZE / 2 - 1)));
+	emit_event(&scratch->asked, sizeof(scratch->asked) + (key_len & (KEY_SIZE / 2 - 1)));
 }

@@ -5,7 +5,7 @@
  * share the entries for loss recovery: if one is overwritten, the client's timer triggers the retransmission. */
 #pragma once
 
-#include "held.h"
+#include "buffered.h"
 #include "parts.h"
 
 /* Bytes of the request that stay unacknowledged during a flight. Every request is longer. */
@@ -52,7 +52,7 @@ static __always_inline __u32 acknowledged_part(const struct segment *segment,
 	return segment->ack - acknowledged_from(connection);
 }
 
-static __always_inline __u32 under_way(const struct connection *connection)
+static __always_inline __u32 in_flight(const struct connection *connection)
 {
 	return connection->snd_nxt - acknowledged_from(connection);
 }
@@ -60,7 +60,7 @@ static __always_inline __u32 under_way(const struct connection *connection)
 /* Whether the segment belongs to a flight that its client has not acknowledged completely. */
 static __always_inline int is_of_flight(const struct segment *segment, const struct connection *connection)
 {
-	return is_flight(connection) && acknowledged_part(segment, connection) < under_way(connection) &&
+	return is_flight(connection) && acknowledged_part(segment, connection) < in_flight(connection) &&
 	       segment->seq - connection->rcv_nxt + REQUEST_MAX <= REQUEST_MAX + WINDOW;
 }
 
@@ -96,7 +96,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 
 	reset_recovery(segment, connection);
 	/* Before sending: the client's acknowledgement may arrive on another processor at once. */
-	set_under_way(connection, segment, choice, WITHHELD);
+	set_in_flight(connection, segment, choice, WITHHELD);
 	verdict = send_parts(ctx, segment, &parts);
 	if (verdict == NOT_SENT) {
 		connection->answer = 0;
@@ -114,13 +114,13 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 	struct control *control = steering();
 	__u32 all;
 	struct parts parts = {
-		.number = number_under_way(connection), .seq = acknowledged_from(connection), .ack = connection->rcv_nxt - WITHHELD,
+		.number = in_flight_number(connection), .seq = acknowledged_from(connection), .ack = connection->rcv_nxt - WITHHELD,
 		.len = connection->answer_len, .window = window_for(connection->options),
 		.closes = connection->state == STATE_CLOSING,
 	};
 	int verdict;
 
-	if (!control || !is_still_there(connection))
+	if (!control || !is_still_stored(connection))
 		return NOT_SENT;
 	parts.cut = cut_for(control, segment, connection);
 	all = parts_of(parts.len, parts.cut);
@@ -160,7 +160,7 @@ static __always_inline struct recovery *recovery_of(const struct segment *segmen
 
 /* Whether the flight may be retransmitted once more without progress, for a segment that costs its client less than
  * a request. */
-static __always_inline int is_patient(struct connection *connection)
+static __always_inline int has_recovery_time(struct connection *connection)
 {
 	if ((connection->options & OPTION_PARTS) == OPTION_PARTS)
 		return 0;
@@ -177,7 +177,7 @@ static __always_inline int on_flight_timer(struct recovery *known, struct connec
 {
 	if (part / cut > known->acked / cut)
 		connection->options &= ~OPTION_PARTS;
-	if (!is_patient(connection))
+	if (!has_recovery_time(connection))
 		return FLIGHT_ENOUGH;
 	/* Acknowledgements that move back and forth are no progress. */
 	if (part > known->acked)
@@ -195,7 +195,7 @@ static __always_inline int has_more_options(const struct segment *segment)
 }
 
 /* Processes a pure acknowledgement of a part of the flight. */
-static __always_inline int on_flight_ack(struct recovery *known, const struct segment *segment,
+static __always_inline int on_ack(struct recovery *known, const struct segment *segment,
 					 struct connection *connection, __u32 part, __u32 cut)
 {
 	__u32 before = known->acked, outstanding, threshold;
@@ -224,7 +224,7 @@ static __always_inline int on_flight_ack(struct recovery *known, const struct se
 	threshold = outstanding > 4 ? 3 : outstanding > 2 ? outstanding - 1 : 1;
 	if (known->phase != PHASE_NONE || known->duplicates != threshold)
 		return 0;
-	if (!is_patient(connection))
+	if (!has_recovery_time(connection))
 		return FLIGHT_ENOUGH;
 	known->phase = PHASE_FAST;
 	return 1;
@@ -232,7 +232,7 @@ static __always_inline int on_flight_ack(struct recovery *known, const struct se
 
 /* Action for a segment of a flight that is not acknowledged completely: number of parts to retransmit,
  * FLIGHT_ENOUGH, or 0, with the reason in `reason`. */
-static __always_inline int due_of_flight(context *ctx, const struct segment *segment, struct connection *connection,
+static __always_inline int flight_action(context *ctx, const struct segment *segment, struct connection *connection,
 					 enum reason *reason)
 {
 	struct control *control = steering();
@@ -246,7 +246,7 @@ static __always_inline int due_of_flight(context *ctx, const struct segment *seg
 		return 0;
 	__u32 cut = cut_for(control, segment, connection);
 	if (!len && !fin)
-		return on_flight_ack(known, segment, connection, part, cut);
+		return on_ack(known, segment, connection, part, cut);
 	/* Data beyond the request in flight belongs to the next one. */
 	if (len + fin > before)
 		hold(ctx, segment, connection, before > 0 ? before : 0);

@@ -62,13 +62,13 @@ static __always_inline int is_young(const struct segment *syn)
 	return place && (__u32)(syn->now_ns >> 30) - place->at <= HALF_OPEN_LIFE;
 }
 
-static __always_inline int was_just_forgotten(const struct half_open *place, __u32 now)
+static __always_inline int was_recently_removed(const struct half_open *place, __u32 now)
 {
 	return now - place->forgotten_at <= FORGOTTEN_LIFE;
 }
 
 /* Records a handshake. If the entry belongs to another tuple, that one is overwritten, and counted. */
-static __always_inline void remember(const struct tuple *tuple, __u64 hash, const struct control *control,
+static __always_inline void record_half_open(const struct tuple *tuple, __u64 hash, const struct control *control,
 				     const struct handshake *what, __u64 now_ns)
 {
 	struct half_open *place = place_of_half_open(hash);
@@ -79,7 +79,7 @@ static __always_inline void remember(const struct tuple *tuple, __u64 hash, cons
 		return;
 	/* The overwritten handshake may complete by its cookie. */
 	if (place->who && !read_half_open(place, tuple, hash, control, &old)) {
-		place->forgotten = was_just_forgotten(place, now) ? place->forgotten + 1 : 1;
+		place->forgotten = was_recently_removed(place, now) ? place->forgotten + 1 : 1;
 		place->forgotten_at = now;
 	}
 	place->at = now;
@@ -88,7 +88,7 @@ static __always_inline void remember(const struct tuple *tuple, __u64 hash, cons
 }
 
 /* Removes the half-open entry of the segment's tuple. */
-static __always_inline void forget(const struct segment *segment)
+static __always_inline void remove_half_open(const struct segment *segment)
 {
 	struct half_open *place = place_of_half_open(segment->hash);
 	if (place)
@@ -102,7 +102,7 @@ static __always_inline int may_be_forgotten(const struct segment *segment)
 	struct half_open *place = place_of_half_open(segment->hash);
 
 	/* Concurrent processors may decrement below zero, by one each; negative counts permit nothing. */
-	if (!place || (__s32)place->forgotten <= 0 || !was_just_forgotten(place, segment->now_ns >> 30))
+	if (!place || (__s32)place->forgotten <= 0 || !was_recently_removed(place, segment->now_ns >> 30))
 		return 0;
 	__sync_fetch_and_add(&place->forgotten, -1);
 	return 1;

@@ -4,9 +4,9 @@
 
 #include "cookie.h"
 #include "connections.h"
-#include "handover.h"
+#include "migrate.h"
 
-static __always_inline int pass(enum reason reason)
+static __always_inline int pass_to_kernel(enum reason reason)
 {
 	count(reason);
 	return VERDICT_PASS;
@@ -38,7 +38,7 @@ static __always_inline int is_denied(const struct control *control, const struct
 	if (!(control->settings & SETTING_DENY))
 		return 0;
 	memcpy(prefix.address_be, segment->tuple.client_be, 16);
-	__u32 *says = bpf_map_lookup_elem(&denied, &prefix);
+	__u32 *says = bpf_map_lookup_elem(&denied_clients, &prefix);
 	return says && *says != PREFIX_ALLOWED;
 }
 
@@ -62,14 +62,14 @@ SEPARATE int is_admitted(context *ctx, const struct segment *segment ARG, __u64 
 
 	if (!control)
 		return 0;
-	__u64 *when = bpf_map_lookup_elem(&admitted, &entrance);
+	__u64 *when = bpf_map_lookup_elem(&admissions, &entrance);
 	return when && *when > control->rules_ns && (__s64)(segment->now_ns - *when) < (__s64)within_ns;
 }
 
 #define EVER_NS (~0ull >> 1)
 
 /* Whether the machine filters its input, and has not admitted the client. */
-static __always_inline int is_stranger(context *ctx, const struct control *control,
+static __always_inline int is_unknown_client(context *ctx, const struct control *control,
 				       const struct segment *segment, __u64 within_ns)
 {
 	return control->settings & SETTING_ADMIT && !is_admitted(ctx, segment, within_ns);
@@ -95,7 +95,7 @@ static __always_inline int is_loopback(const __u32 *address_be)
 
 /* Whether the SYN is addressed to this machine. Routers and bridges see SYNs for other hosts, which a wildcard
  * listener would match. */
-static __always_inline int is_for_us(context *ctx, const struct segment *syn)
+static __always_inline int is_service_address(context *ctx, const struct segment *syn)
 {
 	const __u8 *first = frame_begin(ctx);
 #ifndef TIER_XDP
@@ -152,7 +152,7 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 	else if (old && old->state == STATE_KERNEL)
 		/* Later segments may belong to a new connection, so tracking stops. */
 		old->answer_len = 0;
-	return pass(reason);
+	return pass_to_kernel(reason);
 }
 
 /* A number that changes with the filter rules. */
@@ -165,11 +165,11 @@ static __always_inline __u32 rules_of(const struct control *control)
 SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 {
 	struct control *control = steering();
-	struct connection *connection = control ? take(segment, control->idle, 0) : 0;
+	struct connection *connection = control ? allocate_connection(segment, control->idle, 0) : 0;
 
 	if (!connection)
 		return -1;
-	/* take() evicts no live connection for a marker. */
+	/* allocate_connection() evicts no live connection for a marker. */
 	connection->state = state;
 	connection->rcv_nxt = rules_of(control);
 	/* Last: from now on other processors find it. */
@@ -178,7 +178,7 @@ SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 }
 
 /* The kernel answers the SYN if its filter accepts it; the socket found at the next segment shows whether it did. */
-static __always_inline int ask_kernel(context *ctx, const struct segment *syn, struct connection *old)
+static __always_inline int lookup_kernel_socket(context *ctx, const struct segment *syn, struct connection *old)
 {
 	if (!old || !is_live(old))
 		mark(syn, STATE_ASKED);
@@ -202,7 +202,7 @@ SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rul
 	if (!state || state == TCP_STATE_LISTEN || state == TCP_STATE_SYN_RECV ||
 	    state == TCP_STATE_NEW_SYN_RECV)
 		return 0;
-	bpf_map_update_elem(&admitted, &entrance, &segment->now_ns, BPF_ANY);
+	bpf_map_update_elem(&admissions, &entrance, &segment->now_ns, BPF_ANY);
 	count(reason_tcp_admitted);
 	return 1;
 }
@@ -214,13 +214,13 @@ SEPARATE int on_asked(context *ctx, const struct segment *segment ARG, __u32 rul
 SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = steering();
-	struct connection *old = find(syn);
+	struct connection *old = find_connection(syn);
 	struct handshake known;
 	struct abilities can;
 	int listener, is_strange;
 
 	if (!control)
-		return pass(reason_pass_syn_off);
+		return pass_to_kernel(reason_pass_syn_off);
 	/* A retransmitted SYN is answered even then: one side must answer all segments of a handshake. */
 	if ((!is_alive(control, syn) || is_draining(control, syn) || control->handover_broken ||
 	     control->resting || (!control->published && !(control->settings & SETTING_LEARN))) &&
@@ -234,8 +234,8 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	/* With a smaller MSS the kernel would refuse the migration (bpf_sk_assign_tcp_reqsk). */
 	if (read_abilities(ctx, syn, &can) || can.mss < (syn->is_v6 ? 1220 : 536))
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
-	if (!is_for_us(ctx, syn))
-		return pass(reason_pass_syn_foreign);
+	if (!is_service_address(ctx, syn))
+		return pass_to_kernel(reason_pass_syn_foreign);
 	/* Options that are off in the kernel (sysctl): it would refuse the migration of a connection with them. */
 	if (control->settings & SETTING_NO_SACK)
 		can.options &= OPTION_SCALE_MASK;
@@ -248,7 +248,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
 		 (can.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		can.options &= OPTION_SCALE_MASK;
-	is_strange = is_stranger(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
+	is_strange = is_unknown_client(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
 	/* A reclaimed connection may still have its old socket, and the egress program drops the segments of that. */
 	if (old && is_live(old) && old->socket != SOCKET_NONE)
 		return challenge(ctx, syn, old);
@@ -260,14 +260,14 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		/* The entry must not keep the kernel's reply from the client. */
 		if (old && old->state == STATE_DONE)
 			old->tag = 0;
-		return pass(reason_pass_syn_socket);
+		return pass_to_kernel(reason_pass_syn_socket);
 	}
 	if (is_strange)
-		return ask_kernel(ctx, syn, old);
+		return lookup_kernel_socket(ctx, syn, old);
 	if (old && is_live(old))
 		return challenge(ctx, syn, old);
 	/* A listener was found, so the kernel has no socket any more: the marker is stale. */
-	if (old && is_kernels(old))
+	if (old && is_kernel_owned(old))
 		old->tag = 0;
 	return SYN_TAKEN | can.mss << 8 | can.options;
 }
@@ -356,7 +356,7 @@ SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 taken)
 	struct handshake what;
 
 	if (!control)
-		return pass(reason_pass_syn_off);
+		return pass_to_kernel(reason_pass_syn_off);
 	/* An earlier connection of this tuple has no influence on this one. */
 	syn->reply_options_len = 0;
 	int is_known = find_half_open(syn, control, &what);
@@ -371,7 +371,7 @@ SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 taken)
 	if (!is_known || what.client_isn != syn->seq)
 		what.isn = make_cookie(control, syn, &what.can);
 	what.client_isn = syn->seq;
-	remember(&syn->tuple, syn->hash, control, &what, syn->now_ns);
+	record_half_open(&syn->tuple, syn->hash, control, &what, syn->now_ns);
 	return send_syn_ack(ctx, control, syn, &what);
 }
 
@@ -392,7 +392,7 @@ static __always_inline int is_of_handshake(const struct segment *segment,
 SEPARATE int open_connection(const struct segment *segment ARG, const struct abilities *can ARG, __u32 reason)
 {
 	struct control *control = steering();
-	struct connection *connection = control ? take(segment, control->idle, 1) : 0;
+	struct connection *connection = control ? allocate_connection(segment, control->idle, 1) : 0;
 
 	if (!connection)
 		return 0;
@@ -442,7 +442,7 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *ca
 	if (!control || !find_half_open(segment, control, &known))
 		return NO_HANDSHAKE;
 	if (segment->flags & FLAG_RST && segment->seq == known.client_isn + 1) {
-		forget(segment);
+		remove_half_open(segment);
 		return RESETS;
 	}
 	if (!is_plain_ack(segment))
@@ -452,7 +452,7 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *ca
 	if (segment->seq != known.client_isn + 1)
 		return OVERTAKES;
 	/* Each handshake completes once. */
-	forget(segment);
+	remove_half_open(segment);
 	*can = known.can;
 	return COMPLETES;
 }
@@ -462,11 +462,11 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct abilities *ca
 SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct abilities *can ARG)
 {
 	struct control *control = steering();
-	struct connection *old = find(segment);
+	struct connection *old = find_connection(segment);
 
 	if (!control || (old && old->handshake == handshake_of(segment)) || !may_be_forgotten(segment))
 		return reason_pass_unknown;
-	if (are_cookies_doubted(control, segment))
+	if (is_cookie_flood(control, segment))
 		return reason_drop_cookie;
 	if (check_cookie(control, segment, can))
 		return reason_count;

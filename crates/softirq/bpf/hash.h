@@ -12,14 +12,14 @@
 
 #include "maps.h"
 
-static __always_inline __u64 nh(__u32 a, __u32 b, const __u32 *key)
+static __always_inline __u64 nh_hash(__u32 a, __u32 b, const __u32 *key)
 {
 	return (__u64)(a + key[0]) * (__u32)(b + key[1]);
 }
 
 static __always_inline __u64 nh_of_word(__u64 word, const __u32 *key)
 {
-	return nh((__u32)word, word >> 32, key);
+	return nh_hash((__u32)word, word >> 32, key);
 }
 
 /* The parser refuses IPv6 packets with IPv4-mapped addresses (packet.h). */
@@ -30,20 +30,20 @@ static __always_inline int is_v4(const struct tuple *tuple)
 
 static __always_inline __u64 nh_of_tuple(const struct tuple *tuple, const __u32 *key)
 {
-	__u64 ports = nh((__u32)tuple->client_port_be << 16 | tuple->local_port_be, 0, key + 8);
+	__u64 ports = nh_hash((__u32)tuple->client_port_be << 16 | tuple->local_port_be, 0, key + 8);
 
 	/* The other words are the same for all of IPv4. */
 	if (is_v4(tuple))
-		return nh(tuple->client_be[3], tuple->local_be[3], key + 6) + ports;
-	return nh(tuple->client_be[0], tuple->client_be[1], key) +
-	       nh(tuple->client_be[2], tuple->client_be[3], key + 2) +
-	       nh(tuple->local_be[0], tuple->local_be[1], key + 4) +
-	       nh(tuple->local_be[2], tuple->local_be[3], key + 6) + ports;
+		return nh_hash(tuple->client_be[3], tuple->local_be[3], key + 6) + ports;
+	return nh_hash(tuple->client_be[0], tuple->client_be[1], key) +
+	       nh_hash(tuple->client_be[2], tuple->client_be[3], key + 2) +
+	       nh_hash(tuple->local_be[0], tuple->local_be[1], key + 4) +
+	       nh_hash(tuple->local_be[2], tuple->local_be[3], key + 6) + ports;
 }
 
 /* Mixes a sum, so that any of its bits may be used as an index: sums of different inputs may differ in few bits
  * only. */
-static __always_inline __u64 mixed(__u64 sum, const struct hash_key *key)
+static __always_inline __u64 mix_hash(__u64 sum, const struct hash_key *key)
 {
 	sum = (sum ^ sum >> 32) * key->mix[0];
 	sum = (sum ^ sum >> 32) * key->mix[1];
@@ -52,7 +52,7 @@ static __always_inline __u64 mixed(__u64 sum, const struct hash_key *key)
 
 static __always_inline __u64 hash_of(const struct tuple *tuple, const struct control *control)
 {
-	return mixed(nh_of_tuple(tuple, control->hash_key.tuple[0]), &control->hash_key);
+	return mix_hash(nh_of_tuple(tuple, control->hash_key.tuple[0]), &control->hash_key);
 }
 
 /* A second hash of a tuple, under a different key. */

@@ -2,8 +2,8 @@
 /* Socket interception (sk_lookup): gives new connections to a server's port to listeners of ours on other ports. The
  * kernel runs the program when it looks up a listener, so for a SYN and for a migrating connection, and never for a
  * segment of an existing socket (Documentation/bpf/prog_sk_lookup.rst). Independent of the softirq level. */
-#include "denied.h"
-#include "taken.h"
+#include "denied_clients.h"
+#include "intercepted.h"
 
 /* bits/socket.h */
 #define AF_INET 2
@@ -14,7 +14,7 @@ struct {
 	__uint(max_entries, TAKEN_MAX);
 	__type(key, struct taken);
 	__type(value, __u64);
-} takers SEC(".maps");
+} listen_sockets SEC(".maps");
 
 struct ends {
 	__u32 remote_be[4];
@@ -50,7 +50,7 @@ static __always_inline int is_denied(const struct ends *ends)
 	__u32 *says;
 
 	memcpy(prefix.address_be, ends->remote_be, sizeof(prefix.address_be));
-	says = bpf_map_lookup_elem(&denied, &prefix);
+	says = bpf_map_lookup_elem(&denied_clients, &prefix);
 	return says && *says == PREFIX_DENIED;
 }
 
@@ -85,7 +85,7 @@ int lowroad_lookup(struct bpf_sk_lookup *ctx)
 		return SK_PASS;
 	memcpy(asked.address_be, ends.local_be, sizeof(asked.address_be));
 	asked.port = ctx->local_port;
-	sk = bpf_map_lookup_elem(&takers, &asked);
+	sk = bpf_map_lookup_elem(&listen_sockets, &asked);
 	if (!sk)
 		return SK_PASS;
 	/* If several sockets share the port (SO_REUSEPORT), the kernel selects one by the connection's hash. A

@@ -3,7 +3,7 @@
  * arrays with BPF_F_MMAPABLE as memory. */
 #pragma once
 
-#include "denied.h"
+#include "denied_clients.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -57,7 +57,7 @@ struct {
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, 8192);
-} store SEC(".maps");
+} response_store SEC(".maps");
 
 #define HALF_OPEN_ENTRIES 16384
 struct {
@@ -74,7 +74,7 @@ struct {
 	__uint(max_entries, ASKED_ENTRIES);
 	__type(key, __u32);
 	__type(value, struct asked);
-} asked SEC(".maps");
+} request_counts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -117,7 +117,7 @@ struct {
 	__uint(max_entries, 65536);
 	__type(key, struct entrance);
 	__type(value, __u64);
-} admitted SEC(".maps");
+} admissions SEC(".maps");
 
 /* Grace period: user space replaces its element to wait until no program runs that began before. The system call
  * returns after a grace period (kernel/bpf/syscall.c, maybe_wait_bpf_programs). */
@@ -131,7 +131,7 @@ struct {
 		__type(key, __u32);
 		__type(value, __u32);
 	});
-} grace SEC(".maps");
+} admission_grace SEC(".maps");
 
 /* The request is parsed in this memory, not in the packet, so that offsets need only be masked. */
 #define HEAD_SIZE 2048

@@ -40,7 +40,7 @@ struct {
 	__uint(max_entries, MEMO_ENTRIES);
 	__type(key, __u32);
 	__type(value, struct memo);
-} memos SEC(".maps");
+} request_memos SEC(".maps");
 
 /* Result of parsing and lookup. */
 struct reading {
@@ -67,12 +67,12 @@ static __always_inline int has_terms(const struct memo *memo, const struct segme
 static __always_inline struct memo *memo_at(const struct segment *segment)
 {
 	__u32 index = segment->payload_hash >> MEMO_SHIFT;
-	return bpf_map_lookup_elem(&memos, &index);
+	return bpf_map_lookup_elem(&request_memos, &index);
 }
 
 /* The last one to seven bytes of the payload, padded with zeros; the eight bytes read begin in the header at the
  * earliest. */
-static __always_inline int last_word(context *ctx, const struct segment *segment, __u32 left, __u64 *word)
+static __always_inline int last_partial_word(context *ctx, const struct segment *segment, __u32 left, __u64 *word)
 {
 	__u32 from = (segment->payload_at + segment->payload_len - 8) & 0x3ff;
 	OPAQUE(from);
@@ -146,11 +146,11 @@ SEPARATE __s64 walk(context *ctx, const struct control *control ARG, struct segm
 		walk_over(&walking, *(__u64 *)at, key);
 	}
 	if (left) {
-		if (last_word(ctx, segment, left, &word))
+		if (last_partial_word(ctx, segment, left, &word))
 			return -1;
 		walk_over(&walking, word, key);
 	}
-	segment->payload_hash = mixed(walking.hash, &control->hash_key);
+	segment->payload_hash = mix_hash(walking.hash, &control->hash_key);
 	return (walking.sum & 0xffffffff) + (walking.sum >> 32);
 }
 
@@ -180,7 +180,7 @@ static __always_inline int is_memo_of(context *ctx, const struct memo *memo, con
 			return 0;
 	}
 	/* The last word is stored padded with zeros. */
-	return !left || (!last_word(ctx, segment, left, &word) && word == *words);
+	return !left || (!last_partial_word(ctx, segment, left, &word) && word == *words);
 }
 
 /* The response to the segment's request, if a valid memo has it. */

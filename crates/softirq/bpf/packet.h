@@ -37,7 +37,7 @@ struct segment {
 	__u8 is_v6;
 	/* State of its checksum: CHECKSUM_ of the kernel; 0: unknown. */
 	__u8 summed;
-	/* It was buffered in pieces, of which the first alone would not be accepted as its request (held.h). */
+	/* It was buffered in pieces, of which the first alone would not be accepted as its request (buffered.h). */
 	__u8 is_pieced;
 	/* It has timestamps at the position that all stacks use. */
 	__u8 has_timestamps;

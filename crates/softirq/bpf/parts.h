@@ -81,12 +81,12 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct parcels);
-} parcels SEC(".maps");
+} part_batches SEC(".maps");
 
-static __always_inline struct parcel *parcel_of(__u32 serial)
+static __always_inline struct parcel *part_batch(__u32 serial)
 {
 	__u32 zero = 0;
-	struct parcels *all = bpf_map_lookup_elem(&parcels, &zero);
+	struct parcels *all = bpf_map_lookup_elem(&part_batches, &zero);
 
 	if (!all)
 		return 0;
@@ -129,15 +129,15 @@ static __always_inline int can_send(context *ctx, __u32 count)
 }
 
 /* Records the batch for the copies of the frame, which has its new length: 0. */
-static __always_inline int note_parcel(context *ctx, const struct segment *segment, const struct parts *parts)
+static __always_inline int record_part_batch(context *ctx, const struct segment *segment, const struct parts *parts)
 {
 	__u32 zero = 0, *serial = serial_in(ctx);
-	struct parcels *all = bpf_map_lookup_elem(&parcels, &zero);
+	struct parcels *all = bpf_map_lookup_elem(&part_batches, &zero);
 	struct parcel *parcel;
 
 	if (!all || !serial)
 		return -1;
-	parcel = parcel_of(++all->serial);
+	parcel = part_batch(++all->serial);
 	if (!parcel)
 		return -1;
 	parcel->segment = *segment;
@@ -163,7 +163,7 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 	if (!copies || frame_resize(ctx, segment->frame_len, PARCEL_LEN))
 		return NOT_SENT;
 	/* The frame is truncated by now: after a failure only the client can repeat the request. */
-	return note_parcel(ctx, segment, parts) ? VERDICT_DROP : bpf_redirect_map(copies, 0, BPF_F_BROADCAST);
+	return record_part_batch(ctx, segment, parts) ? VERDICT_DROP : bpf_redirect_map(copies, 0, BPF_F_BROADCAST);
 }
 
 /* Turns the frame, one of the copies, into the next part. Copies arrive in order, on the processor that sent them;
@@ -171,7 +171,7 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 static __always_inline int make_part(context *ctx)
 {
 	__u32 *serial = serial_in(ctx);
-	struct parcel *parcel = serial ? parcel_of(*serial) : 0;
+	struct parcel *parcel = serial ? part_batch(*serial) : 0;
 	struct control *control = steering();
 
 	/* A foreign frame, or a copy of a batch that was overwritten. */

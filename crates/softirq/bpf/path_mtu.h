@@ -4,7 +4,7 @@
  * only sequence numbers of its socket. */
 #pragma once
 
-#include "kept.h"
+#include "parked.h"
 
 #define ICMP_LEN 8
 #define ICMP_SUM_AT 2
@@ -72,7 +72,7 @@ SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u
 
 	if (!control || read_quote(skb, control, segment, at))
 		return 0;
-	connection = find(segment);
+	connection = find_connection(segment);
 	if (!connection || !is_shifted(connection))
 		return 0;
 	was = bpf_htonl(segment->seq);

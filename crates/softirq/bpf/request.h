@@ -176,7 +176,7 @@ static __always_inline int is_of_terminator(__u32 name_len, const __u64 *name)
 }
 
 /* Processes a field by its lower-case name. Fields that no level interprets are skipped. */
-static __always_inline void field(struct scratch *scratch, __u32 name_len, const __u64 *name,
+static __always_inline void parse_field(struct scratch *scratch, __u32 name_len, const __u64 *name,
 				  __u32 from, __u32 to)
 {
 	struct request *request = &scratch->request;
@@ -325,7 +325,7 @@ static long line_step(__u64 index, struct cursor *cursor)
 		request->reason = reason_up_syntax;
 		return 1;
 	}
-	field(scratch, name_len, name, from, to);
+	parse_field(scratch, name_len, name, from, to);
 	request->at = to + 2;
 	return request->reason != reason_count;
 }
@@ -371,7 +371,7 @@ static __always_inline void request_line(struct scratch *scratch)
 #define LINES_MAX 48
 
 /* Parses the request in scratch and writes its key there. */
-static __always_inline void read_request(struct scratch *scratch, const struct segment *segment,
+static __always_inline void parse_request(struct scratch *scratch, const struct segment *segment,
 					 __u32 settings)
 {
 	struct request *request = &scratch->request;
@@ -424,7 +424,7 @@ static __always_inline __u64 hash_of_key(struct scratch *scratch, const struct c
 	struct hashing hashing = { scratch, control };
 	__u32 len = scratch->request.key_len;
 
-	scratch->request.hash = nh(len, 0, control->hash_key.words + 2 * HASHED_WORDS_MAX);
+	scratch->request.hash = nh_hash(len, 0, control->hash_key.words + 2 * HASHED_WORDS_MAX);
 	bpf_loop((len + 7) / 8, hash_step, &hashing, 0);
-	return mixed(scratch->request.hash, &control->hash_key);
+	return mix_hash(scratch->request.hash, &control->hash_key);
 }

@@ -96,7 +96,7 @@ static __always_inline __u32 write_age(context *ctx, __u32 at, __u32 offset, __u
 static __always_inline const void *stored_bytes(const struct response *response, __u32 from)
 {
 	__u32 zero = 0, at = response->at + from;
-	const void *bytes = bpf_map_lookup_elem(&store, &zero);
+	const void *bytes = bpf_map_lookup_elem(&response_store, &zero);
 
 	OPAQUE(at);
 	if (!bytes || at > constants.store_last)

@@ -129,7 +129,7 @@ enum connection_state {
 
 /* No socket, or the kernel has the connection and its socket has not closed. */
 #define SOCKET_NONE 0
-/* Parked: it waits for the next request that is punted; kept.h. */
+/* Parked: it waits for the next request that is punted; parked.h. */
 #define SOCKET_KEPT 1
 /* It has closed or was reset, and may still send. */
 #define SOCKET_ENDED 2
@@ -143,7 +143,7 @@ enum connection_state {
 #define OPTION_PARTS_ONE 0x20
 
 /* A TCP connection. While the kernel has it, its sequence numbers describe the progress of the exchange, and
- * answer_len the tracked state: following.h. */
+ * answer_len the tracked state: response_tracking.h. */
 struct connection {
 	struct tuple tuple;
 	/* Upper half of the hash, odd; 0: the slot is free. */

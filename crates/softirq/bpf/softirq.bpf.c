@@ -10,19 +10,19 @@
  *                                \-> take_back -> on_ours
  *   frame -> on_outgoing -> on_response | on_leftover
  *
- * Headers: packet.h: frames; sums.h: checksums; hash.h: hashes for tables. handshake.h, half_open.h, cookie.h: from
+ * Headers: packet.h: frames; checksum.h: checksums; hash.h: hashes for tables. handshake.h, half_open.h, cookie.h: from
  * SYN to connection. connections.h: the connection table; connection_state.h: predicates over its states. tcp.h: the
- * state machine; held.h: buffered early segments; flight.h, parts.h: responses of several segments. answers.h: from
+ * state machine; buffered.h: buffered early segments; flight.h, parts.h: responses of several segments. answers.h: from
  * a request to its response; memo.h: memoized requests; request.h: HTTP parser; responses.h: stored responses;
- * events.h: events for user space. sockets.h, handover.h, time_wait.h, injected.h: kernel sockets and migration.
- * following.h, framing.h: tracking of the exchange on a migrated connection; take_back.h: reclaiming it; kept.h,
- * path_mtu.h: parked sockets and translated sequence numbers; outgoing.h: egress; wrapped.h: IP options, extension
+ * events.h: events for user space. socket_lookup.h, migrate.h, time_wait.h, inject.h: kernel sockets and migration.
+ * response_tracking.h, framing.h: tracking of the exchange on a migrated connection; reclaim.h: reclaiming it; parked.h,
+ * path_mtu.h: parked sockets and translated sequence numbers; egress.h: egress; ip_fragments.h: IP options, extension
  * headers, fragments. */
 #include "path_mtu.h"
 #include "tcp.h"
-#include "wrapped.h"
+#include "ip_fragments.h"
 #ifndef TIER_XDP
-#include "outgoing.h"
+#include "egress.h"
 #endif
 
 static __always_inline int is_off(const struct control *control)
@@ -42,18 +42,18 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 #ifdef TIER_XDP
 	/* bpf_skb_adjust_room, which removes these headers, exists at TC only. */
 	if (parsed != PARSED && is_wrapped(begin, end))
-		return frame_again(ctx) ? VERDICT_PASS : pass(reason_pass_fragment);
+		return frame_again(ctx) ? VERDICT_PASS : pass_to_kernel(reason_pass_fragment);
 #endif
 	switch (parsed) {
 	case PARSED:
 		return on_segment(ctx, control, &segment);
 	case NOT_PLAIN:
-		return pass(reason_pass_fragment);
+		return pass_to_kernel(reason_pass_fragment);
 	case WRONG_SUM:
-		return pass(reason_drop_sum);
+		return pass_to_kernel(reason_drop_sum);
 	default:
 		on_foreign(ctx, begin, end, &segment);
-		return pass(reason_pass_other);
+		return pass_to_kernel(reason_pass_other);
 	}
 }
 
@@ -85,7 +85,7 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 	/* A tag that is still present belongs to a VLAN without an interface here, or carries a priority only: the
 	 * kernel decides. */
 	if (skb->vlan_present)
-		return pass(reason_pass_other);
+		return pass_to_kernel(reason_pass_other);
 	/* Drivers usually leave the headers in the linear part of a large frame, but they need not. */
 	if ((void *)(long)skb->data + V6_TCP_AT + TCP_LEN > (void *)(long)skb->data_end)
 		bpf_skb_pull_data(skb, skb->len < V6_TCP_AT + TCP_LEN ? skb->len : V6_TCP_AT + TCP_LEN);
@@ -106,7 +106,7 @@ int lowroad_tc(struct __sk_buff *skb)
 	return is_for_kernel(skb) ? TCX_NEXT : on_skb(skb);
 }
 
-static __always_inline int on_handed(struct __sk_buff *skb)
+static __always_inline int on_migrated_segment(struct __sk_buff *skb)
 {
 	struct control *control = steering();
 	struct connection *connection;
@@ -115,7 +115,7 @@ static __always_inline int on_handed(struct __sk_buff *skb)
 	if (!control || parse((void *)(long)skb->data, (void *)(long)skb->data_end, skb->len, control,
 			      &segment) != PARSED)
 		return TCX_NEXT;
-	connection = find(&segment);
+	connection = find_connection(&segment);
 	if (!connection)
 		return TCX_NEXT;
 	/* The helpers for assignment and for checksum updates exist at TC only. */
@@ -143,7 +143,7 @@ int lowroad_marked(struct __sk_buff *skb)
 	if (mark == META_AGAIN)
 		return on_skb(skb);
 	/* A re-injected segment has a mark, but no metadata. */
-	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_handed(skb) : TCX_NEXT;
+	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_migrated_segment(skb) : TCX_NEXT;
 }
 
 /* Egress program of both tiers. Responses that this level sends from TC pass through it, too. */
@@ -154,7 +154,7 @@ int lowroad_out(struct __sk_buff *skb)
 		skb->tc_index = 0;
 		return TCX_NEXT;
 	}
-	return skb->tc_index == TC_INDEX_SHIFTED_OUT ? TCX_NEXT : on_outgoing(skb);
+	return skb->tc_index == TC_INDEX_SHIFTED_OUT ? TCX_NEXT : on_egress(skb);
 }
 
 #endif

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "flight.h"
-#include "take_back.h"
+#include "reclaim.h"
 
 static __always_inline int acknowledge(context *ctx, const struct segment *segment,
 				       const struct connection *connection, enum reason reason)
@@ -13,7 +13,7 @@ static __always_inline int acknowledge(context *ctx, const struct segment *segme
 	__u32 seq = acknowledged_from(connection);
 
 	/* The client has acknowledged a part of the flight, and drops segments with older sequence numbers. */
-	if (is_flight(connection) && segment->ack - seq <= under_way(connection))
+	if (is_flight(connection) && segment->ack - seq <= in_flight(connection))
 		seq = segment->ack;
 	count(reason);
 	return reply_bare(ctx, segment, seq, acknowledged_to(connection), FLAG_ACK, connection->options);
@@ -35,7 +35,7 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 	if (connection->socket == SOCKET_KEPT) {
 		if (frame_again(ctx))
 			return VERDICT_PASS;
-		end_kept(ctx, segment, connection, FLAG_RST);
+		close_parked(ctx, segment, connection, FLAG_RST);
 	}
 	count(reason);
 	/* The entry remains, so that late copies of the handshake do not open the connection again. */
@@ -44,7 +44,7 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 			  FLAG_RST | FLAG_ACK, connection->options);
 }
 
-static __always_inline int up(context *ctx, const struct segment *segment,
+static __always_inline int punt(context *ctx, const struct segment *segment,
 			      struct connection *connection, enum reason reason)
 {
 	struct control *control = steering();
@@ -55,12 +55,12 @@ static __always_inline int up(context *ctx, const struct segment *segment,
 		return VERDICT_PASS;
 	count(reason);
 	if (control)
-		is_understood = begin_following(ctx, control, segment, connection, reason);
+		is_understood = start_tracking(ctx, control, segment, connection, reason);
 	/* A request that can't be tracked may be part of a long exchange: it gets a new socket, which needs no
 	 * translation. */
-	if (is_kept && is_understood && !is_leaving(segment) && !resume(ctx, segment, connection))
+	if (is_kept && is_understood && !is_closing(segment) && !resume_parked(ctx, segment, connection))
 		return pass_to_socket(ctx, segment, connection);
-	return hand_over(ctx, segment, connection);
+	return migrate(ctx, segment, connection);
 }
 
 /* Sends a response of several segments. If this tier can't, the program at TC processes the frame. */
@@ -71,10 +71,10 @@ static __always_inline int on_long_answer(context *ctx, const struct control *co
 	int verdict;
 
 	if (!can_send(ctx, choice->parts))
-		return frame_again(ctx) ? VERDICT_PASS : up(ctx, segment, connection, reason_up_large);
+		return frame_again(ctx) ? VERDICT_PASS : punt(ctx, segment, connection, reason_up_large);
 	verdict = begin_flight(ctx, segment, connection, choice);
 	if (verdict == NOT_SENT)
-		return up(ctx, segment, connection, reason_up_room);
+		return punt(ctx, segment, connection, reason_up_room);
 	account(control, segment, choice);
 	return verdict;
 }
@@ -88,25 +88,25 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	/* If the response were lost, such a client might retransmit only the first piece, which would not be
 	 * recognized as the request. */
 	if (segment->is_pieced)
-		return up(ctx, segment, connection, reason_up_cut);
+		return punt(ctx, segment, connection, reason_up_cut);
 	if (is_draining(control, segment))
-		return up(ctx, segment, connection, reason_up_drain);
+		return punt(ctx, segment, connection, reason_up_drain);
 	if (!is_alive(control, segment))
-		return up(ctx, segment, connection, reason_up_daemon);
+		return punt(ctx, segment, connection, reason_up_daemon);
 	/* Our response would acknowledge the data, but not the FIN. */
 	if (segment->flags & (FLAG_FIN | FLAG_URG))
-		return up(ctx, segment, connection, reason_up_flags);
+		return punt(ctx, segment, connection, reason_up_flags);
 	if (is_denied(control, segment))
-		return up(ctx, segment, connection, reason_up_denied);
-	if (is_stranger(ctx, control, segment, EVER_NS))
-		return up(ctx, segment, connection, reason_up_unadmitted);
+		return punt(ctx, segment, connection, reason_up_denied);
+	if (is_unknown_client(ctx, control, segment, EVER_NS))
+		return punt(ctx, segment, connection, reason_up_unadmitted);
 	if (!choose(ctx, segment, connection, &choice))
-		return up(ctx, segment, connection, choice.reason);
+		return punt(ctx, segment, connection, choice.reason);
 	if (choice.parts > 1)
 		return on_long_answer(ctx, control, segment, connection, &choice);
 	if (write_answer(ctx, segment, connection, &choice, connection->snd_nxt))
-		return up(ctx, segment, connection, reason_up_room);
-	set_under_way(connection, segment, &choice, segment->payload_len);
+		return punt(ctx, segment, connection, reason_up_room);
+	set_in_flight(connection, segment, &choice, segment->payload_len);
 	account(control, segment, &choice);
 	return frame_reply(ctx);
 }
@@ -117,12 +117,12 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 			  struct connection *connection ARG)
 {
 	struct choice choice = {
-		.number = number_under_way(connection),
+		.number = in_flight_number(connection),
 		.len = connection->answer_len,
 		.closes = connection->state == STATE_CLOSING,
 	};
 
-	if (!is_still_there(connection))
+	if (!is_still_stored(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
 	/* The part that the client has acknowledged takes no room in its window. */
 	if (!has_window(segment, connection, choice.len - acknowledged_part(segment, connection)))
@@ -162,7 +162,7 @@ static __always_inline int has_part(const struct segment *segment, const struct 
 	__u32 ahead = segment->seq - (connection->rcv_nxt - connection->request_len);
 
 	/* Unsigned: more than 0, and less than all. */
-	return connection->answer && acknowledged_part(segment, connection) - 1 < under_way(connection) - 1 &&
+	return connection->answer && acknowledged_part(segment, connection) - 1 < in_flight(connection) - 1 &&
 	       ahead <= WINDOW;
 }
 
@@ -171,7 +171,7 @@ static __always_inline int has_part(const struct segment *segment, const struct 
  * is reset. */
 static __always_inline int on_part(context *ctx, struct segment *segment, struct connection *connection)
 {
-	if (!is_patient(connection))
+	if (!has_recovery_time(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
 	/* write_answer acknowledges up to the end of the segment: here the whole request. */
 	segment->seq = connection->rcv_nxt;
@@ -183,7 +183,7 @@ static __always_inline int on_part(context *ctx, struct segment *segment, struct
 SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
 {
 	enum reason reason;
-	int due = due_of_flight(ctx, segment, connection, &reason), verdict = NOT_SENT;
+	int due = flight_action(ctx, segment, connection, &reason), verdict = NOT_SENT;
 
 	if (due > 0)
 		verdict = send_again(ctx, segment, connection, due);
@@ -209,7 +209,7 @@ static __always_inline int on_reset(context *ctx, const struct segment *segment,
 }
 
 /* Drops a segment that arrives before our response is acknowledged, but buffers it first. */
-static __always_inline int keep(context *ctx, const struct segment *segment,
+static __always_inline int buffer_segment(context *ctx, const struct segment *segment,
 				const struct connection *connection, enum reason reason)
 {
 	if (connection->answer && segment->ack == acknowledged_from(connection))
@@ -223,7 +223,7 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 {
 	/* Our response is still in flight: the buffered FIN is processed with its acknowledgement. */
 	if (segment->ack != connection->snd_nxt)
-		return keep(ctx, segment, connection, reason_tcp_fin);
+		return buffer_segment(ctx, segment, connection, reason_tcp_fin);
 	connection->rcv_nxt++;
 	connection->answer = 0;
 	if (connection->state == STATE_CLOSING) {
@@ -236,7 +236,7 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 }
 
 /* Processes a segment that is not at rcv_nxt, but before or after it. */
-static __always_inline int on_other_seq(context *ctx, struct segment *segment,
+static __always_inline int on_unexpected_seq(context *ctx, struct segment *segment,
 					struct connection *connection)
 {
 	__u32 before = connection->rcv_nxt - segment->seq;
@@ -266,14 +266,14 @@ enum ahead { AHEAD_NOT_OURS, AHEAD_HELD, AHEAD_TAKEN, AHEAD_SPOILT };
 
 /* Processes a segment beyond rcv_nxt. It may continue the buffered data, and it may acknowledge the response for
  * which that waits: then the buffered segment takes its place and is processed. */
-static __always_inline enum ahead on_ahead(context *ctx, struct segment *segment,
+static __always_inline enum ahead on_future_seq(context *ctx, struct segment *segment,
 					   struct connection *connection)
 {
 	int has_more = segment->payload_len || segment->flags & FLAG_FIN, taken;
 
 	/* Beyond the window, an acknowledgement of unsent data, or no room in the buffer. */
 	if (segment->seq - connection->rcv_nxt > WINDOW ||
-	    acknowledged_part(segment, connection) > under_way(connection) ||
+	    acknowledged_part(segment, connection) > in_flight(connection) ||
 	    (has_more && hold(ctx, segment, connection, 0)))
 		return AHEAD_NOT_OURS;
 	if (segment->ack != connection->snd_nxt)
@@ -286,7 +286,7 @@ static __always_inline enum ahead on_ahead(context *ctx, struct segment *segment
 }
 
 /* Processes a segment of a live connection. */
-static __always_inline int on_ours(context *ctx, const struct control *control,
+static __always_inline int on_connection_segment(context *ctx, const struct control *control,
 				   struct segment *segment, struct connection *connection)
 {
 	if (segment->flags & FLAG_RST)
@@ -307,9 +307,9 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 	if (has_part(segment, connection))
 		return on_part(ctx, segment, connection);
 	if (segment->seq != connection->rcv_nxt) {
-		switch (on_ahead(ctx, segment, connection)) {
+		switch (on_future_seq(ctx, segment, connection)) {
 		case AHEAD_NOT_OURS:
-			return on_other_seq(ctx, segment, connection);
+			return on_unexpected_seq(ctx, segment, connection);
 		case AHEAD_HELD:
 			return drop(reason_drop_pipelined);
 		case AHEAD_SPOILT:
@@ -322,7 +322,7 @@ static __always_inline int on_ours(context *ctx, const struct control *control,
 		if (connection->state != STATE_OPEN)
 			return reset(ctx, segment, connection, reason_tcp_closed);
 		if (segment->ack != connection->snd_nxt)
-			return keep(ctx, segment, connection, reason_drop_pipelined);
+			return buffer_segment(ctx, segment, connection, reason_drop_pipelined);
 		return on_request(ctx, control, segment, connection);
 	}
 	if (segment->flags & FLAG_FIN)
@@ -403,13 +403,13 @@ static __always_inline int is_drop(int reason)
 }
 
 /* Whether the client may have reused its port: SYNs of live connections are not answered, so only for other states. */
-static __always_inline int may_begin_anew(const struct segment *segment, const struct connection *connection)
+static __always_inline int may_reuse_tuple(const struct segment *segment, const struct connection *connection)
 {
 	return !is_live(connection) && !is_of_handshake(segment, connection);
 }
 
 /* Whether the kernel keeps the connection of this segment; if not, the connection may be reclaimed. */
-static __always_inline int stays_with_kernel(context *ctx, const struct segment *segment,
+static __always_inline int is_bypassed(context *ctx, const struct segment *segment,
 					     struct connection *connection, __u16 now)
 {
 	if (connection->state == STATE_ASKED && on_asked(ctx, segment, connection->rcv_nxt))
@@ -421,18 +421,18 @@ static __always_inline int stays_with_kernel(context *ctx, const struct segment 
 }
 
 /* Processes a segment of a connection that is migrating to a listener. */
-static __always_inline int on_handed_over(context *ctx, struct segment *segment, struct connection *connection)
+static __always_inline int on_migrated(context *ctx, struct segment *segment, struct connection *connection)
 {
 	if (!(segment->flags & FLAG_RST))
-		return hand_over(ctx, segment, connection);
+		return migrate(ctx, segment, connection);
 	/* If the kernel has created the socket, it processes the reset; if not, the connection is over. */
 	if (segment->seq == connection->rcv_nxt)
 		connection->state = STATE_OVER;
-	return pass(reason_tcp_reset);
+	return pass_to_kernel(reason_tcp_reset);
 }
 
 /* Whether the segment ends a connection that has a parked socket. */
-static __always_inline int ends_kept(const struct segment *segment, const struct connection *connection)
+static __always_inline int ends_parked(const struct segment *segment, const struct connection *connection)
 {
 	__u32 acknowledged = acknowledged_to(connection);
 
@@ -452,7 +452,7 @@ static __always_inline int has_wrong_sum(context *ctx, const struct control *con
 static __always_inline int on_segment(context *ctx, const struct control *control,
 				      struct segment *segment)
 {
-	struct connection *connection = find(segment);
+	struct connection *connection = find_connection(segment);
 	__u16 now = seen_at(segment->now_ns);
 	int is_syn = (segment->flags & (FLAG_SYN | FLAG_ACK)) == FLAG_SYN, verdict;
 
@@ -462,14 +462,14 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		break;
 	case STATE_KERNEL:
 	case STATE_ASKED:
-		if (!is_syn && stays_with_kernel(ctx, segment, connection, now))
+		if (!is_syn && is_bypassed(ctx, segment, connection, now))
 			return pass_to_socket(ctx, segment, connection);
 	}
 	if (connection)
 		set_reply_options(segment, connection);
 	/* After the kernel's segments, of which the kernel verifies the checksum itself. */
 	if (has_wrong_sum(ctx, control, segment))
-		return connection ? drop(reason_drop_sum) : pass(reason_drop_sum);
+		return connection ? drop(reason_drop_sum) : pass_to_kernel(reason_drop_sum);
 	if (is_syn) {
 		verdict = on_syn(ctx, segment);
 		return verdict > 0xff ? answer_syn(ctx, segment, verdict) : verdict;
@@ -478,7 +478,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	case STATE_OVER:
 		verdict = on_unknown(ctx, segment);
 		if (verdict != reason_count)
-			return is_drop(verdict) ? drop(verdict & 0xff) : pass(verdict & 0xff);
+			return is_drop(verdict) ? drop(verdict & 0xff) : pass_to_kernel(verdict & 0xff);
 		break;
 	case STATE_KERNEL:
 	case STATE_ASKED:
@@ -489,23 +489,23 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 			return pass_to_socket(ctx, segment, connection);
 		break;
 	default:
-		if (segment->seq != connection->rcv_nxt && may_begin_anew(segment, connection))
+		if (segment->seq != connection->rcv_nxt && may_reuse_tuple(segment, connection))
 			open_anew(segment, connection->rcv_nxt);
 	}
 	/* open_connection or open_anew may have filled the slot with another connection. */
 	if (!connection || segment->seq != connection->rcv_nxt)
-		connection = find(segment);
+		connection = find_connection(segment);
 	if (!connection)
 		return VERDICT_DROP;
 	set_reply_options(segment, connection);
 	if (connection->seen != now)
 		connection->seen = now;
 	if (connection->state == STATE_HANDED)
-		return on_handed_over(ctx, segment, connection);
-	if (ends_kept(segment, connection)) {
+		return on_migrated(ctx, segment, connection);
+	if (ends_parked(segment, connection)) {
 		if (frame_again(ctx))
 			return VERDICT_PASS;
-		end_kept(ctx, segment, connection, segment->flags & FLAG_RST ? FLAG_RST : FLAG_FIN | FLAG_ACK);
+		close_parked(ctx, segment, connection, segment->flags & FLAG_RST ? FLAG_RST : FLAG_FIN | FLAG_ACK);
 	}
-	return on_ours(ctx, control, segment, connection);
+	return on_connection_segment(ctx, control, segment, connection);
 }

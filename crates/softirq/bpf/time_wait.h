@@ -5,8 +5,8 @@
  * if from the client. That takes a second frame, which only TC can make. */
 #pragma once
 
-#include "injected.h"
-#include "sockets.h"
+#include "inject.h"
+#include "socket_lookup.h"
 
 /* Parts of the kernel's types; libbpf relocates the field offsets (CO-RE). */
 struct sock_common {

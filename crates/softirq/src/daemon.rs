@@ -2,7 +2,7 @@
 //! `learner` decides; this module carries out the actions.
 
 mod fetchers;
-mod resting;
+mod bypass_control;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -12,23 +12,23 @@ use std::time::{Duration, SystemTime};
 
 use lowroad_http::date;
 
-use crate::error::Error;
-use crate::fetch::asker::{Asker, Connect, Offered};
-use crate::handover;
+use crate::error::LevelError;
+use crate::fetch::address_fetcher::{AddressFetcher, ServerConnector, OfferLookup};
+use crate::migration;
 use crate::layout;
-use crate::learn::rest;
-use crate::learn::{Action, Denial, Learner, Settings};
-use crate::level::events::{Event, Events};
-use crate::level::publish::{Publication, Publisher};
-use crate::level::{self, Level};
-use crate::machine::filter::Filter;
+use crate::learner::bypass;
+use crate::learner::{LearnAction, FetchDenial, ResponseLearner, LearnSettings};
+use crate::level::events::{LevelEvent, EventRing};
+use crate::level::publisher::{PublishRequest, ResponsePublisher};
+use crate::level::{self, SoftirqLevel};
+use crate::machine::filter::FirewallRules;
 use crate::machine::interfaces;
-use crate::pattern::Pattern;
+use crate::pattern::RequestPattern;
 use crate::response::FetchError;
-use lowroad_wire::key::Key;
+use lowroad_wire::key::RequestKey;
 
-use self::fetchers::{Done, Job};
-use self::resting::Resting;
+use self::fetchers::{FetchCompletion, FetchOrder};
+use self::bypass_control::BypassControl;
 
 /// Polling interval of the ring while there is no other work.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -40,23 +40,23 @@ const TICK_NS: u64 = SECOND_NS / 10;
 const TOLD_MAX: usize = 32;
 
 /// Inputs of the daemon besides the level.
-pub struct Daemon<'a> {
+pub struct DaemonContext<'a> {
     /// The level.
-    pub level: &'a Level,
+    pub level: &'a SoftirqLevel,
     /// Limits and rules of publication.
-    pub learning: Settings,
+    pub learning: LearnSettings,
     /// Rules of the level bypass.
-    pub rest: rest::Rules,
+    pub rest: bypass::LevelBypassRules,
     /// Connects to the server.
-    pub connect: Connect,
+    pub connect: ServerConnector,
     /// The server is one of ours: it decides itself which responses are for all clients.
     pub is_own: bool,
     /// Returns the server's response without a connection, if the server supports that.
-    pub offered: Option<Offered>,
+    pub offered: Option<OfferLookup>,
     /// Which clients are answered.
-    pub admission: Admission,
+    pub admission: AdmissionPolicy,
     /// Receives each answer, for the access log.
-    pub answered: Box<dyn FnMut(&Event<'_>) + 'a>,
+    pub answered: Box<dyn FnMut(&LevelEvent<'_>) + 'a>,
     /// Receives messages for the operator.
     pub note: Box<dyn FnMut(&str) + 'a>,
     /// Once it is set, lifetimes are limited to a second.
@@ -69,7 +69,7 @@ pub struct Daemon<'a> {
 
 /// Which clients are answered, besides the prefix rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum AdmissionPolicy {
     /// Clients admitted by the kernel if the machine filters its input, otherwise all.
     Auto,
     /// Clients admitted by the kernel.
@@ -78,39 +78,39 @@ pub enum Admission {
     All,
 }
 
-impl Daemon<'_> {
+impl DaemonContext<'_> {
     /// Runs until it is stopped, then lets the level drain. All other mode changes are the caller's.
     ///
     /// # Errors
     /// When the kernel refuses an operation.
-    pub fn run(mut self) -> Result<(), Error> {
+    pub fn run(mut self) -> Result<(), LevelError> {
         let count = self.learning.under_way_max;
-        let asker = || Asker::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
+        let asker = || AddressFetcher::new(&self.connect, !self.is_own).and_offered(self.offered.clone());
         let (jobs, done) = fetchers::start(asker, count)?;
         // The callback can't borrow the loop's state, so it collects keys for it.
         let asked = Mutex::new(Vec::new());
         let mut answered = std::mem::replace(&mut self.answered, Box::new(|_| {}));
-        let events = Events::new(self.level, |event| match event {
-            Event::Asked { hash, key } => {
-                if let (Ok(mut asked), Some(key)) = (asked.lock(), Key::read(key)) {
+        let events = EventRing::new(self.level, |event| match event {
+            LevelEvent::Asked { hash, key } => {
+                if let (Ok(mut asked), Some(key)) = (asked.lock(), RequestKey::read(key)) {
                     asked.push((key, *hash));
                 }
             }
-            Event::Answered { .. } => answered(event),
+            LevelEvent::Answered { .. } => answered(event),
         })?;
-        let mut work = Work {
+        let mut work = DaemonLoop {
             level: self.level,
-            learner: Learner::new(self.learning.clone()),
-            publisher: Publisher::new(self.level)?,
+            learner: ResponseLearner::new(self.learning.clone()),
+            publisher: ResponsePublisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
             changes: self.changes,
             changes_seen: 0,
             filter: None,
-            resting: Resting::new(self.rest.clone()),
+            resting: BypassControl::new(self.rest.clone()),
             told: (!self.is_own).then(BTreeSet::new),
         };
-        let mut handovers = handover::Watch::default();
+        let mut handovers = migration::MigrationWatch::default();
         work.admit(self.admission, &mut self.note);
         let (mut next_tick_ns, mut next_second_ns) = (0, 0);
         let mut rotated_in = None;
@@ -120,7 +120,7 @@ impl Daemon<'_> {
             // Before the first heartbeat, with which the level starts to accept connections.
             if now_ns >= next_second_ns {
                 next_second_ns = now_ns + SECOND_NS;
-                let current = interfaces::addresses().map_err(Error::system("addresses"))?;
+                let current = interfaces::addresses().map_err(LevelError::system("addresses"))?;
                 if current != addresses {
                     self.level.set_addresses(&current)?;
                     addresses = current;
@@ -185,52 +185,52 @@ const UNREACHABLE: &str = "the server above can't be reached: what it would answ
                            firewall must let through)";
 
 /// State of the loop.
-struct Work<'a> {
-    level: &'a Level,
-    learner: Learner,
-    publisher: Publisher,
-    jobs: Sender<Job>,
+struct DaemonLoop<'a> {
+    level: &'a SoftirqLevel,
+    learner: ResponseLearner,
+    publisher: ResponsePublisher,
+    jobs: Sender<FetchOrder>,
     purges: u32,
     changes: &'a AtomicU32,
     /// Those of the purges that the server made.
     changes_seen: u32,
     /// The input filter as of a second ago.
-    filter: Option<Filter>,
-    resting: Resting,
+    filter: Option<FirewallRules>,
+    resting: BypassControl,
     /// Pages that were reported as not learnable; `None`: no reports.
     told: Option<BTreeSet<String>>,
 }
 
-impl Work<'_> {
-    fn tick(&mut self, now_ns: u64) -> Result<(), Error> {
+impl DaemonLoop<'_> {
+    fn tick(&mut self, now_ns: u64) -> Result<(), LevelError> {
         let mut actions = Vec::new();
         self.purge_if_asked(&mut actions);
         // Slots freed here are available to the learner's actions below.
         self.publisher.recycle(self.level, now_ns)?;
         let (publisher, level) = (&self.publisher, self.level);
-        let hits = |serial, _: &Key| publisher.hits(level, serial);
+        let hits = |serial, _: &RequestKey| publisher.hits(level, serial);
         self.learner.tick(now_ns, hits, &mut actions);
         self.resting.tick(level, &mut self.learner, now_ns);
         self.act(actions)
     }
 
-    fn rest(&mut self, now_ns: u64) -> Result<Option<String>, Error> {
+    fn rest(&mut self, now_ns: u64) -> Result<Option<String>, LevelError> {
         self.resting.look(self.level, &mut self.learner, now_ns)
     }
 
     /// Detects input filters, and restricts the level to clients that the kernel has admitted. If that can't be
     /// determined, a filter is assumed.
-    fn admit(&mut self, admission: Admission, note: &mut dyn FnMut(&str)) {
+    fn admit(&mut self, admission: AdmissionPolicy, note: &mut dyn FnMut(&str)) {
         let before = self.filter;
-        let found = Filter::since(before).unwrap_or_else(|_| Filter::unknown());
+        let found = FirewallRules::since(before).unwrap_or_else(|_| FirewallRules::unknown());
         if before == Some(found) {
             return;
         }
         self.filter = Some(found);
         let is_required = match admission {
-            Admission::Auto => found.is_there,
-            Admission::Known => true,
-            Admission::All => false,
+            AdmissionPolicy::Auto => found.is_there,
+            AdmissionPolicy::Known => true,
+            AdmissionPolicy::All => false,
         };
         // The new rules may exclude clients that the old ones admitted.
         self.level.forget_admitted(crate::clock::now_ns());
@@ -239,7 +239,7 @@ impl Work<'_> {
             return;
         }
         note(match (found.is_there, admission) {
-            (true, Admission::All) => UNFILTERED,
+            (true, AdmissionPolicy::All) => UNFILTERED,
             (true, _) => FILTERED,
             (false, _) => "this machine filters its input no longer",
         });
@@ -247,14 +247,14 @@ impl Work<'_> {
 
     /// Processes purges by other processes. It retires everything, since responses that are still requested are soon
     /// fetched again.
-    fn purge_if_asked(&mut self, actions: &mut Vec<Action>) {
+    fn purge_if_asked(&mut self, actions: &mut Vec<LearnAction>) {
         let purges = self.level.purges();
         let counted = purges.wrapping_sub(self.purges);
         if counted == 0 {
             return;
         }
         self.purges = purges;
-        self.learner.purge(&Pattern::All, actions);
+        self.learner.purge(&RequestPattern::All, actions);
         // Our own server purges at each file change, which is no reason to end a bypass.
         let changes = self.changes.load(Ordering::Relaxed);
         // The server counts before it purges, so its count may be ahead of the purges.
@@ -267,8 +267,8 @@ impl Work<'_> {
         }
     }
 
-    fn fetched(&mut self, done: Done, note: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        let Done {
+    fn fetched(&mut self, done: FetchCompletion, note: &mut dyn FnMut(&str)) -> Result<(), LevelError> {
+        let FetchCompletion {
             ticket,
             key,
             result,
@@ -292,10 +292,10 @@ impl Work<'_> {
     }
 
     /// Reports a denial that the operator may be able to remedy.
-    fn tell(&mut self, key: &Key, actions: &[Action], note: &mut dyn FnMut(&str)) {
+    fn tell(&mut self, key: &RequestKey, actions: &[LearnAction], note: &mut dyn FnMut(&str)) {
         let Some(told) = &mut self.told else { return };
         let denials = actions.iter().filter_map(|action| match action {
-            Action::Deny { reason, .. } => Some(reason),
+            LearnAction::Deny { reason, .. } => Some(reason),
             _ => None,
         });
         let Some(reason) = denials.into_iter().find(|reason| is_worth_telling(reason)) else {
@@ -310,7 +310,7 @@ impl Work<'_> {
         }
     }
 
-    fn act(&mut self, actions: Vec<Action>) -> Result<(), Error> {
+    fn act(&mut self, actions: Vec<LearnAction>) -> Result<(), LevelError> {
         let mut refused = Vec::new();
         for action in actions {
             self.act_one(action, &mut refused)?;
@@ -323,14 +323,14 @@ impl Work<'_> {
     }
 
     /// Carries out one action; refused publications add to `refused`.
-    fn act_one(&mut self, action: Action, refused: &mut Vec<Action>) -> Result<(), Error> {
+    fn act_one(&mut self, action: LearnAction, refused: &mut Vec<LearnAction>) -> Result<(), LevelError> {
         match action {
-            Action::Fetch {
+            LearnAction::Fetch {
                 ticket,
                 key,
                 validators,
             } => {
-                let job = Job {
+                let job = FetchOrder {
                     ticket,
                     key,
                     validators,
@@ -338,7 +338,7 @@ impl Work<'_> {
                 // The fetchers live as long as this sender.
                 let _ = self.jobs.send(job);
             }
-            Action::Publish {
+            LearnAction::Publish {
                 serial,
                 key,
                 prepared,
@@ -347,7 +347,7 @@ impl Work<'_> {
                 replaces,
                 hash,
             } => {
-                let what = Publication {
+                let what = PublishRequest {
                     key: key.as_bytes(),
                     bytes: &prepared.bytes,
                     head_len: prepared.head_len,
@@ -363,7 +363,7 @@ impl Work<'_> {
                     refused.extend(denied);
                 }
             }
-            Action::Extend {
+            LearnAction::Extend {
                 serial,
                 born_ns,
                 expires_ns,
@@ -371,11 +371,11 @@ impl Work<'_> {
             } => self
                 .publisher
                 .extend(self.level, serial, born_ns, expires_ns),
-            Action::Retire { gone } => {
+            LearnAction::Retire { gone } => {
                 let serials = gone.iter().map(|one| one.serial);
                 self.publisher.retire(self.level, serials)?;
             }
-            Action::Deny {
+            LearnAction::Deny {
                 hash,
                 until_ns,
                 reason,
@@ -389,7 +389,7 @@ impl Work<'_> {
 }
 
 /// Reasons that the response itself does not show.
-fn is_worth_telling(reason: &Denial) -> bool {
+fn is_worth_telling(reason: &FetchDenial) -> bool {
     matches!(reason.label(), "too-long" | "for-few")
 }
 

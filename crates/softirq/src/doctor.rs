@@ -2,33 +2,33 @@
 //! collects facts, and `judge` judges them, so that machines that don't exist can be judged in tests. Nothing is
 //! attached or changed.
 
-pub mod gather;
+pub mod facts;
 mod judge;
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
-use crate::machine::interfaces::Details;
-use crate::machine::listeners::Listener;
+use crate::machine::interfaces::InterfaceDetails;
+use crate::machine::listeners::SystemListener;
 
-pub use gather::{machine, one_interface, port};
+pub use facts::{machine, one_interface, port};
 pub use judge::judge;
 
 /// All facts.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct DoctorFacts {
     /// The machine, and its current network namespace.
-    pub machine: Machine,
+    pub machine: MachineFacts,
     /// The requested port.
-    pub port: Option<Port>,
+    pub port: Option<PortFacts>,
     /// The interfaces.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<InterfaceFacts>,
 }
 
 /// Facts common to all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// The kernel's release, as in `uname -r`.
     pub release: String,
     /// It has BTF.
@@ -55,20 +55,20 @@ pub struct Machine {
 
 /// The listeners of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
+pub struct PortFacts {
     /// The port.
     pub number: u16,
     /// Addresses with listeners.
     pub addresses: Vec<IpAddr>,
     /// The sockets; `None` if the kernel does not report them.
-    pub listeners: Option<Vec<Listener>>,
+    pub listeners: Option<Vec<SystemListener>>,
 }
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct InterfaceFacts {
     /// Name, driver, state.
-    pub details: Details,
+    pub details: InterfaceDetails,
     /// Its MTU.
     pub mtu: Option<u32>,
     /// Bits `NETDEV_XDP_ACT_`; `None` if the kernel does not report them.
@@ -89,7 +89,7 @@ pub struct Interface {
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DoctorVerdict {
     /// Good.
     Ok,
     /// It works with limitations.
@@ -100,9 +100,9 @@ pub enum Verdict {
 
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct DoctorFinding {
     /// The result.
-    pub verdict: Verdict,
+    pub verdict: DoctorVerdict,
     /// The subject.
     pub what: String,
     /// The reason, or the state.
@@ -113,9 +113,9 @@ pub struct Line {
 
 /// The report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct DoctorReport {
     /// The findings.
-    pub lines: Vec<Line>,
+    pub lines: Vec<DoctorFinding>,
     /// Whether at least one interface supports at least one tier.
     pub works: bool,
 }

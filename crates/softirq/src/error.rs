@@ -5,7 +5,7 @@ use std::io;
 
 /// Why the level can't work.
 #[derive(Debug)]
-pub enum Error {
+pub enum LevelError {
     /// A system call or libbpf failed: the operation, and its error.
     System {
         /// The operation.
@@ -21,29 +21,29 @@ pub enum Error {
     Usage(String),
 }
 
-impl Error {
-    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+impl LevelError {
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> LevelError {
         let what = what.into();
-        move |error| Error::System { what, error }
+        move |error| LevelError::System { what, error }
     }
 
-    pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Error {
+    pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> LevelError {
         let what = what.into();
-        move |error| Error::System {
+        move |error| LevelError::System {
             what,
             error: io::Error::other(error.to_string()),
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for LevelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::System { what, error } => write!(f, "{what}: {error}"),
-            Error::Verifier(text) => write!(f, "the kernel did not take the programs:\n{text}"),
-            Error::Machine(text) | Error::Usage(text) => f.write_str(text),
+            LevelError::System { what, error } => write!(f, "{what}: {error}"),
+            LevelError::Verifier(text) => write!(f, "the kernel did not take the programs:\n{text}"),
+            LevelError::Machine(text) | LevelError::Usage(text) => f.write_str(text),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for LevelError {}

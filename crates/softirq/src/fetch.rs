@@ -4,8 +4,8 @@
 //! source address. Everything that the origin sends is bounded and checked: ambiguous framing is an error and closes
 //! the connection. Read RFC 9112 §6.3, §7.1 and §9.3.
 
-pub mod asker;
-mod receiving;
+pub mod address_fetcher;
+mod incoming_response;
 pub mod recognition;
 #[cfg(test)]
 mod tests;
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lowroad_wire::key::KeyParts;
 
-use self::receiving::Response;
+use self::incoming_response::IncomingResponse;
 use crate::response::FetchError;
-use crate::response::fetched::{Fetched, Validators};
+use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
 
 /// Bytes read at once.
 const READ_LEN: usize = 8 << 10;
@@ -27,7 +27,7 @@ const POOL_MAX: usize = 4;
 
 /// Limits of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FetchLimits {
     /// Bytes of the head of a response. Default 16 KiB.
     pub head_len_max: usize,
     /// Maximum bytes of a body. Default 64 KiB; a longer one ends the fetch.
@@ -38,9 +38,9 @@ pub struct Limits {
     pub total_ms: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for FetchLimits {
+    fn default() -> FetchLimits {
+        FetchLimits {
             head_len_max: 16 << 10,
             body_len_max: 64 << 10,
             wait_ms: 2000,
@@ -52,17 +52,17 @@ impl Default for Limits {
 /// Fetches one response at a time over pooled connections. `connect` opens one to an address of the origin, with its
 /// own timeout; `AddrNotAvailable` means that the address does not exist.
 #[derive(Debug)]
-pub struct Fetcher<C> {
+pub struct ResponseFetcher<C> {
     connect: C,
-    limits: Limits,
+    limits: FetchLimits,
     /// Idle connections with their destination; the latest last.
     pool: Vec<(SocketAddr, TcpStream)>,
 }
 
-impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
+impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
     /// Starts without connections.
-    pub fn new(connect: C, limits: Limits) -> Fetcher<C> {
-        Fetcher {
+    pub fn new(connect: C, limits: FetchLimits) -> ResponseFetcher<C> {
+        ResponseFetcher {
             connect,
             limits,
             pool: Vec::new(),
@@ -76,8 +76,8 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
     pub fn fetch(
         &mut self,
         key: &KeyParts<'_>,
-        validators: &Validators,
-    ) -> Result<Fetched, FetchError> {
+        validators: &RevalidationFields,
+    ) -> Result<FetchedResponse, FetchError> {
         // Covers a second attempt as well.
         let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
         let local = key.local();
@@ -102,10 +102,10 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         &mut self,
         stream: TcpStream,
         key: &KeyParts<'_>,
-        validators: &Validators,
+        validators: &RevalidationFields,
         deadline: Instant,
-    ) -> Result<Fetched, FetchError> {
-        let mut input = Input {
+    ) -> Result<FetchedResponse, FetchError> {
+        let mut input = FetchInput {
             stream,
             limits: self.limits,
             deadline,
@@ -113,7 +113,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> Fetcher<C> {
         };
         let mut request = Vec::new();
         let lines = lines(key, validators);
-        let mut response = Response::to_get(key.target, &lines, self.limits, &mut request);
+        let mut response = IncomingResponse::to_get(key.target, &lines, self.limits, &mut request);
         input.send(&request)?;
         while !response.take(&mut input.bytes)? {
             if input.receive()? == 0 {
@@ -169,12 +169,12 @@ pub const USER_AGENT: &[u8] = b"lowroad";
 ///
 /// # Errors
 /// When it is malformed or incomplete.
-pub fn read(bytes: &[u8]) -> Result<Fetched, FetchError> {
-    let limits = Limits {
+pub fn read(bytes: &[u8]) -> Result<FetchedResponse, FetchError> {
+    let limits = FetchLimits {
         body_len_max: bytes.len(),
-        ..Limits::default()
+        ..FetchLimits::default()
     };
-    let mut response = Response::to_get(b"/", b"", limits, &mut Vec::new());
+    let mut response = IncomingResponse::to_get(b"/", b"", limits, &mut Vec::new());
     let mut bytes = bytes.to_vec();
     match response.take(&mut bytes) {
         Ok(true) if bytes.is_empty() => Ok(response.fetched(unix_secs())),
@@ -186,15 +186,15 @@ pub fn read(bytes: &[u8]) -> Result<Fetched, FetchError> {
 
 /// The bytes of a request. The key's values contain no line terminator.
 #[must_use]
-pub fn request(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
+pub fn request(key: &KeyParts<'_>, validators: &RevalidationFields) -> Vec<u8> {
     let mut out = Vec::new();
     let lines = lines(key, validators);
-    Response::to_get(key.target, &lines, Limits::default(), &mut out);
+    IncomingResponse::to_get(key.target, &lines, FetchLimits::default(), &mut out);
     out
 }
 
 /// The field lines of a request.
-fn lines(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
+fn lines(key: &KeyParts<'_>, validators: &RevalidationFields) -> Vec<u8> {
     let (etag, modified) = if key.is_conditional() {
         (key.if_none_match, key.if_modified_since)
     } else {
@@ -223,15 +223,15 @@ fn lines(key: &KeyParts<'_>, validators: &Validators) -> Vec<u8> {
 }
 
 /// The receiving side of a connection.
-struct Input {
+struct FetchInput {
     stream: TcpStream,
-    limits: Limits,
+    limits: FetchLimits,
     deadline: Instant,
     /// Received and not yet consumed.
     bytes: Vec<u8>,
 }
 
-impl Input {
+impl FetchInput {
     fn send(&mut self, request: &[u8]) -> Result<(), FetchError> {
         // The origin may not read.
         let wait = self.wait()?;

@@ -7,10 +7,10 @@ mod counts;
 pub mod events;
 mod extents;
 mod hash;
-pub mod kept;
-mod mapped;
-pub mod publish;
-mod resting;
+pub mod parked;
+mod mapped_array;
+pub mod publisher;
+mod bypass;
 
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -19,29 +19,29 @@ use libbpf_rs::{MapCore, MapHandle};
 use lowroad_wire::width::{index, long_index, lower, upper};
 
 use crate::clock::now_ns;
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout;
-use crate::programs::load;
-use crate::programs::sizes::Room;
+use crate::programs::loader;
+use crate::programs::sizes::MapCapacity;
 
-use self::mapped::Mapped;
+use self::mapped_array::MappedArray;
 
 /// The maps of one level.
 #[derive(Debug)]
-pub struct Level {
+pub struct SoftirqLevel {
     folder: PathBuf,
-    control: Mapped<layout::control>,
-    connections: Mapped<layout::connection_bucket>,
-    pub(crate) index: Mapped<layout::index_bucket>,
-    pub(crate) responses: Mapped<layout::response>,
+    control: MappedArray<layout::control>,
+    connections: MappedArray<layout::connection_bucket>,
+    pub(crate) index: MappedArray<layout::index_bucket>,
+    pub(crate) responses: MappedArray<layout::response>,
     /// One word per response slot and processor.
-    response_hits: Mapped<u64>,
+    response_hits: MappedArray<u64>,
     /// The store, as words.
-    store: Mapped<u64>,
+    store: MappedArray<u64>,
     /// Bytes of the store, with the margin.
     store_len: u32,
     response_places: u32,
-    asked: Mapped<layout::asked>,
+    asked: MappedArray<layout::asked>,
     reasons: MapHandle,
     events: MapHandle,
     denied: MapHandle,
@@ -49,20 +49,20 @@ pub struct Level {
     grace: MapHandle,
 }
 
-impl Level {
+impl SoftirqLevel {
     /// Opens the maps that are pinned in a folder.
     ///
     /// # Errors
     /// When there are none, or the process may not open them.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
-        Level::of(folder, |name| pinned(folder, name))
+    pub fn open(folder: &Path) -> Result<Self, LevelError> {
+        SoftirqLevel::with_maps(folder, |name| pinned(folder, name))
     }
 
     /// Opens one of its maps.
     ///
     /// # Errors
     /// When the process may not open it.
-    pub(crate) fn pinned(&self, name: &str) -> Result<MapHandle, Error> {
+    pub(crate) fn pinned(&self, name: &str) -> Result<MapHandle, LevelError> {
         pinned(&self.folder, name)
     }
 
@@ -70,11 +70,11 @@ impl Level {
     ///
     /// # Errors
     /// When a map can't be opened or mapped.
-    pub(crate) fn of(
+    pub(crate) fn with_maps(
         folder: &Path,
-        named: impl Fn(&str) -> Result<MapHandle, Error>,
-    ) -> Result<Self, Error> {
-        let (responses, store) = (named("responses")?, named("store")?);
+        named: impl Fn(&str) -> Result<MapHandle, LevelError>,
+    ) -> Result<Self, LevelError> {
+        let (responses, store) = (named("responses")?, named("response_store")?);
         Ok(Self {
             control: memory(&named("control")?)?,
             connections: memory(&named("connections")?)?,
@@ -84,12 +84,12 @@ impl Level {
             store: words(&store)?,
             store_len: store.value_size(),
             response_places: responses.max_entries(),
-            asked: memory(&named("asked")?)?,
+            asked: memory(&named("request_counts")?)?,
             reasons: named("reasons")?,
             events: named("events")?,
-            denied: named("denied")?,
+            denied: named("denied_clients")?,
             addresses: named("addresses")?,
-            grace: named("grace")?,
+            grace: named("admission_grace")?,
             folder: folder.to_owned(),
         })
     }
@@ -107,8 +107,8 @@ impl Level {
     }
 
     /// The sizes of its maps.
-    pub(crate) fn room(&self) -> Room {
-        Room {
+    pub(crate) fn room(&self) -> MapCapacity {
+        MapCapacity {
             connection_buckets: len_of_map(&self.connections),
             index_buckets: len_of_map(&self.index),
             response_places: self.response_places,
@@ -118,7 +118,7 @@ impl Level {
 
     /// Copies the control of another level for a trial: with the same rules, but as if that level were awake, accepted
     /// all clients and reported misses.
-    pub(crate) fn steer_as(&self, other: &Level) {
+    pub(crate) fn steer_as(&self, other: &SoftirqLevel) {
         let mut control = other.control();
         control.mode = layout::MODE_SERVE;
         control.heartbeat_ns = now_ns();
@@ -136,13 +136,13 @@ impl Level {
     ///
     /// # Errors
     /// When the system has no random numbers.
-    pub fn prepare(&self, settings: u32, idle_timeout_s: u32, mtu: u32) -> Result<(), Error> {
+    pub fn prepare(&self, settings: u32, idle_timeout_s: u32, mtu: u32) -> Result<(), LevelError> {
         let control = self.control();
         // Keys of an earlier daemon stay: the entries of the maps are found by them.
         if control.hash_key.mix == [0; 2] {
             let cookie_keys = [[random()?, random()?], [random()?, random()?]];
             self.set(offset_of!(layout::control, cookie_key), cookie_keys);
-            let drawn = hash::draw().map_err(Error::system("random numbers"))?;
+            let drawn = hash::draw().map_err(LevelError::system("random numbers"))?;
             self.set(offset_of!(layout::control, hash_key), drawn);
         }
         self.set_settings(settings);
@@ -174,7 +174,7 @@ impl Level {
     ///
     /// # Errors
     /// When the system has no random numbers.
-    pub fn rotate_cookie_key(&self, now_ns: u64) -> Result<(), Error> {
+    pub fn rotate_cookie_key(&self, now_ns: u64) -> Result<(), LevelError> {
         // The programs select the key by bit 6 of the minute.
         let next = (now_ns / 60_000_000_000 / 64 + 1) & 1;
         let at = offset_of!(layout::control, cookie_key) + long_index(next) * 16;
@@ -306,7 +306,7 @@ impl Level {
     /// The hash of a key under this level's secret.
     #[must_use]
     pub fn hash_of(&self, key: &[u8]) -> u64 {
-        hash::of_key(
+        hash::hash_key(
             key,
             &self.control.get(0, offset_of!(layout::control, hash_key)),
         )
@@ -331,8 +331,8 @@ impl Level {
     ///
     /// # Errors
     /// When the kernel has no memory for it.
-    pub fn wait_for_programs(&self) -> Result<(), Error> {
-        load::wait_for_programs(&self.grace)
+    pub fn wait_for_programs(&self) -> Result<(), LevelError> {
+        loader::wait_for_programs(&self.grace)
     }
 
     fn set<W: Copy>(&self, offset: usize, word: W) {
@@ -348,32 +348,32 @@ pub fn idle_key_period(now_ns: u64) -> Option<u64> {
     (2..62).contains(&(minute % 64)).then_some(minute / 64)
 }
 
-fn pinned(folder: &Path, name: &str) -> Result<MapHandle, Error> {
-    MapHandle::from_pinned_path(folder.join(name)).map_err(Error::bpf(format!(
+fn pinned(folder: &Path, name: &str) -> Result<MapHandle, LevelError> {
+    MapHandle::from_pinned_path(folder.join(name)).map_err(LevelError::bpf(format!(
         "{}: opening the map {name}",
         folder.display()
     )))
 }
 
-fn memory<T: Copy>(map: &MapHandle) -> Result<Mapped<T>, Error> {
-    Mapped::new(map, index(map.max_entries())).map_err(Error::system("mapping a map into memory"))
+fn memory<T: Copy>(map: &MapHandle) -> Result<MappedArray<T>, LevelError> {
+    MappedArray::new(map, index(map.max_entries())).map_err(LevelError::system("mapping a map into memory"))
 }
 
 /// The number of values, which fits a map's size.
-fn len_of_map<T: Copy>(map: &Mapped<T>) -> u32 {
+fn len_of_map<T: Copy>(map: &MappedArray<T>) -> u32 {
     u32::try_from(map.len()).unwrap_or(u32::MAX)
 }
 
 /// Maps values that consist of words, one value after the other.
-fn words(map: &MapHandle) -> Result<Mapped<u64>, Error> {
+fn words(map: &MapHandle) -> Result<MappedArray<u64>, LevelError> {
     let words = index(map.value_size()) / size_of::<u64>();
-    Mapped::new(map, index(map.max_entries()) * words)
-        .map_err(Error::system("mapping a map into memory"))
+    MappedArray::new(map, index(map.max_entries()) * words)
+        .map_err(LevelError::system("mapping a map into memory"))
 }
 
-fn random() -> Result<u64, Error> {
+fn random() -> Result<u64, LevelError> {
     let mut bytes = [0; 8];
-    hash::fill(&mut bytes).map_err(Error::system("random numbers"))?;
+    hash::fill(&mut bytes).map_err(LevelError::system("random numbers"))?;
     Ok(u64::from_ne_bytes(bytes))
 }
 

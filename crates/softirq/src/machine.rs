@@ -6,5 +6,5 @@ pub mod filter;
 pub mod interfaces;
 pub mod listeners;
 pub(crate) mod netlink;
-pub mod outsider;
+pub mod probe_source;
 pub mod tcp_settings;

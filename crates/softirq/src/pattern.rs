@@ -1,12 +1,12 @@
 //! Selects published responses by a purge pattern. The patterns are defined in the crate `lowroad-cache`.
 
-use lowroad_wire::key::Key;
+use lowroad_wire::key::RequestKey;
 
-pub use lowroad_cache::pattern::{Pattern, PatternError, decode_escapes};
+pub use lowroad_cache::pattern::{RequestPattern, RequestPatternError, decode_escapes};
 
 /// Whether the pattern matches the response with this key, at any address.
 #[must_use]
-pub fn is_meant(pattern: &Pattern, key: &Key) -> bool {
+pub fn is_meant(pattern: &RequestPattern, key: &RequestKey) -> bool {
     let parts = key.parts();
     pattern.takes(parts.host, Some(parts.port), parts.target)
 }

@@ -4,9 +4,9 @@
 mod calls;
 pub mod fan_out;
 pub mod folder;
-pub mod intercept;
+pub mod interception;
 pub mod links;
-pub mod load;
+pub mod loader;
 pub(crate) mod maps;
 pub mod runs;
 pub mod sizes;

@@ -10,22 +10,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
-use lowroad_wire::key::Key;
+use lowroad_wire::key::RequestKey;
 use rustix::thread::UnshareFlags;
 
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout::REASONS;
-use crate::level::Level;
-use crate::level::events::{Event, Events};
-use crate::level::publish::{self, Published};
+use crate::level::SoftirqLevel;
+use crate::level::events::{LevelEvent, EventRing};
+use crate::level::publisher::{self, PublishedResponse};
 use crate::programs::fan_out;
-use crate::programs::load::{ForTrial, Tier, load_for_trial};
-use crate::programs::maps::Fresh;
+use crate::programs::loader::{TrialPrograms, ProgramTier, load_for_trial};
+use crate::programs::maps::FreshMaps;
 
-use self::frames::{ACK, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, PSH, SYN, Sent};
+use self::frames::{ACK, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, PSH, SYN, TrialSegment};
 
 /// Maps that the programs only read.
-const SHARED: [&str; 3] = ["response_index", "responses", "store"];
+const SHARED: [&str; 3] = ["response_index", "responses", "response_store"];
 /// `lo` in every network namespace: test runs deliver frames from it.
 const LOOPBACK: i32 = 1;
 /// Size of the private connection table.
@@ -42,27 +42,27 @@ const CLIENT: (Ipv4Addr, Ipv6Addr) = (
 );
 
 /// The programs of one tier for a trial.
-pub struct Trial {
-    programs: ForTrial,
+pub struct ProgramTrial {
+    programs: TrialPrograms,
     /// The private maps, together with the shared ones.
-    level: Level,
+    level: SoftirqLevel,
     port_next: AtomicU16,
 }
 
 /// The outcome of a request.
 #[derive(Clone, Debug, Default)]
-pub struct Tried {
+pub struct TrialOutcome {
     /// Names of all exits taken by the handshake and the request.
     pub exits: Vec<&'static str>,
     /// The response, if it was answered.
-    pub response: Option<Published>,
+    pub response: Option<PublishedResponse>,
     /// The key to learn, if the request was parsed, and there is no fresh response.
-    pub key: Option<Key>,
+    pub key: Option<RequestKey>,
     /// The field line because of which the request is punted.
     pub field: Option<String>,
 }
 
-impl Tried {
+impl TrialOutcome {
     /// Why it is punted, passed or dropped: one of [`REASONS`]. `None`: it is answered.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
@@ -77,13 +77,13 @@ impl Tried {
     }
 }
 
-impl Trial {
+impl ProgramTrial {
     /// Loads the programs of a tier for a trial of this level.
     ///
     /// # Errors
     /// When the process may not, or the kernel rejects the programs.
-    pub fn of(level: &Level, tier: Tier) -> Result<Trial, Error> {
-        let maps = Fresh::default();
+    pub fn new(level: &SoftirqLevel, tier: ProgramTier) -> Result<ProgramTrial, LevelError> {
+        let maps = FreshMaps::default();
         for name in SHARED {
             maps.share(name, level.pinned(name)?);
         }
@@ -94,11 +94,11 @@ impl Trial {
         if let Some(parts) = &programs.parts
             && fan_out::is_filled(level.folder())
         {
-            fan_out::fill_with(&maps.one("fan_out")?, parts.fd(), LOOPBACK)?;
+            fan_out::fill_with(&maps.map_handle("fan_out")?, parts.fd(), LOOPBACK)?;
         }
-        let own = Level::of(level.folder(), |name| maps.one(name))?;
+        let own = SoftirqLevel::with_maps(level.folder(), |name| maps.map_handle(name))?;
         own.steer_as(level);
-        Ok(Trial {
+        Ok(ProgramTrial {
             programs,
             level: own,
             port_next: AtomicU16::new(FIRST_PORT),
@@ -109,7 +109,7 @@ impl Trial {
     ///
     /// # Errors
     /// When programs can't be run.
-    pub fn ask(&self, head: &[u8], local: SocketAddr) -> Result<Tried, Error> {
+    pub fn ask(&self, head: &[u8], local: SocketAddr) -> Result<TrialOutcome, LevelError> {
         let address = match local.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
@@ -123,30 +123,30 @@ impl Trial {
         };
         // Only that thread changes its network namespace.
         let done = thread::scope(|scope| scope.spawn(all).join());
-        done.unwrap_or_else(|_| Err(Error::Usage("the trial ended early".to_owned())))
+        done.unwrap_or_else(|_| Err(LevelError::Usage("the trial ended early".to_owned())))
     }
 
     /// Runs the request twice, since the programs report a miss at the second request. To be called in a namespace with
     /// a listener.
-    fn once(&self, head: &[u8], local: SocketAddr) -> Result<Tried, Error> {
+    fn once(&self, head: &[u8], local: SocketAddr) -> Result<TrialOutcome, LevelError> {
         let asked = Mutex::new(None);
-        let events = Events::new(&self.level, |event| {
-            if let (Event::Asked { key, .. }, Ok(mut asked)) = (event, asked.lock()) {
-                *asked = Key::read(key);
+        let events = EventRing::new(&self.level, |event| {
+            if let (LevelEvent::Asked { key, .. }, Ok(mut asked)) = (event, asked.lock()) {
+                *asked = RequestKey::read(key);
             }
         })?;
         // The response that was used is the one with one more hit.
-        let published = publish::published(&self.level);
+        let published = publisher::published(&self.level);
         let exits = self.exits_of(head, local)?;
-        let answered = publish::published(&self.level);
+        let answered = publisher::published(&self.level);
         self.exits_of(head, local)?;
         events.take()?;
         drop(events);
-        let before = |one: &Published| {
+        let before = |one: &PublishedResponse| {
             let same = published.iter().find(|other| other.key == one.key);
             same.map_or(0, |same| same.hits)
         };
-        Ok(Tried {
+        Ok(TrialOutcome {
             exits,
             response: answered.into_iter().find(|one| one.hits > before(one)),
             key: asked.into_inner().ok().flatten(),
@@ -160,8 +160,8 @@ impl Trial {
         &self,
         head: &[u8],
         local: SocketAddr,
-        tried: &Tried,
-    ) -> Result<Option<String>, Error> {
+        tried: &TrialOutcome,
+    ) -> Result<Option<String>, LevelError> {
         let Some(reason) = tried.reason().filter(|reason| reason.starts_with("up_")) else {
             return Ok(None);
         };
@@ -182,7 +182,7 @@ impl Trial {
     }
 
     /// Opens a connection and sends the request. Returns the exits that were counted.
-    fn exits_of(&self, head: &[u8], local: SocketAddr) -> Result<Vec<&'static str>, Error> {
+    fn exits_of(&self, head: &[u8], local: SocketAddr) -> Result<Vec<&'static str>, LevelError> {
         let before = self.level.counters()?;
         // A new port each time: the table still has the earlier connections.
         let port = self.port_next.fetch_add(1, Ordering::Relaxed).max(1024);
@@ -190,7 +190,7 @@ impl Trial {
             true => (CLIENT.0.into(), PAYLOAD_MAX_V4),
             false => (CLIENT.1.into(), PAYLOAD_MAX_V6),
         };
-        let syn = Sent {
+        let syn = TrialSegment {
             from: SocketAddr::new(client, port),
             to: local,
             flags: SYN,
@@ -201,7 +201,7 @@ impl Trial {
         };
         let reply = self.run(&syn.frame())?;
         if let Some(seq) = frames::sequence_of(&reply) {
-            let request = Sent {
+            let request = TrialSegment {
                 flags: PSH | ACK,
                 seq: FIRST_SEQ.wrapping_add(1),
                 ack: seq.wrapping_add(1),
@@ -221,7 +221,7 @@ impl Trial {
     }
 
     /// Runs the program that answers, and the one behind it if the first passes the frame on.
-    fn run(&self, frame: &[u8]) -> Result<Vec<u8>, Error> {
+    fn run(&self, frame: &[u8]) -> Result<Vec<u8>, LevelError> {
         let (_, out) = self.programs.answering.try_on(frame)?;
         match &self.programs.behind {
             // The mark precedes the frame.
@@ -237,8 +237,8 @@ fn is_left_to_next(out: &[u8]) -> bool {
 }
 
 /// Moves the thread into a new network namespace, with a listener on this port.
-fn enter_nowhere(local: SocketAddr) -> Result<TcpListener, Error> {
-    let failed = || Error::system("a network namespace for a trial");
+fn enter_nowhere(local: SocketAddr) -> Result<TcpListener, LevelError> {
+    let failed = || LevelError::system("a network namespace for a trial");
     // SAFETY: no file descriptors are unshared, only the network of a thread about to end.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
         .map_err(|error| failed()(error.into()))?;
@@ -246,5 +246,5 @@ fn enter_nowhere(local: SocketAddr) -> Result<TcpListener, Error> {
         true => Ipv4Addr::UNSPECIFIED.into(),
         false => Ipv6Addr::UNSPECIFIED.into(),
     };
-    TcpListener::bind((any, local.port())).map_err(Error::system("a listener for a trial"))
+    TcpListener::bind((any, local.port())).map_err(LevelError::system("a listener for a trial"))
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use common::bench::{Bench, Did, lacks};
 use common::frames::{self, ACK, PSH, SYN, Sent};
 use common::responses::{REQUESTS, Response, Shelf};
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net::SERVER;
 
 const CLIENT_ISN: u32 = 77;
@@ -74,7 +74,7 @@ impl<'b> Client<'b> {
     }
 }
 
-fn each_has_its_own(test: &str, tier: Tier) {
+fn each_has_its_own(test: &str, tier: ProgramTier) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
@@ -123,11 +123,11 @@ fn each_has_its_own(test: &str, tier: Tier) {
 #[test]
 fn the_tc_program_knows_which_address_was_asked() {
     let test = "the_tc_program_knows_which_address_was_asked";
-    each_has_its_own(test, Tier::Tc);
+    each_has_its_own(test, ProgramTier::Tc);
 }
 
 #[test]
 fn the_xdp_program_knows_which_address_was_asked() {
     let test = "the_xdp_program_knows_which_address_was_asked";
-    each_has_its_own(test, Tier::Xdp);
+    each_has_its_own(test, ProgramTier::Xdp);
 }

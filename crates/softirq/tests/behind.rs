@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use common::leftover;
 use common::line::{CLIENT_PORT, Ends, Line};
 use lowroad_softirq::layout;
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net;
 use lowroad_testkit::{skip, wait_until};
 
@@ -59,13 +59,13 @@ fn takes_the_place(test: &str, line: impl FnOnce() -> Line) {
 #[test]
 fn native_xdp_takes_the_place_of_what_is_in_time_wait() {
     let test = "native_xdp_takes_the_place_of_what_is_in_time_wait";
-    takes_the_place(test, || Line::cable(Tier::Xdp));
+    takes_the_place(test, || Line::cable(ProgramTier::Xdp));
 }
 
 #[test]
 fn tc_takes_the_place_of_what_is_in_time_wait() {
     let test = "tc_takes_the_place_of_what_is_in_time_wait";
-    takes_the_place(test, || Line::cable(Tier::Tc));
+    takes_the_place(test, || Line::cable(ProgramTier::Tc));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn on_loopback_too_it_takes_the_place_of_what_is_in_time_wait() {
 }
 
 /// The reset that ends the old connection is lost: the kernel ignores it.
-fn comes_again(test: &str, tier: Tier) {
+fn comes_again(test: &str, tier: ProgramTier) {
     if let Some(reason) = net::lacks() {
         return skip(test, &reason);
     }
@@ -98,12 +98,12 @@ fn comes_again(test: &str, tier: Tier) {
 
 #[test]
 fn native_xdp_hands_over_once_time_wait_has_ended() {
-    comes_again("native_xdp_hands_over_once_time_wait_has_ended", Tier::Xdp);
+    comes_again("native_xdp_hands_over_once_time_wait_has_ended", ProgramTier::Xdp);
 }
 
 #[test]
 fn tc_hands_over_once_time_wait_has_ended() {
-    comes_again("tc_hands_over_once_time_wait_has_ended", Tier::Tc);
+    comes_again("tc_hands_over_once_time_wait_has_ended", ProgramTier::Tc);
 }
 
 /// Closes with a reset.
@@ -121,7 +121,7 @@ fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
             &reason,
         );
     }
-    let line = Line::cable(Tier::Tc);
+    let line = Line::cable(ProgramTier::Tc);
     line.attach();
     // The kernel's initial sequence number is below ours in half of all cases.
     for round in 0..8 {

@@ -8,7 +8,7 @@ use common::frames::{self, ACK, FIN, PSH, RST, SYN, Sent, URG};
 use common::oracle::Oracle;
 use common::requests::{self, Draws};
 use common::responses::{RESPONSES, Shelf};
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     let said = std::env::var(name).ok();
@@ -18,7 +18,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     })
 }
 
-fn answers_agree(test: &str, tier: Tier, is_v6: bool, seed: u64) {
+fn answers_agree(test: &str, tier: ProgramTier, is_v6: bool, seed: u64) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
@@ -52,7 +52,7 @@ fn answers_agree(test: &str, tier: Tier, is_v6: bool, seed: u64) {
 fn what_the_xdp_program_answers_is_read_the_same_way() {
     answers_agree(
         "what_the_xdp_program_answers_is_read_the_same_way",
-        Tier::Xdp,
+        ProgramTier::Xdp,
         false,
         1,
     );
@@ -62,7 +62,7 @@ fn what_the_xdp_program_answers_is_read_the_same_way() {
 fn what_the_tc_program_answers_is_read_the_same_way() {
     answers_agree(
         "what_the_tc_program_answers_is_read_the_same_way",
-        Tier::Tc,
+        ProgramTier::Tc,
         true,
         2,
     );
@@ -70,7 +70,7 @@ fn what_the_tc_program_answers_is_read_the_same_way() {
 
 /// No reflection: without a connection, a SYN gets a SYN-ACK that is no longer than itself, or a challenge ACK if
 /// another SYN was answered before; other segments get no reply.
-fn nobody_is_reflected(test: &str, tier: Tier) {
+fn nobody_is_reflected(test: &str, tier: ProgramTier) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
@@ -118,12 +118,12 @@ fn nobody_is_reflected(test: &str, tier: Tier) {
 
 #[test]
 fn the_xdp_program_reflects_nothing() {
-    nobody_is_reflected("the_xdp_program_reflects_nothing", Tier::Xdp);
+    nobody_is_reflected("the_xdp_program_reflects_nothing", ProgramTier::Xdp);
 }
 
 #[test]
 fn the_tc_program_reflects_nothing() {
-    nobody_is_reflected("the_tc_program_reflects_nothing", Tier::Tc);
+    nobody_is_reflected("the_tc_program_reflects_nothing", ProgramTier::Tc);
 }
 
 /// A random segment, mutated.

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use common::line::{Ends, Line, PORT};
-use lowroad_softirq::learn::Serial;
-use lowroad_softirq::level::publish::{Publication, Publisher};
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::learner::ResponseSerial;
+use lowroad_softirq::level::publisher::{PublishRequest, ResponsePublisher};
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net;
 use lowroad_testkit::skip;
 use lowroad_wire::key;
-use lowroad_wire::world::Ignore;
+use lowroad_wire::segment_context::IgnoredFields;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// Bytes of bodies, for two to ten parts.
@@ -40,7 +40,7 @@ fn response(len: usize) -> (String, Vec<u8>) {
 
 /// Publishes responses to all requests of this test.
 fn publish(line: &Line) {
-    let mut publisher = Publisher::new(&line.level).expect("a grace period");
+    let mut publisher = ResponsePublisher::new(&line.level).expect("a grace period");
     let mut serial = 0;
     for (_, server) in line.ends {
         for len in BODIES {
@@ -48,10 +48,10 @@ fn publish(line: &Line) {
                 let (head, body) = response(len);
                 let asked = request(len, closes);
                 let at = SocketAddr::new(server, PORT);
-                let reading = key::read(asked.as_bytes(), at, Ignore::default());
+                let reading = key::read(asked.as_bytes(), at, IgnoredFields::default());
                 let key = reading.expect("a key").key;
                 let bytes = [head.as_bytes(), &body].concat();
-                let what = Publication {
+                let what = PublishRequest {
                     key: key.as_bytes(),
                     bytes: &bytes,
                     head_len: u16::try_from(head.len()).expect("short"),
@@ -63,7 +63,7 @@ fn publish(line: &Line) {
                 };
                 serial += 1;
                 publisher
-                    .publish(&line.level, Serial::new(serial), &what, None)
+                    .publish(&line.level, ResponseSerial::new(serial), &what, None)
                     .expect("room");
             }
         }
@@ -120,14 +120,14 @@ fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
 
 #[test]
 fn tc_sends_long_answers() {
-    all_arrive("tc_sends_long_answers", || Line::cable(Tier::Tc), 3);
+    all_arrive("tc_sends_long_answers", || Line::cable(ProgramTier::Tc), 3);
 }
 
 #[test]
 fn native_xdp_sends_long_answers() {
     all_arrive(
         "native_xdp_sends_long_answers",
-        || Line::cable(Tier::Xdp),
+        || Line::cable(ProgramTier::Xdp),
         10,
     );
 }

@@ -10,7 +10,7 @@ use common::bench::{Bench, Did, lacks};
 use common::frames::{ACK, PSH, RST, SYN, Sent};
 use common::responses::{RESPONSES, Shelf};
 use lowroad_softirq::layout::half_open;
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net::CLIENT;
 use lowroad_testkit::wait_until;
 
@@ -91,7 +91,7 @@ fn serving(test: &str, run: impl FnOnce(&Bench) + Send) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
-    let bench = Bench::new(Tier::Tc);
+    let bench = Bench::new(ProgramTier::Tc);
     bench.namespace.enter(|| {
         bench.beat(0);
         let mut shelf = Shelf::new(&bench.level);

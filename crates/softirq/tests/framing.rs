@@ -6,12 +6,12 @@ mod common;
 use common::bench::{self, Bench, Did};
 use common::frames::{ACK, PSH, Received, SYN, Sent, receive};
 use lowroad_softirq::layout;
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::skip;
 
 const ISN: u32 = 0xffff_ff00;
 
-/// As in following.h.
+/// As in response_tracking.h.
 const FOLLOWED: u16 = 1;
 const FOLLOWED_END: u16 = 4;
 const FOLLOWED_LENGTH: u16 = 0xf000;
@@ -102,7 +102,7 @@ fn on_bench(test: &str, run: impl Fn(&Bench) + Sync) {
     if let Some(reason) = bench::lacks() {
         return skip(test, &reason);
     }
-    let bench = Bench::new(Tier::Tc);
+    let bench = Bench::new(ProgramTier::Tc);
     bench.beat(0);
     bench
         .level

@@ -6,8 +6,8 @@ use common::bench::{Bench, Did, lacks};
 use common::frames::{ACK, PSH};
 use common::responses::{RESPONSES, Shelf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use lowroad_softirq::level::publish;
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::level::publisher;
+use lowroad_softirq::programs::loader::ProgramTier;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -23,7 +23,7 @@ fn ask(bench: &Bench, port: u16) {
 
 /// The counts of all published responses, the smallest first.
 fn hits(bench: &Bench) -> Vec<u64> {
-    let published = publish::published(&bench.level);
+    let published = publisher::published(&bench.level);
     let mut hits: Vec<u64> = published.iter().map(|one| one.hits).collect();
     hits.sort_unstable();
     hits
@@ -51,7 +51,7 @@ fn on_each_processor(mut work: impl FnMut(u16)) -> u64 {
     u64::from(count)
 }
 
-fn hits_are_counted(test: &str, tier: Tier) {
+fn hits_are_counted(test: &str, tier: ProgramTier) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
@@ -83,10 +83,10 @@ fn hits_are_counted(test: &str, tier: Tier) {
 
 #[test]
 fn hits_are_counted_at_xdp() {
-    hits_are_counted("hits_are_counted_at_xdp", Tier::Xdp);
+    hits_are_counted("hits_are_counted_at_xdp", ProgramTier::Xdp);
 }
 
 #[test]
 fn hits_are_counted_at_tc() {
-    hits_are_counted("hits_are_counted_at_tc", Tier::Tc);
+    hits_are_counted("hits_are_counted_at_tc", ProgramTier::Tc);
 }

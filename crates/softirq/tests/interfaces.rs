@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use lowroad_softirq::machine::interfaces;
-use lowroad_testkit::net::Namespace;
+use lowroad_testkit::net::NetNamespace;
 
 #[test]
 fn interfaces_that_come_and_go_do_not_fail_the_list() {
@@ -12,13 +12,13 @@ fn interfaces_that_come_and_go_do_not_fail_the_list() {
         lowroad_testkit::skip("interfaces_that_come_and_go_do_not_fail_the_list", &reason);
         return;
     }
-    let namespace = Namespace::new("cables").expect("a namespace");
+    let namespace = NetNamespace::new("cables").expect("a namespace");
     // One command for many changes, so that the list is read between them.
     let cable = "link add a0 type veth peer name b0\nlink del a0\n".repeat(200);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let folder = lowroad_testkit::Folder::new();
+            let folder = lowroad_testkit::TempFolder::new();
             let batch = folder.file("batch", cable);
             let batch = batch.to_str().expect("a plain path");
             let done = namespace.run("ip", &["-batch", batch]);

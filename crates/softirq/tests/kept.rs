@@ -11,8 +11,8 @@ use common::leftover;
 use common::line::{CLIENT_PORT, Line};
 use common::responses::{Response, Shelf};
 use lowroad_softirq::layout;
-use lowroad_softirq::level::kept;
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::level::parked;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net;
 use lowroad_testkit::{skip, wait_until};
 use rustix::net::sockopt;
@@ -80,7 +80,7 @@ fn ready(test: &str) -> Option<Line> {
         skip(test, &reason);
         return None;
     }
-    let line = Line::cable(Tier::Tc);
+    let line = Line::cable(ProgramTier::Tc);
     line.attach();
     publish(&line);
     line.beat();
@@ -153,12 +153,12 @@ fn comes_back(test: &str, line: impl FnOnce() -> Line) {
 #[test]
 fn it_comes_back_from_behind_native_xdp() {
     let test = "it_comes_back_from_behind_native_xdp";
-    comes_back(test, || Line::cable(Tier::Xdp));
+    comes_back(test, || Line::cable(ProgramTier::Xdp));
 }
 
 #[test]
 fn it_comes_back_at_tc() {
-    comes_back("it_comes_back_at_tc", || Line::cable(Tier::Tc));
+    comes_back("it_comes_back_at_tc", || Line::cable(ProgramTier::Tc));
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn while_the_level_goes_they_get_sockets_of_their_own() {
     }
     let used = servers.pop().expect("two");
     servers.push(ask_above(&mut clients[1], REQUEST, || used));
-    let is_any = || line.server.enter(|| kept::is_any(&line.level, |_| true));
+    let is_any = || line.server.enter(|| parked::is_any(&line.level, |_| true));
     assert!(is_any());
     line.level.set_mode(layout::MODE_DRAIN);
     let fresh = clients
@@ -345,12 +345,12 @@ fn what_is_left_is_ended_with_the_level() {
     };
     let (mut client, server) = kept_connection(&line);
     let mut server = ask_above(&mut client, REQUEST, || server);
-    let ended = line.server.enter(|| kept::end(&line.level, |_| true));
+    let ended = line.server.enter(|| parked::end(&line.level, |_| true));
     assert_eq!(ended, 1);
     for stream in [&mut client, &mut server] {
         let error = stream.read(&mut [0]).expect_err("an end");
         // A timeout would be reported as WouldBlock.
         assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock);
     }
-    assert!(!line.server.enter(|| kept::is_any(&line.level, |_| true)));
+    assert!(!line.server.enter(|| parked::is_any(&line.level, |_| true)));
 }

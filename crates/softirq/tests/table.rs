@@ -9,7 +9,7 @@ use lowroad_softirq::layout::{
     REASONS, STATE_CLOSING, STATE_DONE, STATE_HANDED, STATE_KERNEL, STATE_OPEN, connection,
     connection_bucket,
 };
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_wire::width::index;
 
 /// State and age, in units of 2^30 ns, of the first slots of each bucket; 0 is free, the rest are fresh.
@@ -233,7 +233,7 @@ fn the_least_worth_goes() {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip("the_least_worth_goes", &reason);
     }
-    let bench = Bench::new(Tier::Tc);
+    let bench = Bench::new(ProgramTier::Tc);
     bench.namespace.enter(|| {
         bench.beat(0);
         let mut shelf = Shelf::new(&bench.level);
@@ -261,7 +261,7 @@ fn as_many_as_asked_for_have_room() {
     }
     let wanted = std::env::var("LOWROAD_TABLE_CONNECTIONS").ok();
     let wanted = wanted.map_or(32_768, |text| text.parse().expect("a number"));
-    let bench = Bench::with_room(Tier::Tc, wanted);
+    let bench = Bench::with_room(ProgramTier::Tc, wanted);
     let bytes = u64::from(bench.buckets()) * size_of::<connection_bucket>() as u64;
     assert!(bytes <= 160 * u64::from(wanted.next_power_of_two()));
     bench.namespace.enter(|| {

@@ -7,7 +7,7 @@ use common::bench::{Bench, lacks};
 use common::model::Model;
 use common::programs::Programs;
 use common::script::{self, Subject};
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 
 const TRACES: [(&str, &str); 12] = [
     ("handshake", include_str!("traces/handshake.txt")),
@@ -34,7 +34,7 @@ fn run_all(subject: &mut dyn Subject) -> Vec<String> {
     all
 }
 
-fn programs_follow(test: &str, tier: Tier) {
+fn programs_follow(test: &str, tier: ProgramTier) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
@@ -48,17 +48,17 @@ fn programs_follow(test: &str, tier: Tier) {
 
 #[test]
 fn the_xdp_program_follows_the_traces() {
-    programs_follow("the_xdp_program_follows_the_traces", Tier::Xdp);
+    programs_follow("the_xdp_program_follows_the_traces", ProgramTier::Xdp);
 }
 
 #[test]
 fn the_tc_program_follows_the_traces() {
-    programs_follow("the_tc_program_follows_the_traces", Tier::Tc);
+    programs_follow("the_tc_program_follows_the_traces", ProgramTier::Tc);
 }
 
 #[test]
 fn the_rules_in_rust_follow_the_traces() {
-    for tier in [Tier::Tc, Tier::Xdp] {
+    for tier in [ProgramTier::Tc, ProgramTier::Xdp] {
         let faults = run_all(&mut Model::new(tier));
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }

@@ -9,21 +9,21 @@ use common::frames::{ACK, PORT, PSH};
 use common::requests::{self, Draws};
 use common::responses::{RESPONSES, Shelf};
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::events::Events;
-use lowroad_softirq::level::publish;
-use lowroad_softirq::programs::load::Tier;
-use lowroad_softirq::trial::Trial;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::events::EventRing;
+use lowroad_softirq::level::publisher;
+use lowroad_softirq::programs::loader::ProgramTier;
+use lowroad_softirq::trial::ProgramTrial;
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::key;
-use lowroad_wire::world::Ignore;
+use lowroad_wire::segment_context::IgnoredFields;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-const BOTH: [(Tier, bool); 4] = [
-    (Tier::Xdp, false),
-    (Tier::Xdp, true),
-    (Tier::Tc, false),
-    (Tier::Tc, true),
+const BOTH: [(ProgramTier, bool); 4] = [
+    (ProgramTier::Xdp, false),
+    (ProgramTier::Xdp, true),
+    (ProgramTier::Tc, false),
+    (ProgramTier::Tc, true),
 ];
 
 fn local(is_v6: bool) -> SocketAddr {
@@ -35,7 +35,7 @@ fn local(is_v6: bool) -> SocketAddr {
 }
 
 /// A bench that learns, with the first response published.
-fn bench_with_one(tier: Tier, is_v6: bool) -> (Bench, Shelf) {
+fn bench_with_one(tier: ProgramTier, is_v6: bool) -> (Bench, Shelf) {
     let bench = Bench::new(tier);
     let settings = bench.level.control().settings;
     bench.level.set_settings(settings | layout::SETTING_LEARN);
@@ -47,12 +47,12 @@ fn bench_with_one(tier: Tier, is_v6: bool) -> (Bench, Shelf) {
 }
 
 /// All state of a level that a request could change.
-fn traces(level: &Level) -> (Vec<u64>, Vec<u64>, usize, u32) {
+fn traces(level: &SoftirqLevel) -> (Vec<u64>, Vec<u64>, usize, u32) {
     let mut events = 0;
-    let ring = Events::new(level, |_| events += 1).expect("a ring");
+    let ring = EventRing::new(level, |_| events += 1).expect("a ring");
     ring.take().expect("events");
     drop(ring);
-    let hits = publish::published(level);
+    let hits = publisher::published(level);
     let hits = hits.iter().map(|one| one.hits).collect();
     let counters = level.counters().expect("counters");
     (counters, hits, level.connections().open, events)
@@ -65,7 +65,7 @@ fn what_is_tried_leaves_no_trace() {
     }
     for (tier, is_v6) in BOTH {
         let (bench, _shelf) = bench_with_one(tier, is_v6);
-        let trial = Trial::of(&bench.level, tier).expect("programs");
+        let trial = ProgramTrial::new(&bench.level, tier).expect("programs");
         let ask = |head: &str| trial.ask(head.as_bytes(), local(is_v6)).expect("a trial");
         let before = traces(&bench.level);
 
@@ -77,7 +77,7 @@ fn what_is_tried_leaves_no_trace() {
         let head = "GET /b HTTP/1.1\r\nHost: h\r\nAccept-Encoding: br\r\n\r\n";
         let miss = ask(head);
         assert_eq!(miss.reason(), Some("up_miss"), "{tier:?} {:?}", miss.exits);
-        let read = key::read(head.as_bytes(), local(is_v6), Ignore::default());
+        let read = key::read(head.as_bytes(), local(is_v6), IgnoredFields::default());
         assert_eq!(miss.key, read.ok().map(|reading| reading.key));
         assert!(miss.response.is_none());
 
@@ -93,8 +93,8 @@ fn a_request_that_goes_up_has_the_field_that_it_is_for() {
             &reason,
         );
     }
-    let (bench, _shelf) = bench_with_one(Tier::Tc, false);
-    let trial = Trial::of(&bench.level, Tier::Tc).expect("programs");
+    let (bench, _shelf) = bench_with_one(ProgramTier::Tc, false);
+    let trial = ProgramTrial::new(&bench.level, ProgramTier::Tc).expect("programs");
     let long = format!("Accept-Encoding: {}", "x".repeat(440));
     for (line, reason) in [
         ("Cookie: a=b", "up_cookie"),
@@ -134,9 +134,9 @@ fn drawn_requests_are_tried_as_they_are_answered() {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip("drawn_requests_are_tried_as_they_are_answered", &reason);
     }
-    for (tier, is_v6) in [(Tier::Xdp, false), (Tier::Tc, true)] {
+    for (tier, is_v6) in [(ProgramTier::Xdp, false), (ProgramTier::Tc, true)] {
         let (bench, mut shelf) = bench_with_one(tier, is_v6);
-        let trial = Trial::of(&bench.level, tier).expect("programs");
+        let trial = ProgramTrial::new(&bench.level, tier).expect("programs");
         let mut draws = Draws::new(7);
         let mut request = Vec::new();
         let (mut answered, mut others) = (0, 0);
@@ -148,7 +148,7 @@ fn drawn_requests_are_tried_as_they_are_answered() {
                 continue;
             }
             // Some are published, in one part or in two.
-            if let Ok(reading) = key::read(&request, local(is_v6), Ignore::default())
+            if let Ok(reading) = key::read(&request, local(is_v6), IgnoredFields::default())
                 && case % 2 == 0
             {
                 let mut what = RESPONSES[0].prepare(0);

@@ -15,7 +15,7 @@ use common::requests::Draws;
 use common::responses::{REQUESTS, RESPONSES, Request};
 use common::script::{Subject, replies, without_nops};
 use lowroad_softirq::layout::connection_bucket;
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net::frame;
 
 const CLIENT_ISN: u32 = 0xffff_ff80;
@@ -354,7 +354,7 @@ const ACTS: [&str; 15] = [
 
 /// Both subjects on the same bench, and counters.
 struct Walks<'b> {
-    tier: Tier,
+    tier: ProgramTier,
     bench: &'b Bench,
     programs: Programs<'b>,
     draws: Draws,
@@ -431,7 +431,7 @@ impl Walks<'_> {
     }
 }
 
-fn walks_end_alike(test: &str, tier: Tier, seed: u64) {
+fn walks_end_alike(test: &str, tier: ProgramTier, seed: u64) {
     if let Some(reason) = lacks() {
         return lowroad_testkit::skip(test, &reason);
     }
@@ -463,10 +463,10 @@ fn walks_end_alike(test: &str, tier: Tier, seed: u64) {
 
 #[test]
 fn the_tc_program_and_the_rules_walk_alike() {
-    walks_end_alike("the_tc_program_and_the_rules_walk_alike", Tier::Tc, 4);
+    walks_end_alike("the_tc_program_and_the_rules_walk_alike", ProgramTier::Tc, 4);
 }
 
 #[test]
 fn the_xdp_program_and_the_rules_walk_alike() {
-    walks_end_alike("the_xdp_program_and_the_rules_walk_alike", Tier::Xdp, 5);
+    walks_end_alike("the_xdp_program_and_the_rules_walk_alike", ProgramTier::Xdp, 5);
 }

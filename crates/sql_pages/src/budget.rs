@@ -28,7 +28,7 @@ const UNCLOCKED_MAX: u32 = 15;
 /// Pages that exceeded their memory.
 static OVER_MEMORY: AtomicU64 = AtomicU64::new(0);
 
-struct Budget {
+struct RenderBudget {
     len_max: usize,
     before: isize,
     until: Instant,
@@ -39,12 +39,12 @@ struct Budget {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Budget>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<RenderBudget>> = const { RefCell::new(None) };
 }
 
 /// Runs `render` with this budget of bytes and time.
 pub fn within<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> T {
-    let budget = Budget {
+    let budget = RenderBudget {
         len_max,
         before: held(),
         until: Instant::now() + time,
@@ -208,12 +208,12 @@ pub fn texts_len(value: &Value) -> usize {
 
 /// Counts the length of written text by `len_of`, until it exceeds the room left.
 pub fn written(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usize {
-    struct Count {
+    struct BudgetCounter {
         len: usize,
         max: usize,
         len_of: fn(&str) -> usize,
     }
-    impl Write for Count {
+    impl Write for BudgetCounter {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
             self.len += (self.len_of)(text);
             match self.len > self.max {
@@ -222,7 +222,7 @@ pub fn written(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usiz
             }
         }
     }
-    let mut count = Count {
+    let mut count = BudgetCounter {
         len: 0,
         max: room(),
         len_of,

@@ -12,7 +12,7 @@ const FUNCTIONS: &[&str] = &["query", "row", "execute"];
 
 /// A place in a template that breaks the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Breach {
+pub struct RuleBreach {
     /// Counted from 1.
     pub line: usize,
     /// The fault and its remedy.
@@ -23,14 +23,14 @@ pub struct Breach {
 ///
 /// # Errors
 /// The first place that breaks the rule.
-pub fn check(template: &str) -> Result<(), Breach> {
+pub fn check(template: &str) -> Result<(), RuleBreach> {
     let tokens: Result<Vec<_>, _> = tokenize(template, false, SyntaxConfig::default()).collect();
     let Ok(tokens) = tokens else { return Ok(()) };
     for (at, (token, span)) in tokens.iter().enumerate() {
         let Token::Ident(name) = token else { continue };
         let is_member = at > 0 && matches!(tokens[at - 1].0, Token::Dot);
         if FUNCTIONS.contains(name) && !is_member {
-            check_call(name, &tokens[at + 1..]).map_err(|reason| Breach {
+            check_call(name, &tokens[at + 1..]).map_err(|reason| RuleBreach {
                 line: usize::from(span.start_line),
                 reason,
             })?;

@@ -22,15 +22,15 @@ const COOKIE_LEN: usize = 16;
 /// The key that signs tokens. It is made at the start and survives reloads of the configuration, so that open forms
 /// stay valid; after a restart they must be loaded again.
 #[derive(Clone)]
-pub struct Key([u8; 32]);
+pub struct CsrfKey([u8; 32]);
 
-impl Key {
+impl CsrfKey {
     /// A random key.
     ///
     /// The reason if the system has no random bytes.
     /// With the reason, if the system has no random bytes.
-    pub fn random() -> Result<Key, String> {
-        random().map(Key)
+    pub fn random() -> Result<CsrfKey, String> {
+        random().map(CsrfKey)
     }
 
     /// The token for a cookie at a host.
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn only_the_token_for_this_cookie_and_this_key_is_right() {
-        let (key, other) = (Key([1; 32]), Key([2; 32]));
+        let (key, other) = (CsrfKey([1; 32]), CsrfKey([2; 32]));
         let (mine, his) = ("00".repeat(16), "11".repeat(16));
         let token = key.token(b"a.example", &mine);
         assert!(key.verify(b"a.example", &mine, &token));

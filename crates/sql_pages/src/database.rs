@@ -6,7 +6,7 @@
 mod address;
 mod answer;
 mod call;
-mod moment;
+mod date_time;
 mod mysql;
 mod pem;
 mod pool;
@@ -18,81 +18,81 @@ mod trouble;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use lowroad_mysql::DataFault;
 
 use self::address::DatabaseAddress;
-use self::pool::Pool;
-use self::trouble::{GOODBYES, Trouble, is_goodbye};
+use self::pool::DatabasePool;
+use self::trouble::{GOODBYES, DriverError, is_goodbye};
 use super::budget;
 
-pub use self::answer::Answer;
-pub use self::call::{Call, Mode, Want};
-pub use self::session::Session;
+pub use self::answer::DatabaseAnswer;
+pub use self::call::{DatabaseCall, CallMode, ResultShape};
+pub use self::session::PageSession;
 
 /// All databases, by their names.
 #[derive(Default)]
-pub struct Databases(Vec<Arc<Database>>);
+pub struct DatabaseSet(Vec<Arc<PageDatabase>>);
 
 /// A database with its connection pool. Connections are made on demand.
-pub struct Database {
+pub struct PageDatabase {
     /// Its name in the configuration.
     pub name: String,
     /// How long a call may take.
     pub timeout: Duration,
     /// How many rows an answer may have.
     pub rows_max: usize,
-    pool: Pool,
+    pool: DatabasePool,
 }
 
 /// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct DatabaseFault {
     /// The response's status: 503 if the database cannot be reached, 504 if it is too slow, 400 if a value does not
     /// fit its parameter, 500 if the statement is wrong.
-    pub status: Status,
+    pub status: StatusCode,
     /// The reason, for the operator.
     pub reason: String,
 }
 
-impl Fault {
-    fn new(status: Status, reason: impl Into<String>) -> Fault {
-        Fault {
+impl DatabaseFault {
+    fn new(status: StatusCode, reason: impl Into<String>) -> DatabaseFault {
+        DatabaseFault {
             status,
             reason: reason.into(),
         }
     }
 }
 
-impl Databases {
+impl DatabaseSet {
     /// The databases of a configuration.
     ///
     /// # Errors
     /// The database's name and the fault of its address.
-    pub fn new(configured: &[lowroad_config::schema::Database]) -> Result<Databases, String> {
+    pub fn new(configured: &[lowroad_config::schema::DatabaseConfig]) -> Result<DatabaseSet, String> {
         configured
             .iter()
-            .map(Database::new)
+            .map(PageDatabase::new)
             .collect::<Result<_, _>>()
-            .map(Databases)
+            .map(DatabaseSet)
     }
 
     /// The database with this name.
-    pub fn named(&self, name: &str) -> Option<&Arc<Database>> {
+    pub fn named(&self, name: &str) -> Option<&Arc<PageDatabase>> {
         self.0.iter().find(|database| database.name == name)
     }
 }
 
-impl Database {
-    fn new(configured: &lowroad_config::schema::Database) -> Result<Arc<Database>, String> {
+impl PageDatabase {
+    fn new(configured: &lowroad_config::schema::DatabaseConfig) -> Result<Arc<PageDatabase>, String> {
         let timeout = Duration::from_millis(configured.timeout_ms);
         let address = DatabaseAddress::parse(&configured.url, timeout)
             .map_err(|reason| format!("database {}: {reason}", configured.name))?;
-        Ok(Arc::new(Database {
+        Ok(Arc::new(PageDatabase {
             name: configured.name.clone(),
             timeout,
             rows_max: configured.rows_max,
-            pool: Pool::new(address, configured.connections_max as usize),
+            pool: DatabasePool::new(address, configured.connections_max as usize),
         }))
     }
 }
@@ -106,18 +106,18 @@ fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
 }
 
 /// The status of a statement that the database refused: 400 and 409 if the visitor's data are at fault.
-fn refusal_status(error: &dyn sqlx::error::DatabaseError) -> Status {
+fn refusal_status(error: &dyn sqlx::error::DatabaseError) -> StatusCode {
     let fault = match sqlite::code(error) {
         Some(code) => sqlite::data_fault(code),
         None => postgres::data_fault(&error.code().unwrap_or_default()),
     };
-    fault.map_or(Status::INTERNAL_ERROR, data_status)
+    fault.map_or(StatusCode::INTERNAL_ERROR, data_status)
 }
 
-fn data_status(fault: DataFault) -> Status {
+fn data_status(fault: DataFault) -> StatusCode {
     match fault {
-        DataFault::Invalid => Status::BAD_REQUEST,
-        DataFault::Conflict => Status::CONFLICT,
+        DataFault::Invalid => StatusCode::BAD_REQUEST,
+        DataFault::Conflict => StatusCode::CONFLICT,
     }
 }
 
@@ -126,57 +126,57 @@ fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
     sqlite::code(error).is_some_and(|code| code & 255 == 5)
 }
 
-impl Database {
+impl PageDatabase {
     /// The page's failure for a driver's error.
-    fn fault(&self, trouble: Trouble) -> Fault {
+    fn fault(&self, trouble: DriverError) -> DatabaseFault {
         let name = &self.name;
         match trouble {
-            Trouble::TooManyRows => Fault::new(
-                Status::INTERNAL_ERROR,
+            DriverError::TooManyRows => DatabaseFault::new(
+                StatusCode::INTERNAL_ERROR,
                 format!(
                     "there are more than {} rows: put a LIMIT into the statement, or raise rows of database {name}",
                     self.rows_max
                 ),
             ),
-            Trouble::TooLong(len_max) => {
+            DriverError::TooLong(len_max) => {
                 budget::count();
-                Fault::new(
-                    Status::INTERNAL_ERROR,
+                DatabaseFault::new(
+                    StatusCode::INTERNAL_ERROR,
                     format!(
                         "{}; the rows alone are longer: put a LIMIT into the statement",
                         budget::reason(len_max)
                     ),
                 )
             }
-            Trouble::Unfit(reason) => Fault::new(Status::BAD_REQUEST, reason),
-            Trouble::Unknown(reason) => Fault::new(Status::INTERNAL_ERROR, reason),
-            Trouble::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => self.slow(),
-            Trouble::Refused { code, .. } if SLOW.contains(&code) => self.slow(),
-            Trouble::Refused { code, message } if GOODBYES.contains(&code) => {
+            DriverError::Unfit(reason) => DatabaseFault::new(StatusCode::BAD_REQUEST, reason),
+            DriverError::Unknown(reason) => DatabaseFault::new(StatusCode::INTERNAL_ERROR, reason),
+            DriverError::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => self.slow(),
+            DriverError::Refused { code, .. } if SLOW.contains(&code) => self.slow(),
+            DriverError::Refused { code, message } if GOODBYES.contains(&code) => {
                 self.unreachable(message)
             }
-            Trouble::Refused { code, message } => Fault::new(
-                DataFault::from_number(code).map_or(Status::INTERNAL_ERROR, data_status),
+            DriverError::Refused { code, message } => DatabaseFault::new(
+                DataFault::from_number(code).map_or(StatusCode::INTERNAL_ERROR, data_status),
                 format!("database {name} says: {message}"),
             ),
-            Trouble::Client(error) => self.unreachable(error),
-            Trouble::Lost(reason) => self.unreachable(reason),
-            Trouble::Driver(sqlx::Error::Database(error))
+            DriverError::Client(error) => self.unreachable(error),
+            DriverError::Lost(reason) => self.unreachable(reason),
+            DriverError::Driver(sqlx::Error::Database(error))
                 if is_goodbye(error.as_ref()) || is_busy(error.as_ref()) =>
             {
                 self.unreachable(error)
             }
-            Trouble::Driver(sqlx::Error::Database(error)) => Fault::new(
+            DriverError::Driver(sqlx::Error::Database(error)) => DatabaseFault::new(
                 refusal_status(error.as_ref()),
                 format!("database {name} says: {}", error.message()),
             ),
-            Trouble::Driver(error) => self.unreachable(error),
+            DriverError::Driver(error) => self.unreachable(error),
         }
     }
 
-    fn slow(&self) -> Fault {
-        Fault::new(
-            Status::GATEWAY_TIMEOUT,
+    fn slow(&self) -> DatabaseFault {
+        DatabaseFault::new(
+            StatusCode::GATEWAY_TIMEOUT,
             format!(
                 "database {} took longer than its timeout of {} ms",
                 self.name,
@@ -185,9 +185,9 @@ impl Database {
         )
     }
 
-    fn unreachable(&self, reason: impl std::fmt::Display) -> Fault {
-        Fault::new(
-            Status::SERVICE_UNAVAILABLE,
+    fn unreachable(&self, reason: impl std::fmt::Display) -> DatabaseFault {
+        DatabaseFault::new(
+            StatusCode::SERVICE_UNAVAILABLE,
             format!("database {} can't be used: {reason}", self.name),
         )
     }

@@ -1,44 +1,44 @@
 //! Parses name-value pairs of clients: query, form fields and cookies, in three encodings. Independent of templates.
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::method::Method;
 
 /// The most pairs of each kind; further ones are ignored.
 const PAIRS_MAX: usize = 1_000;
 
 /// Names with their values.
-pub type Pairs = Vec<(String, Value)>;
+pub type FormPairs = Vec<(String, FormValue)>;
 
 /// A value: text, or the bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum FormValue {
     /// Text, with invalid UTF-8 replaced.
     Text(String),
     /// A file's bytes.
     File(Vec<u8>),
 }
 
-impl Value {
+impl FormValue {
     /// The text, unless the value is a file.
     pub fn text(&self) -> Option<&str> {
         match self {
-            Value::Text(text) => Some(text),
-            Value::File(_) => None,
+            FormValue::Text(text) => Some(text),
+            FormValue::File(_) => None,
         }
     }
 }
 
 /// Parses `a=1&b=2`.
-pub fn urlencoded(text: &[u8]) -> Pairs {
+pub fn urlencoded(text: &[u8]) -> FormPairs {
     form_urlencoded::parse(text)
         .take(PAIRS_MAX)
-        .map(|(name, value)| (name.into_owned(), Value::Text(value.into_owned())))
+        .map(|(name, value)| (name.into_owned(), FormValue::Text(value.into_owned())))
         .collect()
 }
 
 /// Parses the values of Cookie fields. `%` with two digits in a value stands for a byte, as pages encode cookies.
-pub fn cookies(lines: &[u8]) -> Pairs {
-    let lines = Lines::of(lines).filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
+pub fn cookies(lines: &[u8]) -> FormPairs {
+    let lines = FieldLines::new(lines).filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
     lines
         .flat_map(|(_, line)| line.split(|byte| *byte == b';'))
         .take(PAIRS_MAX)
@@ -46,12 +46,12 @@ pub fn cookies(lines: &[u8]) -> Pairs {
         .collect()
 }
 
-fn cookie(pair: &[u8]) -> Option<(String, Value)> {
+fn cookie(pair: &[u8]) -> Option<(String, FormValue)> {
     let at = pair.iter().position(|byte| *byte == b'=')?;
     let (name, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
     let value = percent_encoding::percent_decode(value).decode_utf8_lossy();
     let name = String::from_utf8_lossy(name).into_owned();
-    Some((name, Value::Text(value.into_owned())))
+    Some((name, FormValue::Text(value.into_owned())))
 }
 
 /// Whether a method is safe, that is, read-only (RFC 9110 §9.2.1).
@@ -66,7 +66,7 @@ pub fn is_safe(method: Method) -> bool {
 ///
 /// # Errors
 /// The reason, if a multipart body is malformed.
-pub async fn fields(content_type: &str, body: Vec<u8>) -> Result<Pairs, String> {
+pub async fn fields(content_type: &str, body: Vec<u8>) -> Result<FormPairs, String> {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         return Ok(urlencoded(&body));
@@ -76,14 +76,14 @@ pub async fn fields(content_type: &str, body: Vec<u8>) -> Result<Pairs, String> 
             .await
             .map_err(|error| error.to_string());
     }
-    Ok(Pairs::new())
+    Ok(FormPairs::new())
 }
 
-async fn multipart(content_type: &str, body: Vec<u8>) -> Result<Pairs, multer::Error> {
+async fn multipart(content_type: &str, body: Vec<u8>) -> Result<FormPairs, multer::Error> {
     let boundary = multer::parse_boundary(content_type)?;
     let whole = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
     let mut parts = multer::Multipart::new(whole, boundary);
-    let mut pairs = Pairs::new();
+    let mut pairs = FormPairs::new();
     while let Some(part) = parts.next_field().await? {
         let Some(name) = part.name().map(str::to_string) else {
             continue;
@@ -95,9 +95,9 @@ async fn multipart(content_type: &str, body: Vec<u8>) -> Result<Pairs, multer::E
         }
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let value = if is_file {
-            Value::File(bytes)
+            FormValue::File(bytes)
         } else {
-            Value::Text(text(bytes))
+            FormValue::Text(text(bytes))
         };
         pairs.push((name, value));
     }
@@ -108,8 +108,8 @@ async fn multipart(content_type: &str, body: Vec<u8>) -> Result<Pairs, multer::E
 mod tests {
     use super::*;
 
-    fn text(name: &str, value: &str) -> (String, Value) {
-        (name.into(), Value::Text(value.into()))
+    fn text(name: &str, value: &str) -> (String, FormValue) {
+        (name.into(), FormValue::Text(value.into()))
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         let pairs = fields(kind, body.into()).await.unwrap();
         assert_eq!(
             pairs,
-            [text("a", "1"), ("f".into(), Value::File(b"2".to_vec()))]
+            [text("a", "1"), ("f".into(), FormValue::File(b"2".to_vec()))]
         );
         assert!(fields(kind, b"--x\r\nrubbish".to_vec()).await.is_err());
         assert!(fields("multipart/form-data", vec![]).await.is_err());

@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::attempt::{self, Attempt, Stop};
+use super::render_attempt::{self, RenderAttempt, RenderStop};
 use super::csrf;
-use super::database::{Call, Fault, Mode, Want};
-use super::reply::Cookie;
+use super::database::{DatabaseCall, DatabaseFault, CallMode, ResultShape};
+use super::reply::SetCookie;
 use super::statement;
-use super::value::Param;
+use super::value::SqlParam;
 
 /// The most database calls of a page.
 pub const CALLS_MAX: usize = 100;
@@ -22,13 +22,13 @@ const LIST_VALUES_MAX: usize = 1_000;
 /// Adds them to an environment.
 pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_function("query", |args: Rest<Value>, named: Kwargs| {
-        call("query", Want::Rows, &args, &named)
+        call("query", ResultShape::Rows, &args, &named)
     });
     environment.add_function("row", |args: Rest<Value>, named: Kwargs| {
-        call("row", Want::Row, &args, &named)
+        call("row", ResultShape::Row, &args, &named)
     });
     environment.add_function("execute", |args: Rest<Value>, named: Kwargs| {
-        call("execute", Want::Done, &args, &named)
+        call("execute", ResultShape::Done, &args, &named)
     });
     environment.add_function("status", status);
     environment.add_function("header", header);
@@ -70,9 +70,9 @@ fn unfit(value: &Value, wanted: &str, error: Error) -> Error {
         return error;
     }
     let reason = format!("a text was given that is no {wanted}");
-    let stopped = attempt::with(|attempt| {
-        attempt.stop = Some(Stop::Fault(Fault {
-            status: Status::BAD_REQUEST,
+    let stopped = render_attempt::with(|attempt| {
+        attempt.stop = Some(RenderStop::Fault(DatabaseFault {
+            status: StatusCode::BAD_REQUEST,
             reason: reason.clone(),
         }));
         Ok(())
@@ -84,7 +84,7 @@ fn wrong(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
 }
 
-fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Value, Error> {
+fn call(function: &str, want: ResultShape, args: &[Value], named: &Kwargs) -> Result<Value, Error> {
     let name: Option<String> = named.get("db")?;
     named.assert_all_used()?;
     let Some((sql, params)) = args.split_first() else {
@@ -94,20 +94,20 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
         .to_str()
         .ok_or_else(|| wrong("the statement is no text"))?;
     let (sql, params) = bound(&sql, params)?;
-    attempt::with(|attempt| {
+    render_attempt::with(|attempt| {
         if attempt.calls == CALLS_MAX {
             return Err(wrong(format!(
                 "a page may make {CALLS_MAX} calls of databases: join tables instead"
             )));
         }
         let database = database(attempt, name.as_deref())?;
-        let Some(mode) = Mode::of(&sql, want, attempt.visit.safe) else {
+        let Some(mode) = CallMode::from_sql(&sql, want, attempt.visit.safe) else {
             return Err(wrong(
                 "only reading is allowed for GET and HEAD, which anybody can make a browser send: \
                  write in answer to a form with method=\"post\"",
             ));
         };
-        let call = Call {
+        let call = DatabaseCall {
             sql: sql.into(),
             params,
             want,
@@ -121,7 +121,7 @@ fn call(function: &str, want: Want, args: &[Value], named: &Kwargs) -> Result<Va
 }
 
 /// The statement with one `?` per value. A list takes several: see [`statement::spread`].
-fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<Param>), Error> {
+fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<SqlParam>), Error> {
     let wanted = statement::parameters(sql);
     if wanted != given.len() {
         return Err(wrong(format!(
@@ -132,7 +132,7 @@ fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<Param>)
     let (mut params, mut counts) = (Vec::with_capacity(given.len()), Vec::new());
     for (at, value) in given.iter().enumerate() {
         let of = |value: &Value| {
-            Param::of(value).map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
+            SqlParam::from_value(value).map_err(|reason| wrong(format!("value {} {reason}", at + 1)))
         };
         if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
             params.push(of(value)?);
@@ -166,9 +166,9 @@ fn bound<'s>(sql: &'s str, given: &[Value]) -> Result<(Cow<'s, str>, Vec<Param>)
 }
 
 fn database(
-    attempt: &Attempt,
+    attempt: &RenderAttempt,
     name: Option<&str>,
-) -> Result<std::sync::Arc<super::database::Database>, Error> {
+) -> Result<std::sync::Arc<super::database::PageDatabase>, Error> {
     match name {
         None => attempt.database.clone().ok_or_else(|| {
             wrong("the route has no database: write pages = \"NAME\" there, or db=\"NAME\" here")
@@ -182,12 +182,12 @@ fn database(
 }
 
 fn status(code: u16) -> Result<Value, Error> {
-    attempt::with(|attempt| attempt.reply.status(code).map_err(wrong))?;
+    render_attempt::with(|attempt| attempt.reply.status(code).map_err(wrong))?;
     Ok(Value::from(""))
 }
 
 fn header(name: &str, value: &str) -> Result<Value, Error> {
-    attempt::with(|attempt| attempt.reply.field(name, value).map_err(wrong))?;
+    render_attempt::with(|attempt| attempt.reply.field(name, value).map_err(wrong))?;
     Ok(Value::from(""))
 }
 
@@ -195,16 +195,16 @@ fn redirect(to: &str, named: Kwargs) -> Result<Value, Error> {
     let code = named.get::<Option<u16>>("status")?.unwrap_or(303);
     let outside = named.get::<Option<bool>>("outside")?.unwrap_or(false);
     named.assert_all_used()?;
-    attempt::with(|attempt| {
+    render_attempt::with(|attempt| {
         attempt.reply.redirect(to, code, outside).map_err(wrong)?;
-        Err(attempt.end(Stop::Ended))
+        Err(attempt.end(RenderStop::Ended))
     })
 }
 
 fn cookie(name: &str, value: Value, named: Kwargs) -> Result<Value, Error> {
     let path: Option<String> = named.get("path")?;
     let same_site: Option<String> = named.get("same_site")?;
-    let cookie = Cookie {
+    let cookie = SetCookie {
         name,
         value: &value.to_string(),
         max_age: named.get("max_age")?,
@@ -214,7 +214,7 @@ fn cookie(name: &str, value: Value, named: Kwargs) -> Result<Value, Error> {
         secure: named.get::<Option<bool>>("secure")?.unwrap_or(false),
     };
     named.assert_all_used()?;
-    attempt::with(|attempt| attempt.reply.cookie(&cookie).map_err(wrong))?;
+    render_attempt::with(|attempt| attempt.reply.cookie(&cookie).map_err(wrong))?;
     Ok(Value::from(""))
 }
 
@@ -223,7 +223,7 @@ fn cache(seconds: u64, named: Kwargs) -> Result<Value, Error> {
         .get::<Option<Vec<String>>>("tags")?
         .unwrap_or_default();
     named.assert_all_used()?;
-    attempt::with(|attempt| attempt.reply.keep(seconds, tags).map_err(wrong))?;
+    render_attempt::with(|attempt| attempt.reply.keep(seconds, tags).map_err(wrong))?;
     Ok(Value::from(""))
 }
 
@@ -241,12 +241,12 @@ fn csrf_field() -> Result<Value, Error> {
 }
 
 fn token() -> Result<String, Error> {
-    attempt::with(|attempt| {
+    render_attempt::with(|attempt| {
         let token = attempt.visit.token().map_err(wrong)?;
         if !attempt.reply.has_token
             && let Some(value) = &token.new_cookie
         {
-            let cookie = Cookie {
+            let cookie = SetCookie {
                 name: csrf::COOKIE,
                 value,
                 max_age: None,

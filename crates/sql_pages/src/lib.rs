@@ -4,45 +4,45 @@
 //! `constant` prevents SQL injection, and `render_attempt` describes how a page waits for databases. This file leads a
 //! request through them. `docs/pages.md` is for authors.
 
-mod attempt;
+mod render_attempt;
 mod budget;
 mod constant;
 mod csrf;
 mod database;
-mod direct;
+mod direct_page;
 mod form;
 mod functions;
-mod guards;
-mod instrument;
+mod budget_guards;
+mod template_budget;
 mod reply;
 mod sites;
 mod statement;
 mod table;
 mod templates;
 mod value;
-mod visit;
+mod request_values;
 
 use std::io::Write;
 use std::sync::Arc;
 
-use lowroad_handler::request::Unread;
-use lowroad_handler::{Begun, Failure, Handler, Request, Response};
-use lowroad_http::status::Status;
+use lowroad_handler::request::BodyReadError;
+use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest, HandlerResponse};
+use lowroad_http::status::StatusCode;
 use lowroad_limits::ConcurrencyLimit;
 use minijinja::{ErrorKind, Value, context};
 
-use self::attempt::{Attempt, Stop};
+use self::render_attempt::{RenderAttempt, RenderStop};
 use self::budget::TIME_MAX;
-use self::database::{Answer, Database, Session};
-use self::direct::Direct;
-use self::reply::Reply;
-use self::sites::Site;
-use self::templates::{Templates, Wrong};
-use self::visit::Visit;
+use self::database::{DatabaseAnswer, PageDatabase, PageSession};
+use self::direct_page::DirectPage;
+use self::reply::PageResponseHead;
+use self::sites::TemplateSite;
+use self::templates::{TemplateSet, TemplateFault};
+use self::request_values::VisitContext;
 
-pub use self::csrf::Key;
-pub use self::database::Databases;
-pub use self::sites::Sites;
+pub use self::csrf::CsrfKey;
+pub use self::database::DatabaseSet;
+pub use self::sites::TemplateSites;
 
 /// The fraction of a page's memory for a request's body, which is held as bytes, as text and as a form.
 const BODY_SHARE: usize = 8;
@@ -58,11 +58,11 @@ const STEPS_INLINE_MAX: u64 = 50_000;
 const HEAVY_MAX: usize = 4;
 
 /// Answers the requests of one route. Routes may share databases, a key and templates.
-pub struct Pages {
-    databases: Arc<Databases>,
-    database: Option<Arc<Database>>,
-    key: Key,
-    sites: Arc<Sites>,
+pub struct PagesHandler {
+    databases: Arc<DatabaseSet>,
+    database: Option<Arc<PageDatabase>>,
+    key: CsrfKey,
+    sites: Arc<TemplateSites>,
     heavy: Arc<ConcurrencyLimit>,
     /// Bytes that a page may use.
     memory_len_max: usize,
@@ -73,24 +73,24 @@ pub fn counts() -> Vec<(&'static str, u64)> {
     vec![("pages.over_memory", budget::over_memory())]
 }
 
-impl Pages {
+impl PagesHandler {
     /// The pages of a route.
     ///
     /// # Errors
     /// The route names an unknown database.
     pub fn new(
-        configured: &lowroad_config::schema::Pages,
-        databases: Arc<Databases>,
-        key: Key,
-        sites: Arc<Sites>,
-    ) -> Result<Pages, String> {
+        configured: &lowroad_config::schema::PagesConfig,
+        databases: Arc<DatabaseSet>,
+        key: CsrfKey,
+        sites: Arc<TemplateSites>,
+    ) -> Result<PagesHandler, String> {
         let named = |name: &String| {
             let found = databases.named(name).cloned();
             found
                 .ok_or_else(|| format!("no database has the name {name:?}: add it as [[database]]"))
         };
         let database = configured.database.as_ref().map(named).transpose()?;
-        Ok(Pages {
+        Ok(PagesHandler {
             databases,
             database,
             key,
@@ -100,11 +100,11 @@ impl Pages {
         })
     }
 
-    async fn answer(&self, mut request: Request) -> Result<Response, Failure> {
+    async fn answer(&self, mut request: HandlerRequest) -> Result<HandlerResponse, HandlerFailure> {
         let (folder, way_len) = request.files();
         let path = request.path().get(way_len..).unwrap_or_default();
-        let name = templates::page_name(path).ok_or_else(Failure::not_found)?;
-        let (site, templates) = self.sites.of(folder);
+        let name = templates::page_name(path).ok_or_else(HandlerFailure::not_found)?;
+        let (site, templates) = self.sites.site_templates(folder);
         // Before the body is read: a missing page is 404 with any body.
         is_there(&templates, &name)?;
         let visit = self.visit(&name, &mut request).await?;
@@ -118,7 +118,7 @@ impl Pages {
     }
 
     /// Tags a response with its site's templates, and has these watched if the response may be cached.
-    fn note(&self, site: &Site, response: &mut Response) {
+    fn note(&self, site: &TemplateSite, response: &mut HandlerResponse) {
         response.made_from = Some(site.name.clone());
         if reply::may_be_kept(&response.fields) {
             self.sites.keeps(site);
@@ -126,10 +126,10 @@ impl Pages {
     }
 
     /// Reads the body, and refuses forms of other sites.
-    async fn visit(&self, name: &str, request: &mut Request) -> Result<Visit, Failure> {
-        if !form::is_safe(request.method) && visit::is_from_elsewhere(request) {
-            return Err(Failure::new(
-                Status::FORBIDDEN,
+    async fn visit(&self, name: &str, request: &mut HandlerRequest) -> Result<VisitContext, HandlerFailure> {
+        if !form::is_safe(request.method) && request_values::is_from_elsewhere(request) {
+            return Err(HandlerFailure::new(
+                StatusCode::FORBIDDEN,
                 format!("{name}: a page of another site sent this (Sec-Fetch-Site: cross-site)"),
             ));
         }
@@ -141,14 +141,14 @@ impl Pages {
         let text = String::from_utf8_lossy(&body).into_owned();
         let body_len = text.len() + body.len();
         let form = form::fields(&kind, body).await.map_err(|reason| {
-            Failure::new(
-                Status::BAD_REQUEST,
+            HandlerFailure::new(
+                StatusCode::BAD_REQUEST,
                 format!("{name}: the form can't be read: {reason}"),
             )
         })?;
-        if !form::is_safe(request.method) && !visit::has_token(request, &form, &self.key) {
-            return Err(Failure::new(
-                Status::FORBIDDEN,
+        if !form::is_safe(request.method) && !request_values::has_token(request, &form, &self.key) {
+            return Err(HandlerFailure::new(
+                StatusCode::FORBIDDEN,
                 format!(
                     "{name}: a form came without its token, or with an old one: put {{{{ csrf_field() }}}} \
                      into the form, or send csrf_token() in the field {}",
@@ -156,7 +156,7 @@ impl Pages {
                 ),
             ));
         }
-        let mut visit = Visit::new(request, form, text, &self.key);
+        let mut visit = VisitContext::new(request, form, text, &self.key);
         visit.body_len = body_len;
         Ok(visit)
     }
@@ -164,14 +164,14 @@ impl Pages {
     /// The response of a page that only reads and needs no template engine; `None` for all others.
     async fn direct(
         &self,
-        templates: &Templates,
+        templates: &TemplateSet,
         name: &str,
-        visit: &Visit,
-    ) -> Option<Result<Response, Failure>> {
+        visit: &VisitContext,
+    ) -> Option<Result<HandlerResponse, HandlerFailure>> {
         if !visit.safe || visit.has_several_cookie_lines() {
             return None;
         }
-        let direct = Direct {
+        let direct = DirectPage {
             templates,
             name,
             page: &*templates.direct(name)?,
@@ -185,40 +185,40 @@ impl Pages {
     /// Renders and runs queries in turn until no query is missing.
     async fn render(
         &self,
-        templates: Arc<Templates>,
+        templates: Arc<TemplateSet>,
         name: String,
-        visit: Arc<Visit>,
-    ) -> Result<Response, Failure> {
-        let page = Arc::new(Page { templates, name });
-        let mut session = Session::default();
+        visit: Arc<VisitContext>,
+    ) -> Result<HandlerResponse, HandlerFailure> {
+        let page = Arc::new(SitePage { templates, name });
+        let mut session = PageSession::default();
         let mut answers = Vec::new();
         // Rows and the body count against the page's memory.
         let mut rows_len = visit.body_len;
         loop {
-            let attempt = Attempt {
+            let attempt = RenderAttempt {
                 visit: visit.clone(),
                 databases: self.databases.clone(),
                 database: self.database.clone(),
                 answers,
                 room: self.memory_len_max.saturating_sub(rows_len),
                 calls: 0,
-                reply: Reply::default(),
+                reply: PageResponseHead::default(),
                 stop: None,
             };
             let tried = self.tried(&page, attempt).await?;
             match tried.end {
-                End::Call(database, call) => {
+                PageEnd::Call(database, call) => {
                     answers = tried.answers;
                     let answer = session.call(&database, &call).await;
-                    rows_len += answer.as_ref().map_or(0, Answer::len);
+                    rows_len += answer.as_ref().map_or(0, DatabaseAnswer::len);
                     answers.push(answer.map(|answer| answer.value(call.want)));
                 }
-                End::Failed(failure) => return Err(failure),
-                End::Rendered(text) => {
+                PageEnd::Failed(failure) => return Err(failure),
+                PageEnd::Rendered(text) => {
                     let response = tried.reply.response(text, visit.is_personal(), visit.safe);
                     let response = response.map_err(|reason| page.failure(&reason))?;
                     session.end().await.map_err(|fault| {
-                        Failure::new(fault.status, format!("{}: {}", page.file(), fault.reason))
+                        HandlerFailure::new(fault.status, format!("{}: {}", page.file(), fault.reason))
                     })?;
                     return Ok(response);
                 }
@@ -226,7 +226,7 @@ impl Pages {
         }
     }
 
-    async fn tried(&self, page: &Arc<Page>, attempt: Attempt) -> Result<Tried, Failure> {
+    async fn tried(&self, page: &Arc<SitePage>, attempt: RenderAttempt) -> Result<AttemptResult, HandlerFailure> {
         if !page.templates.is_heavy(&page.name) {
             return Ok(page.tried(attempt));
         }
@@ -237,57 +237,57 @@ impl Pages {
             page.tried(attempt)
         });
         thread.await.map_err(|error| {
-            Failure::new(
-                Status::INTERNAL_ERROR,
+            HandlerFailure::new(
+                StatusCode::INTERNAL_ERROR,
                 format!("a page's thread ended: {error}"),
             )
         })
     }
 }
 
-impl Handler for Pages {
-    fn begin(self: Arc<Self>, _worker: usize, request: Request) -> Begun {
-        Begun::Later(Box::pin(async move { self.answer(request).await }))
+impl Handler for PagesHandler {
+    fn begin(self: Arc<Self>, _worker: usize, request: HandlerRequest) -> HandlerResult {
+        HandlerResult::OnRuntime(Box::pin(async move { self.answer(request).await }))
     }
 }
 
 /// A page of a site.
-struct Page {
-    templates: Arc<Templates>,
+struct SitePage {
+    templates: Arc<TemplateSet>,
     name: String,
 }
 
 /// The result of an attempt.
-struct Tried {
-    answers: Vec<Result<Value, database::Fault>>,
-    reply: Reply,
-    end: End,
+struct AttemptResult {
+    answers: Vec<Result<Value, database::DatabaseFault>>,
+    reply: PageResponseHead,
+    end: PageEnd,
 }
 
-enum End {
+enum PageEnd {
     Rendered(Vec<u8>),
-    Call(Arc<Database>, database::Call),
-    Failed(Failure),
+    Call(Arc<PageDatabase>, database::DatabaseCall),
+    Failed(HandlerFailure),
 }
 
-impl Page {
-    fn tried(&self, attempt: Attempt) -> Tried {
+impl SitePage {
+    fn tried(&self, attempt: RenderAttempt) -> AttemptResult {
         let request = Value::from_dyn_object(attempt.visit.clone());
         let room = attempt.room;
         let (attempt, rendered) =
             attempt.run(|| budget::within(room, TIME_MAX, || self.text(request)));
         let end = match (attempt.stop, rendered) {
-            (Some(Stop::Call(database, call)), _) => End::Call(database, call),
-            (Some(Stop::Ended), _) => End::Rendered(Vec::new()),
-            (Some(Stop::Fault(fault)), Err(error)) => {
-                End::Failed(failure(&self.templates, fault.status, &error))
+            (Some(RenderStop::Call(database, call)), _) => PageEnd::Call(database, call),
+            (Some(RenderStop::Ended), _) => PageEnd::Rendered(Vec::new()),
+            (Some(RenderStop::Fault(fault)), Err(error)) => {
+                PageEnd::Failed(failure(&self.templates, fault.status, &error))
             }
             (_, Err(error)) => {
-                End::Failed(failure(&self.templates, Status::INTERNAL_ERROR, &error))
+                PageEnd::Failed(failure(&self.templates, StatusCode::INTERNAL_ERROR, &error))
             }
-            (_, Ok(text)) => End::Rendered(text),
+            (_, Ok(text)) => PageEnd::Rendered(text),
         };
-        Tried {
+        AttemptResult {
             answers: attempt.answers,
             reply: attempt.reply,
             end,
@@ -296,7 +296,7 @@ impl Page {
 
     fn text(&self, request: Value) -> Result<Vec<u8>, minijinja::Error> {
         let template = self.templates.environment.get_template(&self.name)?;
-        let mut text = Bounded(Vec::with_capacity(template.source().len() * 2));
+        let mut text = BoundedText(Vec::with_capacity(template.source().len() * 2));
         let rendered = template.render_captured_to(context! { request }, &mut text);
         if self.took_long(&rendered) || budget::is_late() {
             self.templates.note_heavy(&self.name);
@@ -320,15 +320,15 @@ impl Page {
         self.templates.root.join(&self.name).display().to_string()
     }
 
-    fn failure(&self, reason: &str) -> Failure {
-        Failure::new(Status::INTERNAL_ERROR, format!("{}: {reason}", self.file()))
+    fn failure(&self, reason: &str) -> HandlerFailure {
+        HandlerFailure::new(StatusCode::INTERNAL_ERROR, format!("{}: {reason}", self.file()))
     }
 }
 
 /// A page's growing text, bounded by its limit.
-struct Bounded(Vec<u8>);
+struct BoundedText(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.0.len() + bytes.len() > PAGE_LEN_MAX {
             let reason = format!("the page is longer than {PAGE_LEN_MAX} bytes");
@@ -343,36 +343,36 @@ impl Write for Bounded {
     }
 }
 
-fn is_there(templates: &Templates, name: &str) -> Result<(), Failure> {
+fn is_there(templates: &TemplateSet, name: &str) -> Result<(), HandlerFailure> {
     match templates.environment.get_template(name) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::TemplateNotFound => Err(Failure::not_found()),
-        Err(error) => Err(failure(templates, Status::INTERNAL_ERROR, &error)),
+        Err(error) if error.kind() == ErrorKind::TemplateNotFound => Err(HandlerFailure::not_found()),
+        Err(error) => Err(failure(templates, StatusCode::INTERNAL_ERROR, &error)),
     }
 }
 
-fn unread(name: &str, why: Unread, body_len_max: usize) -> Failure {
+fn unread(name: &str, why: BodyReadError, body_len_max: usize) -> HandlerFailure {
     match why {
-        Unread::TooLong => Failure::new(
-            Status::CONTENT_TOO_LARGE,
+        BodyReadError::TooLong => HandlerFailure::new(
+            StatusCode::CONTENT_TOO_LARGE,
             format!(
                 "{name}: the request's body is longer than {body_len_max} bytes, an eighth of the route's memory"
             ),
         ),
-        Unread::Cut => Failure::new(
-            Status::BAD_REQUEST,
+        BodyReadError::Cut => HandlerFailure::new(
+            StatusCode::BAD_REQUEST,
             format!("{name}: the request's body was cut"),
         ),
     }
 }
 
 /// An engine's error as `FILE:LINE: reason`, at its origin: for an included template, the innermost one.
-fn failure(templates: &Templates, status: Status, error: &minijinja::Error) -> Failure {
+fn failure(templates: &TemplateSet, status: StatusCode, error: &minijinja::Error) -> HandlerFailure {
     let mut at = (error.name().unwrap_or_default().to_string(), error.line());
     let mut reason = reason(error);
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
-        if let Some(wrong) = inner.downcast_ref::<Wrong>() {
+        if let Some(wrong) = inner.downcast_ref::<TemplateFault>() {
             at = (wrong.name.clone(), Some(wrong.line));
             reason = wrong.reason.clone();
         } else if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
@@ -386,11 +386,11 @@ fn failure(templates: &Templates, status: Status, error: &minijinja::Error) -> F
         source = inner.source();
     }
     let detail = place(templates, &at.0, at.1.unwrap_or(1), &reason);
-    Failure::new(status, detail)
+    HandlerFailure::new(status, detail)
 }
 
 /// `FILE:LINE: reason`. A database's message may contain text of the visitor, so it is reduced to one line.
-fn place(templates: &Templates, name: &str, line: usize, reason: &str) -> String {
+fn place(templates: &TemplateSet, name: &str, line: usize, reason: &str) -> String {
     let file = templates.root.join(name);
     let detail = format!("{}:{line}: {reason}", file.display());
     detail.replace(char::is_control, " ")

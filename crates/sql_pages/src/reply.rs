@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use lowroad_handler::fields::is_token;
-use lowroad_handler::{Content, Fields, Response};
-use lowroad_http::status::Status;
+use lowroad_handler::{ResponseContent, ResponseFields, HandlerResponse};
+use lowroad_http::status::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 /// Characters that a cookie's value must not contain (RFC 6265 §4.1.1), and `%`.
@@ -32,23 +32,23 @@ const ADDRESS: &AsciiSet = &CONTROLS
 
 /// A response without its text.
 #[derive(Debug, Default)]
-pub struct Reply {
-    status: Option<Status>,
+pub struct PageResponseHead {
+    status: Option<StatusCode>,
     fields: Vec<(String, String)>,
     cookies: Vec<String>,
-    kept: Option<Kept>,
+    kept: Option<ReplyCaching>,
     /// It contains a form token, which belongs to one visitor.
     pub has_token: bool,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct ReplyCaching {
     seconds: u64,
     tags: Vec<String>,
 }
 
 /// The attributes of a cookie.
-pub struct Cookie<'a> {
+pub struct SetCookie<'a> {
     /// A token.
     pub name: &'a str,
     /// Any text.
@@ -65,10 +65,10 @@ pub struct Cookie<'a> {
     pub secure: bool,
 }
 
-impl Reply {
+impl PageResponseHead {
     /// Sets the status.
     pub fn status(&mut self, code: u16) -> Result<(), String> {
-        let status = Status::new(code).filter(|status| (200..600).contains(&status.code()));
+        let status = StatusCode::new(code).filter(|status| (200..600).contains(&status.code()));
         self.status = Some(status.ok_or(format!("{code} is no status of a response"))?);
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Reply {
     }
 
     /// Sets a cookie.
-    pub fn cookie(&mut self, cookie: &Cookie<'_>) -> Result<(), String> {
+    pub fn cookie(&mut self, cookie: &SetCookie<'_>) -> Result<(), String> {
         if !is_token(cookie.name.as_bytes()) {
             return Err(format!("{:?} is no name of a cookie", cookie.name));
         }
@@ -154,7 +154,7 @@ impl Reply {
                 "{tag:?} is no tag: visible ASCII, no comma, 1 to 128 characters"
             ));
         }
-        self.kept = Some(Kept { seconds, tags });
+        self.kept = Some(ReplyCaching { seconds, tags });
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Reply {
         text: Vec<u8>,
         personal: bool,
         safe: bool,
-    ) -> Result<Response, String> {
+    ) -> Result<HandlerResponse, String> {
         if self.kept.is_some() && (self.has_token || !self.cookies.is_empty()) {
             return Err(
                 "the page calls cache(), but has a form token or sets a cookie: all would \
@@ -188,12 +188,12 @@ impl Reply {
         let said = self.fields.iter().map(|(name, value)| (&**name, value));
         let cookies = self.cookies.iter().map(|line| ("Set-Cookie", line));
         let fields = said.chain(cookies);
-        Ok(Response {
-            status: self.status.unwrap_or(Status::OK),
+        Ok(HandlerResponse {
+            status: self.status.unwrap_or(StatusCode::OK),
             fields: fields
                 .map(|(name, value)| (name, value.as_bytes()))
                 .collect(),
-            content: Content::Bytes(text.into()),
+            content: ResponseContent::Bytes(text.into()),
             made_from: None,
         })
     }
@@ -225,7 +225,7 @@ impl Reply {
 }
 
 /// Whether these fields allow a cache to reuse the response for some time.
-pub fn may_be_kept(fields: &Fields) -> bool {
+pub fn may_be_kept(fields: &ResponseFields) -> bool {
     let lasts = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
         name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
         name => name.ends_with("cache-control") || name == "expires",
@@ -255,13 +255,13 @@ fn is_tag(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn field(response: &Response, name: &str) -> Option<String> {
+    fn field(response: &HandlerResponse, name: &str) -> Option<String> {
         let found = response.fields.values(name).next()?;
         Some(String::from_utf8_lossy(found).into_owned())
     }
 
-    fn cookie(value: &str) -> Cookie<'_> {
-        Cookie {
+    fn cookie(value: &str) -> SetCookie<'_> {
+        SetCookie {
             name: "a",
             value,
             max_age: Some(60),
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn values_stay_in_their_fields() {
-        let mut reply = Reply::default();
+        let mut reply = PageResponseHead::default();
         assert!(reply.field("X-A", "b\r\nSet-Cookie: c=d").is_err());
         assert!(reply.field("X A", "b").is_err());
         assert!(reply.field("set-cookie", "a=b").is_err());
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn redirects_stay_in_the_site_unless_told() {
-        let mut reply = Reply::default();
+        let mut reply = PageResponseHead::default();
         for outside in ["//evil", "/\\evil", "http://evil", "evil", ""] {
             assert!(reply.redirect(outside, 303, false).is_err(), "{outside}");
         }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn pages_are_kept_as_they_say_but_never_what_is_personal() {
         let kept = |personal, safe| {
-            let mut reply = Reply::default();
+            let mut reply = PageResponseHead::default();
             reply.keep(60, vec!["a".into(), "b".into()]).unwrap();
             let response = reply.response(vec![], personal, safe).unwrap();
             (
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(kept(true, true).0, "private, max-age=60");
         assert_eq!(kept(false, false), ("no-cache".into(), None));
         let said = |value: &str, personal, has_token| {
-            let mut reply = Reply::default();
+            let mut reply = PageResponseHead::default();
             reply.field("cache-control", value).unwrap();
             reply.has_token = has_token;
             let response = reply.response(vec![], personal, true).unwrap();
@@ -333,10 +333,10 @@ mod tests {
         assert_eq!(said(public, true, false), "private, max-age=60");
         assert_eq!(said("no-store", true, false), "private, no-store");
         assert_eq!(said(public, false, true), "private, no-store");
-        let mut reply = Reply::default();
+        let mut reply = PageResponseHead::default();
         reply.keep(60, vec![]).unwrap();
         reply.cookie(&cookie("x")).unwrap();
         assert!(reply.response(vec![], false, true).is_err());
-        assert!(Reply::default().keep(1, vec!["a,b".into()]).is_err());
+        assert!(PageResponseHead::default().keep(1, vec!["a,b".into()]).is_err());
     }
 }

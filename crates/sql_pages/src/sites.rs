@@ -10,7 +10,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::templates::{Templates, lock};
+use super::templates::{TemplateSet, lock};
 
 /// How often files are checked.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
@@ -23,37 +23,37 @@ const SITES_MAX: usize = 1_024;
 
 /// The templates of all sites, by folder.
 #[derive(Default)]
-pub struct Sites {
-    sites: RwLock<HashMap<Arc<Path>, Arc<Site>>>,
+pub struct TemplateSites {
+    sites: RwLock<HashMap<Arc<Path>, Arc<TemplateSite>>>,
     /// The last number given to a site; each gets a new one.
     numbers: AtomicU64,
-    listener: OnceLock<Listener>,
+    listener: OnceLock<TemplateListener>,
     /// A task polls all the time.
     is_watched: AtomicBool,
 }
 
 /// Called with the tag of a site when its templates have changed.
-pub type Listener = Box<dyn Fn(&str) + Send + Sync>;
+pub type TemplateListener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The templates of a site.
-pub struct Site {
+pub struct TemplateSite {
     /// The tag of responses made of them, see [`Response::made_from`](lowroad_handler::Response::made_from).
     pub name: Arc<str>,
     root: Arc<Path>,
-    current: Mutex<(Arc<Templates>, Instant)>,
+    current: Mutex<(Arc<TemplateSet>, Instant)>,
     /// Responses made of its templates may be cached.
     is_kept: AtomicBool,
 }
 
-impl Sites {
+impl TemplateSites {
     /// Sets the listener of changes. It can be set once.
-    pub fn tell(&self, listener: Listener) {
+    pub fn tell(&self, listener: TemplateListener) {
         let is_first = self.listener.set(listener).is_ok();
         debug_assert!(is_first, "there is one");
     }
 
     /// The site in a folder and its templates, at most one check interval old.
-    pub fn of(&self, root: &Arc<Path>) -> (Arc<Site>, Arc<Templates>) {
+    pub fn site_templates(&self, root: &Arc<Path>) -> (Arc<TemplateSite>, Arc<TemplateSet>) {
         let known = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let site = known.get(root).cloned();
         drop(known);
@@ -62,7 +62,7 @@ impl Sites {
         (site, templates)
     }
 
-    fn add(&self, root: &Arc<Path>) -> Arc<Site> {
+    fn add(&self, root: &Arc<Path>) -> Arc<TemplateSite> {
         let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
         if sites.len() >= SITES_MAX {
             // The evicted sites are no longer watched, so responses made of them are invalidated now.
@@ -70,19 +70,19 @@ impl Sites {
         }
         let site = sites.entry(root.clone()).or_insert_with(|| {
             let number = self.numbers.fetch_add(1, Relaxed);
-            Arc::new(Site::new(root.clone(), number))
+            Arc::new(TemplateSite::new(root.clone(), number))
         });
         site.clone()
     }
 
-    fn current(&self, site: &Site) -> Arc<Templates> {
+    fn current(&self, site: &TemplateSite) -> Arc<TemplateSet> {
         let mut current = lock(&site.current);
         let (templates, checked) = &mut *current;
         if checked.elapsed() >= CHECK_EVERY {
             if templates.have_changed() {
                 // Responses made of the new templates set it again.
                 site.is_kept.store(false, SeqCst);
-                *templates = Arc::new(Templates::new(site.root.clone()));
+                *templates = Arc::new(TemplateSet::new(site.root.clone()));
                 self.has_changed(site);
             }
             *checked = Instant::now();
@@ -90,7 +90,7 @@ impl Sites {
         templates.clone()
     }
 
-    fn has_changed(&self, site: &Site) {
+    fn has_changed(&self, site: &TemplateSite) {
         if let Some(tell) = self.listener.get() {
             tell(&site.name);
         }
@@ -98,10 +98,10 @@ impl Sites {
 
     /// Responses made of a site's templates may be cached, so its templates are polled from now on. Needs a tokio
     /// runtime.
-    pub fn keeps(self: &Arc<Self>, site: &Site) {
+    pub fn keeps(self: &Arc<Self>, site: &TemplateSite) {
         site.is_kept.store(true, SeqCst);
         if self.listener.get().is_some() && !self.is_watched.swap(true, SeqCst) {
-            tokio::spawn(Watch(self.clone()).run());
+            tokio::spawn(TemplateWatch(self.clone()).run());
         }
     }
 
@@ -118,9 +118,9 @@ impl Sites {
 }
 
 /// Polls all the time. When it ends, a new one may start.
-struct Watch(Arc<Sites>);
+struct TemplateWatch(Arc<TemplateSites>);
 
-impl Watch {
+impl TemplateWatch {
     async fn run(self) {
         let mut pause = CHECK_EVERY;
         loop {
@@ -140,16 +140,16 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for TemplateWatch {
     fn drop(&mut self) {
         self.0.is_watched.store(false, SeqCst);
     }
 }
 
-impl Site {
-    fn new(root: Arc<Path>, number: u64) -> Site {
-        let templates = Arc::new(Templates::new(root.clone()));
-        Site {
+impl TemplateSite {
+    fn new(root: Arc<Path>, number: u64) -> TemplateSite {
+        let templates = Arc::new(TemplateSet::new(root.clone()));
+        TemplateSite {
             // The control character keeps it distinct from tags set by programs.
             name: format!("\u{1}templates {number}").into(),
             root,

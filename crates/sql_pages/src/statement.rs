@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// A statement's effect on its database, as far as its text shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum StatementEffect {
     /// It reads, and changes nothing except through functions that it calls.
     Reads,
     /// It looks like a read, but may write: only the database can decide.
@@ -16,26 +16,26 @@ pub enum Effect {
 
 /// A statement's effect by its first word. `WITH` and `EXPLAIN` may introduce a write, `INTO` creates a table of the
 /// result, and a second statement may follow a semicolon.
-pub fn effect(sql: &str) -> Effect {
+pub fn effect(sql: &str) -> StatementEffect {
     const READING: &[&str] = &["SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE"];
     const UNSURE: &[&str] = &["WITH", "EXPLAIN"];
     let word = first_word(sql);
     let is = |known: &&str| known.eq_ignore_ascii_case(word);
     if UNSURE.iter().any(is) {
-        return Effect::Unsure;
+        return StatementEffect::Unsure;
     }
     match READING.iter().any(is) {
-        true if has_more(sql) => Effect::Unsure,
-        true => Effect::Reads,
-        false => Effect::Writes,
+        true if has_more(sql) => StatementEffect::Unsure,
+        true => StatementEffect::Reads,
+        false => StatementEffect::Writes,
     }
 }
 
 /// Whether it contains the word INTO or a semicolon.
 fn has_more(sql: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    Pieces::new(sql)
-        .filter(|(kind, _)| *kind == Kind::Code)
+    StatementPieces::new(sql)
+        .filter(|(kind, _)| *kind == PieceKind::Code)
         .any(|(_, piece)| {
             let mut words = piece.split(|c| !is_word(c));
             piece.contains(';') || words.any(|word| word.eq_ignore_ascii_case("INTO"))
@@ -43,8 +43,8 @@ fn has_more(sql: &str) -> bool {
 }
 
 fn first_word(sql: &str) -> &str {
-    let start = Pieces::new(sql)
-        .find(|(kind, piece)| *kind == Kind::Code && !piece.trim_matches([' ', '(']).is_empty())
+    let start = StatementPieces::new(sql)
+        .find(|(kind, piece)| *kind == PieceKind::Code && !piece.trim_matches([' ', '(']).is_empty())
         .map_or("", |(_, piece)| piece);
     let start = start.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
     let end = start.find(|c: char| !c.is_ascii_alphabetic());
@@ -53,8 +53,8 @@ fn first_word(sql: &str) -> &str {
 
 /// The number of parameters of a statement.
 pub fn parameters(sql: &str) -> usize {
-    Pieces::new(sql)
-        .filter(|(kind, _)| *kind == Kind::Parameter)
+    StatementPieces::new(sql)
+        .filter(|(kind, _)| *kind == PieceKind::Parameter)
         .count()
 }
 
@@ -65,14 +65,14 @@ pub fn numbered(sql: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(sql.len() + 8);
     let mut number = 0;
-    for (kind, piece) in Pieces::new(sql) {
+    for (kind, piece) in StatementPieces::new(sql) {
         match kind {
-            Kind::Parameter => {
+            PieceKind::Parameter => {
                 number += 1;
                 out.push_str(&format!("${number}"));
             }
-            Kind::Operator => out.push('?'),
-            Kind::Code | Kind::Quoted | Kind::Comment => out.push_str(piece),
+            PieceKind::Operator => out.push('?'),
+            PieceKind::Code | PieceKind::Quoted | PieceKind::Comment => out.push_str(piece),
         }
     }
     Cow::Owned(out)
@@ -89,9 +89,9 @@ pub fn spread<'s>(sql: &'s str, lists: &[(usize, usize)]) -> Result<Cow<'s, str>
     }
     let mut out = String::with_capacity(sql.len() + 64);
     let mut at = 0;
-    let mut pieces = Pieces::new(sql).peekable();
+    let mut pieces = StatementPieces::new(sql).peekable();
     while let Some((kind, piece)) = pieces.next() {
-        if kind != Kind::Parameter {
+        if kind != PieceKind::Parameter {
             out.push_str(piece);
             continue;
         }
@@ -126,7 +126,7 @@ fn ends_with_in(sql: &str) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PieceKind {
     Code,
     /// A text or a quoted name.
     Quoted,
@@ -138,18 +138,18 @@ enum Kind {
 }
 
 /// Splits a statement into pieces, which together are the whole text.
-struct Pieces<'a> {
+struct StatementPieces<'a> {
     rest: &'a str,
 }
 
-impl Pieces<'_> {
-    fn new(rest: &str) -> Pieces<'_> {
-        Pieces { rest }
+impl StatementPieces<'_> {
+    fn new(rest: &str) -> StatementPieces<'_> {
+        StatementPieces { rest }
     }
 }
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = (Kind, &'a str);
+impl<'a> Iterator for StatementPieces<'a> {
+    type Item = (PieceKind, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -162,25 +162,25 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-fn first_piece(text: &str) -> (Kind, usize) {
+fn first_piece(text: &str) -> (PieceKind, usize) {
     if text.starts_with("??") {
-        return (Kind::Operator, 2);
+        return (PieceKind::Operator, 2);
     }
     if text.starts_with('?') {
-        return (Kind::Parameter, 1);
+        return (PieceKind::Parameter, 1);
     }
     if text.starts_with("--") {
-        return (Kind::Comment, text.find('\n').unwrap_or(text.len()));
+        return (PieceKind::Comment, text.find('\n').unwrap_or(text.len()));
     }
     if text.starts_with("/*") {
         let end = text.find("*/").map_or(text.len(), |at| at + 2);
-        return (Kind::Comment, end);
+        return (PieceKind::Comment, end);
     }
     if let Some(quote) = text.chars().next().filter(|c| "'\"`".contains(*c)) {
         let end = text[1..].find(quote).map_or(text.len(), |at| at + 2);
-        return (Kind::Quoted, end);
+        return (PieceKind::Quoted, end);
     }
-    (Kind::Code, code_len(text))
+    (PieceKind::Code, code_len(text))
 }
 
 /// The length of the code up to the next quote, comment or parameter; at least one character.
@@ -244,7 +244,7 @@ mod tests {
             "VALUES (1)",
             "SELECT into_x, 'INTO ;' FROM t -- ; INTO",
         ] {
-            assert_eq!(effect(sql), Effect::Reads, "{sql}");
+            assert_eq!(effect(sql), StatementEffect::Reads, "{sql}");
         }
         for sql in [
             "/* a */ WITH x",
@@ -252,7 +252,7 @@ mod tests {
             "SELECT a into b FROM t",
             "SELECT 1; DELETE FROM t",
         ] {
-            assert_eq!(effect(sql), Effect::Unsure, "{sql}");
+            assert_eq!(effect(sql), StatementEffect::Unsure, "{sql}");
         }
         for sql in [
             "INSERT INTO t",
@@ -261,14 +261,14 @@ mod tests {
             "selection",
             "PRAGMA x = 1",
         ] {
-            assert_eq!(effect(sql), Effect::Writes, "{sql}");
+            assert_eq!(effect(sql), StatementEffect::Writes, "{sql}");
         }
     }
 
     #[test]
     fn unfinished_texts_end_with_the_statement() {
         for sql in ["'?", "/* ?", "-- ?", "`?", "é?é'"] {
-            let all: String = Pieces::new(sql).map(|(_, piece)| piece).collect();
+            let all: String = StatementPieces::new(sql).map(|(_, piece)| piece).collect();
             assert_eq!(all, sql);
         }
     }

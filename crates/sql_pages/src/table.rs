@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lowroad_page::Value as Cell;
+use lowroad_page::PageValue as Cell;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 
 /// Accounting overhead in bytes of a row besides its cells, and of a cell besides its text.
@@ -13,9 +13,9 @@ const CELL_LEN: usize = 24;
 
 /// Rows with the same columns.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct RowTable {
     names: Box<[Box<str>]>,
-    cells: Vec<Kept>,
+    cells: Vec<CellValue>,
     texts: String,
     bytes: Vec<u8>,
     row_count: usize,
@@ -23,7 +23,7 @@ pub struct Table {
 
 /// A cell; texts and bytes are ranges of the table's buffers.
 #[derive(Clone, Copy, Debug)]
-enum Kept {
+enum CellValue {
     Null,
     Bool(bool),
     Int(i64),
@@ -33,12 +33,12 @@ enum Kept {
     Bytes { at: usize, len: u32 },
 }
 
-impl Table {
+impl RowTable {
     /// Clears the table and sets its columns.
     pub fn begin<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
-        *self = Table {
+        *self = RowTable {
             names: names.map(Box::from).collect(),
-            ..Table::default()
+            ..RowTable::default()
         };
     }
 
@@ -56,20 +56,20 @@ impl Table {
     #[inline]
     pub fn push(&mut self, cell: Cell<'_>) {
         self.cells.push(match cell {
-            Cell::Null => Kept::Null,
-            Cell::Bool(it) => Kept::Bool(it),
-            Cell::Int(it) => Kept::Int(it),
-            Cell::UInt(it) => Kept::UInt(it),
-            Cell::Float(it) => Kept::Float(it),
+            Cell::Null => CellValue::Null,
+            Cell::Bool(it) => CellValue::Bool(it),
+            Cell::Int(it) => CellValue::Int(it),
+            Cell::UInt(it) => CellValue::UInt(it),
+            Cell::Float(it) => CellValue::Float(it),
             Cell::Text(it) => {
                 let at = self.texts.len();
                 self.texts.push_str(it);
-                Kept::Text { at, len: len(it) }
+                CellValue::Text { at, len: len(it) }
             }
             Cell::Bytes(it) => {
                 let at = self.bytes.len();
                 self.bytes.extend_from_slice(it);
-                Kept::Bytes { at, len: len(it) }
+                CellValue::Bytes { at, len: len(it) }
             }
         });
     }
@@ -84,7 +84,7 @@ impl Table {
     pub fn has_bytes(&self) -> bool {
         self.cells
             .iter()
-            .any(|kept| matches!(kept, Kept::Bytes { .. }))
+            .any(|kept| matches!(kept, CellValue::Bytes { .. }))
     }
 
     /// Bytes that the table takes.
@@ -104,17 +104,17 @@ impl Table {
     }
 
     #[inline]
-    fn cell(&self, kept: Kept) -> Cell<'_> {
+    fn cell(&self, kept: CellValue) -> Cell<'_> {
         match kept {
-            Kept::Null => Cell::Null,
-            Kept::Bool(it) => Cell::Bool(it),
-            Kept::Int(it) => Cell::Int(it),
-            Kept::UInt(it) => Cell::UInt(it),
-            Kept::Float(it) => Cell::Float(it),
-            Kept::Text { at, len } => {
+            CellValue::Null => Cell::Null,
+            CellValue::Bool(it) => Cell::Bool(it),
+            CellValue::Int(it) => Cell::Int(it),
+            CellValue::UInt(it) => Cell::UInt(it),
+            CellValue::Float(it) => Cell::Float(it),
+            CellValue::Text { at, len } => {
                 Cell::Text(self.texts.get(range(at, len)).unwrap_or_default())
             }
-            Kept::Bytes { at, len } => {
+            CellValue::Bytes { at, len } => {
                 Cell::Bytes(self.bytes.get(range(at, len)).unwrap_or_default())
             }
         }
@@ -147,22 +147,22 @@ fn range(at: usize, len: u32) -> Range<usize> {
 }
 
 /// All rows as a template's sequence.
-pub fn rows(table: Arc<Table>) -> Value {
-    Value::from_object(Rows(table))
+pub fn rows(table: Arc<RowTable>) -> Value {
+    Value::from_object(RowSequence(table))
 }
 
 /// The first row as a template's value; the template's `none` without rows.
-pub fn first_row(table: Arc<Table>) -> Value {
+pub fn first_row(table: Arc<RowTable>) -> Value {
     match table.row_count {
         0 => Value::from(()),
-        _ => Value::from_object(Row { table, at: 0 }),
+        _ => Value::from_object(TableRow { table, at: 0 }),
     }
 }
 
 #[derive(Debug)]
-struct Rows(Arc<Table>);
+struct RowSequence(Arc<RowTable>);
 
-impl Object for Rows {
+impl Object for RowSequence {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Seq
     }
@@ -170,7 +170,7 @@ impl Object for Rows {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         let at = key.as_usize().filter(|at| *at < self.0.row_count)?;
         let table = self.0.clone();
-        Some(Value::from_object(Row { table, at }))
+        Some(Value::from_object(TableRow { table, at }))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
@@ -180,12 +180,12 @@ impl Object for Rows {
 
 /// A row: `row.name`, or `row["name"]`; iteration follows the order of the columns.
 #[derive(Debug)]
-struct Row {
-    table: Arc<Table>,
+struct TableRow {
+    table: Arc<RowTable>,
     at: usize,
 }
 
-impl Object for Row {
+impl Object for TableRow {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map
     }
@@ -207,8 +207,8 @@ impl Object for Row {
 mod tests {
     use super::*;
 
-    fn table() -> Arc<Table> {
-        let mut table = Table::default();
+    fn table() -> Arc<RowTable> {
+        let mut table = RowTable::default();
         table.begin(["b", "a"].into_iter());
         for (number, text) in [(1, "x"), (2, "é")] {
             table.push(Cell::Int(number));
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn it_counts_what_it_takes() {
-        let cells = |table: &Table, at| format!("{:?}", table.row(at).collect::<Vec<_>>());
+        let cells = |table: &RowTable, at| format!("{:?}", table.row(at).collect::<Vec<_>>());
         let table = table();
         assert_eq!(cells(&table, 1), "[Int(2), Text(\"é\")]");
         assert_eq!(cells(&table, 2), "[]");

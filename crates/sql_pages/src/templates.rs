@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use lowroad_file_stamp::FileStamp;
-use lowroad_page::Page;
+use lowroad_page::CompiledPage;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, escape_formatter};
 
-use super::{constant, functions, guards, instrument};
+use super::{constant, functions, budget_guards, template_budget};
 
 /// The suffix of template names.
 pub const SUFFIX: &str = ".lrp";
@@ -21,7 +21,7 @@ const FUEL: u64 = 5_000_000;
 const SOURCE_LEN_MAX: u64 = 1 << 20;
 
 /// The templates in one version of the site's files.
-pub struct Templates {
+pub struct TemplateSet {
     /// The engine with the templates loaded so far.
     pub environment: Environment<'static>,
     /// The folder of the site.
@@ -30,12 +30,12 @@ pub struct Templates {
     /// Pages that took long to render.
     heavy: Mutex<HashSet<String>>,
     /// Compiled pages that need no engine; `None` for pages that do.
-    direct: RwLock<HashMap<String, Option<Arc<Page>>>>,
+    direct: RwLock<HashMap<String, Option<Arc<CompiledPage>>>>,
 }
 
 /// A fault in a template that the engine does not know of.
 #[derive(Debug)]
-pub struct Wrong {
+pub struct TemplateFault {
     /// The template.
     pub name: String,
     /// Counted from 1.
@@ -44,17 +44,17 @@ pub struct Wrong {
     pub reason: String,
 }
 
-impl std::fmt::Display for Wrong {
+impl std::fmt::Display for TemplateFault {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "{}:{}: {}", self.name, self.line, self.reason)
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for TemplateFault {}
 
-impl Templates {
+impl TemplateSet {
     /// The templates of a folder; they load on demand.
-    pub fn new(root: Arc<Path>) -> Templates {
+    pub fn new(root: Arc<Path>) -> TemplateSet {
         let files = Arc::new(Mutex::new(HashMap::new()));
         let mut environment = Environment::new();
         let (folder, noted) = (root.clone(), files.clone());
@@ -65,14 +65,14 @@ impl Templates {
         environment.set_formatter(|out, state, value| match value.is_none() {
             true => Ok(()),
             false => {
-                guards::emit(value)?;
+                budget_guards::emit(value)?;
                 escape_formatter(out, state, value)
             }
         });
         environment.set_fuel(Some(FUEL));
         functions::add_to(&mut environment);
-        guards::add_to(&mut environment);
-        Templates {
+        budget_guards::add_to(&mut environment);
+        TemplateSet {
             environment,
             root,
             files,
@@ -102,7 +102,7 @@ impl Templates {
     }
 
     /// The compiled page, if it needs no engine.
-    pub fn direct(&self, name: &str) -> Option<Arc<Page>> {
+    pub fn direct(&self, name: &str) -> Option<Arc<CompiledPage>> {
         let known = self.direct.read().unwrap_or_else(PoisonError::into_inner);
         // `None` is remembered, too: the page needs the engine.
         if let Some(page) = known.get(name) {
@@ -115,17 +115,17 @@ impl Templates {
         page
     }
 
-    fn keep_direct(&self, name: &str, page: Option<Arc<Page>>) {
+    fn keep_direct(&self, name: &str, page: Option<Arc<CompiledPage>>) {
         let mut known = self.direct.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(name.to_string(), page);
     }
 
-    fn parse_direct(&self, name: &str) -> Option<Page> {
+    fn parse_direct(&self, name: &str) -> Option<CompiledPage> {
         // The parser cannot load files, so it is repeated with one more part until none is missing.
         let mut sources = HashMap::from([(name.to_string(), self.source(name)?)]);
         loop {
             let mut missing = None;
-            let parsed = Page::parse_with(name, &sources[name], &mut |part| {
+            let parsed = CompiledPage::parse_with(name, &sources[name], &mut |part| {
                 let source = sources.get(part).map(String::as_str);
                 if source.is_none() {
                     missing = Some(part.to_string());
@@ -200,9 +200,9 @@ fn joined(name: &str, parent: &str) -> String {
     parts.join("/")
 }
 
-type Files = Mutex<HashMap<PathBuf, FileStamp>>;
+type TemplateFiles = Mutex<HashMap<PathBuf, FileStamp>>;
 
-fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {
+fn load(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<String>, Error> {
     match source(root, name, files)? {
         Some(source) => checked(name, source).map(Some),
         None => Ok(None),
@@ -210,7 +210,7 @@ fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error>
 }
 
 /// The text of a template; `None` if it does not exist.
-fn source(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {
+fn source(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<String>, Error> {
     if !is_name(name) {
         return Err(Error::new(
             ErrorKind::InvalidOperation,
@@ -239,7 +239,7 @@ fn source(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Erro
 }
 
 /// The text of a file; `None` if the path is not a regular file.
-fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
+fn read(path: &Path, files: &TemplateFiles) -> std::io::Result<Option<String>> {
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
         return Ok(None);
@@ -257,18 +257,18 @@ fn read(path: &Path, files: &Files) -> std::io::Result<Option<String>> {
 }
 
 fn checked(name: &str, source: String) -> Result<String, Error> {
-    if instrument::has_our_names(&source) {
+    if template_budget::has_our_names(&source) {
         let reason = format!(
             "names that begin with {} are the server's",
-            instrument::PREFIX
+            template_budget::PREFIX
         );
         return Err(Error::new(ErrorKind::SyntaxError, reason));
     }
     // Checked before the budget's checks are inserted, so that lines and tokens are the author's.
     match constant::check(&source) {
-        Ok(()) => Ok(instrument::instrument(name, &source)),
+        Ok(()) => Ok(template_budget::instrument(name, &source)),
         Err(breach) => {
-            let wrong = Wrong {
+            let wrong = TemplateFault {
                 name: name.to_string(),
                 line: breach.line,
                 reason: breach.reason,
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn pages_need_no_engine_unless_they_use_more_or_take_long() {
-        let folder = lowroad_testkit::Folder::new();
+        let folder = lowroad_testkit::TempFolder::new();
         for (name, text) in [
             ("plain.lrp", "{% include 'x/_part.lrp' %}{{ request.path }}"),
             ("x/_part.lrp", "{% include '/_other.lrp' %}"),
@@ -325,7 +325,7 @@ mod tests {
             std::fs::write(path, text).expect("a file");
         }
         let root = folder.path().canonicalize().expect("a folder");
-        let templates = Templates::new(root.clone().into());
+        let templates = TemplateSet::new(root.clone().into());
         for _ in 0..2 {
             assert!(templates.direct("plain.lrp").is_some());
             for name in ["more.lrp", "lost.lrp", "bound.lrp", "ours.lrp", "none.lrp"] {

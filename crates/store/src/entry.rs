@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use lowroad_cache::Keyed;
-use lowroad_cache::vary::Selecting;
-use lowroad_http::encoding::Encoding;
+use lowroad_cache::KeyedValue;
+use lowroad_cache::vary::SelectingFields;
+use lowroad_http::content_coding::ContentCoding;
 
-use super::object::{Object, ObjectArc};
+use super::object::{StoredObject, ObjectArc};
 
 /// The variants under one key.
 #[derive(Clone)]
-pub struct Entry {
+pub struct VariantSet {
     /// The file itself, its absence, or a handler's latest response.
     pub base: ObjectArc,
     /// The other variants; most entries have none.
@@ -56,7 +56,7 @@ impl Clone for UseMark {
     }
 }
 
-impl Keyed for Entry {
+impl KeyedValue for VariantSet {
     /// All variants have the same key.
     #[inline]
     fn key(&self) -> &[u8] {
@@ -64,10 +64,10 @@ impl Keyed for Entry {
     }
 }
 
-impl Entry {
+impl VariantSet {
     /// Creates an entry with one variant.
-    pub fn new(base: ObjectArc) -> Entry {
-        Entry { base, others: None }
+    pub fn new(base: ObjectArc) -> VariantSet {
+        VariantSet { base, others: None }
     }
 
     /// All variants.
@@ -83,7 +83,7 @@ impl Entry {
         self.others.as_deref().map_or(&[], |others| &others.list)
     }
 
-    fn with_others(base: ObjectArc, list: Vec<OtherVariant>) -> Entry {
+    fn with_others(base: ObjectArc, list: Vec<OtherVariant>) -> VariantSet {
         let others = match list.is_empty() {
             true => None,
             false => Some(Arc::new(OtherVariants {
@@ -91,11 +91,11 @@ impl Entry {
                 list,
             })),
         };
-        Entry { base, others }
+        VariantSet { base, others }
     }
 
     /// The base in this content coding.
-    pub fn encoded(&self, encoding: Encoding) -> Option<&ObjectArc> {
+    pub fn encoded(&self, encoding: ContentCoding) -> Option<&ObjectArc> {
         let is = |object: &&ObjectArc| {
             let representation = object.representation();
             representation.is_some_and(|representation| representation.encoding == encoding)
@@ -105,7 +105,7 @@ impl Entry {
 
     /// Whether a condition holds for all variants.
     #[inline]
-    pub fn all(&self, holds: impl Fn(&Object) -> bool) -> bool {
+    pub fn all(&self, holds: impl Fn(&StoredObject) -> bool) -> bool {
         holds(&self.base) && self.others().all(|object| holds(object))
     }
 
@@ -128,7 +128,7 @@ impl Entry {
             return None;
         }
         // All variants have the same selecting fields, so the request is read once.
-        let wanted = selecting?.of_request(request);
+        let wanted = selecting?.select_from(request);
         let is_wanted = |variant: &&OtherVariant| {
             let selecting = variant.object.selecting();
             selecting.is_none_or(|selecting| selecting.is_empty() || *selecting == wanted)
@@ -139,23 +139,23 @@ impl Entry {
     }
 
     /// The fields that distinguish the variants, if there are any.
-    pub fn selecting(&self) -> Option<&Selecting> {
+    pub fn selecting(&self) -> Option<&SelectingFields> {
         let selecting = self.base.selecting();
         selecting.filter(|selecting| !selecting.is_empty())
     }
 
     /// The entry with another coding of its base.
-    pub fn with_encoded(&self, object: ObjectArc) -> Entry {
-        let encoding = |of: &Object| of.representation().map(|of| of.encoding);
+    pub fn with_encoded(&self, object: ObjectArc) -> VariantSet {
+        let encoding = |of: &StoredObject| of.representation().map(|of| of.encoding);
         let others = self.others();
         let others = others.filter(|other| encoding(other) != encoding(&object));
         let others = others.chain([&object]).cloned().map(OtherVariant::new);
-        Entry::with_others(self.base.clone(), others.collect())
+        VariantSet::with_others(self.base.clone(), others.collect())
     }
 
     /// The entry with a new response, which replaces the one for the same requests. If Vary names other fields than
     /// before, the earlier responses are dropped.
-    pub fn with_selected(&self, object: ObjectArc) -> Entry {
+    pub fn with_selected(&self, object: ObjectArc) -> VariantSet {
         let stays = |other: &OtherVariant| match (other.object.selecting(), object.selecting()) {
             (Some(old), Some(new)) => old.has_names_of(new) && old != new,
             _ => false,
@@ -169,12 +169,12 @@ impl Entry {
             is_used: is_base_used.unwrap_or_default(),
         };
         let others = self.other_variants().iter().cloned().chain([base]);
-        Entry::with_others(object.clone(), others.filter(stays).collect())
+        VariantSet::with_others(object.clone(), others.filter(stays).collect())
     }
 
     /// Evicts variants until the limits hold or only the base is left; returns the number of evictions. Second chance:
     /// the oldest go first, but a variant that was used since the last pass is skipped once.
-    pub fn within(self, variants_max: usize, len_max: u64) -> (Entry, usize) {
+    pub fn within(self, variants_max: usize, len_max: u64) -> (VariantSet, usize) {
         let mut size = self.size();
         let before = self.other_variants().len();
         if before < variants_max && size <= len_max {
@@ -191,11 +191,11 @@ impl Entry {
             }
         }
         let evicted = before - left.len();
-        (Entry::with_others(self.base, left.into()), evicted)
+        (VariantSet::with_others(self.base, left.into()), evicted)
     }
 
     /// The entry without this variant; `None` if it was the only one.
-    pub fn without(&self, object: &ObjectArc) -> Option<Entry> {
+    pub fn without(&self, object: &ObjectArc) -> Option<VariantSet> {
         let is_other = |other: &OtherVariant| !ObjectArc::ptr_eq(&other.object, object);
         let others = self.other_variants().iter().cloned();
         let mut left: Vec<OtherVariant> = others.filter(is_other).collect();
@@ -204,7 +204,7 @@ impl Entry {
             true if left.is_empty() => return None,
             true => left.remove(0).object,
         };
-        Some(Entry::with_others(base, left))
+        Some(VariantSet::with_others(base, left))
     }
 
     /// The size in bytes.

@@ -3,7 +3,7 @@
 
 /// The source of the object under a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Maker {
+enum ContentMaker {
     Files = 0,
     Program = 1,
     /// A handler, for requests over TLS. Handlers may distinguish the schemes, for instance in links and redirects. A
@@ -18,7 +18,7 @@ const SITE_LEN: usize = size_of::<u32>();
 /// empty.
 #[inline]
 pub fn write_of_file(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) {
-    start(key, site_id, Maker::Files);
+    start(key, site_id, ContentMaker::Files);
     key.extend_from_slice(host);
     key.extend_from_slice(path);
 }
@@ -31,8 +31,8 @@ pub fn write_of_program(
     (path, query): (&[u8], Option<&[u8]>),
 ) {
     let maker = match over_tls {
-        false => Maker::Program,
-        true => Maker::ProgramOverTls,
+        false => ContentMaker::Program,
+        true => ContentMaker::ProgramOverTls,
     };
     start(key, site_id, maker);
     key.extend_from_slice(host);
@@ -45,13 +45,13 @@ pub fn write_of_program(
 
 /// Whether a handler's key is for requests over TLS.
 pub fn is_over_tls(key: &[u8]) -> bool {
-    key.get(SITE_LEN) == Some(&(Maker::ProgramOverTls as u8))
+    key.get(SITE_LEN) == Some(&(ContentMaker::ProgramOverTls as u8))
 }
 
 /// Host and target of a handler's key; `None` for a file's.
 pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let (maker, rest) = key.get(SITE_LEN..)?.split_first()?;
-    if *maker == Maker::Files as u8 {
+    if *maker == ContentMaker::Files as u8 {
         return None;
     }
     // A host has no slash, so the first one begins the target.
@@ -60,7 +60,7 @@ pub fn parts_of_program(key: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 #[inline]
-fn start(key: &mut Vec<u8>, site_id: u32, maker: Maker) {
+fn start(key: &mut Vec<u8>, site_id: u32, maker: ContentMaker) {
     key.clear();
     key.extend_from_slice(&site_id.to_le_bytes());
     key.push(maker as u8);

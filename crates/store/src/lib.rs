@@ -16,25 +16,25 @@
 
 #![forbid(unsafe_code)]
 
-pub mod changes;
+pub mod change_feed;
 pub mod clock;
 pub mod disk_cache;
 pub mod entry;
-pub mod filling;
-mod forgotten;
+pub mod streaming_object;
+mod forgotten_keys;
 pub mod key;
 mod lock;
-pub mod makings;
+pub mod in_flight;
 pub mod object;
-pub mod parts;
-pub mod place;
-pub mod purging;
-pub mod refusals;
-pub mod seen;
+pub mod partial_content;
+pub mod placement;
+pub mod purge_rules;
+pub mod unstored_reasons;
+pub mod purge_epoch;
 pub mod shared_store;
 pub mod validity;
 pub mod watch;
 
-pub use entry::Entry;
-pub use object::{Object, ObjectArc};
+pub use entry::VariantSet;
+pub use object::{StoredObject, ObjectArc};
 pub use shared_store::SharedStore;

@@ -8,107 +8,107 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use lowroad_cache::UNIT;
-use lowroad_cache::vary::Selecting;
-use lowroad_engine::arena::{self, Block};
+use lowroad_cache::vary::SelectingFields;
+use lowroad_engine::arena::{self, ArenaBlock};
 use lowroad_engine::file::OpenFile;
 use lowroad_file_stamp::FileStamp;
-use lowroad_http::conditional::Validators;
-use lowroad_http::encoded::Encoded;
-use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::preconditions::Validators;
+use lowroad_http::stored_head::HeadMap;
+use lowroad_http::content_coding::{ContentCoding, CodingSet};
 use lowroad_http::h2::LazyBlock;
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use once_cell::race::OnceBox;
 
-use super::filling::Filling;
-use super::parts::{Partial, Pieces};
-use super::validity::{Lifetime, Validity};
+use super::streaming_object::StreamingObject;
+use super::partial_content::{PartialContent, PieceList};
+use super::validity::{StoredExpiry, ObjectValidity};
 
 /// A shared object. Without weak references, which would take 8 more bytes for each of millions of objects.
-pub type ObjectArc = triomphe::Arc<Object>;
+pub type ObjectArc = triomphe::Arc<StoredObject>;
 
 /// The size of an object without its bytes and its optional parts: the object and its reference count.
-const OVERHEAD: u64 = (size_of::<Object>() + size_of::<usize>()) as u64;
+const OVERHEAD: u64 = (size_of::<StoredObject>() + size_of::<usize>()) as u64;
 
 /// The result stored under one key, for the requests that it answers.
-pub struct Object {
+pub struct StoredObject {
     /// The kind of result.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// How long it may be used.
-    pub validity: Validity,
+    pub validity: ObjectValidity,
 }
 
 /// The kinds of objects. Nearly all are representations, which are not boxed: a box would cost each hit an indirection.
-pub enum Kind {
+pub enum ObjectKind {
     /// A complete representation; its bytes include the key.
     Representation(Representation),
     /// A representation with an arriving body.
-    Filling(Box<Filling>, Key),
+    Filling(Box<StreamingObject>, DetachedKey),
     /// Parts of a representation.
-    Parts(Box<Partial>),
+    Parts(Box<PartialContent>),
     /// A folder, if the path lacks the final slash.
-    Folder(Key),
+    Folder(DetachedKey),
     /// A folder without an index file and without a listing.
-    NoIndex(Key),
+    NoIndex(DetachedKey),
     /// A refusal: no file, or none for clients, depending on the status.
-    Refused(Status, Key),
+    Refused(StatusCode, DetachedKey),
     /// A folder whose index file, at this decoded path, belongs to a handler.
-    Index(Box<[u8]>, Key),
+    Index(Box<[u8]>, DetachedKey),
 }
 
 /// The key of an object without bytes.
-pub type Key = Box<[u8]>;
+pub type DetachedKey = Box<[u8]>;
 
 /// A representation in one content coding, of a file, an own page or a handler's response, with its prebuilt head.
 /// There are millions, so rarely used parts are allocated separately.
 pub struct Representation {
     /// The head for HTTP/1 without the connection's own fields; if the body is inline, the empty line and the body;
     /// then the key.
-    stored: Bytes,
+    stored: StoredBytes,
     /// The positions in the head, and its status.
-    pub head: Encoded,
+    pub head: HeadMap,
     /// Optional parts, and those needed by HTTP/2 only.
-    more: OnceBox<More>,
+    more: OnceBox<ObjectExtras>,
     /// Last-Modified.
-    pub modified: Seconds,
+    pub modified: UnixSeconds,
     key_len: u16,
     /// The content coding; identity for handlers, which choose the coding themselves.
-    pub encoding: Encoding,
-    /// Other available codings ([`EncodingSet`] as bits); only for identity.
+    pub encoding: ContentCoding,
+    /// Other available codings ([`CodingSet`] as bits); only for identity.
     encoding_bits: AtomicU8,
 }
 
 #[derive(Default)]
-struct More {
+struct ObjectExtras {
     /// `None` if the body is inline and the object answers all requests for its key.
-    apart: Option<Apart>,
+    apart: Option<RepresentationExtras>,
     /// The head for HTTP/2, built at the first such request.
     block: LazyBlock,
 }
 
 /// Parts that few representations have.
-struct Apart {
-    content: Content,
+struct RepresentationExtras {
+    content: BodyLocation,
     len: u64,
     /// The size of `content` in bytes.
     size: u64,
-    selecting: Selecting,
+    selecting: SelectingFields,
 }
 
-static INLINE: Content = Content::Inline;
-static ALL: Selecting = Selecting::ALL;
+static INLINE: BodyLocation = BodyLocation::Inline;
+static ALL: SelectingFields = SelectingFields::ALL;
 
 /// Seconds since 1970, or none; times after 2106 are stored as none.
 #[derive(Clone, Copy)]
-pub struct Seconds(u32);
+pub struct UnixSeconds(u32);
 
-impl From<Option<u64>> for Seconds {
-    fn from(seconds: Option<u64>) -> Seconds {
+impl From<Option<u64>> for UnixSeconds {
+    fn from(seconds: Option<u64>) -> UnixSeconds {
         let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
-        Seconds(seconds.unwrap_or(u32::MAX))
+        UnixSeconds(seconds.unwrap_or(u32::MAX))
     }
 }
 
-impl Seconds {
+impl UnixSeconds {
     /// The seconds.
     pub fn get(self) -> Option<u64> {
         (self.0 != u32::MAX).then_some(self.0.into())
@@ -117,7 +117,7 @@ impl Seconds {
 
 /// The files from which a representation was made.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Sources {
+pub struct SourceFiles {
     /// The original's stamp; `None` if there is no file.
     pub original: Option<FileStamp>,
     /// Precompressed siblings, in the order brotli, zstd, gzip.
@@ -127,42 +127,42 @@ pub struct Sources {
 }
 
 /// The location of bytes.
-pub enum Bytes {
+pub enum StoredBytes {
     /// In the arena.
-    Piece(arena::Piece),
+    Piece(arena::OwnedBlock),
     /// On the heap, if the arena had no room. The double box keeps the variant as small as a piece.
     Heap(Box<Box<[u8]>>),
 }
 
-impl std::ops::Deref for Bytes {
+impl std::ops::Deref for StoredBytes {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
         match self {
-            Bytes::Piece(piece) => piece,
-            Bytes::Heap(bytes) => bytes,
+            StoredBytes::Piece(piece) => piece,
+            StoredBytes::Heap(bytes) => bytes,
         }
     }
 }
 
 /// The location of a body.
-pub enum Content {
+pub enum BodyLocation {
     /// Behind the head: one copy makes the whole response.
     Inline,
     /// In its own block.
-    Block(Block),
+    Block(ArenaBlock),
     /// On the heap.
     Heap(Box<bytes::Bytes>),
     /// Parts in blocks, sorted and without overlap.
-    Pieces(Box<Pieces>),
+    Pieces(Box<PieceList>),
     /// In its file only.
     File(Arc<OpenFile>),
     /// In a segment of the disk cache; the bytes never change.
-    Segment(Arc<Segment>),
+    Segment(Arc<DiskSegment>),
 }
 
 /// The place of updates to a response with its body on disk.
-pub struct Renewable {
+pub struct RenewalHandle {
     /// Its key on disk.
     pub key: Box<[u8]>,
     /// The number of its body.
@@ -170,57 +170,57 @@ pub struct Renewable {
 }
 
 /// The location of a body on disk.
-pub struct Segment {
+pub struct DiskSegment {
     /// The segment file.
     pub file: Arc<OpenFile>,
     /// The offset of the body.
     pub offset: u64,
     /// The place of updates.
-    pub renewable: Arc<Renewable>,
+    pub renewable: Arc<RenewalHandle>,
 }
 
 /// A head, body and key in their final location.
-pub struct Placed {
+pub struct PlacedResponse {
     /// The head, the body if it is inline, and the key.
-    pub bytes: Bytes,
-    /// See [`Encoded`].
-    pub head: Encoded,
+    pub bytes: StoredBytes,
+    /// See [`HeadMap`].
+    pub head: HeadMap,
     /// The length of the key in bytes.
     pub key_len: u16,
-    pub content: Content,
+    pub content: BodyLocation,
     /// The size of the body in bytes, if it is not inline.
     pub size: u64,
 }
 
-impl Content {
+impl BodyLocation {
     /// A second reference to a body that is separate from its head.
-    pub fn elsewhere(&self) -> Option<Content> {
+    pub fn elsewhere(&self) -> Option<BodyLocation> {
         match self {
-            Content::Block(block) => Some(Content::Block(block.clone())),
-            Content::Segment(segment) => Some(Content::Segment(segment.clone())),
-            Content::Inline | Content::Heap(_) | Content::Pieces(_) | Content::File(_) => None,
+            BodyLocation::Block(block) => Some(BodyLocation::Block(block.clone())),
+            BodyLocation::Segment(segment) => Some(BodyLocation::Segment(segment.clone())),
+            BodyLocation::Inline | BodyLocation::Heap(_) | BodyLocation::Pieces(_) | BodyLocation::File(_) => None,
         }
     }
 }
 
-impl Object {
+impl StoredObject {
     /// The complete representation, if there is one.
     #[inline]
     pub fn representation(&self) -> Option<&Representation> {
         match &self.kind {
-            Kind::Representation(representation) => Some(representation),
+            ObjectKind::Representation(representation) => Some(representation),
             _ => None,
         }
     }
 
     /// The fields that select the requests for this object; `None`: it answers all requests for its key.
     #[inline]
-    pub fn selecting(&self) -> Option<&Selecting> {
+    pub fn selecting(&self) -> Option<&SelectingFields> {
         match &self.kind {
-            Kind::Representation(representation) => Some(representation.selecting()),
-            Kind::Filling(filling, _) => Some(&filling.selecting),
-            Kind::Parts(partial) => Some(partial.representation.selecting()),
-            Kind::Folder(_) | Kind::NoIndex(_) | Kind::Refused(..) | Kind::Index(..) => None,
+            ObjectKind::Representation(representation) => Some(representation.selecting()),
+            ObjectKind::Filling(filling, _) => Some(&filling.selecting),
+            ObjectKind::Parts(partial) => Some(partial.representation.selecting()),
+            ObjectKind::Folder(_) | ObjectKind::NoIndex(_) | ObjectKind::Refused(..) | ObjectKind::Index(..) => None,
         }
     }
 
@@ -228,13 +228,13 @@ impl Object {
     #[inline]
     pub fn key(&self) -> &[u8] {
         match &self.kind {
-            Kind::Representation(representation) => representation.key(),
-            Kind::Parts(partial) => partial.representation.key(),
-            Kind::Filling(_, key)
-            | Kind::Folder(key)
-            | Kind::NoIndex(key)
-            | Kind::Refused(_, key)
-            | Kind::Index(_, key) => key,
+            ObjectKind::Representation(representation) => representation.key(),
+            ObjectKind::Parts(partial) => partial.representation.key(),
+            ObjectKind::Filling(_, key)
+            | ObjectKind::Folder(key)
+            | ObjectKind::NoIndex(key)
+            | ObjectKind::Refused(_, key)
+            | ObjectKind::Index(_, key) => key,
         }
     }
 
@@ -242,15 +242,15 @@ impl Object {
     pub fn size(&self) -> u64 {
         let lifetime = self.validity.lifetime();
         let apart = match &self.kind {
-            Kind::Representation(representation) => representation.size(),
-            Kind::Parts(partial) => partial.representation.size(),
-            Kind::Filling(..)
-            | Kind::Folder(_)
-            | Kind::NoIndex(_)
-            | Kind::Refused(..)
-            | Kind::Index(..) => self.key().len() as u64,
+            ObjectKind::Representation(representation) => representation.size(),
+            ObjectKind::Parts(partial) => partial.representation.size(),
+            ObjectKind::Filling(..)
+            | ObjectKind::Folder(_)
+            | ObjectKind::NoIndex(_)
+            | ObjectKind::Refused(..)
+            | ObjectKind::Index(..) => self.key().len() as u64,
         };
-        OVERHEAD + apart + lifetime.map_or(0, Lifetime::size) as u64
+        OVERHEAD + apart + lifetime.map_or(0, StoredExpiry::size) as u64
     }
 }
 
@@ -261,20 +261,20 @@ impl Object {
 impl Representation {
     /// Creates a representation in identity coding with a body of `len` bytes.
     pub fn new(
-        placed: Placed,
+        placed: PlacedResponse,
         len: u64,
         modified_s: Option<u64>,
-        selecting: Selecting,
+        selecting: SelectingFields,
     ) -> Representation {
-        let Placed {
+        let PlacedResponse {
             bytes,
             head,
             key_len,
             content,
             size,
         } = placed;
-        let is_plain = matches!(content, Content::Inline) && selecting.is_empty();
-        let apart = Apart {
+        let is_plain = matches!(content, BodyLocation::Inline) && selecting.is_empty();
+        let apart = RepresentationExtras {
             content,
             len,
             size,
@@ -282,7 +282,7 @@ impl Representation {
         };
         let more = match is_plain {
             true => OnceBox::new(),
-            false => OnceBox::with_value(Box::new(More {
+            false => OnceBox::with_value(Box::new(ObjectExtras {
                 apart: Some(apart),
                 block: LazyBlock::default(),
             })),
@@ -293,13 +293,13 @@ impl Representation {
             more,
             modified: modified_s.into(),
             key_len,
-            encoding: Encoding::Identity,
-            encoding_bits: EncodingSet::EMPTY.bits().into(),
+            encoding: ContentCoding::Identity,
+            encoding_bits: CodingSet::EMPTY.bits().into(),
         }
     }
 
     /// Sets the content coding, and the other codings available.
-    pub fn in_encoding(self, encoding: Encoding, others: EncodingSet) -> Representation {
+    pub fn in_encoding(self, encoding: ContentCoding, others: CodingSet) -> Representation {
         Representation {
             encoding,
             encoding_bits: others.bits().into(),
@@ -328,7 +328,7 @@ impl Representation {
     }
 
     #[inline]
-    fn apart(&self) -> Option<&Apart> {
+    fn apart(&self) -> Option<&RepresentationExtras> {
         self.more.get()?.apart.as_ref()
     }
 
@@ -339,7 +339,7 @@ impl Representation {
 
     /// The location of the body.
     #[inline]
-    pub fn content(&self) -> &Content {
+    pub fn content(&self) -> &BodyLocation {
         self.apart().map_or(&INLINE, |apart| &apart.content)
     }
 
@@ -354,25 +354,25 @@ impl Representation {
 
     /// The fields that select the requests for this representation.
     #[inline]
-    pub fn selecting(&self) -> &Selecting {
+    pub fn selecting(&self) -> &SelectingFields {
         self.apart().map_or(&ALL, |apart| &apart.selecting)
     }
 
     fn size(&self) -> u64 {
         let size =
-            |apart: &Apart| (size_of::<Apart>() + apart.selecting.size()) as u64 + apart.size;
+            |apart: &RepresentationExtras| (size_of::<RepresentationExtras>() + apart.selecting.size()) as u64 + apart.size;
         let stored = (self.stored.len() as u64).next_multiple_of(UNIT);
         stored + self.apart().map_or(0, size)
     }
 
     /// The available content codings.
     #[inline]
-    pub fn encodings(&self) -> EncodingSet {
-        EncodingSet::from_bits(self.encoding_bits.load(Relaxed))
+    pub fn encodings(&self) -> CodingSet {
+        CodingSet::from_bits(self.encoding_bits.load(Relaxed))
     }
 
     /// Removes a coding that does not pay off.
-    pub fn without(&self, encoding: Encoding) {
+    pub fn without(&self, encoding: ContentCoding) {
         let mut left = self.encodings();
         left.remove(encoding);
         self.encoding_bits.store(left.bits(), Relaxed);
@@ -395,10 +395,10 @@ impl Representation {
     pub fn body(&self, range: Range<usize>) -> Option<&[u8]> {
         let start = self.head.h1_len() + 2;
         match self.content() {
-            Content::Inline => self.bytes().get(start + range.start..start + range.end),
-            Content::Block(block) => block.get(range),
-            Content::Heap(bytes) => bytes.get(range),
-            Content::File(_) | Content::Pieces(_) | Content::Segment(_) => None,
+            BodyLocation::Inline => self.bytes().get(start + range.start..start + range.end),
+            BodyLocation::Block(block) => block.get(range),
+            BodyLocation::Heap(bytes) => bytes.get(range),
+            BodyLocation::File(_) | BodyLocation::Pieces(_) | BodyLocation::Segment(_) => None,
         }
     }
 }

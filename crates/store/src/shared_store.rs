@@ -5,17 +5,17 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lowroad_cache::{Counters, Store};
-use lowroad_engine::arena::{Arena, Draft};
+use lowroad_cache::{StoreCounters, CacheStore};
+use lowroad_engine::arena::{ResponseArena, BlockDraft};
 
-use crate::disk_cache::Tier;
-use crate::entry::Entry;
-use crate::forgotten::ForgottenKeys;
+use crate::disk_cache::DiskCache;
+use crate::entry::VariantSet;
+use crate::forgotten_keys::ForgottenKeys;
 use crate::lock::lock;
-use crate::object::{Object, ObjectArc};
-use crate::purging::{Kind, Purge, PurgeCounters, Purging};
-use crate::refusals::Refusals;
-use crate::seen::Since;
+use crate::object::{StoredObject, ObjectArc};
+use crate::purge_rules::{PurgeMode, PurgeRequest, PurgeCounters, StorePurges};
+use crate::unstored_reasons::UnstoredReasons;
+use crate::purge_epoch::PurgeEpoch;
 
 /// The maximum number of objects that a purge compares at once, so that its command can report a purge without a
 /// match; with more objects, the report omits this.
@@ -39,16 +39,16 @@ const EVICTIONS_IN_VAIN_MAX: usize = 16;
 
 /// Stored objects by key.
 pub struct SharedStore {
-    shards: Box<[Mutex<Store<Entry>>]>,
-    arena: Option<Arc<Arena>>,
+    shards: Box<[Mutex<CacheStore<VariantSet>>]>,
+    arena: Option<Arc<ResponseArena>>,
     hasher: foldhash::fast::RandomState,
-    purging: Purging,
+    purging: StorePurges,
     forgotten: ForgottenKeys,
     /// Bytes of arriving bodies, outside the arena.
     filling: AtomicU64,
     filling_max: u64,
     /// The reasons why responses were not stored.
-    pub refusals: Refusals,
+    pub refusals: UnstoredReasons,
     /// The maximum size of all variants under one key, in bytes.
     entry_len_max: u64,
     /// The maximum number of variants under one key.
@@ -60,7 +60,7 @@ pub struct SharedStore {
     /// Objects for which the arena had no room.
     unplaced: AtomicU64,
     /// The disk cache, if there is one.
-    tier: Option<Arc<Tier>>,
+    tier: Option<Arc<DiskCache>>,
     interleaving: Option<fn()>,
 }
 
@@ -72,22 +72,22 @@ impl SharedStore {
     pub fn new(len_max: u64) -> io::Result<SharedStore> {
         let count = (len_max / SHARD_LEN_MIN).clamp(1, SHARDS_MAX);
         let shards = (0..count)
-            .map(|_| Mutex::new(Store::new(len_max / count)))
+            .map(|_| Mutex::new(CacheStore::new(len_max / count)))
             .collect();
         let arena = match usize::try_from(len_max) {
             Ok(0) => None,
-            Ok(len) => Some(Arena::new(len)?),
+            Ok(len) => Some(ResponseArena::new(len)?),
             Err(_) => return Err(io::ErrorKind::OutOfMemory.into()),
         };
         Ok(SharedStore {
             shards,
             arena,
             hasher: foldhash::fast::RandomState::default(),
-            purging: Purging::default(),
+            purging: StorePurges::default(),
             forgotten: ForgottenKeys::new(),
             filling: AtomicU64::new(0),
             filling_max: len_max / FILLING_SHARE,
-            refusals: Refusals::default(),
+            refusals: UnstoredReasons::default(),
             entry_len_max: len_max / count / ENTRY_SHARE,
             variants_max: VARIANTS_MAX,
             variants_evicted: AtomicU64::new(0),
@@ -114,7 +114,7 @@ impl SharedStore {
     }
 
     /// Adds a disk cache. Its purges that are not finished apply to this store, too.
-    pub fn before(self, tier: Option<Arc<Tier>>) -> SharedStore {
+    pub fn before(self, tier: Option<Arc<DiskCache>>) -> SharedStore {
         if let Some(tier) = &tier {
             tier.replay_purges(&self.purging);
         }
@@ -146,7 +146,7 @@ impl SharedStore {
 
     /// The disk cache, if there is one.
     #[inline]
-    pub fn tier(&self) -> Option<&Arc<Tier>> {
+    pub fn tier(&self) -> Option<&Arc<DiskCache>> {
         self.tier.as_ref()
     }
 
@@ -158,13 +158,13 @@ impl SharedStore {
 
     /// The entry of a key; counts as a use.
     #[inline]
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         self.shard(hash).find(hash, key).cloned()
     }
 
     /// The entry of a key without purged variants; counts as a use.
     #[inline]
-    pub fn find_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+    pub fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         let entry = self.find(hash, key)?;
         match entry.all(|object| self.has_seen_all(object)) {
             true => Some(entry),
@@ -173,21 +173,21 @@ impl SharedStore {
     }
 
     /// The entry of a key without purged variants; does not count as a use and deletes nothing.
-    pub fn peek_kept(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+    pub fn peek_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         let entry = self.peek(hash, key)?;
         let mut gone = entry.variants().filter(|object| self.is_gone(key, object));
         gone.try_fold(entry.clone(), |left, object| left.without(object))
     }
 
     #[inline]
-    fn has_seen_all(&self, object: &Object) -> bool {
+    fn has_seen_all(&self, object: &StoredObject) -> bool {
         let lifetime = object.validity.lifetime();
         lifetime.is_none_or(|lifetime| self.purging.has_seen_all(lifetime))
     }
 
     /// Deletes the purged variants.
     #[cold]
-    fn without_purged(&self, hash: u64, key: &[u8], entry: &Entry) -> Option<Entry> {
+    fn without_purged(&self, hash: u64, key: &[u8], entry: &VariantSet) -> Option<VariantSet> {
         let mut left = Some(entry.clone());
         for object in entry.variants().filter(|object| self.is_gone(key, object)) {
             self.remove(hash, key, object);
@@ -197,7 +197,7 @@ impl SharedStore {
     }
 
     /// Whether an object under a key was purged.
-    fn is_gone(&self, key: &[u8], object: &Object) -> bool {
+    fn is_gone(&self, key: &[u8], object: &StoredObject) -> bool {
         let lifetime = object.validity.lifetime();
         lifetime.is_some_and(|lifetime| {
             !self.purging.has_seen_all(lifetime) && self.purging.is_gone(key, lifetime)
@@ -205,13 +205,13 @@ impl SharedStore {
     }
 
     /// The entry of a key; does not count as a use.
-    pub fn peek(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+    pub fn peek(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
         self.shard(hash).peek(hash, key).cloned()
     }
 
     /// Replaces the entry of a key with one object, if there is room.
     pub fn insert(&self, hash: u64, key: &[u8], object: ObjectArc) {
-        self.change(hash, key, |_| Some(Entry::new(object)));
+        self.change(hash, key, |_| Some(VariantSet::new(object)));
     }
 
     /// Adds a content coding of an object, if its base is still stored.
@@ -223,9 +223,9 @@ impl SharedStore {
     }
 
     /// The purge epoch for keys with this hash: a response fetched from now on is newer than all purges so far.
-    pub fn purges(&self, hash: u64) -> Since {
+    pub fn purges(&self, hash: u64) -> PurgeEpoch {
         self.interleave();
-        Since {
+        PurgeEpoch {
             generation: self.purging.generation(),
             forgotten: self.forgotten.count(hash),
         }
@@ -233,7 +233,7 @@ impl SharedStore {
 
     /// Whether an object that was found under a key earlier was neither deleted nor purged before this epoch, so that
     /// a response may be derived from it.
-    pub fn is_kept(&self, hash: u64, key: &[u8], object: &ObjectArc, since: Since) -> bool {
+    pub fn is_kept(&self, hash: u64, key: &[u8], object: &ObjectArc, since: PurgeEpoch) -> bool {
         let Some(lifetime) = object.validity.lifetime() else {
             return true;
         };
@@ -246,7 +246,7 @@ impl SharedStore {
         entry.is_some_and(|entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object)))
     }
 
-    /// Whether a key with this hash may have been deleted since `PurgeEpoch::forgotten` was read.
+    /// Whether a key with this hash may have been deleted since `PurgeEpoch::forgotten_keys` was read.
     pub fn may_be_forgotten(&self, hash: u64, since: u32) -> bool {
         self.forgotten.may_have(hash, since)
     }
@@ -266,7 +266,7 @@ impl SharedStore {
             }
             Some(match entry {
                 Some(entry) => self.bounded(entry.with_selected(object)),
-                None => Entry::new(object),
+                None => VariantSet::new(object),
             })
         })
     }
@@ -276,14 +276,14 @@ impl SharedStore {
     pub fn complete(&self, hash: u64, key: &[u8], filling: &ObjectArc, object: ObjectArc) -> bool {
         self.interleave();
         self.change(hash, key, |entry| {
-            let has = |entry: &&Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
+            let has = |entry: &&VariantSet| entry.variants().any(|own| ObjectArc::ptr_eq(own, filling));
             let entry = entry.filter(has).filter(|_| !self.is_gone(key, &object))?;
             Some(self.bounded(entry.with_selected(object)))
         })
     }
 
     /// The entry after eviction of the variants that exceed the limits.
-    fn bounded(&self, entry: Entry) -> Entry {
+    fn bounded(&self, entry: VariantSet) -> VariantSet {
         let (entry, evicted) = entry.within(self.variants_max, self.entry_len_max);
         self.variants_evicted.fetch_add(evicted as u64, Relaxed);
         entry
@@ -291,7 +291,7 @@ impl SharedStore {
 
     /// Deletes one variant.
     pub fn remove(&self, hash: u64, key: &[u8], object: &ObjectArc) {
-        let has = |entry: &Entry| entry.variants().any(|own| ObjectArc::ptr_eq(own, object));
+        let has = |entry: &VariantSet| entry.variants().any(|own| ObjectArc::ptr_eq(own, object));
         let gone = {
             let mut shard = self.shard(hash);
             match shard.peek(hash, key) {
@@ -317,7 +317,7 @@ impl SharedStore {
         &self,
         hash: u64,
         key: &[u8],
-        change: impl FnOnce(Option<&Entry>) -> Option<Entry>,
+        change: impl FnOnce(Option<&VariantSet>) -> Option<VariantSet>,
     ) -> bool {
         let mut dropped = Vec::new();
         let refused = {
@@ -347,7 +347,7 @@ impl SharedStore {
     /// Purges matching objects with a lifetime and matching fetches in flight, in constant time. Purged objects are
     /// removed at their next look-up or by eviction. Objects on disk are purged at once, too; after a restart they
     /// stay purged once the rule is written (`DiskCache::when_purges_are_kept`).
-    pub fn purge(&self, purge: &Purge<'_>, kind: Kind) {
+    pub fn purge(&self, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         let generation = self.purging.add(purge, kind);
         if let Some(tier) = &self.tier {
             tier.note_purge(generation, purge, kind);
@@ -357,7 +357,7 @@ impl SharedStore {
     /// Whether purges match any stored object, compared now instead of at the next look-up. `None` if that would take
     /// long or a disk cache may have more matches.
     pub fn has_purged(&self) -> Option<bool> {
-        let objects = |shard: &Mutex<Store<Entry>>| lock(shard).counters().objects;
+        let objects = |shard: &Mutex<CacheStore<VariantSet>>| lock(shard).counters().objects;
         let count: u64 = self.shards.iter().map(objects).sum();
         if self.tier.is_some() || count > COMPARED_MAX {
             return None;
@@ -365,7 +365,7 @@ impl SharedStore {
         let purged = |counters: PurgeCounters| counters.gone + counters.stale;
         let before = purged(self.purge_counters());
         for shard in &self.shards {
-            let compare = |entry: &Entry| {
+            let compare = |entry: &VariantSet| {
                 for object in entry.variants() {
                     self.is_gone(entry.base.key(), object);
                 }
@@ -377,7 +377,7 @@ impl SharedStore {
     }
 
     /// The purge rules.
-    pub fn purging(&self) -> &Purging {
+    pub fn purging(&self) -> &StorePurges {
         &self.purging
     }
 
@@ -394,7 +394,7 @@ impl SharedStore {
         let len = bytes.len() as u64;
         let more = |drawn: u64| Some(drawn + len).filter(|drawn| *drawn <= self.filling_max);
         match self.filling.fetch_update(Relaxed, Relaxed, more) {
-            Ok(_) => Ok(bytes::Bytes::from_owner(Drawn {
+            Ok(_) => Ok(bytes::Bytes::from_owner(MemoryReservation {
                 store: self.clone(),
                 bytes,
             })),
@@ -418,7 +418,7 @@ impl SharedStore {
     }
 
     /// Allocates space in the arena, with evictions if needed. `None`: no space now.
-    pub fn allocate(&self, hash: u64, len: usize) -> Option<Draft> {
+    pub fn allocate(&self, hash: u64, len: usize) -> Option<BlockDraft> {
         let arena = self.arena.as_ref()?;
         let draft = self.allocate_in(arena, hash, len);
         if draft.is_none() {
@@ -427,7 +427,7 @@ impl SharedStore {
         draft
     }
 
-    fn allocate_in(&self, arena: &Arc<Arena>, hash: u64, len: usize) -> Option<Draft> {
+    fn allocate_in(&self, arena: &Arc<ResponseArena>, hash: u64, len: usize) -> Option<BlockDraft> {
         let mut largest_free = arena.largest_free();
         let mut in_vain = 0;
         loop {
@@ -458,7 +458,7 @@ impl SharedStore {
     }
 
     /// The counters of each shard, and the arena's bytes in use.
-    pub fn counters(&self) -> (Vec<Counters>, u64) {
+    pub fn counters(&self) -> (Vec<StoreCounters>, u64) {
         let counters = self
             .shards
             .iter()
@@ -471,7 +471,7 @@ impl SharedStore {
     }
 
     #[inline]
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Store<Entry>> {
+    fn shard(&self, hash: u64) -> MutexGuard<'_, CacheStore<VariantSet>> {
         // The shard's table uses the low bits of the hash.
         let at = (hash >> 48) % self.shards.len() as u64;
         lock(&self.shards[at as usize])
@@ -479,18 +479,18 @@ impl SharedStore {
 }
 
 /// Bytes with reserved memory.
-struct Drawn {
+struct MemoryReservation {
     store: Arc<SharedStore>,
     bytes: bytes::Bytes,
 }
 
-impl AsRef<[u8]> for Drawn {
+impl AsRef<[u8]> for MemoryReservation {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Drawn {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         let len = self.bytes.len() as u64;
         self.store.filling.fetch_sub(len, Relaxed);

@@ -7,40 +7,40 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-use lowroad_cache::freshness::Source;
-use lowroad_cache::lifetime::{self, Lifetime as Times};
-use lowroad_cache::request::Asked;
+use lowroad_cache::freshness::LifetimeSource;
+use lowroad_cache::lifetime::{self, FreshnessLifetime as Times};
+use lowroad_cache::request::RequestDirectives;
 
-pub use lowroad_cache::lifetime::Use;
+pub use lowroad_cache::lifetime::Reusability;
 
-use super::object::Sources;
-use super::seen::Since;
-use crate::watch::{Folder, Trust};
+use super::object::SourceFiles;
+use super::purge_epoch::PurgeEpoch;
+use crate::watch::{WatchedFolder, WatchTrust};
 
 /// The time in ms for which an unwatched object is trusted. A change is thus detected within a second.
 pub const TRUST_MS: u64 = 500;
 
 /// The kind of validity. Unboxed: there are millions of lifetimes and few files.
-pub enum Validity {
+pub enum ObjectValidity {
     /// The source files are unchanged.
-    Unchanged(Unchanged),
+    Unchanged(FileEvidence),
     /// A freshness lifetime.
-    Lifetime(Lifetime),
+    Lifetime(StoredExpiry),
 }
 
 /// The evidence that an object's source files are unchanged.
-pub struct Unchanged {
+pub struct FileEvidence {
     /// The watched folder; without one, the object is trusted for [`TRUST_MS`].
-    folder: Option<Arc<Folder>>,
+    folder: Option<Arc<WatchedFolder>>,
     /// The folder's generation before the object was made.
     generation: AtomicU64,
     checked_ms: AtomicU64,
     /// The files, for a comparison.
-    sources: Option<Arc<Sources>>,
+    sources: Option<Arc<SourceFiles>>,
 }
 
 /// The expiry of a handler's response. There is one for each stored response, so rare parts are separate.
-pub struct Lifetime {
+pub struct StoredExpiry {
     /// The purge generation up to which the object was compared. Initially that before the call of the handler,
     /// because the response may be older than later purges.
     pub(super) generation: AtomicU64,
@@ -48,12 +48,12 @@ pub struct Lifetime {
     pub(super) until_ms: AtomicU64,
     /// See [`Times`].
     born_ms: i64,
-    more: Option<Box<More>>,
+    more: Option<Box<ExpiryExtras>>,
     /// The count of deletions of its key before the handler was called.
     pub forgotten: u32,
     flags: AtomicU8,
     /// The source of the lifetime.
-    pub source: Source,
+    pub source: LifetimeSource,
 }
 
 /// Each use must be validated.
@@ -70,7 +70,7 @@ const SOFTLY_PURGED: u8 = 1 << 4;
 
 /// Parts that few lifetimes have.
 #[derive(Clone, Default)]
-struct More {
+struct ExpiryExtras {
     /// The stale-while-revalidate window, ms (RFC 5861 §3).
     swr_ms: u64,
     /// The stale-if-error window, ms (RFC 5861 §4).
@@ -78,17 +78,17 @@ struct More {
     /// The names for purges: tags separated by commas, then a group after each line feed.
     names: Box<[u8]>,
     /// The time of the last background refresh.
-    refreshed: Refreshed,
+    refreshed: RefreshTime,
 }
 
 /// The time of the last refresh attempt, monotonic ms; 0: none.
 #[derive(Default)]
-struct Refreshed(AtomicU64);
+struct RefreshTime(AtomicU64);
 
 /// The minimum time between two attempts, ms: an origin that fails at once must not be called for each request.
 const REFRESH_PAUSE_MS: u64 = 1000;
 
-impl Refreshed {
+impl RefreshTime {
     /// Whether an attempt is due. Of concurrent callers, one gets true.
     fn begin(&self, now_ms: u64) -> bool {
         let last_ms = self.0.load(Relaxed);
@@ -102,18 +102,18 @@ impl Refreshed {
     }
 }
 
-impl Clone for Refreshed {
-    fn clone(&self) -> Refreshed {
-        Refreshed(AtomicU64::new(self.0.load(Relaxed)))
+impl Clone for RefreshTime {
+    fn clone(&self) -> RefreshTime {
+        RefreshTime(AtomicU64::new(self.0.load(Relaxed)))
     }
 }
 
-impl Validity {
+impl ObjectValidity {
     /// The validity of an object made from files at `checked_ms`. With a watched folder and its earlier generation, it
     /// lasts until a change there.
-    pub fn of_files(trust: Trust, checked_ms: u64) -> Validity {
+    pub fn from_files(trust: WatchTrust, checked_ms: u64) -> ObjectValidity {
         let (folder, generation) = trust.unzip();
-        Validity::Unchanged(Unchanged {
+        ObjectValidity::Unchanged(FileEvidence {
             folder,
             generation: AtomicU64::new(generation.unwrap_or(0)),
             checked_ms: AtomicU64::new(checked_ms),
@@ -122,21 +122,21 @@ impl Validity {
     }
 
     /// Adds the source files.
-    pub fn made_of(self, sources: Arc<Sources>) -> Validity {
+    pub fn made_of(self, sources: Arc<SourceFiles>) -> ObjectValidity {
         match self {
-            Validity::Unchanged(unchanged) => Validity::Unchanged(Unchanged {
+            ObjectValidity::Unchanged(unchanged) => ObjectValidity::Unchanged(FileEvidence {
                 sources: Some(sources),
                 ..unchanged
             }),
-            Validity::Lifetime(_) => self,
+            ObjectValidity::Lifetime(_) => self,
         }
     }
 
     /// The source files; `None` for handlers' responses.
-    pub fn sources(&self) -> Option<&Arc<Sources>> {
+    pub fn sources(&self) -> Option<&Arc<SourceFiles>> {
         match self {
-            Validity::Unchanged(unchanged) => unchanged.sources.as_ref(),
-            Validity::Lifetime(_) => None,
+            ObjectValidity::Unchanged(unchanged) => unchanged.sources.as_ref(),
+            ObjectValidity::Lifetime(_) => None,
         }
     }
 
@@ -144,22 +144,22 @@ impl Validity {
     #[inline]
     pub fn holds(&self, now_ms: u64) -> bool {
         match self {
-            Validity::Unchanged(unchanged) => unchanged.holds(now_ms),
-            Validity::Lifetime(lifetime) => lifetime.is_fresh(now_ms),
+            ObjectValidity::Unchanged(unchanged) => unchanged.holds(now_ms),
+            ObjectValidity::Lifetime(lifetime) => lifetime.is_fresh(now_ms),
         }
     }
 
     /// How the object may be used for a request.
-    pub fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
+    pub fn use_for(&self, asked: &RequestDirectives, now_ms: u64) -> Reusability {
         match self {
-            Validity::Unchanged(unchanged) if unchanged.holds(now_ms) => Use::Fresh,
-            Validity::Unchanged(_) => Use::Validate,
-            Validity::Lifetime(lifetime) => lifetime.use_for(asked, now_ms),
+            ObjectValidity::Unchanged(unchanged) if unchanged.holds(now_ms) => Reusability::Fresh,
+            ObjectValidity::Unchanged(_) => Reusability::Validate,
+            ObjectValidity::Lifetime(lifetime) => lifetime.use_for(asked, now_ms),
         }
     }
 
     /// Whether the object may be used stale because its origin failed.
-    pub fn stands_in(&self, asked: &Asked, now_ms: u64) -> bool {
+    pub fn stands_in(&self, asked: &RequestDirectives, now_ms: u64) -> bool {
         let lifetime = self.lifetime();
         lifetime.is_some_and(|lifetime| {
             lifetime.is_for(asked) && lifetime.times().stands_in(asked, now_ms)
@@ -168,13 +168,13 @@ impl Validity {
 
     /// Whether changes to its source files are reported.
     pub fn is_watched(&self) -> bool {
-        matches!(self, Validity::Unchanged(unchanged) if unchanged.folder.is_some())
+        matches!(self, ObjectValidity::Unchanged(unchanged) if unchanged.folder.is_some())
     }
 
     /// Records that the files, checked at `checked_ms`, are unchanged; `trust` is from before the check. Returns false
     /// if the object's folder is no longer the watched one.
-    pub fn renew(&self, trust: &Trust, checked_ms: u64) -> bool {
-        let Validity::Unchanged(unchanged) = self else {
+    pub fn renew(&self, trust: &WatchTrust, checked_ms: u64) -> bool {
+        let ObjectValidity::Unchanged(unchanged) = self else {
             return false;
         };
         let (is_same, generation) = match (&unchanged.folder, trust) {
@@ -190,22 +190,22 @@ impl Validity {
 
     /// Ends the validity: the next use checks the files.
     pub fn end(&self) {
-        if let Validity::Unchanged(unchanged) = self {
+        if let ObjectValidity::Unchanged(unchanged) = self {
             unchanged.set(0, 0);
         }
     }
 
     /// The lifetime, if it has one.
     #[inline]
-    pub fn lifetime(&self) -> Option<&Lifetime> {
+    pub fn lifetime(&self) -> Option<&StoredExpiry> {
         match self {
-            Validity::Unchanged(_) => None,
-            Validity::Lifetime(lifetime) => Some(lifetime),
+            ObjectValidity::Unchanged(_) => None,
+            ObjectValidity::Lifetime(lifetime) => Some(lifetime),
         }
     }
 }
 
-impl Unchanged {
+impl FileEvidence {
     #[inline]
     fn holds(&self, now_ms: u64) -> bool {
         let watched = self.folder.as_ref();
@@ -219,9 +219,9 @@ impl Unchanged {
     }
 }
 
-impl Clone for Lifetime {
-    fn clone(&self) -> Lifetime {
-        Lifetime {
+impl Clone for StoredExpiry {
+    fn clone(&self) -> StoredExpiry {
+        StoredExpiry {
             // Acquire first: the clone then includes the effects of all purges that its generation covers.
             generation: AtomicU64::new(self.generation.load(Acquire)),
             until_ms: AtomicU64::new(self.until_ms.load(Relaxed)),
@@ -233,9 +233,9 @@ impl Clone for Lifetime {
 }
 
 #[cfg(test)]
-impl Lifetime {
+impl StoredExpiry {
     /// A lifetime from 0 to `until_ms`, for tests.
-    pub fn until(until_ms: u64) -> Lifetime {
+    pub fn until(until_ms: u64) -> StoredExpiry {
         let times = Times {
             born_ms: 0,
             until_ms,
@@ -245,20 +245,20 @@ impl Lifetime {
             must_revalidate: false,
             was_useful: true,
         };
-        Lifetime::new(&times, Source::MaxAge)
+        StoredExpiry::new(&times, LifetimeSource::MaxAge)
     }
 }
 
-impl Lifetime {
+impl StoredExpiry {
     /// Creates a lifetime with these times.
-    pub fn new(times: &Times, source: Source) -> Lifetime {
+    pub fn new(times: &Times, source: LifetimeSource) -> StoredExpiry {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        let more = More {
+        let more = ExpiryExtras {
             swr_ms: times.swr_until_ms.saturating_sub(times.until_ms),
             sie_ms: times.sie_until_ms.saturating_sub(times.until_ms),
-            ..More::default()
+            ..ExpiryExtras::default()
         };
-        Lifetime {
+        StoredExpiry {
             generation: AtomicU64::default(),
             until_ms: AtomicU64::new(times.until_ms),
             born_ms: times.born_ms,
@@ -274,7 +274,7 @@ impl Lifetime {
     }
 
     /// Sets whether it is also for requests with Authorization.
-    pub fn for_all(mut self, is_for_all: bool) -> Lifetime {
+    pub fn for_all(mut self, is_for_all: bool) -> StoredExpiry {
         let flags = self.flags.get_mut();
         *flags = *flags & !IS_FOR_ALL | if is_for_all { IS_FOR_ALL } else { 0 };
         self
@@ -287,8 +287,8 @@ impl Lifetime {
     }
 
     /// Sets the purge epoch before the fetch.
-    pub fn since(self, purges: Since) -> Lifetime {
-        Lifetime {
+    pub fn since(self, purges: PurgeEpoch) -> StoredExpiry {
+        StoredExpiry {
             generation: AtomicU64::new(purges.generation),
             forgotten: purges.forgotten,
             ..self
@@ -296,7 +296,7 @@ impl Lifetime {
     }
 
     /// Sets the names for purges: tags separated by commas, then a group after each line feed.
-    pub fn named(mut self, names: Vec<u8>) -> Lifetime {
+    pub fn named(mut self, names: Vec<u8>) -> StoredExpiry {
         if !names.is_empty() {
             self.more.get_or_insert_default().names = names.into();
         }
@@ -304,14 +304,14 @@ impl Lifetime {
     }
 
     /// Adds a tag.
-    pub fn tagged(self, tag: &str) -> Lifetime {
+    pub fn tagged(self, tag: &str) -> StoredExpiry {
         let names = [tag.as_bytes(), b",", self.names()].concat();
         self.named(names)
     }
 
     /// The size in bytes of the separate part.
     pub fn size(&self) -> usize {
-        let size = |more: &More| size_of::<More>() + more.names.len();
+        let size = |more: &ExpiryExtras| size_of::<ExpiryExtras>() + more.names.len();
         self.more.as_deref().map_or(0, size)
     }
 
@@ -357,7 +357,7 @@ impl Lifetime {
         self.is(IS_FOR_ALL)
     }
 
-    /// Whether it may be used for a request without cache directives: [`Use::Fresh`] for [`Asked::GET`].
+    /// Whether it may be used for a request without cache directives: [`Reusability::Fresh`] for [`RequestDirectives::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
         !self.is(NO_CACHE | SOFTLY_PURGED) && now_ms < self.until_ms()
@@ -370,9 +370,9 @@ impl Lifetime {
         more.is_none_or(|more| more.refreshed.begin(now_ms))
     }
 
-    fn use_for(&self, asked: &Asked, now_ms: u64) -> Use {
+    fn use_for(&self, asked: &RequestDirectives, now_ms: u64) -> Reusability {
         if !self.is_for(asked) {
-            return Use::Validate;
+            return Reusability::Validate;
         }
         let times = self.times();
         let now_ms = match self.is(SOFTLY_PURGED) {
@@ -383,7 +383,7 @@ impl Lifetime {
     }
 
     /// Whether the object may answer a request that its origin has not seen.
-    fn is_for(&self, asked: &Asked) -> bool {
+    fn is_for(&self, asked: &RequestDirectives) -> bool {
         self.is_for_all() || !asked.is_authorized
     }
 
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn without_a_watch_an_object_holds_for_a_moment() {
-        let validity = Validity::of_files(None, 1000);
+        let validity = ObjectValidity::from_files(None, 1000);
         assert!(validity.holds(1000 + TRUST_MS - 1) && !validity.holds(1000 + TRUST_MS));
         assert!(validity.renew(&None, 2000) && validity.holds(2000));
         validity.end();
@@ -420,15 +420,15 @@ mod tests {
 
     #[test]
     fn a_refresh_is_tried_again_after_a_pause() {
-        let refreshed = Refreshed::default();
+        let refreshed = RefreshTime::default();
         assert!(refreshed.begin(0) && !refreshed.begin(999));
         assert!(refreshed.begin(1 + REFRESH_PAUSE_MS) && !refreshed.begin(1 + REFRESH_PAUSE_MS));
     }
 
     #[test]
     fn its_times_are_those_that_it_was_given() {
-        let plain = Lifetime::until(5000).times();
-        assert_eq!(Lifetime::new(&plain, Source::MaxAge).times(), plain);
+        let plain = StoredExpiry::until(5000).times();
+        assert_eq!(StoredExpiry::new(&plain, LifetimeSource::MaxAge).times(), plain);
         let times = Times {
             born_ms: -7,
             swr_until_ms: 6000,
@@ -436,7 +436,7 @@ mod tests {
             no_cache: true,
             ..plain
         };
-        let lifetime = Lifetime::new(&times, Source::SMaxage).named(b"a".to_vec());
+        let lifetime = StoredExpiry::new(&times, LifetimeSource::SMaxage).named(b"a".to_vec());
         assert_eq!((lifetime.times(), lifetime.names()), (times, &b"a"[..]));
         // A soft purge leaves the same times as `expired`.
         lifetime.until_ms.fetch_min(2000, Relaxed);
@@ -447,14 +447,14 @@ mod tests {
     fn a_lifetime_ends_and_has_an_age() {
         let times = Times {
             born_ms: 1000,
-            ..Lifetime::until(61_000).times()
+            ..StoredExpiry::until(61_000).times()
         };
-        let lifetime = Lifetime::new(&times, Source::MaxAge);
+        let lifetime = StoredExpiry::new(&times, LifetimeSource::MaxAge);
         let lifetime = lifetime.named(b"news, Sport\nfront, page".to_vec());
         assert_eq!((lifetime.age_s(1999), lifetime.age_s(3500)), (0, 2));
         assert!(lifetime.tags().eq([b"news", &b"Sport"[..]]));
         assert!(lifetime.groups().eq([b"front, page"]));
-        let validity = Validity::Lifetime(lifetime);
+        let validity = ObjectValidity::Lifetime(lifetime);
         assert!(validity.holds(60_999) && !validity.holds(61_000));
         assert!(!validity.renew(&None, 61_000));
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::changes::Changes;
+use crate::change_feed::ChangeFeed;
 pub use path::PathWatch;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
@@ -27,13 +27,13 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 const FOLDERS_MAX: usize = 16_384;
 
 /// A watched folder.
-pub struct Folder {
+pub struct WatchedFolder {
     generation: AtomicU64,
     /// Its first generation.
     begun: u64,
 }
 
-impl Folder {
+impl WatchedFolder {
     /// The generation, which changes whenever the folder or an ancestor may have changed. Generations of different
     /// folders never coincide, so that a folder's generation proves nothing about another folder.
     #[inline]
@@ -43,44 +43,44 @@ impl Folder {
 }
 
 /// The folder that a response depends on, and its generation before the response was made.
-pub type Trust = Option<(Arc<Folder>, u64)>;
+pub type WatchTrust = Option<(Arc<WatchedFolder>, u64)>;
 
 /// The watched folders.
-pub struct Watcher {
+pub struct FolderWatcher {
     inotify: OwnedFd,
-    folders: Mutex<Folders>,
+    folders: Mutex<FolderTable>,
     generation_next: AtomicU64,
     /// The change feed.
-    changes: Arc<Changes>,
+    changes: Arc<ChangeFeed>,
 }
 
 #[derive(Default)]
-struct Folders {
+struct FolderTable {
     /// Sorted, so that all descendants of a folder are adjacent.
-    by_path: BTreeMap<PathBuf, (i32, Arc<Folder>)>,
+    by_path: BTreeMap<PathBuf, (i32, Arc<WatchedFolder>)>,
     by_watch: HashMap<i32, PathBuf>,
     /// The count of folders removed.
     forgotten: u64,
 }
 
-impl Watcher {
+impl FolderWatcher {
     /// Starts the thread that receives events. `None` if inotify is unavailable.
-    pub fn start(changes: Arc<Changes>) -> Option<Arc<Watcher>> {
+    pub fn start(changes: Arc<ChangeFeed>) -> Option<Arc<FolderWatcher>> {
         let inotify = inotify::init(CreateFlags::CLOEXEC).ok()?;
-        let watcher = Arc::new(Watcher {
+        let watcher = Arc::new(FolderWatcher {
             inotify,
             folders: Mutex::default(),
             generation_next: AtomicU64::new(1),
             changes,
         });
         let listener = watcher.clone();
-        lowroad_engine::background::start("watch", move || listener.listen()).ok()?;
+        lowroad_engine::panic_policy::start("watch", move || listener.listen()).ok()?;
         Some(watcher)
     }
 
     /// Watches the folder `root`/`relative` and returns its generation before the caller reads it. `None` if it can't
     /// be watched.
-    pub fn folder(&self, root: &Path, relative: &Path) -> Trust {
+    pub fn folder(&self, root: &Path, relative: &Path) -> WatchTrust {
         let before = self.folders().forgotten;
         let mut path = root.to_path_buf();
         let mut folder = self.add(&path).ok()?;
@@ -94,7 +94,7 @@ impl Watcher {
         (folders.forgotten == before).then_some((folder, generation))
     }
 
-    fn add(&self, path: &Path) -> io::Result<Arc<Folder>> {
+    fn add(&self, path: &Path) -> io::Result<Arc<WatchedFolder>> {
         if let Some((_, folder)) = self.folders().by_path.get(path) {
             return Ok(folder.clone());
         }
@@ -111,7 +111,7 @@ impl Watcher {
         }
         let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
         let begun = self.new_generation();
-        let folder = Arc::new(Folder {
+        let folder = Arc::new(WatchedFolder {
             generation: AtomicU64::new(begun),
             begun,
         });
@@ -130,7 +130,7 @@ impl Watcher {
     }
 
     fn listen(&self) {
-        let _end = Deaf(self);
+        let _end = WatchLost(self);
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
         while let Ok(event) = reader.next() {
@@ -164,7 +164,7 @@ impl Watcher {
     }
 
     /// Removes the watches of a folder and its descendants: their paths may lead to other folders now.
-    fn forget_below(&self, folders: &mut Folders, path: &Path) {
+    fn forget_below(&self, folders: &mut FolderTable, path: &Path) {
         let from = folders.by_path.range(path.to_path_buf()..);
         let below: Vec<PathBuf> = from
             .map(|(known, _)| known)
@@ -183,7 +183,7 @@ impl Watcher {
     }
 
     /// Records that a folder or an ancestor may have changed.
-    fn changed(&self, folder: &Folder) {
+    fn changed(&self, folder: &WatchedFolder) {
         folder.generation.store(self.new_generation(), Release);
         self.changes.tell();
     }
@@ -232,15 +232,15 @@ impl Watcher {
         self.folders().by_path.len()
     }
 
-    fn folders(&self) -> MutexGuard<'_, Folders> {
+    fn folders(&self) -> MutexGuard<'_, FolderTable> {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Invalidates all folders when the thread ends: without events, no response may be trusted for long.
-struct Deaf<'w>(&'w Watcher);
+struct WatchLost<'w>(&'w FolderWatcher);
 
-impl Drop for Deaf<'_> {
+impl Drop for WatchLost<'_> {
     fn drop(&mut self) {
         self.0.forget_everything();
     }
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    fn wait_for_change(folder: &Folder, since: u64) -> bool {
+    fn wait_for_change(folder: &WatchedFolder, since: u64) -> bool {
         let end = Instant::now() + Duration::from_secs(5);
         while Instant::now() < end {
             if folder.generation() != since {
@@ -294,7 +294,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("lowroad-watch-{}", std::process::id()));
         std::fs::create_dir_all(root.join("a/b")).expect("create");
         std::fs::write(root.join("a/b/file"), b"1").expect("write");
-        let watcher = Watcher::start(Arc::default()).expect("inotify");
+        let watcher = FolderWatcher::start(Arc::default()).expect("inotify");
         let (folder, before) = watcher.folder(&root, Path::new("a/b")).expect("watched");
         assert_eq!(watcher.folder_count(), 3);
         std::fs::write(root.join("a/b/file"), b"2").expect("write");
@@ -311,7 +311,7 @@ mod tests {
     fn watches_that_nobody_trusts_are_ended() {
         let root = std::env::temp_dir().join(format!("lowroad-unused-{}", std::process::id()));
         std::fs::create_dir_all(root.join("a/b")).expect("create");
-        let watcher = Watcher::start(Arc::default()).expect("inotify");
+        let watcher = FolderWatcher::start(Arc::default()).expect("inotify");
         let mark = watcher.mark();
         drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
         watcher.forget_unused(mark);

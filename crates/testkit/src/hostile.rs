@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Client, Folder, Response, Server};
+use crate::{TestClient, TempFolder, ClientResponse, TestServer};
 
 /// The file that every site here has, and its content.
 pub const GOOD: (&str, &str) = ("good.txt", "good\n");
@@ -15,30 +15,30 @@ pub const GOOD: (&str, &str) = ("good.txt", "good\n");
 const BYTEWISE_LEN_MAX: usize = 600;
 
 /// A server with one site, and the folder around its root.
-pub struct Site {
+pub struct HostileSite {
     /// Contains the root as `site`; its other contents must stay private.
-    pub folder: Folder,
+    pub folder: TempFolder,
     /// The server, with one worker.
-    pub server: Server,
+    pub server: TestServer,
 }
 
-impl Site {
+impl HostileSite {
     /// A site with one good file.
-    pub fn new(program: &str) -> Site {
-        Site::with(program, "", |_| {})
+    pub fn new(program: &str) -> HostileSite {
+        HostileSite::with(program, "", |_| {})
     }
 
     /// A site with these lines in its `[[site]]`; `fill` adds files before the server starts.
-    pub fn with(program: &str, lines: &str, fill: impl FnOnce(&Folder)) -> Site {
-        let folder = Folder::new();
+    pub fn with(program: &str, lines: &str, fill: impl FnOnce(&TempFolder)) -> HostileSite {
+        let folder = TempFolder::new();
         folder.file(format!("site/{}", GOOD.0), GOOD.1);
         fill(&folder);
         let config = format!(
             "[server]\nworkers = 1\n\n\
              [[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n{lines}\n"
         );
-        let server = Server::run(program, &folder, &config);
-        Site { folder, server }
+        let server = TestServer::run(program, &folder, &config);
+        HostileSite { folder, server }
     }
 
     /// The folder that is served.
@@ -93,7 +93,7 @@ impl Site {
 }
 
 /// All responses up to the server's orderly close.
-pub fn responses_to_end(client: &mut Client) -> Vec<Response> {
+pub fn responses_to_end(client: &mut TestClient) -> Vec<ClientResponse> {
     assert!(client.wait_for_close(), "the connection was reset");
     let mut responses = Vec::new();
     // The connection has ended, so every remaining response must be complete.
@@ -104,7 +104,7 @@ pub fn responses_to_end(client: &mut Client) -> Vec<Response> {
 }
 
 /// Sends the pieces and a good request after them; returns all responses up to the server's orderly close.
-fn exchange(server: &Server, pieces: &[&[u8]]) -> Vec<Response> {
+fn exchange(server: &TestServer, pieces: &[&[u8]]) -> Vec<ClientResponse> {
     let mut client = server.connect();
     pieces.iter().for_each(|piece| client.send(piece));
     client.send(format!(
@@ -132,7 +132,7 @@ fn gets<'t>(targets: &[&'t str]) -> Vec<(&'t str, String)> {
         .collect()
 }
 
-fn assert_answer(response: &Response, status: u16, says: &str, told: &str) {
+fn assert_answer(response: &ClientResponse, status: u16, says: &str, told: &str) {
     let text = response.text();
     assert_eq!(response.status, status, "{told}: {text}");
     assert!(text.contains(says), "{told}: {says:?} is not in {text}");

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::Folder;
+use crate::TempFolder;
 
 /// Set for a test that runs under callgrind.
 const COUNTED: &str = "LOWROAD_COUNTED";
@@ -32,7 +32,7 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
         run_all(pieces);
         return None;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let out = folder.path().join("counts");
     let mut command = Command::new("valgrind");
     command

@@ -30,11 +30,11 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const PROGRAM: &str = "LOWROAD_PROGRAM";
 
 /// A temporary folder, removed on drop.
-pub struct Folder(PathBuf);
+pub struct TempFolder(PathBuf);
 
-impl Folder {
+impl TempFolder {
     /// An empty, world-readable folder.
-    pub fn new() -> Folder {
+    pub fn new() -> TempFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Unique per process and folder, since tests run in parallel.
         let name = format!(
@@ -44,18 +44,18 @@ impl Folder {
         );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).expect("a temporary folder");
-        Folder(path)
+        TempFolder(path)
     }
 
     /// An empty folder in memory if the system has a place for it, for files that are rewritten often and must not
     /// wait for a disk.
-    pub fn in_memory() -> Folder {
-        let on_disk = Folder::new();
+    pub fn in_memory() -> TempFolder {
+        let on_disk = TempFolder::new();
         let name = on_disk.path().file_name().expect("a name");
         let path = Path::new("/dev/shm").join(name);
         // Systems without /dev/shm use the disk.
         match std::fs::create_dir(&path) {
-            Ok(()) => Folder(path),
+            Ok(()) => TempFolder(path),
             Err(_) => on_disk,
         }
     }
@@ -102,20 +102,20 @@ impl Folder {
     }
 }
 
-impl Default for Folder {
-    fn default() -> Folder {
-        Folder::new()
+impl Default for TempFolder {
+    fn default() -> TempFolder {
+        TempFolder::new()
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// A running server; killed on drop.
-pub struct Server {
+pub struct TestServer {
     child: Child,
     /// Its addresses, in the order in which it printed them.
     pub addresses: Vec<SocketAddr>,
@@ -123,37 +123,37 @@ pub struct Server {
     stderr: Receiver<String>,
 }
 
-impl Server {
+impl TestServer {
     /// Starts `program`, or the one in [`PROGRAM`], with these arguments, and waits until it prints its addresses.
     /// Arguments should request port 0.
-    pub fn start(program: &str, arguments: &[&str]) -> Server {
+    pub fn start(program: &str, arguments: &[&str]) -> TestServer {
         let other = std::env::var_os(PROGRAM);
         let mut command = Command::new(other.unwrap_or_else(|| program.into()));
         command.args(arguments).stdin(Stdio::null());
-        Server::spawn(command)
+        TestServer::spawn(command)
     }
 
     /// Starts `program` to serve the folder at a free port, with one worker and these options.
-    pub fn serve(program: &str, folder: &Folder, options: &[&str]) -> Server {
+    pub fn serve(program: &str, folder: &TempFolder, options: &[&str]) -> TestServer {
         let dir = folder.path().display().to_string();
         let mut arguments = vec!["serve", &dir, "--listen", "127.0.0.1:0", "--workers", "1"];
         arguments.extend(options);
-        Server::start(program, &arguments)
+        TestServer::start(program, &arguments)
     }
 
     /// Writes `config` into the folder as `lowroad.toml` and starts `program` with it.
-    pub fn run(program: &str, folder: &Folder, config: &str) -> Server {
+    pub fn run(program: &str, folder: &TempFolder, config: &str) -> TestServer {
         let file = folder.file("lowroad.toml", config);
-        Server::start(program, &["run", "-c", &file.display().to_string()])
+        TestServer::start(program, &["run", "-c", &file.display().to_string()])
     }
 
     /// Starts a prepared command. Its output is read here; its input is up to the caller.
-    pub fn spawn(mut command: Command) -> Server {
+    pub fn spawn(mut command: Command) -> TestServer {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server starts");
         let stdout = lines(child.stdout.take().expect("piped"));
         let stderr = lines(child.stderr.take().expect("piped"));
-        let mut server = Server {
+        let mut server = TestServer {
             child,
             addresses: Vec::new(),
             stdout,
@@ -191,12 +191,12 @@ impl Server {
     }
 
     /// A connection to its first address.
-    pub fn connect(&self) -> Client {
-        Client::connect(self.address())
+    pub fn connect(&self) -> TestClient {
+        TestClient::connect(self.address())
     }
 
     /// Makes one GET on a new connection.
-    pub fn get(&self, path: &str) -> Response {
+    pub fn get(&self, path: &str) -> ClientResponse {
         let mut client = self.connect();
         client.send(format!(
             "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
@@ -243,7 +243,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         // The process may have ended already; waiting avoids a zombie.
         let _ = self.child.kill();
@@ -303,7 +303,7 @@ pub fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The client's end of a connection.
-pub struct Client {
+pub struct TestClient {
     stream: TcpStream,
     /// Received bytes that are not part of a response yet.
     pub received: Vec<u8>,
@@ -311,7 +311,7 @@ pub struct Client {
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
+pub struct ClientResponse {
     /// Its status code.
     pub status: u16,
     /// Status line and fields, with line ends.
@@ -320,13 +320,13 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-impl Response {
+impl ClientResponse {
     /// Takes a complete response from the start of the received bytes; a response to HEAD has no `body`.
-    pub fn take(received: &mut Vec<u8>, body: bool) -> Option<Response> {
+    pub fn take(received: &mut Vec<u8>, body: bool) -> Option<ClientResponse> {
         let end = received.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let head = String::from_utf8(received[..end].to_vec()).expect("a text head");
         let status = head[9..12].parse().expect("a status");
-        let mut response = Response {
+        let mut response = ClientResponse {
             status,
             head,
             body: Vec::new(),
@@ -366,14 +366,14 @@ impl Response {
     }
 }
 
-impl Client {
+impl TestClient {
     /// Connects.
-    pub fn connect(address: SocketAddr) -> Client {
-        Client::new(TcpStream::connect(address).expect("a connection"))
+    pub fn connect(address: SocketAddr) -> TestClient {
+        TestClient::new(TcpStream::connect(address).expect("a connection"))
     }
 
     /// Connects from an address of this machine.
-    pub fn connect_from(from: IpAddr, address: SocketAddr) -> Client {
+    pub fn connect_from(from: IpAddr, address: SocketAddr) -> TestClient {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -382,16 +382,16 @@ impl Client {
         let socket = socket(family, SocketType::STREAM, None).expect("a socket");
         bind(&socket, &SocketAddr::new(from, 0)).expect("an address of this machine");
         connect(&socket, &address).expect("a connection");
-        Client::new(socket.into())
+        TestClient::new(socket.into())
     }
 
     /// A client on an existing connection.
-    pub fn new(stream: TcpStream) -> Client {
+    pub fn new(stream: TcpStream) -> TestClient {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         // Each `send` becomes a segment, so that tests decide how a request is split.
         stream.set_nodelay(true).expect("no delay");
-        Client {
+        TestClient {
             stream,
             received: Vec::new(),
         }
@@ -417,32 +417,32 @@ impl Client {
 
     /// Sends a GET with these further field lines (each with its line end) on this connection, and receives the
     /// response.
-    pub fn get(&mut self, path: &str, fields: &str) -> Response {
+    pub fn get(&mut self, path: &str, fields: &str) -> ClientResponse {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"));
         self.response()
     }
 
     /// Receives a response to a GET, or another one with a body by its fields.
-    pub fn response(&mut self) -> Response {
+    pub fn response(&mut self) -> ClientResponse {
         let response = self.response_with_body(true);
         response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
     }
 
     /// Receives a response to HEAD, which has no body despite its fields.
-    pub fn response_to_head(&mut self) -> Response {
+    pub fn response_to_head(&mut self) -> ClientResponse {
         let response = self.response_with_body(false);
         response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
     }
 
     /// Receives a response to a GET; `None` if the connection ends or breaks before its end, with the partial response
     /// in `received`.
-    pub fn whole_response(&mut self) -> Option<Response> {
+    pub fn whole_response(&mut self) -> Option<ClientResponse> {
         self.response_with_body(true)
     }
 
-    fn response_with_body(&mut self, body: bool) -> Option<Response> {
+    fn response_with_body(&mut self, body: bool) -> Option<ClientResponse> {
         loop {
-            if let Some(response) = Response::take(&mut self.received, body) {
+            if let Some(response) = ClientResponse::take(&mut self.received, body) {
                 return Some(response);
             }
             if !self.more() {

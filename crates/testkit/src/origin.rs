@@ -9,7 +9,7 @@ use std::thread;
 
 /// A request that the origin received.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct OriginRequest {
     /// The number of the request, from 0.
     pub number: usize,
     /// The method.
@@ -25,23 +25,23 @@ pub struct Asked {
 }
 
 /// The origin. Its threads end when it is dropped.
-pub struct Origin {
+pub struct TestOrigin {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<OriginRequest>>>,
     ended: Arc<AtomicBool>,
 }
 
 /// The script for a request: writes a response, a part of one, or none. The connection is kept if it returns true.
-pub type Script = dyn Fn(&Asked, &mut TcpStream) -> bool + Send + Sync;
+pub type TestScript = dyn Fn(&OriginRequest, &mut TcpStream) -> bool + Send + Sync;
 
-impl Asked {
+impl OriginRequest {
     /// Takes a complete request from the start of the received bytes.
-    pub fn take(input: &mut Vec<u8>) -> Option<Asked> {
+    pub fn take(input: &mut Vec<u8>) -> Option<OriginRequest> {
         // Keeps the line end of the last field, and drops the empty line.
         let head_len = find(input, b"\r\n\r\n")? + 2;
         let head = String::from_utf8_lossy(&input[..head_len]).into_owned();
         let mut words = head.split(' ');
-        let mut asked = Asked {
+        let mut asked = OriginRequest {
             number: 0,
             method: words.next()?.to_string(),
             target: words.next()?.to_string(),
@@ -68,7 +68,7 @@ impl Asked {
     }
 
     /// Numbers the request, and appends it to the others.
-    pub fn keep(mut self, all: &mut Vec<Asked>) -> Asked {
+    pub fn keep(mut self, all: &mut Vec<OriginRequest>) -> OriginRequest {
         self.number = all.len();
         all.push(self.clone());
         self
@@ -84,25 +84,25 @@ impl Asked {
     }
 }
 
-impl Origin {
+impl TestOrigin {
     /// An origin that answers each request with the text from `answer`, and keeps connections.
-    pub fn saying(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Origin {
-        Origin::start(move |asked, stream| stream.write_all(answer(asked).as_bytes()).is_ok())
+    pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestOrigin {
+        TestOrigin::start(move |asked, stream| stream.write_all(answer(asked).as_bytes()).is_ok())
     }
 
     /// An origin that runs the script for each request.
     pub fn start(
-        script: impl Fn(&Asked, &mut TcpStream) -> bool + Send + Sync + 'static,
-    ) -> Origin {
+        script: impl Fn(&OriginRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> TestOrigin {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let (asked, ended) = (Arc::default(), Arc::new(AtomicBool::new(false)));
-        let origin = Origin {
+        let origin = TestOrigin {
             address,
             asked: Arc::clone(&asked),
             ended: ended.clone(),
         };
-        let script: Arc<Script> = Arc::new(script);
+        let script: Arc<TestScript> = Arc::new(script);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 if ended.load(SeqCst) {
@@ -121,7 +121,7 @@ impl Origin {
     }
 
     /// All requests so far.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<OriginRequest> {
         lock(&self.asked).clone()
     }
 
@@ -131,7 +131,7 @@ impl Origin {
     }
 }
 
-impl Drop for Origin {
+impl Drop for TestOrigin {
     fn drop(&mut self) {
         self.ended.store(true, SeqCst);
         // The connection wakes the listener, which then sees the flag.
@@ -140,7 +140,7 @@ impl Drop for Origin {
 }
 
 /// Serves one connection.
-fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Option<()> {
+fn serve(mut stream: TcpStream, all: &Mutex<Vec<OriginRequest>>, script: &TestScript) -> Option<()> {
     // Without Nagle's algorithm, separately written heads and bodies become separate segments.
     stream.set_nodelay(true).ok()?;
     let mut input = Vec::new();
@@ -155,9 +155,9 @@ fn serve(mut stream: TcpStream, all: &Mutex<Vec<Asked>>, script: &Script) -> Opt
 }
 
 /// Receives a request; `None` at the end of the connection.
-fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Asked> {
+fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<OriginRequest> {
     loop {
-        if let Some(asked) = Asked::take(input) {
+        if let Some(asked) = OriginRequest::take(input) {
             return Some(asked);
         }
         let mut piece = [0; 16 << 10];

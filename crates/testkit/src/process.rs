@@ -5,16 +5,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Bytes of private memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory {
+pub struct PrivateMemory {
     /// All resident bytes.
     pub resident: u64,
     /// Resident bytes that are not from files.
     pub anonymous: u64,
 }
 
-impl Memory {
+impl PrivateMemory {
     /// The memory of a child process.
-    pub fn of(pid: u32) -> Memory {
+    pub fn of_process(pid: u32) -> PrivateMemory {
         let path = format!("/proc/{pid}/smaps_rollup");
         let text = std::fs::read_to_string(path).expect("a process of ours");
         let of = |name: &str| {
@@ -23,14 +23,14 @@ impl Memory {
             let kib = line.split_whitespace().nth(1).expect("a number");
             kib.parse::<u64>().expect("KiB") << 10
         };
-        Memory {
+        PrivateMemory {
             resident: of("Rss:"),
             anonymous: of("Pss_Anon:"),
         }
     }
 
     /// The bytes added since `before` for each of `count`.
-    pub fn since(&self, before: Memory, count: usize) -> (f64, f64) {
+    pub fn since(&self, before: PrivateMemory, count: usize) -> (f64, f64) {
         let each = |now: u64, before: u64| now.saturating_sub(before) as f64 / count as f64;
         (
             each(self.resident, before.resident),

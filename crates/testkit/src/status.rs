@@ -6,15 +6,15 @@ use std::process::Command;
 use crate::wait_until;
 
 /// Access to one server's status.
-pub struct Status {
+pub struct StatusClient {
     program: String,
     admin: PathBuf,
 }
 
-impl Status {
+impl StatusClient {
     /// The status of the server with the admin socket `admin`.
-    pub fn new(program: &str, admin: impl Into<PathBuf>) -> Status {
-        Status {
+    pub fn new(program: &str, admin: impl Into<PathBuf>) -> StatusClient {
+        StatusClient {
             program: program.into(),
             admin: admin.into(),
         }

@@ -32,15 +32,15 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET) as u64;
 
 /// The settings of a unit's file, in their order.
-pub struct Unit(Vec<(String, String)>);
+pub struct UnitFile(Vec<(String, String)>);
 
-impl Unit {
+impl UnitFile {
     /// Reads a unit's file.
-    pub fn read(file: &Path) -> Unit {
+    pub fn read(file: &Path) -> UnitFile {
         let text = fs::read_to_string(file).expect("the unit");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let settings = lines.filter_map(|line| line.split_once('='));
-        Unit(
+        UnitFile(
             settings
                 .map(|(key, value)| (key.into(), value.into()))
                 .collect(),

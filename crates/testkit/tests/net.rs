@@ -5,8 +5,8 @@ use std::process::Command;
 
 use lowroad_testkit::net::frame::SynEdits;
 use lowroad_testkit::net::{
-    CLIENT, Check, Counts, DEVICE, Mangling, Manglings, Namespace, Path, Report, SERVER, Site,
-    Verdict, WebServer, XdpVerdict, lacks, starts,
+    CLIENT, WireCheck, LaneCounts, DEVICE, ManglingRule, LinkMangling, NetNamespace, TestPath, CheckReport, SERVER, TestSite,
+    FrameVerdict, WebServer, XdpVerdict, lacks, starts,
 };
 use lowroad_testkit::{skip, wait_until};
 
@@ -27,13 +27,13 @@ fn skipped_without(test: &str, server: &str) -> bool {
 }
 
 /// Checks over both address families; returns the link's counters, up and down.
-fn check(manglings: &Manglings, mtu: u16, adjust: impl Fn(&mut Check)) -> [Counts; 2] {
-    let path = Path::new(manglings, mtu).expect("a path");
-    let site = Site::new(manglings.seed, &LENS);
+fn check(manglings: &LinkMangling, mtu: u16, adjust: impl Fn(&mut WireCheck)) -> [LaneCounts; 2] {
+    let path = TestPath::new(manglings, mtu).expect("a path");
+    let site = TestSite::new(manglings.seed, &LENS);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     for address in [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)] {
         let address = SocketAddr::new(address, 80);
-        let mut check = Check::new(manglings.seed, address, &site.pages);
+        let mut check = WireCheck::new(manglings.seed, address, &site.pages);
         check.clients = 16;
         adjust(&mut check);
         let report = path.client.enter(|| check.run());
@@ -54,7 +54,7 @@ fn check(manglings: &Manglings, mtu: u16, adjust: impl Fn(&mut Check)) -> [Count
     counts
 }
 
-fn assert_clean(report: &Report, path: &Path) {
+fn assert_clean(report: &CheckReport, path: &TestPath) {
     let counts = path.mangler.counts();
     assert!(report.is_clean(), "{report:#?}, {counts:#?}");
 }
@@ -64,12 +64,12 @@ fn a_good_link_changes_nothing() {
     if skipped("a_good_link_changes_nothing") {
         return;
     }
-    let counts = check(&Manglings::default(), 1500, |check| check.clients = 64);
+    let counts = check(&LinkMangling::default(), 1500, |check| check.clients = 64);
     for direction in counts {
-        let untouched = Counts {
+        let untouched = LaneCounts {
             frames: direction.frames,
             resets: direction.resets,
-            ..Counts::default()
+            ..LaneCounts::default()
         };
         assert_eq!(direction, untouched);
     }
@@ -80,15 +80,15 @@ fn all_bodies_are_right_over_a_lossy_link() {
     if skipped("all_bodies_are_right_over_a_lossy_link") {
         return;
     }
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 2.0,
         reorder_percent: 2.0,
         duplication_percent: 1.0,
         delay_ms: 1,
         jitter_ms: 1,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
-    for direction in check(&Manglings::both(11, mangling), 1500, |_| {}) {
+    for direction in check(&LinkMangling::both(11, mangling), 1500, |_| {}) {
         assert!(
             direction.lost > 0 && direction.duplicated > 0,
             "{direction:?}"
@@ -107,12 +107,12 @@ fn all_bodies_are_right_with_small_segments() {
             mss_max: Some(mss),
             ..SynEdits::default()
         };
-        let mangling = Mangling {
+        let mangling = ManglingRule {
             syn,
             loss_percent: 0.5,
-            ..Mangling::default()
+            ..ManglingRule::default()
         };
-        for direction in check(&Manglings::both(seed, mangling), 1500, |_| {}) {
+        for direction in check(&LinkMangling::both(seed, mangling), 1500, |_| {}) {
             assert!(direction.edited > 0, "{direction:?}");
         }
     }
@@ -123,12 +123,12 @@ fn all_bodies_are_right_without_options() {
     if skipped("all_bodies_are_right_without_options") {
         return;
     }
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         syn: SynEdits::strip_all(),
         loss_percent: 0.5,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
-    let [up, _] = check(&Manglings::both(31, mangling), 1500, |_| {});
+    let [up, _] = check(&LinkMangling::both(31, mangling), 1500, |_| {});
     assert!(up.edited > 0, "{up:?}");
 }
 
@@ -137,12 +137,12 @@ fn all_bodies_are_right_with_jumbo_frames() {
     if skipped("all_bodies_are_right_with_jumbo_frames") {
         return;
     }
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 1.0,
         reorder_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
-    check(&Manglings::both(41, mangling), 9000, |_| {});
+    check(&LinkMangling::both(41, mangling), 9000, |_| {});
 }
 
 #[test]
@@ -150,16 +150,16 @@ fn apache_behind_a_lossy_link_is_right_too() {
     if skipped_without("apache_behind_a_lossy_link_is_right_too", "apache2") {
         return;
     }
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 1.0,
         reorder_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
-    let path = Path::new(&Manglings::both(61, mangling), 1500).expect("a path");
-    let site = Site::new(61, &LENS);
+    let path = TestPath::new(&LinkMangling::both(61, mangling), 1500).expect("a path");
+    let site = TestSite::new(61, &LENS);
     let _apache = WebServer::apache(&path.server, &site, 80, "").expect("apache");
     for address in [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)] {
-        let mut check = Check::new(61, SocketAddr::new(address, 80), &site.pages);
+        let mut check = WireCheck::new(61, SocketAddr::new(address, 80), &site.pages);
         check.clients = 16;
         let report = path.client.enter(|| check.run());
         assert_clean(&report, &path);
@@ -172,7 +172,7 @@ fn a_namespace_runs_programs_and_closures_and_is_gone_afterwards() {
     if let Some(reason) = lacks() {
         return skip(test, &reason);
     }
-    let namespace = Namespace::new("alone").expect("a namespace");
+    let namespace = NetNamespace::new("alone").expect("a namespace");
     let inside = namespace.enter(|| std::fs::read_link("/proc/thread-self/ns/net").unwrap());
     let outside = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
     assert_ne!(inside, outside);
@@ -203,8 +203,8 @@ fn what_an_xdp_program_sends_back_passes_the_link_at_once() {
     if let Some(reason) = lacks() {
         return skip(test, &reason);
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let attach = || XdpVerdict::attach(DEVICE, Verdict::Tx);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let attach = || XdpVerdict::attach(DEVICE, FrameVerdict::Tx);
     let _program = path.server.enter(attach).expect("a program");
     let (server, mac) = (SERVER.0.to_string(), "02:00:00:00:00:01");
     let neighbour = ["neigh", "replace", &server, "lladdr", mac, "dev", DEVICE];
@@ -227,13 +227,13 @@ fn a_wrong_answer_is_found() {
     if skipped("a_wrong_answer_is_found") {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let mut site = Site::new(51, &[500, 700]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let mut site = TestSite::new(51, &[500, 700]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     site.pages[0].crc32 ^= 1;
     site.pages[1].len += 1;
     let address = SocketAddr::new(IpAddr::V4(SERVER.0), 80);
-    let check = Check::new(51, address, &site.pages);
+    let check = WireCheck::new(51, address, &site.pages);
     let report = path.client.enter(|| check.run());
     assert!(
         report.wrong.iter().any(|wrong| wrong.contains("CRC-32")),
@@ -252,7 +252,7 @@ fn a_wrong_answer_is_found() {
     );
 
     // No server listens there.
-    let refused = Check {
+    let refused = WireCheck {
         address: SocketAddr::new(IpAddr::V4(CLIENT.0), 9),
         ..check
     };

@@ -5,15 +5,15 @@
 //! valgrind --tool=callgrind --toggle-collect='*at_server*' target/release/examples/tls_cost full 20
 //! ```
 //!
-//! Modes: `full` and `resumed` handshakes; `full12` (TLS 1.2) and `classic` (without ML-KEM); `seal` and `open` with a
+//! Modes: `full` and `resumed` handshakes; `full12` (TLS 1.2) and `classic` (without ML-KEM); `encrypt` and `open` with a
 //! length for records; `aead` with a length for the cipher alone. Only the server's side is counted. Run it with two
 //! values of N: the difference of the counts, divided by the difference of N, is the cost of one.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use lowroad_tls::authority::Authority;
-use lowroad_tls::certificates::{Certificates, Store};
+use lowroad_tls::authority::LocalAuthority;
+use lowroad_tls::certificates::{CertificateMap, CertificateStore};
 use lowroad_tls::{
-    Acceptor, Client, Clock, Connector, Server, Settings, TicketKeys, Tickets, Trust,
+    TlsAcceptor, TlsClient, TlsClock, ClientConnector, TlsServer, TlsServerSettings, TicketKeys, TicketService, ServerTrust,
 };
 use rustls::crypto::aws_lc_rs::kx_group::X25519;
 use rustls::pki_types::ServerName;
@@ -46,23 +46,23 @@ fn main() {
 }
 
 struct Setting {
-    authority: Authority,
-    acceptor: Acceptor,
-    clock: Clock,
+    authority: LocalAuthority,
+    acceptor: TlsAcceptor,
+    clock: TlsClock,
 }
 
 impl Setting {
     fn new() -> Setting {
         let folder = std::env::temp_dir().join(format!("lowroad-tls-cost-{}", std::process::id()));
-        let authority = Authority::open(&folder, "here", NOW_S).expect("an authority");
+        let authority = LocalAuthority::open(&folder, "here", NOW_S).expect("an authority");
         std::fs::remove_dir_all(folder).expect("removed");
-        let clock = Clock::new(NOW_S);
-        let mut certificates = Certificates::new();
+        let clock = TlsClock::new(NOW_S);
+        let mut certificates = CertificateMap::new();
         certificates.add(&authority.sign(&[], NOW_S).expect("a certificate"));
-        let mut settings = Settings::new(Store::new(certificates), clock.clone());
+        let mut settings = TlsServerSettings::new(CertificateStore::new(certificates), clock.clone());
         let keys = TicketKeys::new(3600, NOW_S).expect("keys");
-        settings.tickets = Some(Tickets::new(keys, clock.clone()).expect("tickets"));
-        let acceptor = Acceptor::new(&settings).expect("settings");
+        settings.tickets = Some(TicketService::new(keys, clock.clone()).expect("tickets"));
+        let acceptor = TlsAcceptor::new(&settings).expect("settings");
         Setting {
             authority,
             acceptor,
@@ -70,13 +70,13 @@ impl Setting {
         }
     }
 
-    fn connector(&self, sessions_max: usize) -> Connector {
-        let trust = Trust::from_pem(self.authority.pem().as_bytes()).expect("an authority");
+    fn connector(&self, sessions_max: usize) -> ClientConnector {
+        let trust = ServerTrust::from_pem(self.authority.pem().as_bytes()).expect("an authority");
         let clock = self.clock.clone();
-        Connector::new(&trust, &["http/1.1"], None, sessions_max, clock).expect("a connector")
+        ClientConnector::new(&trust, &["http/1.1"], None, sessions_max, clock).expect("a connector")
     }
 
-    fn established(&self, connector: &Connector) -> (Server, Client) {
+    fn established(&self, connector: &ClientConnector) -> (TlsServer, TlsClient) {
         let mut to_server = Vec::new();
         let client = connector.connect("localhost", &mut to_server);
         let (mut client, mut server) =
@@ -143,7 +143,7 @@ impl Setting {
         let (text, mut plain) = (vec![b'x'; len], Vec::with_capacity(2 * len));
         for _ in 0..count {
             let mut wire = Vec::new();
-            client.seal(&[&text], &mut wire, 0).expect("sealed");
+            client.encrypt(&[&text], &mut wire, 0).expect("sealed");
             plain.clear();
             at_server_receive(&mut server, &mut wire, &mut plain);
         }
@@ -167,12 +167,12 @@ fn at_server_aead(key: &LessSafeKey, text: &mut [u8]) {
 }
 
 #[inline(never)]
-fn at_server_accept(acceptor: &Acceptor) -> Server {
+fn at_server_accept(acceptor: &TlsAcceptor) -> TlsServer {
     acceptor.accept().expect("a server")
 }
 
 #[inline(never)]
-fn at_server_receive(server: &mut Server, wire: &mut [u8], plain: &mut Vec<u8>) -> Vec<u8> {
+fn at_server_receive(server: &mut TlsServer, wire: &mut [u8], plain: &mut Vec<u8>) -> Vec<u8> {
     let mut out = Vec::new();
     let received = server.receive(wire, plain, &mut out);
     received.expect("a server that is content");
@@ -180,6 +180,6 @@ fn at_server_receive(server: &mut Server, wire: &mut [u8], plain: &mut Vec<u8>) 
 }
 
 #[inline(never)]
-fn at_server_seal(server: &mut Server, text: &[u8], out: &mut Vec<u8>) {
-    server.seal(&[text], out, 0).expect("sealed");
+fn at_server_seal(server: &mut TlsServer, text: &[u8], out: &mut Vec<u8>) {
+    server.encrypt(&[text], out, 0).expect("sealed");
 }

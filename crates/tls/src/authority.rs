@@ -18,8 +18,8 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::certificates::{Pair, Texts};
-use crate::x509::{Certificate, common_name};
+use crate::certificates::{CertificatePair, PemTexts};
+use crate::x509::{X509Certificate, common_name};
 
 const CERTIFICATE_FILE: &str = "authority.pem";
 const KEY_FILE: &str = "authority.key";
@@ -36,7 +36,7 @@ const SLACK_S: u64 = 3600;
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// A local authority: its certificate, its key and the folder of both.
-pub struct Authority {
+pub struct LocalAuthority {
     folder: PathBuf,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -44,7 +44,7 @@ pub struct Authority {
 
 /// The reason that an authority cannot be opened, or a certificate cannot be signed.
 #[derive(Debug)]
-pub enum Error {
+pub enum AuthorityError {
     /// Reading or writing a file failed.
     File(PathBuf, io::Error),
     /// The folder holds files that are no authority of this crate.
@@ -53,52 +53,52 @@ pub enum Error {
     Making(String),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for AuthorityError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::File(path, error) => write!(to, "{}: {error}", path.display()),
-            Error::Unusable(path, why) => write!(
+            AuthorityError::File(path, error) => write!(to, "{}: {error}", path.display()),
+            AuthorityError::Unusable(path, why) => write!(
                 to,
                 "{} cannot be used: {why}; remove the folder to have a new authority made",
                 path.display()
             ),
-            Error::Making(why) => write!(to, "no certificate can be made: {why}"),
+            AuthorityError::Making(why) => write!(to, "no certificate can be made: {why}"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for AuthorityError {}
 
-impl Authority {
+impl LocalAuthority {
     /// Opens the authority of a folder; creates both if missing. `host` becomes part of the authority's name. May
     /// block.
     ///
     /// # Errors
     /// `AuthorityError`
-    pub fn open(folder: &Path, host: &str, unix_s: u64) -> Result<Authority, Error> {
+    pub fn open(folder: &Path, host: &str, unix_s: u64) -> Result<LocalAuthority, AuthorityError> {
         let certificate = folder.join(CERTIFICATE_FILE);
         let pem = match fs::read_to_string(&certificate) {
             Ok(pem) => pem,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Authority::make(folder, host, unix_s);
+                return LocalAuthority::make(folder, host, unix_s);
             }
-            Err(error) => return Err(Error::File(certificate, error)),
+            Err(error) => return Err(AuthorityError::File(certificate, error)),
         };
         let (ends_s, name) = read(&certificate, &pem)?;
         // A leaf lasts `LEAF_DAYS`, which is less than this: no leaf outlives its authority.
         if ends_s < unix_s + RENEWED_DAYS * DAY_S {
-            return Authority::make(folder, host, unix_s);
+            return LocalAuthority::make(folder, host, unix_s);
         }
         let key_file = folder.join(KEY_FILE);
-        let key = fs::read_to_string(&key_file).map_err(|e| Error::File(key_file.clone(), e))?;
-        let key = KeyPair::from_pem(&key).map_err(|e| Error::Unusable(key_file, e.to_string()))?;
-        Ok(Authority::of(folder, pem, params(&name), key))
+        let key = fs::read_to_string(&key_file).map_err(|e| AuthorityError::File(key_file.clone(), e))?;
+        let key = KeyPair::from_pem(&key).map_err(|e| AuthorityError::Unusable(key_file, e.to_string()))?;
+        Ok(LocalAuthority::from_parts(folder, pem, params(&name), key))
     }
 
-    fn make(folder: &Path, host: &str, unix_s: u64) -> Result<Authority, Error> {
+    fn make(folder: &Path, host: &str, unix_s: u64) -> Result<LocalAuthority, AuthorityError> {
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| Error::File(folder.into(), error))?;
+        made.map_err(|error| AuthorityError::File(folder.into(), error))?;
         let key = KeyPair::generate().map_err(making)?;
         let mut params = params(&format!("Lowroad local authority on {host}"));
         lasting(&mut params, unix_s, AUTHORITY_DAYS);
@@ -106,11 +106,11 @@ impl Authority {
         // The key first: a certificate without its key would be found as an authority that cannot be opened.
         write(&folder.join(KEY_FILE), &key.serialize_pem(), 0o600)?;
         write(&folder.join(CERTIFICATE_FILE), &pem, 0o644)?;
-        Ok(Authority::of(folder, pem, params, key))
+        Ok(LocalAuthority::from_parts(folder, pem, params, key))
     }
 
-    fn of(folder: &Path, pem: String, params: CertificateParams, key: KeyPair) -> Authority {
-        Authority {
+    fn from_parts(folder: &Path, pem: String, params: CertificateParams, key: KeyPair) -> LocalAuthority {
+        LocalAuthority {
             folder: folder.into(),
             pem,
             issuer: Issuer::new(params, key),
@@ -132,16 +132,16 @@ impl Authority {
     ///
     /// # Errors
     /// `AuthorityError::Making`: an entry of `names` is no valid name.
-    pub fn sign(&self, names: &[&str], unix_s: u64) -> Result<Pair, Error> {
+    pub fn sign(&self, names: &[&str], unix_s: u64) -> Result<CertificatePair, AuthorityError> {
         let (chain, key) = self.sign_pem(names, unix_s)?;
-        let texts = Texts {
+        let texts = PemTexts {
             certificates_file: &self.folder,
             certificates: chain.as_bytes(),
             key_file: &self.folder,
             key: key.as_bytes(),
             staple: None,
         };
-        let (pair, _) = Pair::load(&texts, unix_s).map_err(|e| Error::Making(e.to_string()))?;
+        let (pair, _) = CertificatePair::load(&texts, unix_s).map_err(|e| AuthorityError::Making(e.to_string()))?;
         Ok(pair)
     }
 
@@ -149,7 +149,7 @@ impl Authority {
     ///
     /// # Errors
     /// As of `LocalAuthority::sign`.
-    pub fn sign_pem(&self, names: &[&str], unix_s: u64) -> Result<(String, String), Error> {
+    pub fn sign_pem(&self, names: &[&str], unix_s: u64) -> Result<(String, String), AuthorityError> {
         let mut all: Vec<String> = LOCAL.map(str::to_owned).to_vec();
         all.extend(names.iter().map(|name| (*name).to_owned()));
         all.dedup();
@@ -188,8 +188,8 @@ impl Authority {
     }
 }
 
-fn making(error: rcgen::Error) -> Error {
-    Error::Making(error.to_string())
+fn making(error: rcgen::Error) -> AuthorityError {
+    AuthorityError::Making(error.to_string())
 }
 
 fn lasting(params: &mut CertificateParams, unix_s: u64, days: u64) {
@@ -209,16 +209,16 @@ fn params(name: &str) -> CertificateParams {
 }
 
 /// The time at which an authority expires, and its common name.
-fn read(file: &Path, pem: &str) -> Result<(u64, String), Error> {
-    let unusable = |why: &dyn fmt::Display| Error::Unusable(file.into(), why.to_string());
+fn read(file: &Path, pem: &str) -> Result<(u64, String), AuthorityError> {
+    let unusable = |why: &dyn fmt::Display| AuthorityError::Unusable(file.into(), why.to_string());
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unusable(&error))?;
-    let fields = Certificate::parse(&der).ok_or_else(|| unusable(&"it is no certificate"))?;
+    let fields = X509Certificate::parse(&der).ok_or_else(|| unusable(&"it is no certificate"))?;
     let name = common_name(fields.subject).ok_or_else(|| unusable(&"it has no name"))?;
     Ok((u64::try_from(fields.not_after_s).unwrap_or(0), name))
 }
 
 /// Writes a file atomically: under a temporary name, then renamed, so that readers see all of it or the old one.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), AuthorityError> {
     let beside = path.with_extension("new");
     let write = || {
         let mut file = OpenOptions::new()
@@ -233,5 +233,5 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
         file.sync_all()?;
         fs::rename(&beside, path)
     };
-    write().map_err(|error| Error::File(path.into(), error))
+    write().map_err(|error| AuthorityError::File(path.into(), error))
 }

@@ -11,40 +11,40 @@ use rustls::sign::CertifiedKey;
 
 mod chain;
 mod files;
-mod pair;
+mod certificate_pair;
 mod problem;
 
-pub use files::{Files, read, read_with};
-pub(crate) use pair::all;
-pub use pair::{Pair, Texts};
-pub use problem::{Problem, Reason};
+pub use files::{CertificatePaths, read, read_with};
+pub(crate) use certificate_pair::all;
+pub use certificate_pair::{CertificatePair, PemTexts};
+pub use problem::{CertificateProblem, ProblemReason};
 
 /// The ALPN protocol of a client that validates an ACME challenge (RFC 8737).
 pub(crate) const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// Certificates for one name: at most one for each kind of key, the cheapest to sign with first.
-type Kinds = Vec<Arc<CertifiedKey>>;
+type KeyKinds = Vec<Arc<CertifiedKey>>;
 
 /// Maps server names to certificates.
 #[derive(Clone, Debug, Default)]
-pub struct Certificates {
-    exact: HashMap<Box<str>, Kinds>,
+pub struct CertificateMap {
+    exact: HashMap<Box<str>, KeyKinds>,
     /// Wildcard certificates, by the part of the name behind `*.`.
-    wildcard: HashMap<Box<str>, Kinds>,
+    wildcard: HashMap<Box<str>, KeyKinds>,
     /// For clients without SNI or with an unknown name.
-    default: Kinds,
+    default: KeyKinds,
     challenges: HashMap<Box<str>, Arc<CertifiedKey>>,
 }
 
-impl Certificates {
+impl CertificateMap {
     /// An empty map: every handshake is refused.
-    pub fn new() -> Certificates {
-        Certificates::default()
+    pub fn new() -> CertificateMap {
+        CertificateMap::default()
     }
 
     /// Adds a certificate under each of its names. If a name has a certificate with the same kind of key, the earlier
     /// one stays.
-    pub fn add(&mut self, pair: &Pair) {
+    pub fn add(&mut self, pair: &CertificatePair) {
         for name in pair.dns_names() {
             let kinds = match name.strip_prefix("*.") {
                 Some(rest) => self.wildcard.entry(rest.into()).or_default(),
@@ -55,12 +55,12 @@ impl Certificates {
     }
 
     /// Adds a certificate for clients without SNI or with an unknown name. May be called for several kinds of keys.
-    pub fn add_default(&mut self, pair: &Pair) {
+    pub fn add_default(&mut self, pair: &CertificatePair) {
         insert(&mut self.default, pair.certified());
     }
 
     /// Adds the certificate of an ACME challenge, shown only to clients that offer `acme-tls/1` alone for this name.
-    pub fn add_challenge(&mut self, name: &str, pair: &Pair) {
+    pub fn add_challenge(&mut self, name: &str, pair: &CertificatePair) {
         let name = name.to_ascii_lowercase().into();
         self.challenges.insert(name, pair.certified().clone());
     }
@@ -86,7 +86,7 @@ impl Certificates {
     }
 
     /// The certificates of a name in lower case: exact match first, then the wildcard of its parent.
-    fn find(&self, name: &str) -> Option<&Kinds> {
+    fn find(&self, name: &str) -> Option<&KeyKinds> {
         self.exact.get(name).or_else(|| {
             // A wildcard stands for exactly one label (RFC 6125, section 6.4.3).
             let (_, rest) = name.split_once('.')?;
@@ -121,7 +121,7 @@ fn is_challenge(hello: &ClientHello<'_>) -> bool {
 }
 
 /// Inserts a key in the order of signing cost: ECDSA, Ed25519, RSA.
-fn insert(kinds: &mut Kinds, key: &Arc<CertifiedKey>) {
+fn insert(kinds: &mut KeyKinds, key: &Arc<CertifiedKey>) {
     let rank = |key: &CertifiedKey| match key.key.algorithm() {
         SignatureAlgorithm::ECDSA => 0,
         SignatureAlgorithm::ED25519 => 1,
@@ -139,21 +139,21 @@ fn insert(kinds: &mut Kinds, key: &Arc<CertifiedKey>) {
 
 /// The certificates of a listener, replaceable while it runs.
 #[derive(Clone, Default)]
-pub struct Store(Arc<RwLock<Arc<Certificates>>>);
+pub struct CertificateStore(Arc<RwLock<Arc<CertificateMap>>>);
 
-impl Store {
+impl CertificateStore {
     /// A store with these certificates.
-    pub fn new(certificates: Certificates) -> Store {
-        Store(Arc::new(RwLock::new(Arc::new(certificates))))
+    pub fn new(certificates: CertificateMap) -> CertificateStore {
+        CertificateStore(Arc::new(RwLock::new(Arc::new(certificates))))
     }
 
     /// Replaces the certificates for handshakes that begin from now on.
-    pub fn replace(&self, certificates: Certificates) {
+    pub fn replace(&self, certificates: CertificateMap) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
     }
 
     /// The certificates that a handshake uses if it begins now.
-    pub fn current(&self) -> Arc<Certificates> {
+    pub fn current(&self) -> Arc<CertificateMap> {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -161,13 +161,13 @@ impl Store {
     }
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for CertificateStore {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "Store({} names)", self.current().exact.len())
     }
 }
 
-impl ResolvesServerCert for Store {
+impl ResolvesServerCert for CertificateStore {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current().choose(&hello)
     }

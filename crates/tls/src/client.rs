@@ -7,34 +7,34 @@ use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::{Error, HandshakeKind};
 
-use crate::certificates::Pair;
-use crate::clock::Clock;
-use crate::failure::Failure;
+use crate::certificates::CertificatePair;
+use crate::clock::TlsClock;
+use crate::failure::TlsFailure;
 use crate::provider::provider;
-use crate::session::{Ended, Progress, Session};
-use crate::trust::Trust;
+use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
+use crate::server_trust::ServerTrust;
 
 /// Makes client connections, which share one session cache.
 #[derive(Clone)]
-pub struct Connector(Arc<ClientConfig>);
+pub struct ClientConnector(Arc<ClientConfig>);
 
-impl Connector {
-    /// Accepts the servers of `trust`, offers `protocols` (ALPN, the preferred first), shows `identity` to servers
+impl ClientConnector {
+    /// Accepts the servers of `server_trust`, offers `protocols` (ALPN, the preferred first), shows `identity` to servers
     /// that request a certificate, and keeps up to `sessions_max` sessions for resumption. Without a `clock` it uses
     /// the system's.
     ///
     /// # Errors
-    /// `trust` accepts no server.
+    /// `server_trust` accepts no server.
     pub fn new(
-        trust: &Trust,
+        trust: &ServerTrust,
         protocols: &[&str],
-        identity: Option<&Pair>,
+        identity: Option<&CertificatePair>,
         sessions_max: usize,
-        clock: impl Into<Option<Clock>>,
-    ) -> Result<Connector, Failure> {
+        clock: impl Into<Option<TlsClock>>,
+    ) -> Result<ClientConnector, TlsFailure> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(Failure::of)?;
+            .map_err(TlsFailure::from_error)?;
         // "Dangerous" since the verifier is our own; it relies on `webpki`.
         let builder = builder
             .dangerous()
@@ -57,20 +57,20 @@ impl Connector {
         if let Some(clock) = clock.into() {
             config.time_provider = Arc::new(clock);
         }
-        Ok(Connector(Arc::new(config)))
+        Ok(ClientConnector(Arc::new(config)))
     }
 
     /// Starts a connection to a server with this host name or address; appends the ClientHello to `to_send`.
     ///
     /// # Errors
     /// No certificate can be valid for the name.
-    pub fn connect(&self, name: &str, to_send: &mut Vec<u8>) -> Result<Client, Failure> {
+    pub fn connect(&self, name: &str, to_send: &mut Vec<u8>) -> Result<TlsClient, TlsFailure> {
         let name = ServerName::try_from(name.to_owned());
-        let name = name.map_err(|error| Failure::of(Error::General(error.to_string())))?;
+        let name = name.map_err(|error| TlsFailure::from_error(Error::General(error.to_string())))?;
         let connection = UnbufferedClientConnection::new(self.0.clone(), name);
-        let mut session = Session::new(connection.map_err(Failure::of)?);
+        let mut session = RustlsSession::new(connection.map_err(TlsFailure::from_error)?);
         session.start(to_send)?;
-        Ok(Client { session })
+        Ok(TlsClient { session })
     }
 }
 
@@ -80,11 +80,11 @@ pub fn is_server_name(name: &str) -> bool {
 }
 
 /// TLS with one server; the methods work as those of `TlsServer`.
-pub struct Client {
-    session: Session<UnbufferedClientConnection>,
+pub struct TlsClient {
+    session: RustlsSession<UnbufferedClientConnection>,
 }
 
-impl Client {
+impl TlsClient {
     /// See `TlsServer::receive`.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Client {
         wire: &mut [u8],
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
-    ) -> Result<Progress, Failure> {
+    ) -> Result<ReceiveProgress, TlsFailure> {
         self.session.receive(wire, plain, to_send)
     }
 
@@ -102,25 +102,25 @@ impl Client {
     ///
     /// # Errors
     /// As there.
-    pub fn seal(
+    pub fn encrypt(
         &mut self,
         pieces: &[&[u8]],
         to_send: &mut Vec<u8>,
         now_ms: u64,
-    ) -> Result<(), Failure> {
-        self.session.seal(pieces, to_send, now_ms)
+    ) -> Result<(), TlsFailure> {
+        self.session.encrypt(pieces, to_send, now_ms)
     }
 
     /// See `TlsServer::close`.
     ///
     /// # Errors
     /// As there.
-    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
+    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
         self.session.close(to_send)
     }
 
     /// The meaning of the end of the server's bytes.
-    pub fn ended(&self) -> Ended {
+    pub fn ended(&self) -> PeerClose {
         self.session.ended()
     }
 

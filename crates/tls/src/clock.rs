@@ -11,12 +11,12 @@ use rustls::time_provider::TimeProvider;
 ///
 /// Several workers may set one clock: their times agree, and its uses are measured in hours.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Arc<AtomicU64>);
+pub struct TlsClock(Arc<AtomicU64>);
 
-impl Clock {
+impl TlsClock {
     /// A clock that is set to `unix_s`.
-    pub fn new(unix_s: u64) -> Clock {
-        Clock(Arc::new(AtomicU64::new(unix_s)))
+    pub fn new(unix_s: u64) -> TlsClock {
+        TlsClock(Arc::new(AtomicU64::new(unix_s)))
     }
 
     /// Sets the time.
@@ -30,7 +30,7 @@ impl Clock {
     }
 }
 
-impl TimeProvider for Clock {
+impl TimeProvider for TlsClock {
     fn current_time(&self) -> Option<UnixTime> {
         Some(UnixTime::since_unix_epoch(Duration::from_secs(
             self.unix_s(),

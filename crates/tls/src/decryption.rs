@@ -19,19 +19,19 @@ use rustls::{
 
 use crate::ktls::ALERT;
 use crate::session::HEADER_LEN;
-use crate::settled::{APPLICATION_DATA, SEALED_LEN_MAX};
+use crate::established::{APPLICATION_DATA, SEALED_LEN_MAX};
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
 
 thread_local! {
-    static EVENTS: Cell<Events> = const { Cell::new(Events { has_failed: false, has_key: false }) };
+    static EVENTS: Cell<SessionEvents> = const { Cell::new(SessionEvents { has_failed: false, has_key: false }) };
     /// The error that the next record fails with.
     static REFUSAL: Cell<Option<Error>> = const { Cell::new(None) };
 }
 
 /// Events while records were processed.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Events {
+pub(crate) struct SessionEvents {
     /// A record could not be decrypted.
     pub has_failed: bool,
     /// A key exists: from now on records must be encrypted.
@@ -39,15 +39,15 @@ pub(crate) struct Events {
 }
 
 /// Calls `process` and returns the events of this call.
-pub(crate) fn watch<T>(process: impl FnOnce() -> T) -> (T, Events) {
-    EVENTS.set(Events::default());
+pub(crate) fn watch<T>(process: impl FnOnce() -> T) -> (T, SessionEvents) {
+    EVENTS.set(SessionEvents::default());
     let done = process();
     // An unused error must not fail a record of another connection on this thread.
     REFUSAL.set(None);
     (done, EVENTS.take())
 }
 
-fn note(change: impl FnOnce(&mut Events)) {
+fn record_event(change: impl FnOnce(&mut SessionEvents)) {
     let mut events = EVENTS.get();
     change(&mut events);
     EVENTS.set(events);
@@ -106,7 +106,7 @@ impl Tls13AeadAlgorithm for ObservedAead {
     }
 
     fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
-        note(|events| events.has_key = true);
+        record_event(|events| events.has_key = true);
         Box::new(ObservedDecrypter(self.0.decrypter(key, iv)))
     }
 
@@ -145,7 +145,7 @@ impl MessageDecrypter for ObservedDecrypter {
         let opened = self.0.decrypt(record, sequence);
         // Recorded only: `rustls` decides whether the record is skipped (trial decryption).
         if matches!(opened, Err(Error::DecryptError)) {
-            note(|events| events.has_failed = true);
+            record_event(|events| events.has_failed = true);
         }
         opened.and_then(|record| match is_allowed(&record) {
             true => Ok(record),

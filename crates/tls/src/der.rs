@@ -20,25 +20,25 @@ pub(crate) const fn context(number: u8, constructed: bool) -> u8 {
 
 /// The bytes that are left to read.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub(crate) struct DerReader<'a>(pub &'a [u8]);
 
 #[derive(Clone, Copy)]
-pub(crate) struct Element<'a> {
+pub(crate) struct DerElement<'a> {
     pub tag: u8,
     pub content: &'a [u8],
     /// Tag, length and content.
     pub whole: &'a [u8],
 }
 
-impl<'a> Element<'a> {
+impl<'a> DerElement<'a> {
     /// A reader of the elements within.
-    pub fn inside(&self) -> Reader<'a> {
-        Reader(self.content)
+    pub fn inside(&self) -> DerReader<'a> {
+        DerReader(self.content)
     }
 }
 
-impl<'a> Reader<'a> {
-    pub fn next(&mut self) -> Option<Element<'a>> {
+impl<'a> DerReader<'a> {
+    pub fn next(&mut self) -> Option<DerElement<'a>> {
         let start = self.0;
         let (&tag, rest) = start.split_first()?;
         // Tag numbers above 30 take several bytes; certificates have none.
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         let (content, rest) = rest.split_at_checked(len)?;
         self.0 = rest;
         let whole = &start[..start.len() - rest.len()];
-        Some(Element {
+        Some(DerElement {
             tag,
             content,
             whole,
@@ -57,12 +57,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The next element; `None` if its tag differs.
-    pub fn expect(&mut self, tag: u8) -> Option<Element<'a>> {
+    pub fn expect(&mut self, tag: u8) -> Option<DerElement<'a>> {
         self.next().filter(|element| element.tag == tag)
     }
 
     /// Reads the next element only if it has this tag.
-    pub fn optional(&mut self, tag: u8) -> Option<Element<'a>> {
+    pub fn optional(&mut self, tag: u8) -> Option<DerElement<'a>> {
         let mut ahead = *self;
         let element = ahead.expect(tag)?;
         *self = ahead;
@@ -70,11 +70,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Iterator for Reader<'a> {
-    type Item = Element<'a>;
+impl<'a> Iterator for DerReader<'a> {
+    type Item = DerElement<'a>;
 
-    fn next(&mut self) -> Option<Element<'a>> {
-        Reader::next(self)
+    fn next(&mut self) -> Option<DerElement<'a>> {
+        DerReader::next(self)
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn elements_are_read_one_by_one() {
         let bytes = [0x30, 3, 2, 1, 7, 0x04, 0x81, 1, 9];
-        let mut reader = Reader(&bytes);
+        let mut reader = DerReader(&bytes);
         let sequence = reader.expect(SEQUENCE).unwrap();
         assert_eq!(
             sequence.inside().expect(INTEGER).unwrap().content,
@@ -124,7 +124,7 @@ mod tests {
             &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff],
             &[0x1f, 1, 1],
         ] {
-            assert!(Reader(bytes).next().is_none(), "{bytes:?}");
+            assert!(DerReader(bytes).next().is_none(), "{bytes:?}");
         }
     }
 }

@@ -6,15 +6,15 @@ use rustls::{AlertDescription, CertificateError, Error, PeerMisbehaved};
 
 /// The failure of a connection. The alert for the peer is among the bytes to send.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct TlsFailure {
     /// The kind of reason; each has a counter.
-    pub fault: Fault,
+    pub fault: TlsFault,
     error: Option<Error>,
 }
 
 /// Kinds of reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum TlsFault {
     /// The client sent HTTP without TLS; it should get a response in plain text.
     PlainHttp,
     /// The first bytes are not TLS.
@@ -51,16 +51,16 @@ pub enum Fault {
     Internal,
 }
 
-impl Failure {
-    pub(crate) fn of(error: Error) -> Failure {
-        Failure {
+impl TlsFailure {
+    pub(crate) fn from_error(error: Error) -> TlsFailure {
+        TlsFailure {
             fault: fault(&error),
             error: Some(error),
         }
     }
 }
 
-impl Failure {
+impl TlsFailure {
     /// The error of `rustls`, if it reported one.
     pub(crate) fn error(&self) -> Option<&Error> {
         self.error.as_ref()
@@ -72,71 +72,71 @@ impl Failure {
     }
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Failure {
-        Failure { fault, error: None }
+impl From<TlsFault> for TlsFailure {
+    fn from(fault: TlsFault) -> TlsFailure {
+        TlsFailure { fault, error: None }
     }
 }
 
 /// The text of `rustls` for a resolver without a certificate, which has no variant.
 const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
-fn fault(error: &Error) -> Fault {
+fn fault(error: &Error) -> TlsFault {
     match error {
-        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => Fault::NothingInCommon,
-        Error::NoCertificatesPresented => Fault::CertificateMissing,
-        Error::InvalidCertificate(error) => of_certificate(error),
-        Error::AlertReceived(alert) => Fault::Alert(u8::from(*alert)),
-        Error::DecryptError => Fault::Undecryptable,
-        Error::PeerSentOversizedRecord => Fault::Oversized,
-        Error::General(why) if why == NO_CERTIFICATE => Fault::NoCertificate,
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => TlsFault::NothingInCommon,
+        Error::NoCertificatesPresented => TlsFault::CertificateMissing,
+        Error::InvalidCertificate(error) => from_certificate_error(error),
+        Error::AlertReceived(alert) => TlsFault::Alert(u8::from(*alert)),
+        Error::DecryptError => TlsFault::Undecryptable,
+        Error::PeerSentOversizedRecord => TlsFault::Oversized,
+        Error::General(why) if why == NO_CERTIFICATE => TlsFault::NoCertificate,
         Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }
         | Error::InvalidMessage(_)
         | Error::InvalidEncryptedClientHello(_)
-        | Error::PeerMisbehaved(_) => Fault::Protocol,
-        _ => Fault::Internal,
+        | Error::PeerMisbehaved(_) => TlsFault::Protocol,
+        _ => TlsFault::Internal,
     }
 }
 
-fn of_certificate(error: &CertificateError) -> Fault {
+fn from_certificate_error(error: &CertificateError) -> TlsFault {
     use CertificateError::{
         Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
         NotValidYetContext, UnknownIssuer,
     };
     match error {
-        NotValidForName | NotValidForNameContext { .. } => Fault::CertificateName,
-        Expired | ExpiredContext { .. } => Fault::CertificateExpired,
-        NotValidYet | NotValidYetContext { .. } => Fault::CertificateNotYetValid,
-        UnknownIssuer => Fault::CertificateIssuer,
-        _ => Fault::Certificate,
+        NotValidForName | NotValidForNameContext { .. } => TlsFault::CertificateName,
+        Expired | ExpiredContext { .. } => TlsFault::CertificateExpired,
+        NotValidYet | NotValidYetContext { .. } => TlsFault::CertificateNotYetValid,
+        UnknownIssuer => TlsFault::CertificateIssuer,
+        _ => TlsFault::Certificate,
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TlsFailure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.fault {
-            Fault::PlainHttp => "the client speaks HTTP without TLS",
-            Fault::NotTls => "what came is no TLS",
-            Fault::NothingInCommon => "the two sides have nothing in common",
-            Fault::NoCertificate => "there is no certificate for the name that was asked for",
-            Fault::CertificateMissing => "the peer has shown no certificate",
-            Fault::CertificateName => "the peer's certificate is for other names",
-            Fault::CertificateExpired => "the peer's certificate has expired",
-            Fault::CertificateNotYetValid => "the peer's certificate is not valid yet",
-            Fault::CertificateIssuer => "no trusted authority has signed the peer's certificate",
-            Fault::Certificate => "the peer's certificate is not accepted",
-            Fault::Alert(_) => "the peer has ended it",
-            Fault::Undecryptable => "a record cannot be decrypted",
-            Fault::Oversized => "a record is too long",
-            Fault::Protocol => "the peer does not speak TLS as it should",
-            Fault::Exhausted => "the keys have sealed as much as they may",
-            Fault::NotReady => "nothing can be sealed now",
-            Fault::Internal => "TLS failed by itself",
+            TlsFault::PlainHttp => "the client speaks HTTP without TLS",
+            TlsFault::NotTls => "what came is no TLS",
+            TlsFault::NothingInCommon => "the two sides have nothing in common",
+            TlsFault::NoCertificate => "there is no certificate for the name that was asked for",
+            TlsFault::CertificateMissing => "the peer has shown no certificate",
+            TlsFault::CertificateName => "the peer's certificate is for other names",
+            TlsFault::CertificateExpired => "the peer's certificate has expired",
+            TlsFault::CertificateNotYetValid => "the peer's certificate is not valid yet",
+            TlsFault::CertificateIssuer => "no trusted authority has signed the peer's certificate",
+            TlsFault::Certificate => "the peer's certificate is not accepted",
+            TlsFault::Alert(_) => "the peer has ended it",
+            TlsFault::Undecryptable => "a record cannot be decrypted",
+            TlsFault::Oversized => "a record is too long",
+            TlsFault::Protocol => "the peer does not speak TLS as it should",
+            TlsFault::Exhausted => "the keys have sealed as much as they may",
+            TlsFault::NotReady => "nothing can be sealed now",
+            TlsFault::Internal => "TLS failed by itself",
         };
         to.write_str(what)?;
         match (&self.fault, &self.error) {
-            (Fault::Alert(code), _) => write!(to, ": {:?}", AlertDescription::from(*code)),
+            (TlsFault::Alert(code), _) => write!(to, ": {:?}", AlertDescription::from(*code)),
             (_, Some(Error::PeerMisbehaved(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec))) => {
                 to.write_str(": a record that is not encrypted, or of a type that may not be there")
             }
@@ -146,7 +146,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {
+impl std::error::Error for TlsFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.as_ref().map(|error| error as _)
     }

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
 
-use crate::x509::{AltName, Certificate, display_name, display_time, hex};
+use crate::x509::{AltName, X509Certificate, display_name, display_time, hex};
 
 /// A client's certificate, verified against the authorities of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<ClientCertificate> {
-        let fields = Certificate::parse(certificate)?;
+    pub(crate) fn from_der(certificate: &CertificateDer<'_>) -> Option<ClientCertificate> {
+        let fields = X509Certificate::parse(certificate)?;
         Some(ClientCertificate {
             subject: display_name(fields.subject),
             issuer: display_name(fields.issuer),

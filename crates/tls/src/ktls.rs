@@ -48,21 +48,21 @@ impl CryptoInfo {
         Some(match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
                 let (salt, iv) = iv.as_ref().split_at(4);
-                CryptoInfo::of(AES_GCM_128, iv, key.as_ref(), salt, sequence)
+                CryptoInfo::from_parts(AES_GCM_128, iv, key.as_ref(), salt, sequence)
             }
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => {
                 let (salt, iv) = iv.as_ref().split_at(4);
-                CryptoInfo::of(AES_GCM_256, iv, key.as_ref(), salt, sequence)
+                CryptoInfo::from_parts(AES_GCM_256, iv, key.as_ref(), salt, sequence)
             }
             ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
                 let (iv, key) = (iv.as_ref(), key.as_ref());
-                CryptoInfo::of(CHACHA20_POLY1305, iv, key, &[], sequence)
+                CryptoInfo::from_parts(CHACHA20_POLY1305, iv, key, &[], sequence)
             }
             _ => return None,
         })
     }
 
-    fn of(cipher: u16, iv: &[u8], key: &[u8], salt: &[u8], sequence: u64) -> CryptoInfo {
+    fn from_parts(cipher: u16, iv: &[u8], key: &[u8], salt: &[u8], sequence: u64) -> CryptoInfo {
         let mut info = CryptoInfo {
             bytes: [0; CryptoInfo::LEN_MAX],
             len: 0,

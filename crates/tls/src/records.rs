@@ -12,12 +12,12 @@ const PAUSE_MS: u64 = 1000;
 
 /// Chooses the size of records.
 #[derive(Debug, Default)]
-pub(crate) struct Records {
+pub(crate) struct RecordParser {
     /// The time of the last send; `None`: never.
     sent_ms: Option<u64>,
 }
 
-impl Records {
+impl RecordParser {
     /// Notes a send by the application; returns whether it begins with a small record.
     pub fn begin(&mut self, now_ms: u64) -> bool {
         let before = self.sent_ms.replace(now_ms);
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn the_first_record_is_small_and_so_is_one_after_a_pause() {
-        let mut records = Records::default();
+        let mut records = RecordParser::default();
         assert!(records.begin(5_000));
         assert!(!records.begin(5_999));
         assert!(!records.begin(6_998));
@@ -47,9 +47,9 @@ mod tests {
 
     #[test]
     fn no_record_is_longer_than_allowed_or_than_what_waits() {
-        assert_eq!(Records::len(true, 5000), SMALL_LEN);
-        assert_eq!(Records::len(true, 10), 10);
-        assert_eq!(Records::len(false, 50_000), FULL_LEN);
-        assert_eq!(Records::len(false, 9), 9);
+        assert_eq!(RecordParser::len(true, 5000), SMALL_LEN);
+        assert_eq!(RecordParser::len(true, 10), 10);
+        assert_eq!(RecordParser::len(false, 50_000), FULL_LEN);
+        assert_eq!(RecordParser::len(false, 9), 9);
     }
 }

@@ -8,47 +8,47 @@ use rustls::server::{ServerConfig, UnbufferedServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 
 mod alert;
-mod asked;
+mod sni;
 mod settings;
 
-pub use settings::{Acceptor, ClientCertificates, Settings, Version};
+pub use settings::{TlsAcceptor, ClientVerification, TlsServerSettings, MinimumVersion};
 
-use crate::clock::Clock;
-use crate::failure::{Failure, Fault};
+use crate::clock::TlsClock;
+use crate::failure::{TlsFailure, TlsFault};
 use crate::identity::ClientCertificate;
 use crate::ktls::CryptoInfo;
-use crate::opening::{Opening, opening};
-use crate::session::{Ended, Progress, Session};
-use crate::settled::Settled;
-use crate::x509::Certificate;
+use crate::first_bytes::{FirstBytes, opening};
+use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
+use crate::established::EstablishedSession;
+use crate::x509::X509Certificate;
 
 /// TLS with one client.
 ///
 /// `TlsServer::receive` takes the bytes from the socket, `TlsServer::encrypt` those of the application. Both append the
 /// bytes for the socket to the caller's buffer, which must be sent in that order. Between calls a connection keeps
 /// only its secrets and incomplete input.
-pub struct Server {
-    spoken: Spoken,
+pub struct TlsServer {
+    spoken: ServerStage,
     has_begun: bool,
     server_name: Option<Box<str>>,
     /// Until the handshake ends, where clients are asked for certificates.
-    clock: Option<Clock>,
+    clock: Option<TlsClock>,
 }
 
 /// The stage of a connection. Each has an allocation: most connections are established, which is much smaller.
-enum Spoken {
-    Session(Box<Session<UnbufferedServerConnection>>),
-    Settled(Box<Settled>),
+enum ServerStage {
+    Session(Box<RustlsSession<UnbufferedServerConnection>>),
+    Settled(Box<EstablishedSession>),
     /// The connection failed.
     Over,
 }
 
-impl Server {
+impl TlsServer {
     /// `clock` is set if clients are asked for certificates.
-    pub(crate) fn new(config: Arc<ServerConfig>, clock: Option<Clock>) -> Result<Server, Failure> {
-        let connection = UnbufferedServerConnection::new(config).map_err(Failure::of)?;
-        Ok(Server {
-            spoken: Spoken::Session(Box::new(Session::new(connection))),
+    pub(crate) fn new(config: Arc<ServerConfig>, clock: Option<TlsClock>) -> Result<TlsServer, TlsFailure> {
+        let connection = UnbufferedServerConnection::new(config).map_err(TlsFailure::from_error)?;
+        Ok(TlsServer {
+            spoken: ServerStage::Session(Box::new(RustlsSession::new(connection))),
             has_begun: false,
             server_name: None,
             clock,
@@ -60,32 +60,32 @@ impl Server {
     ///
     /// # Errors
     /// `TlsFault::NotReady`: the handshake is not complete, or the connection has ended.
-    pub fn settle(&mut self) -> Result<(), Failure> {
+    pub fn settle(&mut self) -> Result<(), TlsFailure> {
         // `EstablishedSession` implements TLS 1.3 only.
-        if self.version() != Some(Version::Tls13) {
+        if self.version() != Some(MinimumVersion::Tls13) {
             return Ok(());
         }
-        let Spoken::Session(session) = mem::replace(&mut self.spoken, Spoken::Over) else {
-            return Err(Fault::NotReady.into());
+        let ServerStage::Session(session) = mem::replace(&mut self.spoken, ServerStage::Over) else {
+            return Err(TlsFault::NotReady.into());
         };
         let (connection, pending, records) = session.into_parts()?;
         // The interface of `rustls` for kernel TLS; here `EstablishedSession` takes the secrets.
         let extracted = connection.dangerous_into_kernel_connection();
-        let (secrets, connection) = extracted.map_err(Failure::of)?;
-        let settled = Settled::new(connection, secrets.tx, secrets.rx, pending, records)?;
-        self.spoken = Spoken::Settled(Box::new(settled));
+        let (secrets, connection) = extracted.map_err(TlsFailure::from_error)?;
+        let settled = EstablishedSession::new(connection, secrets.tx, secrets.rx, pending, records)?;
+        self.spoken = ServerStage::Settled(Box::new(settled));
         Ok(())
     }
 
-    fn session(&self) -> Option<&Session<UnbufferedServerConnection>> {
+    fn session(&self) -> Option<&RustlsSession<UnbufferedServerConnection>> {
         match &self.spoken {
-            Spoken::Session(session) => Some(session),
+            ServerStage::Session(session) => Some(session),
             _ => None,
         }
     }
 
     fn connection(&self) -> Option<&UnbufferedServerConnection> {
-        self.session().map(Session::connection)
+        self.session().map(RustlsSession::connection)
     }
 
     /// Decrypts bytes from the socket, in pieces of any length.
@@ -101,15 +101,15 @@ impl Server {
         wire: &mut [u8],
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
-    ) -> Result<Progress, Failure> {
+    ) -> Result<ReceiveProgress, TlsFailure> {
         match &mut self.spoken {
-            Spoken::Settled(settled) => return settled.receive(wire, plain, to_send),
-            Spoken::Session(session) if session.is_established() => {
+            ServerStage::Settled(settled) => return settled.receive(wire, plain, to_send),
+            ServerStage::Session(session) if session.is_established() => {
                 return session.receive(wire, plain, to_send);
             }
             // After a failure the client may still be sending; its bytes are dropped.
-            Spoken::Over => return Ok(Progress::default()),
-            Spoken::Session(_) => {}
+            ServerStage::Over => return Ok(ReceiveProgress::default()),
+            ServerStage::Session(_) => {}
         }
         // Only the first bytes show the protocol.
         if self.has_begun || wire.is_empty() {
@@ -117,19 +117,19 @@ impl Server {
         }
         self.has_begun = true;
         match opening(wire) {
-            Opening::Http => {
-                self.spoken = Spoken::Over;
-                Err(Fault::PlainHttp.into())
+            FirstBytes::Http => {
+                self.spoken = ServerStage::Over;
+                Err(TlsFault::PlainHttp.into())
             }
-            Opening::Ssl3 => {
-                self.spoken = Spoken::Over;
+            FirstBytes::Ssl3 => {
+                self.spoken = ServerStage::Over;
                 to_send.extend_from_slice(&alert::PROTOCOL_VERSION);
-                Err(Fault::NothingInCommon.into())
+                Err(TlsFault::NothingInCommon.into())
             }
-            Opening::Tls => self.shake_hands(wire, plain, to_send),
+            FirstBytes::Tls => self.shake_hands(wire, plain, to_send),
             // The error is answered by a TLS alert: no other protocol is known to be understood.
-            Opening::Unknown => match self.shake_hands(wire, plain, to_send) {
-                Err(_) => Err(Fault::NotTls.into()),
+            FirstBytes::Unknown => match self.shake_hands(wire, plain, to_send) {
+                Err(_) => Err(TlsFault::NotTls.into()),
                 progress => progress,
             },
         }
@@ -140,12 +140,12 @@ impl Server {
         wire: &mut [u8],
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
-    ) -> Result<Progress, Failure> {
-        let Spoken::Session(session) = &mut self.spoken else {
-            return Ok(Progress::default());
+    ) -> Result<ReceiveProgress, TlsFailure> {
+        let ServerStage::Session(session) = &mut self.spoken else {
+            return Ok(ReceiveProgress::default());
         };
         let (plain_len, to_send_len) = (plain.len(), to_send.len());
-        let (progress, server_name) = asked::noting(|| session.receive(wire, plain, to_send));
+        let (progress, server_name) = sni::noting(|| session.receive(wire, plain, to_send));
         // The resolver sees the name in one call only; other calls must not erase it.
         self.server_name = server_name.or(self.server_name.take());
         let progress = progress.inspect_err(|failure| {
@@ -163,19 +163,19 @@ impl Server {
             // encrypted instead.
             plain.truncate(plain_len);
             to_send.truncate(to_send_len);
-            self.spoken = Spoken::Over;
-            return Err(Fault::CertificateExpired.into());
+            self.spoken = ServerStage::Over;
+            return Err(TlsFault::CertificateExpired.into());
         }
         Ok(progress)
     }
 
     /// Whether the client resumed a session whose certificate has expired since. Certificates are verified in full
     /// handshakes only, and each resumption issues another ticket.
-    fn goes_on_expired(&self, clock: &Clock) -> bool {
+    fn goes_on_expired(&self, clock: &TlsClock) -> bool {
         let chain = self.connection().and_then(|it| it.peer_certificates());
         let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
         let is_over = |certificate: &CertificateDer<'_>| {
-            let known = Certificate::parse(certificate);
+            let known = X509Certificate::parse(certificate);
             known.is_none_or(|known| known.not_after_s < now_s)
         };
         self.is_resumed() && chain.is_some_and(|chain| chain.iter().any(is_over))
@@ -186,16 +186,16 @@ impl Server {
     ///
     /// # Errors
     /// `TlsFault::NotReady` before the handshake is over and after a failure; `TlsFault::Exhausted`.
-    pub fn seal(
+    pub fn encrypt(
         &mut self,
         pieces: &[&[u8]],
         to_send: &mut Vec<u8>,
         now_ms: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TlsFailure> {
         match &mut self.spoken {
-            Spoken::Session(session) => session.seal(pieces, to_send, now_ms),
-            Spoken::Settled(settled) => settled.seal(pieces, to_send, now_ms),
-            Spoken::Over => Err(Fault::NotReady.into()),
+            ServerStage::Session(session) => session.encrypt(pieces, to_send, now_ms),
+            ServerStage::Settled(settled) => settled.encrypt(pieces, to_send, now_ms),
+            ServerStage::Over => Err(TlsFault::NotReady.into()),
         }
     }
 
@@ -203,11 +203,11 @@ impl Server {
     ///
     /// # Errors
     /// `TlsFault::NotReady`, as of `TlsServer::encrypt`.
-    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
+    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
         match &mut self.spoken {
-            Spoken::Session(session) => session.close(to_send),
-            Spoken::Settled(settled) => settled.close(to_send),
-            Spoken::Over => Err(Fault::NotReady.into()),
+            ServerStage::Session(session) => session.close(to_send),
+            ServerStage::Settled(settled) => settled.close(to_send),
+            ServerStage::Over => Err(TlsFault::NotReady.into()),
         }
     }
 
@@ -215,7 +215,7 @@ impl Server {
     /// `None`: the cipher is unsupported, or the connection is not settled (`TlsServer::settle`).
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
         match &self.spoken {
-            Spoken::Settled(settled) => settled.kernel_keys(),
+            ServerStage::Settled(settled) => settled.kernel_keys(),
             _ => None,
         }
     }
@@ -223,31 +223,31 @@ impl Server {
     /// Marks that the kernel encrypts from now on, with its keys (`TlsServer::kernel_keys`). `TlsServer::encrypt` then
     /// fails; only one alert is still appended to `to_send`, as unencrypted content for the kernel.
     pub fn leave_to_kernel(&mut self) {
-        if let Spoken::Settled(settled) = &mut self.spoken {
+        if let ServerStage::Settled(settled) = &mut self.spoken {
             settled.leave_to_kernel();
         }
     }
 
     /// Whether the client requested a key update, which kernel TLS can't do: responses in progress may end, no more.
     pub fn is_worn(&self) -> bool {
-        matches!(&self.spoken, Spoken::Settled(settled) if settled.is_worn())
+        matches!(&self.spoken, ServerStage::Settled(settled) if settled.is_worn())
     }
 
     /// The meaning of the end of the client's bytes.
-    pub fn ended(&self) -> Ended {
+    pub fn ended(&self) -> PeerClose {
         match &self.spoken {
-            Spoken::Session(session) => session.ended(),
-            Spoken::Settled(settled) => settled.ended(),
-            Spoken::Over => Ended::InHandshake,
+            ServerStage::Session(session) => session.ended(),
+            ServerStage::Settled(settled) => settled.ended(),
+            ServerStage::Over => PeerClose::InHandshake,
         }
     }
 
     /// Whether the handshake is over.
     pub fn is_established(&self) -> bool {
         match &self.spoken {
-            Spoken::Session(session) => session.is_established(),
-            Spoken::Settled(_) => true,
-            Spoken::Over => false,
+            ServerStage::Session(session) => session.is_established(),
+            ServerStage::Settled(_) => true,
+            ServerStage::Over => false,
         }
     }
 
@@ -267,10 +267,10 @@ impl Server {
     }
 
     /// The negotiated version.
-    pub fn version(&self) -> Option<Version> {
+    pub fn version(&self) -> Option<MinimumVersion> {
         match self.connection()?.protocol_version()? {
-            ProtocolVersion::TLSv1_2 => Some(Version::Tls12),
-            ProtocolVersion::TLSv1_3 => Some(Version::Tls13),
+            ProtocolVersion::TLSv1_2 => Some(MinimumVersion::Tls12),
+            ProtocolVersion::TLSv1_3 => Some(MinimumVersion::Tls13),
             _ => None,
         }
     }
@@ -290,6 +290,6 @@ impl Server {
     /// The client's certificate, if shown. It was verified in this handshake, or in the one that began the session.
     pub fn client_certificate(&self) -> Option<ClientCertificate> {
         let chain = self.connection()?.peer_certificates()?;
-        ClientCertificate::of(chain.first()?)
+        ClientCertificate::from_der(chain.first()?)
     }
 }

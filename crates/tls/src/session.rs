@@ -13,9 +13,9 @@ use rustls::unbuffered::{
 use rustls::{CommonState, Error, ProtocolVersion};
 
 use crate::decryption;
-use crate::failure::{Failure, Fault};
-use crate::pieces::Pieces;
-use crate::records::{FULL_LEN, Records};
+use crate::failure::{TlsFailure, TlsFault};
+use crate::byte_queue::ByteQueue;
+use crate::records::{FULL_LEN, RecordParser};
 
 /// The largest overhead of a record on the wire: header, explicit nonce, type, tag.
 pub const RECORD_OVERHEAD_MAX: usize = 5 + 8 + 1 + 16;
@@ -24,7 +24,7 @@ pub(crate) const HEADER_LEN: usize = 5;
 
 /// The result of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ReceiveProgress {
     /// These bytes completed the handshake: names and protocols are known, and bytes can be encrypted.
     pub established: bool,
     /// The peer sent close_notify. This side may still send.
@@ -33,7 +33,7 @@ pub struct Progress {
 
 /// The meaning of the end of the peer's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum PeerClose {
     /// The peer sent close_notify: all of its bytes have arrived.
     Cleanly,
     /// No close_notify: bytes may be missing, so content that is delimited by the end must not be taken for complete.
@@ -43,7 +43,7 @@ pub enum Ended {
 }
 
 /// A connection of `rustls`, of either side.
-pub(crate) trait Side {
+pub(crate) trait SessionSide {
     /// The side's data in `rustls`.
     type Data;
 
@@ -54,7 +54,7 @@ pub(crate) trait Side {
     fn common(&self) -> &CommonState;
 }
 
-impl Side for UnbufferedServerConnection {
+impl SessionSide for UnbufferedServerConnection {
     type Data = ServerConnectionData;
 
     fn process<'c, 'w>(&'c mut self, wire: &'w mut [u8]) -> UnbufferedStatus<'c, 'w, Self::Data> {
@@ -66,7 +66,7 @@ impl Side for UnbufferedServerConnection {
     }
 }
 
-impl Side for UnbufferedClientConnection {
+impl SessionSide for UnbufferedClientConnection {
     type Data = ClientConnectionData;
 
     fn process<'c, 'w>(&'c mut self, wire: &'w mut [u8]) -> UnbufferedStatus<'c, 'w, Self::Data> {
@@ -79,7 +79,7 @@ impl Side for UnbufferedClientConnection {
 }
 
 /// One side of a connection.
-pub(crate) struct Session<S> {
+pub(crate) struct RustlsSession<S> {
     connection: S,
     /// Incomplete input. Holds no allocation while empty.
     pending: Vec<u8>,
@@ -88,7 +88,7 @@ pub(crate) struct Session<S> {
     whole_len: usize,
     /// A TLS 1.3 server has sent its first flight: the client's records must be encrypted.
     has_key: bool,
-    records: Records,
+    records: RecordParser,
     established: bool,
     /// The peer sent close_notify.
     closed: bool,
@@ -96,13 +96,13 @@ pub(crate) struct Session<S> {
 }
 
 /// The output buffers.
-struct Sinks<'a> {
+struct OutputSinks<'a> {
     plain: &'a mut Vec<u8>,
     wire: &'a mut Vec<u8>,
 }
 
 /// The part of the input that `rustls` gets.
-struct Window {
+struct InputWindow {
     /// The start of the window; earlier bytes are consumed.
     used: usize,
     /// The end of the whole records that `rustls` has processed.
@@ -113,20 +113,20 @@ struct Window {
 }
 
 /// The action after a state of `rustls`.
-enum Step {
+enum SessionStep {
     Again,
     Enough,
     Failed(Error),
 }
 
-impl<S: Side> Session<S> {
-    pub fn new(connection: S) -> Session<S> {
-        Session {
+impl<S: SessionSide> RustlsSession<S> {
+    pub fn new(connection: S) -> RustlsSession<S> {
+        RustlsSession {
             connection,
             pending: Vec::new(),
             whole_len: 0,
             has_key: false,
-            records: Records::default(),
+            records: RecordParser::default(),
             established: false,
             closed: false,
             failed: false,
@@ -148,9 +148,9 @@ impl<S: Side> Session<S> {
         wire: &mut [u8],
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
-    ) -> Result<Progress, Failure> {
+    ) -> Result<ReceiveProgress, TlsFailure> {
         let before = (self.established, self.closed);
-        let mut sinks = Sinks {
+        let mut sinks = OutputSinks {
             plain,
             wire: to_send,
         };
@@ -160,14 +160,14 @@ impl<S: Side> Session<S> {
         if self.closed {
             self.pending = Vec::new();
         }
-        Ok(Progress {
+        Ok(ReceiveProgress {
             established: self.established && !before.0,
             closed: self.closed && !before.1,
         })
     }
 
     /// Completes pending input first, with as few bytes as possible; the rest is decrypted in place.
-    fn take(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<(), Failure> {
+    fn take(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) -> Result<(), TlsFailure> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
             let (now, later) =
@@ -192,27 +192,27 @@ impl<S: Side> Session<S> {
 
     /// Lets `rustls` process these bytes, of which it has seen the first `whole_len`. Returns the number of consumed
     /// bytes.
-    fn drive(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) -> Result<usize, Failure> {
+    fn drive(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) -> Result<usize, TlsFailure> {
         let whole_len = mem::take(&mut self.whole_len);
         let mut window = self.window(wire, 0, whole_len);
         loop {
             match self.process(wire, &mut window, sinks) {
-                Step::Again => {}
+                SessionStep::Again => {}
                 // `rustls` needs more input: the next record, or the caller's.
-                Step::Enough => {
+                SessionStep::Enough => {
                     self.established |= !self.connection.common().is_handshaking();
                     if window.end == wire.len() {
                         break;
                     }
                     window = self.window(wire, window.used, window.end);
                 }
-                Step::Failed(error) => {
+                SessionStep::Failed(error) => {
                     self.failed = true;
                     // The peer learns the reason by an alert.
                     if !self.ends_in_silence(&error) {
                         self.say_why(&mut wire[window.used..], sinks);
                     }
-                    return Err(Failure::of(error));
+                    return Err(TlsFailure::from_error(error));
                 }
             }
         }
@@ -225,12 +225,12 @@ impl<S: Side> Session<S> {
 
     /// The next input for `rustls`: one record at a time during the handshake, to know which one fails decryption;
     /// later all.
-    fn window(&self, wire: &[u8], used: usize, whole: usize) -> Window {
+    fn window(&self, wire: &[u8], used: usize, whole: usize) -> InputWindow {
         let next = record_end(wire, whole).filter(|_| !self.established);
         // Within a handshake message `rustls` itself refuses plaintext records.
         let is_checked = self.has_key && !self.established && used == whole;
         let header = wire[whole..].first_chunk().filter(|_| is_checked);
-        Window {
+        InputWindow {
             used,
             whole,
             end: next.unwrap_or(wire.len()),
@@ -239,7 +239,7 @@ impl<S: Side> Session<S> {
     }
 
     /// Lets `rustls` take one step with the window.
-    fn process(&mut self, wire: &mut [u8], window: &mut Window, sinks: &mut Sinks<'_>) -> Step {
+    fn process(&mut self, wire: &mut [u8], window: &mut InputWindow, sinks: &mut OutputSinks<'_>) -> SessionStep {
         let mut refused_record;
         let bytes = match window.refusal.take() {
             Some(error) => {
@@ -252,10 +252,10 @@ impl<S: Side> Session<S> {
         let step = match status.state {
             Ok(ConnectionState::PeerClosed) => {
                 self.closed = true;
-                Step::Again
+                SessionStep::Again
             }
             Ok(state) => step(state, sinks),
-            Err(error) => Step::Failed(error),
+            Err(error) => SessionStep::Failed(error),
         };
         self.has_key |= events.has_key;
         window.used = match events.has_failed {
@@ -274,7 +274,7 @@ impl<S: Side> Session<S> {
     }
 
     /// Appends the alerts of `rustls` after an error. The connection must not be used for anything else afterwards.
-    fn say_why(&mut self, wire: &mut [u8], sinks: &mut Sinks<'_>) {
+    fn say_why(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) {
         while self.connection.common().wants_write() {
             let Ok(ConnectionState::EncodeTlsData(mut data)) = self.connection.process(wire).state
             else {
@@ -287,11 +287,11 @@ impl<S: Side> Session<S> {
     }
 
     /// Appends the bytes that are sent before any input: a client's ClientHello.
-    pub fn start(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
+    pub fn start(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
         let plain = &mut Vec::new();
         self.drive(
             &mut [],
-            &mut Sinks {
+            &mut OutputSinks {
                 plain,
                 wire: to_send,
             },
@@ -300,12 +300,12 @@ impl<S: Side> Session<S> {
     }
 
     /// Encrypts pieces, in order. See `TlsServer::encrypt`.
-    pub fn seal(
+    pub fn encrypt(
         &mut self,
         pieces: &[&[u8]],
         to_send: &mut Vec<u8>,
         now_ms: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TlsFailure> {
         let small = self.records.begin(now_ms);
         self.when_writable(to_send, |writer, to_send| {
             seal_all(writer, pieces, to_send, small)
@@ -313,7 +313,7 @@ impl<S: Side> Session<S> {
     }
 
     /// Appends close_notify.
-    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), Failure> {
+    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
         self.when_writable(to_send, |writer, to_send| {
             with_room(to_send, RECORD_OVERHEAD_MAX + 2, |room| {
                 writer.queue_close_notify(room)
@@ -322,11 +322,11 @@ impl<S: Side> Session<S> {
     }
 
     /// The meaning of the end of the peer's bytes.
-    pub fn ended(&self) -> Ended {
+    pub fn ended(&self) -> PeerClose {
         match (self.closed, self.established) {
-            (true, _) => Ended::Cleanly,
-            (false, true) => Ended::Truncated,
-            (false, false) => Ended::InHandshake,
+            (true, _) => PeerClose::Cleanly,
+            (false, true) => PeerClose::Truncated,
+            (false, false) => PeerClose::InHandshake,
         }
     }
 
@@ -335,29 +335,29 @@ impl<S: Side> Session<S> {
     fn when_writable(
         &mut self,
         to_send: &mut Vec<u8>,
-        write: impl FnOnce(&mut WriteTraffic<'_, S::Data>, &mut Vec<u8>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        write: impl FnOnce(&mut WriteTraffic<'_, S::Data>, &mut Vec<u8>) -> Result<(), TlsFailure>,
+    ) -> Result<(), TlsFailure> {
         if self.failed || !self.established {
-            return Err(Fault::NotReady.into());
+            return Err(TlsFault::NotReady.into());
         }
         loop {
             let state = self.connection.process(&mut self.pending).state;
             let state = state.inspect_err(|_| self.failed = true);
-            match state.map_err(Failure::of)? {
+            match state.map_err(TlsFailure::from_error)? {
                 ConnectionState::WriteTraffic(mut writer) => return write(&mut writer, to_send),
                 ConnectionState::EncodeTlsData(mut data) => {
-                    encode(&mut data, to_send).map_err(Failure::of)?;
+                    encode(&mut data, to_send).map_err(TlsFailure::from_error)?;
                 }
                 ConnectionState::TransmitTlsData(data) => data.done(),
-                _ => return Err(Fault::NotReady.into()),
+                _ => return Err(TlsFault::NotReady.into()),
             }
         }
     }
 
     /// Returns the connection, its incomplete input and its record sizes.
-    pub fn into_parts(self) -> Result<(S, Vec<u8>, Records), Failure> {
+    pub fn into_parts(self) -> Result<(S, Vec<u8>, RecordParser), TlsFailure> {
         if !self.established || self.failed || self.closed {
-            return Err(Fault::NotReady.into());
+            return Err(TlsFault::NotReady.into());
         }
         Ok((self.connection, self.pending, self.records))
     }
@@ -384,27 +384,27 @@ pub(crate) fn missing_len(pending: &[u8]) -> usize {
     }
 }
 
-fn step<D>(state: ConnectionState<'_, '_, D>, sinks: &mut Sinks<'_>) -> Step {
+fn step<D>(state: ConnectionState<'_, '_, D>, sinks: &mut OutputSinks<'_>) -> SessionStep {
     match state {
         ConnectionState::ReadTraffic(mut records) => {
             while let Some(record) = records.next_record() {
                 match record {
                     Ok(record) => sinks.plain.extend_from_slice(record.payload),
-                    Err(error) => return Step::Failed(error),
+                    Err(error) => return SessionStep::Failed(error),
                 }
             }
-            Step::Again
+            SessionStep::Again
         }
         ConnectionState::EncodeTlsData(mut data) => match encode(&mut data, sinks.wire) {
-            Ok(()) => Step::Again,
-            Err(error) => Step::Failed(error),
+            Ok(()) => SessionStep::Again,
+            Err(error) => SessionStep::Failed(error),
         },
         ConnectionState::TransmitTlsData(data) => {
             data.done();
-            Step::Again
+            SessionStep::Again
         }
         // Early data is never offered, so none is accepted.
-        _ => Step::Enough,
+        _ => SessionStep::Enough,
     }
 }
 
@@ -426,7 +426,7 @@ fn with_room(
     to_send: &mut Vec<u8>,
     room_len: usize,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
-) -> Result<(), Failure> {
+) -> Result<(), TlsFailure> {
     let start = to_send.len();
     let mut room_len = room_len;
     loop {
@@ -442,7 +442,7 @@ fn with_room(
             Err(_) => {
                 // No part of a record may be sent.
                 to_send.truncate(start);
-                return Err(Fault::Exhausted.into());
+                return Err(TlsFault::Exhausted.into());
             }
         }
     }
@@ -453,15 +453,15 @@ fn seal_all<D>(
     pieces: &[&[u8]],
     to_send: &mut Vec<u8>,
     small: bool,
-) -> Result<(), Failure> {
+) -> Result<(), TlsFailure> {
     let mut waiting: usize = pieces.iter().map(|piece| piece.len()).sum();
     let mut gathered = Vec::new();
-    let mut pieces = Pieces::new(pieces);
+    let mut pieces = ByteQueue::new(pieces);
     let mut small = small;
     // One reservation for all records: memory grows at most once.
     to_send.reserve(waiting + (waiting / FULL_LEN + 2) * RECORD_OVERHEAD_MAX);
     while waiting > 0 {
-        let len = Records::len(mem::take(&mut small), waiting);
+        let len = RecordParser::len(mem::take(&mut small), waiting);
         let plain = pieces.take(len, &mut gathered);
         with_room(to_send, len + RECORD_OVERHEAD_MAX, |room| {
             writer.encrypt(plain, room)

@@ -20,7 +20,7 @@ const VERSION: u8 = 1;
 const HANDED_OVER_LEN: usize = 1 + 4 + 8 + 1 + 32 + 32;
 
 /// Bytes of a secret.
-pub(crate) type Secret = [u8; 32];
+pub(crate) type SecretBytes = [u8; 32];
 
 /// The secret that processes share to accept each other's tickets.
 #[derive(Clone)]
@@ -28,9 +28,9 @@ pub struct TicketKeys {
     period_s: u32,
     /// The number of the period that `secret` belongs to.
     period: u64,
-    secret: Secret,
+    secret: SecretBytes,
     /// The key of the previous period; `None` after a start.
-    previous: Option<Secret>,
+    previous: Option<SecretBytes>,
 }
 
 impl TicketKeys {
@@ -86,7 +86,7 @@ impl TicketKeys {
     }
 
     /// The keys in use: current, previous, next.
-    pub(crate) fn keys(&self) -> [Option<Secret>; 3] {
+    pub(crate) fn keys(&self) -> [Option<SecretBytes>; 3] {
         let next = key_of(&secret_after(&self.secret));
         [Some(key_of(&self.secret)), self.previous, Some(next)]
     }
@@ -139,29 +139,29 @@ impl std::fmt::Debug for TicketKeys {
     }
 }
 
-fn random() -> Result<Secret, Error> {
+fn random() -> Result<SecretBytes, Error> {
     let mut secret = [0; 32];
     rand::fill(&mut secret).map_err(|_| Error::FailedToGetRandomBytes)?;
     Ok(secret)
 }
 
-fn derived(secret: &Secret, what: &[u8]) -> Secret {
+fn derived(secret: &SecretBytes, what: &[u8]) -> SecretBytes {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let mut derived = [0; 32];
     derived.copy_from_slice(hmac::sign(&key, what).as_ref());
     derived
 }
 
-fn secret_after(secret: &Secret) -> Secret {
+fn secret_after(secret: &SecretBytes) -> SecretBytes {
     derived(secret, b"lowroad ticket secret of the next period")
 }
 
-fn key_of(secret: &Secret) -> Secret {
+fn key_of(secret: &SecretBytes) -> SecretBytes {
     derived(secret, b"lowroad ticket key")
 }
 
 /// The name of a key, which its tickets begin with.
-pub(crate) fn name_of(key: &Secret) -> [u8; 8] {
+pub(crate) fn name_of(key: &SecretBytes) -> [u8; 8] {
     let mut name = [0; 8];
     name.copy_from_slice(&derived(key, b"lowroad ticket name")[..8]);
     name

@@ -12,42 +12,42 @@ use rustls::Error;
 use rustls::server::ProducesTickets;
 use zeroize::Zeroize;
 
-use crate::clock::Clock;
-use crate::ticket_keys::{Secret, TicketKeys, name_of};
+use crate::clock::TlsClock;
+use crate::ticket_keys::{SecretBytes, TicketKeys, name_of};
 
 const NAME_LEN: usize = 8;
 const NONCE_LEN: usize = 12;
 
 /// Encrypts and decrypts tickets, for all listeners and workers of a process.
 #[derive(Clone)]
-pub struct Tickets(Arc<Shared>);
+pub struct TicketService(Arc<TicketState>);
 
-struct Shared {
-    clock: Clock,
-    ring: RwLock<Ring>,
+struct TicketState {
+    clock: TlsClock,
+    ring: RwLock<KeyRing>,
 }
 
 /// The keys in use.
-struct Ring {
+struct KeyRing {
     keys: TicketKeys,
-    current: Key,
-    others: [Option<Key>; 2],
+    current: TicketKey,
+    others: [Option<TicketKey>; 2],
 }
 
-struct Key {
+struct TicketKey {
     name: [u8; NAME_LEN],
     key: RandomizedNonceKey,
 }
 
-impl Tickets {
+impl TicketService {
     /// A service with new keys or those of another process.
     ///
     /// # Errors
     /// The system has no randomness.
-    pub fn new(mut keys: TicketKeys, clock: Clock) -> Result<Tickets, Error> {
+    pub fn new(mut keys: TicketKeys, clock: TlsClock) -> Result<TicketService, Error> {
         keys.advance(clock.unix_s())?;
-        let ring = RwLock::new(Ring::new(keys)?);
-        Ok(Tickets(Arc::new(Shared { clock, ring })))
+        let ring = RwLock::new(KeyRing::new(keys)?);
+        Ok(TicketService(Arc::new(TicketState { clock, ring })))
     }
 
     /// The keys, for another process: see [`TicketKeys::to_bytes`].
@@ -57,13 +57,13 @@ impl Tickets {
 
     /// A ticketer for listeners that verify their clients by `rules`.
     pub(crate) fn under(&self, rules: Vec<u8>) -> Arc<dyn ProducesTickets> {
-        Arc::new(Ticketer {
+        Arc::new(ListenerTicketer {
             tickets: self.clone(),
             rules,
         })
     }
 
-    fn with_ring<T>(&self, with: impl FnOnce(&Ring) -> T) -> T {
+    fn with_ring<T>(&self, with: impl FnOnce(&KeyRing) -> T) -> T {
         let unix_s = self.0.clock.unix_s();
         let ring = self.0.ring.read().unwrap_or_else(PoisonError::into_inner);
         if ring.keys.period_at(unix_s) <= ring.keys.period() {
@@ -74,7 +74,7 @@ impl Tickets {
         let mut ring = self.0.ring.write().unwrap_or_else(PoisonError::into_inner);
         // Without randomness the old keys stay in use; the next handshake retries.
         if ring.keys.advance(unix_s).is_ok()
-            && let Ok(new) = Ring::new(ring.keys.clone())
+            && let Ok(new) = KeyRing::new(ring.keys.clone())
         {
             *ring = new;
         }
@@ -82,23 +82,23 @@ impl Tickets {
     }
 }
 
-impl fmt::Debug for Tickets {
+impl fmt::Debug for TicketService {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.with_ring(|ring| write!(to, "Tickets({:?})", ring.keys))
     }
 }
 
-impl Ring {
-    fn new(keys: TicketKeys) -> Result<Ring, Error> {
-        let [current, previous, next] = keys.keys().map(|secret| secret.map(Key::new));
-        Ok(Ring {
+impl KeyRing {
+    fn new(keys: TicketKeys) -> Result<KeyRing, Error> {
+        let [current, previous, next] = keys.keys().map(|secret| secret.map(TicketKey::new));
+        Ok(KeyRing {
             keys,
             current: current.ok_or(Error::General("no current key".into()))??,
             others: [previous.transpose()?, next.transpose()?],
         })
     }
 
-    fn find(&self, name: &[u8]) -> Option<&Key> {
+    fn find(&self, name: &[u8]) -> Option<&TicketKey> {
         let others = self.others.iter().flatten();
         std::iter::once(&self.current)
             .chain(others)
@@ -106,13 +106,13 @@ impl Ring {
     }
 }
 
-impl Key {
-    fn new(mut secret: Secret) -> Result<Key, Error> {
+impl TicketKey {
+    fn new(mut secret: SecretBytes) -> Result<TicketKey, Error> {
         let key = RandomizedNonceKey::new(&AES_256_GCM_SIV, &secret);
         let name = name_of(&secret);
         secret.zeroize();
         let key = key.map_err(|_| Error::General("a ticket key of a wrong length".into()))?;
-        Ok(Key { name, key })
+        Ok(TicketKey { name, key })
     }
 
     fn seal(&self, rules: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
@@ -140,12 +140,12 @@ impl Key {
 
 /// The ticketer of listeners with the same rules.
 #[derive(Debug)]
-struct Ticketer {
-    tickets: Tickets,
+struct ListenerTicketer {
+    tickets: TicketService,
     rules: Vec<u8>,
 }
 
-impl ProducesTickets for Ticketer {
+impl ProducesTickets for ListenerTicketer {
     fn enabled(&self) -> bool {
         true
     }
@@ -171,14 +171,14 @@ impl ProducesTickets for Ticketer {
 mod tests {
     use super::*;
 
-    fn tickets(clock: &Clock) -> Tickets {
+    fn tickets(clock: &TlsClock) -> TicketService {
         let keys = TicketKeys::new(100, clock.unix_s()).unwrap();
-        Tickets::new(keys, clock.clone()).unwrap()
+        TicketService::new(keys, clock.clone()).unwrap()
     }
 
     #[test]
     fn a_ticket_is_opened_in_its_period_and_the_one_after() {
-        let clock = Clock::new(1050);
+        let clock = TlsClock::new(1050);
         let ticketer = tickets(&clock).under(Vec::new());
         let ticket = ticketer.encrypt(b"session").unwrap();
         for (now_s, opens) in [(1050, true), (1199, true), (1200, false)] {
@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn another_process_opens_it_even_if_its_clock_is_slow() {
-        let (fast, slow) = (Clock::new(1101), Clock::new(1099));
+        let (fast, slow) = (TlsClock::new(1101), TlsClock::new(1099));
         let ours = tickets(&slow);
         let bytes = ours.keys().to_bytes();
-        let theirs = Tickets::new(TicketKeys::from_bytes(&bytes).unwrap(), fast).unwrap();
+        let theirs = TicketService::new(TicketKeys::from_bytes(&bytes).unwrap(), fast).unwrap();
         let ticket = theirs.under(Vec::new()).encrypt(b"session").unwrap();
         assert_eq!(
             ours.under(Vec::new()).decrypt(&ticket).as_deref(),
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_was_changed_or_made_under_other_rules_is_not_opened() {
-        let clock = Clock::new(1000);
+        let clock = TlsClock::new(1000);
         let tickets = tickets(&clock);
         let ticketer = tickets.under(b"rules".to_vec());
         let ticket = ticketer.encrypt(b"session").unwrap();

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::der::{self, Element, Reader};
+use crate::der::{self, DerElement, DerReader};
 
 mod name;
 mod time;
@@ -14,7 +14,7 @@ pub use time::display as display_time;
 
 /// The fields of a certificate that are used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate<'a> {
+pub struct X509Certificate<'a> {
     /// The serial number.
     pub serial: &'a [u8],
     /// The issuer's name in DER; see [`display_name`].
@@ -68,10 +68,10 @@ const AUTHORITY_INFORMATION: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01,
 /// In this extension, the access method of the issuer's certificate.
 const ISSUERS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x02];
 
-impl<'a> Certificate<'a> {
+impl<'a> X509Certificate<'a> {
     /// Parses a certificate (RFC 5280, section 4.1). `None`: it is malformed.
-    pub fn parse(bytes: &'a [u8]) -> Option<Certificate<'a>> {
-        let mut certificate = Reader(bytes).expect(der::SEQUENCE)?.inside();
+    pub fn parse(bytes: &'a [u8]) -> Option<X509Certificate<'a>> {
+        let mut certificate = DerReader(bytes).expect(der::SEQUENCE)?.inside();
         let mut fields = certificate.expect(der::SEQUENCE)?.inside();
         certificate.expect(der::SEQUENCE)?;
         certificate.expect(der::BIT_STRING)?;
@@ -84,7 +84,7 @@ impl<'a> Certificate<'a> {
         let mut validity = fields.expect(der::SEQUENCE)?.inside();
         let subject = fields.expect(der::SEQUENCE)?.whole;
         let public_key = fields.expect(der::SEQUENCE)?.whole;
-        let mut certificate = Certificate {
+        let mut certificate = X509Certificate {
             serial,
             issuer,
             subject,
@@ -105,12 +105,12 @@ impl<'a> Certificate<'a> {
         Some(certificate)
     }
 
-    fn extend(&mut self, extension: Element<'a>) -> Option<()> {
+    fn extend(&mut self, extension: DerElement<'a>) -> Option<()> {
         let mut fields = extension.inside();
         let id = fields.expect(der::OID)?.content;
         // Whether the extension is critical does not matter here.
         fields.optional(der::BOOLEAN);
-        let mut value = Reader(fields.expect(der::OCTET_STRING)?.content);
+        let mut value = DerReader(fields.expect(der::OCTET_STRING)?.content);
         if id == SUBJECT_ALT_NAME {
             let names = value.expect(der::SEQUENCE)?.inside();
             self.names = names.filter_map(alt_name).collect();
@@ -125,7 +125,7 @@ impl<'a> Certificate<'a> {
             self.authority_key = key.map(|key| key.content);
         } else if id == AUTHORITY_INFORMATION {
             let mut places = value.expect(der::SEQUENCE)?.inside();
-            let is_issuers = |place: Element<'_>| {
+            let is_issuers = |place: DerElement<'_>| {
                 place
                     .inside()
                     .expect(der::OID)
@@ -153,7 +153,7 @@ impl<'a> Certificate<'a> {
 }
 
 /// Reads a name; kinds without a use here are skipped.
-fn alt_name(name: Element<'_>) -> Option<AltName> {
+fn alt_name(name: DerElement<'_>) -> Option<AltName> {
     const EMAIL: u8 = der::context(1, false);
     const DNS: u8 = der::context(2, false);
     const URI: u8 = der::context(6, false);

@@ -3,10 +3,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use lowroad_tls::authority::Authority;
-use lowroad_tls::certificates::{Certificates, Store};
+use lowroad_tls::authority::LocalAuthority;
+use lowroad_tls::certificates::{CertificateMap, CertificateStore};
 use lowroad_tls::{
-    Acceptor, Client, Clock, Connector, Server, Settings, TicketKeys, Tickets, Trust,
+    TlsAcceptor, TlsClient, TlsClock, ClientConnector, TlsServer, TlsServerSettings, TicketKeys, TicketService, ServerTrust,
 };
 
 struct Counting;
@@ -35,7 +35,7 @@ const NOW_S: u64 = 1_795_473_525;
 /// The limit for an idle connection, without the C allocations of its keys (below).
 const IDLE_MAX: isize = 4096;
 
-fn talk(server: &mut Server, client: &mut Client, mut to_server: Vec<u8>) {
+fn talk(server: &mut TlsServer, client: &mut TlsClient, mut to_server: Vec<u8>) {
     let (mut plain, mut to_client) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let done = server.receive(&mut to_server, &mut plain, &mut to_client);
@@ -57,18 +57,18 @@ fn in_use() -> usize {
 #[test]
 fn an_idle_connection_keeps_no_buffers() {
     let folder = std::env::temp_dir().join(format!("lowroad-tls-memory-{}", std::process::id()));
-    let authority = Authority::open(&folder, "here", NOW_S).unwrap();
+    let authority = LocalAuthority::open(&folder, "here", NOW_S).unwrap();
     let pair = authority.sign(&[], NOW_S).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    let clock = Clock::new(NOW_S);
-    let mut certificates = Certificates::new();
+    let clock = TlsClock::new(NOW_S);
+    let mut certificates = CertificateMap::new();
     certificates.add(&pair);
-    let mut settings = Settings::new(Store::new(certificates), clock.clone());
+    let mut settings = TlsServerSettings::new(CertificateStore::new(certificates), clock.clone());
     let keys = TicketKeys::new(3600, NOW_S).unwrap();
-    settings.tickets = Some(Tickets::new(keys, clock.clone()).unwrap());
-    let acceptor = Acceptor::new(&settings).unwrap();
-    let trust = Trust::from_pem(authority.pem().as_bytes()).unwrap();
-    let connector = Connector::new(&trust, &["http/1.1"], None, 0, clock).unwrap();
+    settings.tickets = Some(TicketService::new(keys, clock.clone()).unwrap());
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
+    let trust = ServerTrust::from_pem(authority.pem().as_bytes()).unwrap();
+    let connector = ClientConnector::new(&trust, &["http/1.1"], None, 0, clock).unwrap();
 
     let connect = || {
         let mut to_server = Vec::new();
@@ -78,14 +78,14 @@ fn an_idle_connection_keeps_no_buffers() {
         server.settle().unwrap();
         // Traffic with an incomplete record in between must leave no buffer behind.
         let mut wire = Vec::new();
-        client.seal(&[&[b'q'; 40_000]], &mut wire, 0).unwrap();
+        client.encrypt(&[&[b'q'; 40_000]], &mut wire, 0).unwrap();
         let (mut plain, mut out) = (Vec::new(), Vec::new());
         let (first, second) = wire.split_at_mut(20_000);
         server.receive(first, &mut plain, &mut out).unwrap();
         server.receive(second, &mut plain, &mut out).unwrap();
         assert_eq!(plain.len(), 40_000);
         // Sending must not leave a buffer either.
-        server.seal(&[&[b'a'; 40_000]], &mut out, 0).unwrap();
+        server.encrypt(&[&[b'a'; 40_000]], &mut out, 0).unwrap();
         server
     };
     // Memory that is allocated once must not count.

@@ -10,11 +10,11 @@ use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
 };
 
-use lowroad_tls::authority::Authority;
-use lowroad_tls::certificates::{Certificates, Files, Store, read};
+use lowroad_tls::authority::LocalAuthority;
+use lowroad_tls::certificates::{CertificateMap, CertificatePaths, CertificateStore, read};
 use lowroad_tls::{
-    Acceptor, Client, ClientCertificates, Clock, Connector, Ended, Fault, KeyLog, Server, Settings,
-    TicketKeys, Tickets, Trust, Version,
+    TlsAcceptor, TlsClient, ClientVerification, TlsClock, ClientConnector, PeerClose, TlsFault, KeyLog, TlsServer, TlsServerSettings,
+    TicketKeys, TicketService, ServerTrust, MinimumVersion,
 };
 
 /// The timeout of each step, far above its usual duration.
@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Place {
     folder: PathBuf,
-    authority: Authority,
-    clock: Clock,
+    authority: LocalAuthority,
+    clock: TlsClock,
 }
 
 impl Place {
@@ -32,21 +32,21 @@ impl Place {
         let now_s = now.expect("a clock").as_secs();
         let name = format!("lowroad-tls-openssl-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        let authority = Authority::open(&folder.join("ca"), "here", now_s).expect("an authority");
+        let authority = LocalAuthority::open(&folder.join("ca"), "here", now_s).expect("an authority");
         Place {
             folder,
             authority,
-            clock: Clock::new(now_s),
+            clock: TlsClock::new(now_s),
         }
     }
 
     /// The files of a certificate for this machine.
-    fn files(&self) -> Files {
+    fn files(&self) -> CertificatePaths {
         let (chain, key) = self
             .authority
             .sign_pem(&[], self.clock.unix_s())
             .expect("signed");
-        let files = Files {
+        let files = CertificatePaths {
             certificates: self.folder.join("cert.pem"),
             key: self.folder.join("key.pem"),
             staple: None,
@@ -56,14 +56,14 @@ impl Place {
         files
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> TlsServerSettings {
         let (pair, _) = read(&self.files(), self.clock.unix_s()).expect("a pair");
-        let mut certificates = Certificates::new();
+        let mut certificates = CertificateMap::new();
         certificates.add(&pair);
         certificates.add_default(&pair);
-        let mut settings = Settings::new(Store::new(certificates), self.clock.clone());
+        let mut settings = TlsServerSettings::new(CertificateStore::new(certificates), self.clock.clone());
         let keys = TicketKeys::new(3600, self.clock.unix_s()).expect("keys");
-        settings.tickets = Some(Tickets::new(keys, self.clock.clone()).expect("tickets"));
+        settings.tickets = Some(TicketService::new(keys, self.clock.clone()).expect("tickets"));
         settings
     }
 
@@ -83,16 +83,16 @@ impl Drop for Place {
 struct Heard {
     server_name: Option<String>,
     protocol: Option<Vec<u8>>,
-    version: Option<Version>,
+    version: Option<MinimumVersion>,
     resumed: bool,
     subject: Option<String>,
     plain: Vec<u8>,
-    ended: Ended,
-    fault: Option<Fault>,
+    ended: PeerClose,
+    fault: Option<TlsFault>,
 }
 
 /// Serves one client: echoes its text in capitals, then calls `heard`.
-fn serve(mut server: Server, mut socket: TcpStream, mut heard: impl FnMut()) -> Heard {
+fn serve(mut server: TlsServer, mut socket: TcpStream, mut heard: impl FnMut()) -> Heard {
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let (mut plain, mut buffer, mut fault) = (Vec::new(), vec![0; 4096], None);
     while fault.is_none() {
@@ -104,7 +104,7 @@ fn serve(mut server: Server, mut socket: TcpStream, mut heard: impl FnMut()) -> 
         let received = server.receive(&mut buffer[..len], &mut new, &mut out);
         if !new.is_empty() {
             server
-                .seal(&[&new.to_ascii_uppercase()], &mut out, 0)
+                .encrypt(&[&new.to_ascii_uppercase()], &mut out, 0)
                 .expect("sealed");
         }
         plain.extend_from_slice(&new);
@@ -137,7 +137,7 @@ fn serve(mut server: Server, mut socket: TcpStream, mut heard: impl FnMut()) -> 
 ///
 /// Each line is sent after the echo of the one before: `s_client` looks for commands at the start of each read.
 fn s_client(
-    acceptor: &Acceptor,
+    acceptor: &TlsAcceptor,
     connections: usize,
     arguments: &[&str],
     lines: &[&str],
@@ -177,9 +177,9 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn openssl_talks_to_us_in_both_versions() {
     let place = Place::new("versions");
-    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
     let ca = place.ca();
-    for (version, ours) in [("-tls1_2", Version::Tls12), ("-tls1_3", Version::Tls13)] {
+    for (version, ours) in [("-tls1_2", MinimumVersion::Tls12), ("-tls1_3", MinimumVersion::Tls13)] {
         let arguments = [
             version,
             "-CAfile",
@@ -204,7 +204,7 @@ fn openssl_talks_to_us_in_both_versions() {
         assert_eq!(heard.server_name.as_deref(), Some("localhost"));
         assert_eq!(heard.protocol.as_deref(), Some(&b"http/1.1"[..]));
         assert_eq!(heard.plain, b"hello\n");
-        assert_eq!((heard.ended, heard.fault), (Ended::Cleanly, None));
+        assert_eq!((heard.ended, heard.fault), (PeerClose::Cleanly, None));
         let output = text(&output.stdout);
         assert!(output.contains("Verification: OK"), "{output}");
     }
@@ -213,7 +213,7 @@ fn openssl_talks_to_us_in_both_versions() {
 #[test]
 fn openssl_resumes_sessions_in_both_versions() {
     let place = Place::new("resume");
-    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
     // `-reconnect` connects five more times with the session of the first connection.
     let (heard, _) = s_client(&acceptor, 6, &["-tls1_2", "-reconnect"], &["Q\n"]);
     let resumed: Vec<_> = heard.iter().map(|heard| heard.resumed).collect();
@@ -239,7 +239,7 @@ fn openssl_resumes_sessions_in_both_versions() {
 #[test]
 fn renegotiation_is_refused() {
     let place = Place::new("renegotiation");
-    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
     // A line that begins with R requests a renegotiation.
     let (heard, output) = s_client(&acceptor, 1, &["-tls1_2"], &["before\n", "R\n"]);
     let said = text(&output.stderr) + &text(&output.stdout);
@@ -253,10 +253,10 @@ fn renegotiation_is_refused() {
 fn a_version_that_is_too_old_is_refused() {
     let place = Place::new("old");
     let mut settings = place.settings();
-    settings.version_min = Version::Tls13;
-    let acceptor = Acceptor::new(&settings).unwrap();
+    settings.version_min = MinimumVersion::Tls13;
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
     let (heard, output) = s_client(&acceptor, 1, &["-tls1_2"], &[]);
-    assert_eq!(heard[0].fault, Some(Fault::NothingInCommon));
+    assert_eq!(heard[0].fault, Some(TlsFault::NothingInCommon));
     assert!(
         text(&output.stderr).contains("protocol version"),
         "{}",
@@ -267,7 +267,7 @@ fn a_version_that_is_too_old_is_refused() {
 #[test]
 fn without_common_parameters_the_handshake_fails_and_says_so() {
     let place = Place::new("parameters");
-    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
     for arguments in [
         &["-tls1_3", "-sigalgs", "RSA-PSS+SHA256"][..],
         &["-tls1_2", "-sigalgs", "RSA+SHA256"],
@@ -279,7 +279,7 @@ fn without_common_parameters_the_handshake_fails_and_says_so() {
         let (heard, output) = s_client(&acceptor, 1, arguments, &[]);
         assert_eq!(
             heard[0].fault,
-            Some(Fault::NothingInCommon),
+            Some(TlsFault::NothingInCommon),
             "{arguments:?}"
         );
         let said = text(&output.stderr);
@@ -318,8 +318,8 @@ fn client_certificates_are_asked_for() {
     let place = Place::new("clients");
     let mut settings = place.settings();
     let (cert, key) = alice(&place.folder);
-    settings.clients = ClientCertificates::Require(std::fs::read(&cert).unwrap());
-    let acceptor = Acceptor::new(&settings).unwrap();
+    settings.clients = ClientVerification::Require(std::fs::read(&cert).unwrap());
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
     let arguments = [
         "-cert",
         cert.to_str().unwrap(),
@@ -333,7 +333,7 @@ fn client_certificates_are_asked_for() {
         "{heard:?}"
     );
     let (heard, _) = s_client(&acceptor, 1, &[], &["hello\n", "Q\n"]);
-    assert_eq!(heard[0].fault, Some(Fault::CertificateMissing));
+    assert_eq!(heard[0].fault, Some(TlsFault::CertificateMissing));
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn secrets_are_written_only_when_asked() {
     let path = place.folder.join("keys");
     settings.key_log = Some(KeyLog::append(&path).unwrap().into());
     s_client(
-        &Acceptor::new(&settings).unwrap(),
+        &TlsAcceptor::new(&settings).unwrap(),
         1,
         &[],
         &["hello\n", "Q\n"],
@@ -361,7 +361,7 @@ fn secrets_are_written_only_when_asked() {
 struct SServer(Child, u16);
 
 impl SServer {
-    fn start(files: &Files, arguments: &[&str]) -> SServer {
+    fn start(files: &CertificatePaths, arguments: &[&str]) -> SServer {
         // The port is free: the listener that had it is closed at the end of the statement.
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -398,7 +398,7 @@ impl Drop for SServer {
 }
 
 /// Sends text to a server that sends it back reversed.
-fn ask(connector: &Connector, port: u16) -> (Client, Vec<u8>) {
+fn ask(connector: &ClientConnector, port: u16) -> (TlsClient, Vec<u8>) {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut out, mut plain, mut buffer) = (Vec::new(), Vec::new(), vec![0; 4096]);
@@ -411,7 +411,7 @@ fn ask(connector: &Connector, port: u16) -> (Client, Vec<u8>) {
             .receive(&mut buffer[..len], &mut plain, &mut out)
             .unwrap();
         if progress.established {
-            client.seal(&[b"hel", b"lo\n"], &mut out, 0).unwrap();
+            client.encrypt(&[b"hel", b"lo\n"], &mut out, 0).unwrap();
         }
     }
     client.close(&mut out).unwrap();
@@ -426,8 +426,8 @@ fn we_talk_to_openssl_in_both_versions_and_resume() {
     let ca = std::fs::read(place.ca()).unwrap();
     for version in ["-tls1_2", "-tls1_3"] {
         let server = SServer::start(&files, &[version, "-alpn", "http/1.1"]);
-        let connector = Connector::new(
-            &Trust::from_pem(&ca).expect("an authority"),
+        let connector = ClientConnector::new(
+            &ServerTrust::from_pem(&ca).expect("an authority"),
             &["http/1.1"],
             None,
             16,
@@ -481,7 +481,7 @@ fn session_with_early_data(place: &Place) -> PathBuf {
 fn early_data_of_openssl_is_skipped() {
     let place = Place::new("early");
     let session = session_with_early_data(&place);
-    let acceptor = Acceptor::new(&place.settings()).unwrap();
+    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
     let file = place.folder.join("early");
     for len in [100, 5_000, 10_000, 16_384] {
         std::fs::write(&file, vec![b'e'; len]).unwrap();

@@ -6,4 +6,4 @@
 #[cfg_attr(not(feature = "tls"), path = "without.rs")]
 mod tls;
 
-pub use tls::{Offer, Tls, check, check_ticket_keys, install, trust};
+pub use tls::{TlsEndpoint, TlsListeners, check, check_ticket_keys, install, trust};

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lowroad_config::{Config, Feature, Lacking};
-use lowroad_engine::layer::Layer;
-use lowroad_log::Logger;
-use lowroad_privileges::account::Account;
-use lowroad_store::watch::Watcher;
+use lowroad_config::{Config, BuildFeature, MissingFeature};
+use lowroad_engine::tls_session::TlsSession;
+use lowroad_log::ErrorLogger;
+use lowroad_privileges::account::ServerAccount;
+use lowroad_store::watch::FolderWatcher;
 
 /// Does nothing.
 pub fn install() {}
@@ -17,7 +17,7 @@ pub fn install() {}
 /// # Errors
 /// Always, with the missing feature.
 pub fn trust() -> Result<String, String> {
-    Err(format!("trust: {}", Lacking(Feature::Tls)))
+    Err(format!("trust: {}", MissingFeature(BuildFeature::Tls)))
 }
 
 /// No errors and no warnings.
@@ -35,30 +35,30 @@ pub fn check_ticket_keys(_: &std::path::Path) -> Result<(), String> {
 
 /// No TLS.
 #[derive(Clone)]
-pub struct Tls;
+pub struct TlsListeners;
 
 /// The endpoint of an address; has no values.
-pub enum Offer {}
+pub enum TlsEndpoint {}
 
-impl Tls {
+impl TlsListeners {
     /// No TLS.
     ///
     /// # Errors
     /// Never: a configuration with TLS was refused.
-    pub fn start(_: &Config, _: &Logger, _: Option<&Account>) -> Result<Tls, String> {
-        Ok(Tls)
+    pub fn start(_: &Config, _: &ErrorLogger, _: Option<&ServerAccount>) -> Result<TlsListeners, String> {
+        Ok(TlsListeners)
     }
 
     /// No TLS.
     ///
     /// # Errors
     /// Never: a configuration with TLS was refused.
-    pub fn reload(_: &Config, _: &Logger, _: &Tls) -> Result<Tls, String> {
-        Ok(Tls)
+    pub fn reload(_: &Config, _: &ErrorLogger, _: &TlsListeners) -> Result<TlsListeners, String> {
+        Ok(TlsListeners)
     }
 
     /// No endpoint.
-    pub fn offer(&self, _: SocketAddr) -> Option<Arc<Offer>> {
+    pub fn offer(&self, _: SocketAddr) -> Option<Arc<TlsEndpoint>> {
         None
     }
 
@@ -66,7 +66,7 @@ impl Tls {
     ///
     /// # Errors
     /// Never.
-    pub fn keep(&self, _: &Config, _: &Logger) -> Result<(), String> {
+    pub fn keep(&self, _: &Config, _: &ErrorLogger) -> Result<(), String> {
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Tls {
     }
 
     /// No files to check.
-    pub fn follow(&self, _: Option<&Watcher>, _: &Logger) {}
+    pub fn follow(&self, _: Option<&FolderWatcher>, _: &ErrorLogger) {}
 
     /// No lines.
     pub fn status(&self) -> Vec<(&'static str, String)> {
@@ -84,9 +84,9 @@ impl Tls {
     }
 }
 
-impl Offer {
+impl TlsEndpoint {
     /// Unreachable: there is no endpoint.
-    pub fn layer(self: &Arc<Self>) -> Box<dyn Layer> {
+    pub fn layer(self: &Arc<Self>) -> Box<dyn TlsSession> {
         match **self {}
     }
 

@@ -7,19 +7,19 @@ const BLOCK: usize = 32;
 
 /// A partial sum. Parts may be added in any order; each begins at an even offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum(u64);
+pub struct InternetChecksum(u64);
 
-impl Sum {
+impl InternetChecksum {
     /// Adds bytes; an odd last byte is padded with zero.
     #[must_use]
-    pub fn bytes(self, bytes: &[u8]) -> Sum {
+    pub fn bytes(self, bytes: &[u8]) -> InternetChecksum {
         let (long, bytes) = bytes.as_chunks::<BLOCK>();
         self.blocks(long).short(bytes)
     }
 
     /// Adds 32-bit words in native byte order: swapping bytes only swaps those of the folded sum (RFC 1071 §2 B), and
     /// 2^16 is congruent to 1, so halves can be added.
-    fn blocks(self, blocks: &[[u8; BLOCK]]) -> Sum {
+    fn blocks(self, blocks: &[[u8; BLOCK]]) -> InternetChecksum {
         if blocks.is_empty() {
             return self;
         }
@@ -33,10 +33,10 @@ impl Sum {
         let sum = lanes.iter().map(|lane| halves(*lane)).sum();
         // Back to network byte order, for sums of both kinds to be added.
         let folded = folded(halves(sum));
-        Sum(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
+        InternetChecksum(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
     }
 
-    fn short(self, bytes: &[u8]) -> Sum {
+    fn short(self, bytes: &[u8]) -> InternetChecksum {
         let (words, rest) = bytes.as_chunks::<2>();
         let words: u64 = words
             .iter()
@@ -44,13 +44,13 @@ impl Sum {
             .sum();
         // An odd last byte is the high half of a word.
         let last = rest.first().map_or(0, |byte| u64::from(*byte) << 8);
-        Sum(self.0 + words + last)
+        InternetChecksum(self.0 + words + last)
     }
 
     /// Adds a number, such as a length.
     #[must_use]
-    pub fn word(self, word: u16) -> Sum {
-        Sum(self.0 + u64::from(word))
+    pub fn word(self, word: u16) -> InternetChecksum {
+        InternetChecksum(self.0 + u64::from(word))
     }
 
     /// The checksum for the header. Over data that includes its checksum, the result is 0 if the checksum is right.
@@ -68,13 +68,13 @@ mod tests {
     fn the_example_of_the_rfc() {
         // RFC 1071 §3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(Sum::default().bytes(&bytes).checksum(), !0xddf2);
+        assert_eq!(InternetChecksum::default().bytes(&bytes).checksum(), !0xddf2);
     }
 
     #[test]
     fn parts_add_up_and_an_odd_byte_is_high() {
-        let whole = Sum::default().bytes(&[1, 2, 3, 4, 5]);
-        let parts = Sum::default().bytes(&[5]).bytes(&[3, 4]).word(0x0102);
+        let whole = InternetChecksum::default().bytes(&[1, 2, 3, 4, 5]);
+        let parts = InternetChecksum::default().bytes(&[5]).bytes(&[3, 4]).word(0x0102);
         assert_eq!(whole, parts);
     }
 
@@ -84,20 +84,20 @@ mod tests {
         let bytes: [u8; 2000] = core::array::from_fn(|i| (i * i / 7) as u8);
         for len in 0..bytes.len() {
             let (fast, slow) = (
-                Sum::default().bytes(&bytes[..len]),
-                Sum::default().short(&bytes[..len]),
+                InternetChecksum::default().bytes(&bytes[..len]),
+                InternetChecksum::default().short(&bytes[..len]),
             );
             assert_eq!(fast.checksum(), slow.checksum(), "{len}");
         }
         // 0xffff and 0 are both zero in ones' complement; the result must be the same as that of single words.
         let ones = [0xff; 2000];
-        assert_eq!(Sum::default().bytes(&ones).checksum(), 0);
-        assert_eq!(Sum::default().bytes(&[0; 64]).checksum(), 0xffff);
+        assert_eq!(InternetChecksum::default().bytes(&ones).checksum(), 0);
+        assert_eq!(InternetChecksum::default().bytes(&[0; 64]).checksum(), 0xffff);
     }
 
     #[test]
     fn a_right_checksum_makes_zero() {
-        let sum = Sum::default().bytes(&[0xff, 0xff, 0xff, 0xfe, 7, 9]);
+        let sum = InternetChecksum::default().bytes(&[0xff, 0xff, 0xff, 0xfe, 7, 9]);
         assert_eq!(sum.word(sum.checksum()).checksum(), 0);
     }
 }

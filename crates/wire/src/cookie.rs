@@ -4,8 +4,8 @@
 
 use core::net::IpAddr;
 
-use crate::frame::Tuple;
-use crate::options::{Abilities, MSS_DEFAULT};
+use crate::frame::FourTuple;
+use crate::options::{TcpOptions, MSS_DEFAULT};
 use crate::width::{index, upper};
 
 /// A cookie encodes the options rounded down to a class that the client certainly supports.
@@ -16,7 +16,7 @@ const CLASS_SHIFT: u32 = 29;
 
 /// The initial sequence number for a SYN with the number `client_isn`.
 #[must_use]
-pub fn make(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64, can: &Abilities) -> u32 {
+pub fn make(key: [u64; 2], tuple: &FourTuple, client_isn: u32, minute: u64, can: &TcpOptions) -> u32 {
     hash(key, tuple, client_isn, minute) ^ class_of(can) << CLASS_SHIFT
 }
 
@@ -24,11 +24,11 @@ pub fn make(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64, can: &Ab
 #[must_use]
 pub fn check(
     key: [u64; 2],
-    tuple: &Tuple,
+    tuple: &FourTuple,
     client_isn: u32,
     minute: u64,
     cookie: u32,
-) -> Option<Abilities> {
+) -> Option<TcpOptions> {
     // The XOR leaves the class, if all other bits equal those of the hash.
     let class = hash(key, tuple, client_isn, minute) ^ cookie;
     // The lower 29 bits must equal those of the hash.
@@ -37,7 +37,7 @@ pub fn check(
 }
 
 /// Encodes options. Most clients offer a scale of 6 to 8, and SACK.
-fn class_of(can: &Abilities) -> u32 {
+fn class_of(can: &TcpOptions) -> u32 {
     let windows = match can.scale {
         None => 0,
         Some(7..) if can.sack => 3,
@@ -47,7 +47,7 @@ fn class_of(can: &Abilities) -> u32 {
     windows << 1 | u32::from(can.mss >= MSS_LARGE)
 }
 
-fn read_class(class: u32, tuple: &Tuple) -> Abilities {
+fn read_class(class: u32, tuple: &FourTuple) -> TcpOptions {
     let mss = match (class & 1, tuple.local) {
         (0, IpAddr::V4(_)) => MSS_DEFAULT,
         (0, IpAddr::V6(_)) => MSS_MIN_V6,
@@ -55,10 +55,10 @@ fn read_class(class: u32, tuple: &Tuple) -> Abilities {
     };
     let scale = [None, Some(0), Some(6), Some(7)][index(class >> 1 & 3)];
     let sack = class >> 1 >= 2;
-    Abilities { mss, scale, sack }
+    TcpOptions { mss, scale, sack }
 }
 
-fn hash(key: [u64; 2], tuple: &Tuple, client_isn: u32, minute: u64) -> u32 {
+fn hash(key: [u64; 2], tuple: &FourTuple, client_isn: u32, minute: u64) -> u32 {
     let (client, local) = (halves(tuple.client), halves(tuple.local));
     let ports = u64::from(tuple.client_port) << 16 | u64::from(tuple.local_port);
     let words = [
@@ -121,7 +121,7 @@ mod tests {
     use core::net::Ipv4Addr;
 
     const KEY: [u64; 2] = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
-    const TUPLE: Tuple = Tuple {
+    const TUPLE: FourTuple = FourTuple {
         client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
         local: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
         client_port: 1000,
@@ -143,7 +143,7 @@ mod tests {
         for mss in [536, 537, 1219, 1220, 1359, 1360, 1460, 9000] {
             for scale in [None, Some(0), Some(5), Some(6), Some(7), Some(14)] {
                 for sack in [false, true] {
-                    let can = Abilities { mss, scale, sack };
+                    let can = TcpOptions { mss, scale, sack };
                     let cookie = make(KEY, &TUPLE, 7, 3, &can);
                     let says = check(KEY, &TUPLE, 7, 3, cookie).expect("right");
                     // The cookie must preserve whether windows are scaled.
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn eight_numbers_are_cookies_of_a_minute() {
         // The chance of a guess is 8 in 2^32.
-        let can = Abilities {
+        let can = TcpOptions {
             mss: 1460,
             scale: Some(7),
             sack: true,
@@ -171,8 +171,8 @@ mod tests {
         assert!((0..8).all(|class| right(cookie ^ class << 29)));
         assert!(!(0..29).any(|bit| right(cookie ^ 1 << bit)));
         // The lower MSS class of IPv6 is the one that every path carries.
-        let small = Abilities { mss: 1200, ..can };
-        let v6 = Tuple {
+        let small = TcpOptions { mss: 1200, ..can };
+        let v6 = FourTuple {
             local: IpAddr::V6(core::net::Ipv6Addr::LOCALHOST),
             ..TUPLE
         };

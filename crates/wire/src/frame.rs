@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::checksum::Sum;
-use crate::options::Timestamps;
+use crate::checksum::InternetChecksum;
+use crate::options::TcpTimestamps;
 use crate::width::sequence;
 
 /// FIN.
@@ -36,7 +36,7 @@ pub const PROTOCOL_TCP: u8 = 6;
 
 /// Identifies a connection by its addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tuple {
+pub struct FourTuple {
     /// The client's address.
     pub client: IpAddr,
     /// The address of this machine.
@@ -49,9 +49,9 @@ pub struct Tuple {
 
 /// A TCP segment in its frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Segment<'f> {
+pub struct SegmentView<'f> {
     /// The connection.
-    pub tuple: Tuple,
+    pub tuple: FourTuple,
     /// The client's MAC.
     pub client_mac: [u8; 6],
     /// The MAC address of this machine.
@@ -76,36 +76,36 @@ pub struct Segment<'f> {
 
 /// Why a frame is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum FrameRejection {
     /// Not TCP over IP.
     Other,
     /// A fragment, IP options, or inconsistent lengths.
     NotPlain,
 }
 
-impl<'f> Segment<'f> {
+impl<'f> SegmentView<'f> {
     /// Parses Ethernet, IP and TCP.
     ///
     /// # Errors
     /// `FrameRejection`: the frame need not be malformed; the kernel handles it.
-    pub fn parse(frame: &'f [u8]) -> Result<Segment<'f>, NotTaken> {
+    pub fn parse(frame: &'f [u8]) -> Result<SegmentView<'f>, FrameRejection> {
         let (ethernet, packet) = frame
             .split_first_chunk::<ETHERNET_LEN>()
-            .ok_or(NotTaken::Other)?;
+            .ok_or(FrameRejection::Other)?;
         let ((client, local, tcp), tcp_at) = match [ethernet[12], ethernet[13]] {
             ETHERTYPE_IPV4 => (ipv4(packet)?, ETHERNET_LEN + IPV4_LEN),
             ETHERTYPE_IPV6 => (ipv6(packet)?, ETHERNET_LEN + IPV6_LEN),
-            _ => return Err(NotTaken::Other),
+            _ => return Err(FrameRejection::Other),
         };
-        let head: &[u8; TCP_LEN] = tcp.first_chunk().ok_or(NotTaken::NotPlain)?;
+        let head: &[u8; TCP_LEN] = tcp.first_chunk().ok_or(FrameRejection::NotPlain)?;
         // The data offset counts 32-bit words.
         let payload_at = usize::from(head[12] >> 4) * 4;
-        let options = tcp.get(TCP_LEN..payload_at).ok_or(NotTaken::NotPlain)?;
+        let options = tcp.get(TCP_LEN..payload_at).ok_or(FrameRejection::NotPlain)?;
         let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let word = |at: usize| u32::from(half(at)) << 16 | u32::from(half(at + 2));
         let mac = |at: usize| core::array::from_fn(|i| ethernet[at + i]);
-        Ok(Segment {
-            tuple: Tuple {
+        Ok(SegmentView {
+            tuple: FourTuple {
                 client,
                 local,
                 client_port: half(0),
@@ -128,7 +128,7 @@ impl<'f> Segment<'f> {
     #[must_use]
     pub fn has_right_header_sum(&self) -> bool {
         let header = &self.heads[ETHERNET_LEN..];
-        !self.tuple.local.is_ipv4() || Sum::default().bytes(header).checksum() == 0
+        !self.tuple.local.is_ipv4() || InternetChecksum::default().bytes(header).checksum() == 0
     }
 
     /// Whether the TCP checksum is right.
@@ -158,7 +158,7 @@ impl<'f> Segment<'f> {
 
     /// A frame with another segment of the same client: ports, window and timestamps are kept.
     pub fn with(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let options = Timestamps::read(self.options).map(Timestamps::write);
+        let options = TcpTimestamps::read(self.options).map(TcpTimestamps::write);
         let options = options.as_ref().map_or([].as_slice(), |option| option);
         let header_len = TCP_LEN + options.len();
         let tcp_len = u16::try_from(header_len + payload.len()).expect("within a packet");
@@ -169,7 +169,7 @@ impl<'f> Segment<'f> {
             ip[2..4].copy_from_slice(&(tcp_len + 20).to_be_bytes());
             // The checksum field counts as 0 in its own computation.
             ip[10..12].fill(0);
-            let checksum = Sum::default().bytes(ip).checksum();
+            let checksum = InternetChecksum::default().bytes(ip).checksum();
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
         } else {
             frame[ETHERNET_LEN + 4..][..2].copy_from_slice(&tcp_len.to_be_bytes());
@@ -189,7 +189,7 @@ impl<'f> Segment<'f> {
 
     /// The segment with the first `len` bytes of its data only.
     #[must_use]
-    pub fn cut(mut self, len: usize) -> Segment<'f> {
+    pub fn cut(mut self, len: usize) -> SegmentView<'f> {
         self.payload = self.payload.get(..len).unwrap_or(self.payload);
         self
     }
@@ -202,10 +202,10 @@ pub fn len_of(bytes: &[u8]) -> u32 {
 
 /// The pseudo-header of the TCP checksum (RFC 9293 §3.1, RFC 8200 §8.1). The order of the addresses does not affect
 /// the sum.
-pub fn pseudo_header(tuple: &Tuple, tcp_len: u16) -> Sum {
+pub fn pseudo_header(tuple: &FourTuple, tcp_len: u16) -> InternetChecksum {
     [tuple.client, tuple.local]
         .iter()
-        .fold(Sum::default(), |sum, address| match address {
+        .fold(InternetChecksum::default(), |sum, address| match address {
             IpAddr::V4(address) => sum.bytes(&address.octets()),
             IpAddr::V6(address) => sum.bytes(&address.octets()),
         })
@@ -213,23 +213,23 @@ pub fn pseudo_header(tuple: &Tuple, tcp_len: u16) -> Sum {
         .word(tcp_len)
 }
 
-type Packet<'f> = (IpAddr, IpAddr, &'f [u8]);
+type PacketParts<'f> = (IpAddr, IpAddr, &'f [u8]);
 
-fn ipv4(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
+fn ipv4(packet: &[u8]) -> Result<PacketParts<'_>, FrameRejection> {
     let (head, _) = packet
         .split_first_chunk::<IPV4_LEN>()
-        .ok_or(NotTaken::Other)?;
+        .ok_or(FrameRejection::Other)?;
     if head[9] != PROTOCOL_TCP {
-        return Err(NotTaken::Other);
+        return Err(FrameRejection::Other);
     }
     // More fragments, or an offset; the bit "don't fragment" is allowed.
     let is_fragment = head[6] & 0x3f != 0 || head[7] != 0;
     // Short frames are padded after the packet, so the IP length counts.
     let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
-    let tcp = packet.get(IPV4_LEN..len).ok_or(NotTaken::NotPlain)?;
+    let tcp = packet.get(IPV4_LEN..len).ok_or(FrameRejection::NotPlain)?;
     // 0x45: version 4, a header of five words, so no options.
     if head[0] != 0x45 || is_fragment {
-        return Err(NotTaken::NotPlain);
+        return Err(FrameRejection::NotPlain);
     }
     let address = |at: usize| {
         IpAddr::V4(Ipv4Addr::new(
@@ -242,17 +242,17 @@ fn ipv4(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
     Ok((address(12), address(16), tcp))
 }
 
-fn ipv6(packet: &[u8]) -> Result<Packet<'_>, NotTaken> {
+fn ipv6(packet: &[u8]) -> Result<PacketParts<'_>, FrameRejection> {
     let (head, rest) = packet
         .split_first_chunk::<IPV6_LEN>()
-        .ok_or(NotTaken::Other)?;
+        .ok_or(FrameRejection::Other)?;
     let address = |at: usize| Ipv6Addr::from(core::array::from_fn::<u8, 16, _>(|i| head[at + i]));
     let (client, local) = (address(8), address(24));
     // IPv4-mapped addresses must not appear on the wire (RFC 4942 §2.2).
     if head[6] != PROTOCOL_TCP || client.to_ipv4_mapped().is_some() {
-        return Err(NotTaken::Other);
+        return Err(FrameRejection::Other);
     }
     let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
-    let tcp = rest.get(..len).ok_or(NotTaken::NotPlain)?;
+    let tcp = rest.get(..len).ok_or(FrameRejection::NotPlain)?;
     Ok((IpAddr::V6(client), IpAddr::V6(local), tcp))
 }

@@ -1,5 +1,5 @@
 //! Keys of published responses: their encoding, and the mapping of requests to keys (`request`). The constants are
-//! those of `crates/softirq/bpf/shared.h`, by which the eBPF programs build the same keys.
+//! those of `crates/softirq/bpf/ebpf_header.h`, by which the eBPF programs build the same keys.
 //!
 //! ```text
 //! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   …
@@ -12,7 +12,7 @@
 //! The pieces are in the order of the request, target first. Values are literal: a different spelling or order is a
 //! different key.
 
-mod reading;
+mod request;
 
 use alloc::format;
 use alloc::string::String;
@@ -21,49 +21,49 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-pub use self::reading::{Reading, derive, read};
-use crate::reason::Reason;
-use crate::shared;
+pub use self::request::{AnswerableRequest, derive, read};
+use crate::segment_reason::SegmentReason;
+use crate::ebpf_header;
 use crate::width::index;
 
 /// The longest key in bytes.
-pub const KEY_LEN_MAX: usize = index(shared::KEY_MAX);
+pub const KEY_LEN_MAX: usize = index(ebpf_header::KEY_MAX);
 
 /// The length of class, port and address.
-const START_LEN: usize = index(shared::KEY_START);
-const ADDRESS_AT: usize = index(shared::KEY_ADDRESS_AT);
+const START_LEN: usize = index(ebpf_header::KEY_START);
+const ADDRESS_AT: usize = index(ebpf_header::KEY_ADDRESS_AT);
 
-const TARGET: u8 = shared::KEY_TARGET as u8;
-const HOST: u8 = shared::KEY_HOST as u8;
-const ACCEPT_ENCODING: u8 = shared::KEY_ACCEPT_ENCODING as u8;
-const IF_NONE_MATCH: u8 = shared::KEY_IF_NONE_MATCH as u8;
-const IF_MODIFIED_SINCE: u8 = shared::KEY_IF_MODIFIED_SINCE as u8;
+const TARGET: u8 = ebpf_header::KEY_TARGET as u8;
+const HOST: u8 = ebpf_header::KEY_HOST as u8;
+const ACCEPT_ENCODING: u8 = ebpf_header::KEY_ACCEPT_ENCODING as u8;
+const IF_NONE_MATCH: u8 = ebpf_header::KEY_IF_NONE_MATCH as u8;
+const IF_MODIFIED_SINCE: u8 = ebpf_header::KEY_IF_MODIFIED_SINCE as u8;
 
 /// The treatment of the request's connection, as far as the bytes of the response depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Class(u8);
+pub struct ConnectionClass(u8);
 
-impl Class {
-    const CLOSES: u8 = shared::CLASS_CLOSE as u8;
-    const HTTP10: u8 = shared::CLASS_HTTP_10 as u8;
+impl ConnectionClass {
+    const CLOSES: u8 = ebpf_header::CLASS_CLOSE as u8;
+    const HTTP10: u8 = ebpf_header::CLASS_HTTP_10 as u8;
 
     /// Builds a class.
-    pub const fn new(closes: bool, is_http10: bool) -> Class {
-        Class(if closes { Class::CLOSES } else { 0 } | if is_http10 { Class::HTTP10 } else { 0 })
+    pub const fn new(closes: bool, is_http10: bool) -> ConnectionClass {
+        ConnectionClass(if closes { ConnectionClass::CLOSES } else { 0 } | if is_http10 { ConnectionClass::HTTP10 } else { 0 })
     }
 
     /// Whether the connection ends with the response.
     pub fn closes(self) -> bool {
-        self.0 & Class::CLOSES != 0
+        self.0 & ConnectionClass::CLOSES != 0
     }
 
     /// Whether the request is HTTP/1.0.
     pub fn is_http10(self) -> bool {
-        self.0 & Class::HTTP10 != 0
+        self.0 & ConnectionClass::HTTP10 != 0
     }
 
-    fn read(bits: u8) -> Option<Class> {
-        (bits & !(Class::CLOSES | Class::HTTP10) == 0).then_some(Class(bits))
+    fn read(bits: u8) -> Option<ConnectionClass> {
+        (bits & !(ConnectionClass::CLOSES | ConnectionClass::HTTP10) == 0).then_some(ConnectionClass(bits))
     }
 }
 
@@ -71,7 +71,7 @@ impl Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyParts<'k> {
     /// The treatment of the connection.
-    pub class: Class,
+    pub class: ConnectionClass,
     /// The destination address.
     pub address: IpAddr,
     /// The destination port.
@@ -102,18 +102,18 @@ impl KeyParts<'_> {
 
 /// A validated key. A clone shares the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Arc<[u8]>);
+pub struct RequestKey(Arc<[u8]>);
 
-impl Key {
+impl RequestKey {
     /// Validates bytes as a key; `None` if they are not one.
-    pub fn read(bytes: &[u8]) -> Option<Key> {
-        Key::parse(bytes).map(|_| Key(bytes.into()))
+    pub fn read(bytes: &[u8]) -> Option<RequestKey> {
+        RequestKey::parse(bytes).map(|_| RequestKey(bytes.into()))
     }
 
     /// The key of a request with its fields in the order of [`KeyParts`]; `None` if a value has an invalid byte, or
     /// the key is too long.
-    pub fn build(parts: &KeyParts<'_>) -> Option<Key> {
-        let mut key = Builder::new(parts.class, parts.local());
+    pub fn build(parts: &KeyParts<'_>) -> Option<RequestKey> {
+        let mut key = KeyBuilder::new(parts.class, parts.local());
         for (id, value) in [
             (TARGET, Some(parts.target)),
             (HOST, Some(parts.host)),
@@ -125,7 +125,7 @@ impl Key {
             key.add(id, value).ok()?;
         }
         // `add` checks each piece; this checks the whole.
-        Key::read(&key.bytes)
+        RequestKey::read(&key.bytes)
     }
 
     /// Decodes a key; `None` if the bytes are not one.
@@ -158,7 +158,7 @@ impl Key {
             return None;
         };
         target.starts_with(b"/").then_some(KeyParts {
-            class: Class::read(class)?,
+            class: ConnectionClass::read(class)?,
             address: Ipv6Addr::from(address).to_canonical(),
             port: u16::from_be_bytes([port_high, port_low]),
             target,
@@ -171,7 +171,7 @@ impl Key {
 
     /// The decoded parts.
     pub fn parts(&self) -> KeyParts<'_> {
-        Key::parse(&self.0).expect("checked when it was made")
+        RequestKey::parse(&self.0).expect("checked when it was made")
     }
 
     /// The bytes.
@@ -188,19 +188,19 @@ impl Key {
     }
 
     /// Whether both keys are of the same request, perhaps to different addresses.
-    pub fn is_same_request(&self, other: &Key) -> bool {
+    pub fn is_same_request(&self, other: &RequestKey) -> bool {
         self.0[..ADDRESS_AT] == other.0[..ADDRESS_AT] && self.0[START_LEN..] == other.0[START_LEN..]
     }
 }
 
 /// A key that is being built.
-struct Builder {
+struct KeyBuilder {
     bytes: Vec<u8>,
 }
 
-impl Builder {
+impl KeyBuilder {
     /// Starts a key with class, port and address.
-    fn new(class: Class, local: SocketAddr) -> Builder {
+    fn new(class: ConnectionClass, local: SocketAddr) -> KeyBuilder {
         let address = match local.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
@@ -209,17 +209,17 @@ impl Builder {
         bytes.push(class.0);
         bytes.extend(local.port().to_be_bytes());
         bytes.extend(address.octets());
-        Builder { bytes }
+        KeyBuilder { bytes }
     }
 
     /// Adds a piece.
-    fn add(&mut self, id: u8, value: &[u8]) -> Result<(), Reason> {
+    fn add(&mut self, id: u8, value: &[u8]) -> Result<(), SegmentReason> {
         // A byte below 0x20 would begin another piece: a client could forge one.
         if value.iter().any(|byte| !(0x20..0x7f).contains(byte)) {
-            return Err(Reason::UpSyntax);
+            return Err(SegmentReason::UpSyntax);
         }
         if self.bytes.len() + 1 + value.len() > KEY_LEN_MAX {
-            return Err(Reason::UpLong);
+            return Err(SegmentReason::UpLong);
         }
         self.bytes.push(id);
         self.bytes.extend(value);
@@ -227,7 +227,7 @@ impl Builder {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for RequestKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.0.escape_ascii())
     }
@@ -251,13 +251,13 @@ mod tests {
 
     /// A candidate for a key of this class at port 80 of 192.0.2.1.
     fn at_80(class: u8, pieces: &[u8]) -> Vec<u8> {
-        let mut bytes = Builder::new(Class(class), SocketAddr::new(PARTS.address, 80)).bytes;
+        let mut bytes = KeyBuilder::new(ConnectionClass(class), SocketAddr::new(PARTS.address, 80)).bytes;
         bytes.extend(pieces);
         bytes
     }
 
     const PARTS: KeyParts<'static> = KeyParts {
-        class: Class(1),
+        class: ConnectionClass(1),
         address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
         port: 8080,
         target: b"/a?b",
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_is_built_is_read() {
-        let key = Key::build(&PARTS).expect("a key");
+        let key = RequestKey::build(&PARTS).expect("a key");
         assert_eq!(key.parts(), PARTS);
         assert_eq!(
             key.as_bytes()[..START_LEN],
@@ -279,36 +279,36 @@ mod tests {
         assert!(key.as_bytes()[START_LEN..].starts_with(pieces));
         assert!(key.parts().is_conditional());
         assert!(key.parts().class.closes() && !key.parts().class.is_http10());
-        assert_eq!(Key::read(key.as_bytes()), Some(key));
+        assert_eq!(RequestKey::read(key.as_bytes()), Some(key));
     }
 
     #[test]
     fn the_order_of_fields_is_free_and_makes_another_key() {
         // Keys are literal: the pieces keep the order of the request.
-        let one = Key::read(&at_80(0, b"\x01/\x02h\x03gzip")).expect("a key");
-        let other = Key::read(&at_80(0, b"\x01/\x03gzip\x02h")).expect("a key");
+        let one = RequestKey::read(&at_80(0, b"\x01/\x02h\x03gzip")).expect("a key");
+        let other = RequestKey::read(&at_80(0, b"\x01/\x03gzip\x02h")).expect("a key");
         assert_eq!(one.parts(), other.parts());
         assert_ne!(one, other);
     }
 
     #[test]
     fn addresses_make_other_keys_of_the_same_request() {
-        let at = |address: IpAddr| Key::build(&KeyParts { address, ..PARTS }).expect("a key");
+        let at = |address: IpAddr| RequestKey::build(&KeyParts { address, ..PARTS }).expect("a key");
         let v6: IpAddr = "2001:db8::1".parse().expect("an address");
         let (one, other) = (at(PARTS.address), at(v6));
         assert_eq!(other.parts().local().to_string(), "[2001:db8::1]:8080");
         assert_ne!(one, other);
         assert!(one.is_same_request(&other) && one.is_same_request(&one));
         let keeps = KeyParts {
-            class: Class(0),
+            class: ConnectionClass(0),
             ..PARTS
         };
-        assert!(!one.is_same_request(&Key::build(&keeps).expect("a key")));
+        assert!(!one.is_same_request(&RequestKey::build(&keeps).expect("a key")));
     }
 
     #[test]
     fn empty_values_are_values() {
-        let key = Key::read(&at_80(3, b"\x01/\x02\x03")).expect("a key");
+        let key = RequestKey::read(&at_80(3, b"\x01/\x02\x03")).expect("a key");
         assert_eq!(key.parts().host, b"");
         assert_eq!(key.parts().accept_encoding, Some(b"".as_slice()));
     }
@@ -338,10 +338,10 @@ mod tests {
         ];
         for (class, pieces) in cases {
             let bytes = at_80(class, pieces);
-            assert_eq!(Key::parse(&bytes), None, "{}", bytes.escape_ascii());
+            assert_eq!(RequestKey::parse(&bytes), None, "{}", bytes.escape_ascii());
         }
         for len in 0..START_LEN {
-            assert_eq!(Key::parse(&at_80(0, b"")[..len]), None);
+            assert_eq!(RequestKey::parse(&at_80(0, b"")[..len]), None);
         }
     }
 
@@ -349,9 +349,9 @@ mod tests {
     fn the_longest_key_is_a_key_and_a_longer_one_is_not() {
         let mut bytes = at_80(0, b"\x01/\x02h\x03");
         bytes.resize(KEY_LEN_MAX, b'a');
-        assert!(Key::read(&bytes).is_some());
+        assert!(RequestKey::read(&bytes).is_some());
         bytes.push(b'a');
-        assert!(Key::read(&bytes).is_none());
+        assert!(RequestKey::read(&bytes).is_none());
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
                 accept_encoding: None,
                 ..PARTS
             };
-            assert_eq!(Key::build(&parts), None, "{}", target.escape_ascii());
+            assert_eq!(RequestKey::build(&parts), None, "{}", target.escape_ascii());
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
         // Random changes of a valid key: no panic, and consistent parts.
         let mut state = 88_172_645_463_325_252_u64;
         for _ in 0..20_000 {
-            let mut bytes = Key::build(&PARTS).expect("a key").as_bytes().to_vec();
+            let mut bytes = RequestKey::build(&PARTS).expect("a key").as_bytes().to_vec();
             for _ in 0..3 {
                 state ^= state << 13;
                 state ^= state >> 7;
@@ -391,10 +391,10 @@ mod tests {
                     bytes.truncate(at.max(1));
                 }
             }
-            if let Some(key) = Key::read(&bytes) {
-                assert_eq!(Some(key.parts()), Key::parse(&bytes));
+            if let Some(key) = RequestKey::read(&bytes) {
+                assert_eq!(Some(key.parts()), RequestKey::parse(&bytes));
                 let parts = key.parts();
-                let start = Builder::new(parts.class, parts.local()).bytes;
+                let start = KeyBuilder::new(parts.class, parts.local()).bytes;
                 assert_eq!(start, bytes[..START_LEN]);
             }
         }

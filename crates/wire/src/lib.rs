@@ -10,11 +10,11 @@ pub mod cookie;
 pub mod frame;
 pub mod key;
 pub mod options;
-pub mod reason;
-pub mod shared;
+pub mod segment_reason;
+pub mod ebpf_header;
 pub mod width;
-pub mod world;
+pub mod segment_context;
 
-pub use frame::Segment;
-pub use reason::Reason;
-pub use world::World;
+pub use frame::SegmentView;
+pub use segment_reason::SegmentReason;
+pub use segment_context::SegmentContext;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::shared;
+use crate::ebpf_header;
 use crate::width::index;
 
 /// The MSS that every host supports (RFC 9293 §3.7.1).
@@ -21,27 +21,27 @@ const SACK: u8 = 4;
 const TIMESTAMPS: u8 = 8;
 
 /// The length of the timestamps option with its padding.
-pub const TIMESTAMPS_LEN: usize = index(shared::TIMESTAMPS_LEN);
+pub const TIMESTAMPS_LEN: usize = index(ebpf_header::TIMESTAMPS_LEN);
 /// The timestamps option up to the first timestamp, in the layout of all stacks (RFC 7323 appendix A).
 const TIMESTAMPS_BEGIN: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
 
 /// The timestamps of a segment (RFC 7323 §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timestamps {
+pub struct TcpTimestamps {
     /// The clock of the sender.
     pub value: u32,
     /// The receiver's clock as last received by the sender.
     pub echo: u32,
 }
 
-impl Timestamps {
+impl TcpTimestamps {
     /// Parses the timestamps in a segment's options, if they have the layout of all stacks.
     #[must_use]
-    pub fn read(options: &[u8]) -> Option<Timestamps> {
+    pub fn read(options: &[u8]) -> Option<TcpTimestamps> {
         let rest = options.strip_prefix(&TIMESTAMPS_BEGIN)?;
         let (value, rest) = rest.split_first_chunk()?;
         let (echo, _) = rest.split_first_chunk()?;
-        Some(Timestamps {
+        Some(TcpTimestamps {
             value: u32::from_be_bytes(*value),
             echo: u32::from_be_bytes(*echo),
         })
@@ -60,7 +60,7 @@ impl Timestamps {
 
 /// The TCP options of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct TcpOptions {
     /// The maximum segment size of the client.
     pub mss: u16,
     /// The shift count of its window, if window scaling was negotiated.
@@ -69,22 +69,22 @@ pub struct Abilities {
     pub sack: bool,
 }
 
-impl Abilities {
+impl TcpOptions {
     /// Parses the options of a SYN; `None` if they are malformed.
     #[must_use]
-    pub fn read(options: &[u8]) -> Option<Abilities> {
-        let (can, is_well_formed) = Abilities::scan(options);
+    pub fn read(options: &[u8]) -> Option<TcpOptions> {
+        let (can, is_well_formed) = TcpOptions::scan(options);
         is_well_formed.then_some(can)
     }
 
     /// Parses the options of a SYN up to the first malformed one, as Linux does.
     #[must_use]
-    pub fn read_well_formed(options: &[u8]) -> Abilities {
-        Abilities::scan(options).0
+    pub fn read_well_formed(options: &[u8]) -> TcpOptions {
+        TcpOptions::scan(options).0
     }
 
-    fn scan(options: &[u8]) -> (Abilities, bool) {
-        let mut can = Abilities {
+    fn scan(options: &[u8]) -> (TcpOptions, bool) {
+        let mut can = TcpOptions {
             mss: MSS_DEFAULT,
             scale: None,
             sack: false,
@@ -102,7 +102,7 @@ impl Abilities {
     /// Removes the options that do not fit into a SYN-ACK with options no longer than those of the SYN: an option
     /// without an answer is not negotiated.
     #[must_use]
-    pub fn within(mut self, options_len: usize) -> Abilities {
+    pub fn within(mut self, options_len: usize) -> TcpOptions {
         if options_len < 8 {
             self.scale = None;
         }
@@ -118,7 +118,7 @@ impl Abilities {
         &self,
         own_mss: u16,
         options_len: usize,
-        timestamps: Option<Timestamps>,
+        timestamps: Option<TcpTimestamps>,
     ) -> Vec<u8> {
         let [high, low] = own_mss.to_be_bytes();
         let sack = if self.sack {
@@ -189,17 +189,17 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let plain = Abilities {
+        let plain = TcpOptions {
             mss: 536,
             scale: None,
             sack: false,
         };
-        let all = Abilities {
+        let all = TcpOptions {
             mss: 1460,
             scale: Some(7),
             sack: true,
         };
-        let cases: [(&[u8], Option<Abilities>); 9] = [
+        let cases: [(&[u8], Option<TcpOptions>); 9] = [
             (&[], Some(plain)),
             // The end of options: the rest is ignored.
             (&[0, 2, 4, 9, 9], Some(plain)),
@@ -211,14 +211,14 @@ mod tests {
             ),
             (
                 &[3, 3, 15],
-                Some(Abilities {
+                Some(TcpOptions {
                     scale: Some(14),
                     ..plain
                 }),
             ),
             (
                 &[77, 3, 0, 4, 2],
-                Some(Abilities {
+                Some(TcpOptions {
                     sack: true,
                     ..plain
                 }),
@@ -230,7 +230,7 @@ mod tests {
             (&[2, 4, 5], None),
         ];
         for (bytes, wanted) in cases {
-            assert_eq!(Abilities::read(bytes), wanted, "{bytes:?}");
+            assert_eq!(TcpOptions::read(bytes), wanted, "{bytes:?}");
         }
     }
 
@@ -248,24 +248,24 @@ mod tests {
             (&[4, 3, 0, 2, 4, 5, 0xb4], 1460, false),
         ];
         for (bytes, mss, sack) in cases {
-            let can = Abilities::read_well_formed(bytes);
+            let can = TcpOptions::read_well_formed(bytes);
             assert_eq!((can.mss, can.sack), (mss, sack), "{bytes:?}");
         }
     }
 
     #[test]
     fn timestamps_are_read_as_they_are_written() {
-        let timestamps = Timestamps {
+        let timestamps = TcpTimestamps {
             value: 0x0102_0304,
             echo: 5,
         };
         let mut option = timestamps.write().to_vec();
-        assert_eq!(Timestamps::read(&option), Some(timestamps));
+        assert_eq!(TcpTimestamps::read(&option), Some(timestamps));
         assert_eq!(timestamp(&option), Some(timestamps.value));
         option.extend([NOP, NOP, 5, 10]);
-        assert_eq!(Timestamps::read(&option), Some(timestamps));
+        assert_eq!(TcpTimestamps::read(&option), Some(timestamps));
         for len in 0..TIMESTAMPS_LEN {
-            assert_eq!(Timestamps::read(&option[..len]), None);
+            assert_eq!(TcpTimestamps::read(&option[..len]), None);
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
                 (Some(3), false),
                 (Some(3), true),
             ] {
-                let agreed = Abilities {
+                let agreed = TcpOptions {
                     mss: 536,
                     scale,
                     sack,
@@ -287,17 +287,17 @@ mod tests {
                 .within(len);
                 let said = agreed.answer(1460, len, None);
                 assert!(said.len() <= len && said.len().is_multiple_of(4));
-                let read = Abilities::read(&said).expect("well-formed");
+                let read = TcpOptions::read(&said).expect("well-formed");
                 assert_eq!(
                     (read.scale.is_some(), read.sack),
                     (agreed.scale.is_some(), agreed.sack)
                 );
                 assert_eq!(read.mss, if len == 0 { 536 } else { 1460 });
-                let timestamps = Timestamps { value: 7, echo: 9 };
+                let timestamps = TcpTimestamps { value: 7, echo: 9 };
                 let said = agreed.answer(1460, len, Some(timestamps));
                 assert!(said.len() <= len && said.len().is_multiple_of(4));
                 assert_eq!(timestamp(&said), (len >= 20).then_some(7));
-                let read = Abilities::read(&said).expect("well-formed");
+                let read = TcpOptions::read(&said).expect("well-formed");
                 assert_eq!(
                     (read.scale.is_some(), read.sack),
                     (agreed.scale.is_some(), agreed.sack)

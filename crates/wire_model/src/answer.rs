@@ -3,27 +3,27 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use crate::connection::{Connection, ConnectionState, UnderWay};
-use crate::flight::{Flight, PARTS_MAX};
-use crate::reply::Reply;
-use lowroad_wire::frame::{ACK, FIN, PSH, Segment, URG, len_of};
+use crate::connection::{ModelConnection, ConnectionState, InFlightAnswer};
+use crate::flight::{FlightPlan, PARTS_MAX};
+use crate::reply::ModelReply;
+use lowroad_wire::frame::{ACK, FIN, PSH, SegmentView, URG, len_of};
 use lowroad_wire::key;
 use lowroad_wire::options::TIMESTAMPS_LEN;
-use lowroad_wire::reason::Reason;
-use lowroad_wire::shared;
+use lowroad_wire::segment_reason::SegmentReason;
+use lowroad_wire::ebpf_header;
 use lowroad_wire::width::{index, lower, sequence};
-use lowroad_wire::world::{Admitted, Mode, Stored, World};
+use lowroad_wire::segment_context::{AdmissionTime, LevelMode, StoredAnswer, SegmentContext};
 
 /// The most response bytes in one Ethernet segment with timestamps.
-const RESPONSE_LEN_MAX: usize = index(shared::RESPONSE_MAX);
+const RESPONSE_LEN_MAX: usize = index(ebpf_header::RESPONSE_MAX);
 /// The same for IPv6, sized for the minimum MTU: routers do not fragment (RFC 8200 §5).
-const RESPONSE_LEN_MAX_V6: usize = index(shared::RESPONSE_MAX_V6);
+const RESPONSE_LEN_MAX_V6: usize = index(ebpf_header::RESPONSE_MAX_V6);
 /// The length of the IP and TCP headers.
 const HEADS_LEN: usize = 40;
 const HEADS_LEN_V6: usize = 60;
 
 /// An answer to be sent.
-pub(crate) struct Answer {
+pub(crate) struct FlightAnswer {
     pub(crate) bytes: Vec<u8>,
     /// The publication.
     pub(crate) id: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Answer {
     pub(crate) cut: usize,
 }
 
-impl Answer {
+impl FlightAnswer {
     /// The sequence numbers that it occupies.
     pub(crate) fn len(&self) -> u32 {
         len_of(&self.bytes) + u32::from(self.closes)
@@ -46,17 +46,17 @@ impl Answer {
 }
 
 /// Whether requests of this client may be answered now.
-pub(crate) fn may_answer(world: &impl World, segment: &Segment<'_>) -> Result<(), Reason> {
-    if world.mode() != Mode::Serve {
-        Err(Reason::UpDrain)
+pub(crate) fn may_answer(world: &impl SegmentContext, segment: &SegmentView<'_>) -> Result<(), SegmentReason> {
+    if world.mode() != LevelMode::Serve {
+        Err(SegmentReason::UpDrain)
     } else if !world.is_kept() {
-        Err(Reason::UpDaemon)
+        Err(SegmentReason::UpDaemon)
     } else if segment.flags & (FIN | URG) != 0 {
-        Err(Reason::UpFlags)
+        Err(SegmentReason::UpFlags)
     } else if world.is_denied(segment.tuple.client) {
-        Err(Reason::UpDenied)
-    } else if !world.is_admitted(&segment.tuple, Admitted::Ever) {
-        Err(Reason::UpUnadmitted)
+        Err(SegmentReason::UpDenied)
+    } else if !world.is_admitted(&segment.tuple, AdmissionTime::Ever) {
+        Err(SegmentReason::UpUnadmitted)
     } else {
         Ok(())
     }
@@ -64,38 +64,38 @@ pub(crate) fn may_answer(world: &impl World, segment: &Segment<'_>) -> Result<()
 
 /// The answer to the request in the segment.
 pub(crate) fn choose(
-    world: &impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-) -> Result<Answer, Reason> {
+    world: &impl SegmentContext,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+) -> Result<FlightAnswer, SegmentReason> {
     let local = SocketAddr::new(segment.tuple.local, segment.tuple.local_port);
     let reading = key::read(segment.payload, local, world.ignore())?;
     let now_ns = world.now_ns();
     let stored = world
         .response(reading.key.as_bytes())
-        .ok_or(Reason::UpMiss)?;
+        .ok_or(SegmentReason::UpMiss)?;
     // `response` returns stale responses, too.
     if stored.expires_ns <= now_ns {
-        return Err(Reason::UpExpired);
+        return Err(SegmentReason::UpExpired);
     }
     let len = if reading.is_head {
         stored.head_len
     } else {
         stored.bytes.len()
     };
-    let path = Path::of(world, segment, connection);
+    let path = SegmentPath::new(world, segment, connection);
     let parts_max = match reading.closes {
         true => PARTS_MAX,
         false => world.kept_parts_max(),
     };
     let cut = path.cut_of(len, reading.is_head, parts_max);
-    let cut = cut.ok_or(Reason::UpLarge)?;
+    let cut = cut.ok_or(SegmentReason::UpLarge)?;
     // An answer cannot wait for the window: there is no timer and no queue.
     if !has_window(segment, connection, len) {
-        return Err(Reason::UpWindow);
+        return Err(SegmentReason::UpWindow);
     }
     let bytes = filled_in(&stored, len, &world.date(), now_ns);
-    Ok(Answer {
+    Ok(FlightAnswer {
         bytes,
         id: stored.id,
         closes: reading.closes,
@@ -104,7 +104,7 @@ pub(crate) fn choose(
 }
 
 /// The segment size for a client.
-struct Path {
+struct SegmentPath {
     is_v6: bool,
     mtu: usize,
     mss: usize,
@@ -112,9 +112,9 @@ struct Path {
     options_len: usize,
 }
 
-impl Path {
-    fn of(world: &impl World, segment: &Segment<'_>, connection: &Connection) -> Path {
-        Path {
+impl SegmentPath {
+    fn new(world: &impl SegmentContext, segment: &SegmentView<'_>, connection: &ModelConnection) -> SegmentPath {
+        SegmentPath {
             is_v6: segment.tuple.local.is_ipv6(),
             mtu: world.mtu(),
             mss: usize::from(connection.can.mss),
@@ -160,25 +160,25 @@ impl Path {
 
 /// The segmentation of the answer in flight, with several segments.
 pub(crate) fn flight_of(
-    world: &impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-    under_way: &UnderWay,
-) -> Flight {
-    let cut = Path::of(world, segment, connection).cut();
+    world: &impl SegmentContext,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+    under_way: &InFlightAnswer,
+) -> FlightPlan {
+    let cut = SegmentPath::new(world, segment, connection).cut();
     let [len, cut] = [under_way.len, cut].map(sequence);
-    Flight { len, cut }
+    FlightPlan { len, cut }
 }
 
 /// An answer of several segments, to be sent again. No window check: the client must not shrink its window.
 pub(crate) fn flight_again(
-    world: &impl World,
-    connection: &Connection,
-    under_way: &UnderWay,
-    flight: Flight,
-) -> Option<Answer> {
+    world: &impl SegmentContext,
+    connection: &ModelConnection,
+    under_way: &InFlightAnswer,
+    flight: FlightPlan,
+) -> Option<FlightAnswer> {
     let stored = world.publication(under_way.id)?;
-    Some(Answer {
+    Some(FlightAnswer {
         bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
         id: under_way.id,
         closes: connection.state == ConnectionState::Closing,
@@ -189,17 +189,17 @@ pub(crate) fn flight_again(
 /// The answer in flight, to be sent again with the current date: fresh or not, as long as it exists. The part that the
 /// client has needs no window.
 pub(crate) fn again(
-    world: &impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-    under_way: &UnderWay,
-) -> Result<Answer, Reason> {
-    let stored = world.publication(under_way.id).ok_or(Reason::TcpGone)?;
+    world: &impl SegmentContext,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+    under_way: &InFlightAnswer,
+) -> Result<FlightAnswer, SegmentReason> {
+    let stored = world.publication(under_way.id).ok_or(SegmentReason::TcpGone)?;
     let part = usize::try_from(connection.acknowledged_part(segment.ack)).unwrap_or(0);
     if !has_window(segment, connection, under_way.len.saturating_sub(part)) {
-        return Err(Reason::UpWindow);
+        return Err(SegmentReason::UpWindow);
     }
-    Ok(Answer {
+    Ok(FlightAnswer {
         bytes: filled_in(&stored, under_way.len, &world.date(), world.now_ns()),
         id: under_way.id,
         closes: connection.state == ConnectionState::Closing,
@@ -208,7 +208,7 @@ pub(crate) fn again(
 }
 
 /// Whether `len` bytes and a FIN fit into the client's window.
-fn has_window(segment: &Segment<'_>, connection: &Connection, len: usize) -> bool {
+fn has_window(segment: &SegmentView<'_>, connection: &ModelConnection, len: usize) -> bool {
     // Greater, not equal: FIN takes a number, too.
     usize::from(segment.window) << connection.can.scale.unwrap_or(0) > len
 }
@@ -216,7 +216,7 @@ fn has_window(segment: &Segment<'_>, connection: &Connection, len: usize) -> boo
 const DIGITS: [u8; 10] = *b"0123456789";
 
 /// The first bytes of a response, with the current Date and Age.
-fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> Vec<u8> {
+fn filled_in(stored: &StoredAnswer<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> Vec<u8> {
     let mut bytes = stored.bytes.get(..len).unwrap_or(stored.bytes).to_vec();
     // The clock may be slightly behind the one of `born_ns`, hence the signed difference. Births before the clock's
     // start are large numbers, for which the subtraction wraps.
@@ -246,11 +246,11 @@ fn filled_in(stored: &Stored<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> V
 
 /// Writes one segment of an answer; `seq` is the number of the answer's first byte.
 pub(crate) fn write_part(
-    world: &impl World,
-    answer: &Answer,
+    world: &impl SegmentContext,
+    answer: &FlightAnswer,
     index: usize,
-    segment: &Segment<'_>,
-    connection: &Connection,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
     (seq, ack): (u32, u32),
 ) -> Vec<u8> {
     let from = index * answer.cut;
@@ -261,7 +261,7 @@ pub(crate) fn write_part(
     };
     let fin = if answer.closes { FIN } else { 0 };
     let options = connection.reply_options(world, segment);
-    let reply = Reply {
+    let reply = ModelReply {
         seq: seq.wrapping_add(sequence(from)),
         ack,
         flags: ACK | if is_last { PSH | fin } else { 0 },

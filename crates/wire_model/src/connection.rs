@@ -3,11 +3,11 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::flight::{Recovery, WITHHELD};
-use lowroad_wire::frame::{ACK, Segment, Tuple};
-use lowroad_wire::options::{Abilities, TIMESTAMPS_LEN, Timestamps, WINDOW_SCALE};
+use crate::flight::{RecoveryState, WITHHELD};
+use lowroad_wire::frame::{ACK, SegmentView, FourTuple};
+use lowroad_wire::options::{TcpOptions, TIMESTAMPS_LEN, TcpTimestamps, WINDOW_SCALE};
 use lowroad_wire::width::{lower, sequence};
-use lowroad_wire::world::World;
+use lowroad_wire::segment_context::SegmentContext;
 
 /// The advertised window: the default of a new socket in Linux.
 pub const WINDOW: u16 = 64_240;
@@ -33,7 +33,7 @@ pub enum ConnectionState {
 
 /// The answer in flight: the data before `snd_nxt` that the client has not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnderWay {
+pub struct InFlightAnswer {
     /// The publication of the response.
     pub id: u32,
     /// Its length in bytes, without FIN.
@@ -45,7 +45,7 @@ pub struct UnderWay {
 
 /// A TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connection {
+pub struct ModelConnection {
     /// The state.
     pub state: ConnectionState,
     /// The next sequence number of the client.
@@ -53,22 +53,22 @@ pub struct Connection {
     /// The next sequence number of this side.
     pub snd_nxt: u32,
     /// The options that were negotiated.
-    pub can: Abilities,
+    pub can: TcpOptions,
     /// With timestamps: the offset of this side's timestamps from the clock, in milliseconds.
     pub clock_offset: Option<u32>,
     /// The answer in flight.
-    pub under_way: Option<UnderWay>,
+    pub under_way: Option<InFlightAnswer>,
     /// How often the answer was sent again after the acknowledgement of a part.
     pub parts: u8,
     /// The loss recovery of an answer with several segments.
-    pub recovery: Recovery,
+    pub recovery: RecoveryState,
     /// Bits of the initial sequence number, so that a late copy of the handshake does not open the connection again.
     pub handshake: u16,
     /// Since when there is no listener for a connection in migration.
     pub no_listener_since_ns: Option<u64>,
 }
 
-impl Connection {
+impl ModelConnection {
     /// Whether only the client can end the connection.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.state, ConnectionState::Open | ConnectionState::Closing)
@@ -111,17 +111,17 @@ impl Connection {
 
     /// A marker for a connection of the kernel.
     #[must_use]
-    pub fn of_kernel() -> Connection {
-        Connection::marker(ConnectionState::Kernel)
+    pub fn kernel_owned() -> ModelConnection {
+        ModelConnection::marker(ConnectionState::Kernel)
     }
 
     /// A connection with a state only.
-    pub(crate) fn marker(state: ConnectionState) -> Connection {
-        Connection {
+    pub(crate) fn marker(state: ConnectionState) -> ModelConnection {
+        ModelConnection {
             state,
             rcv_nxt: 0,
             snd_nxt: 0,
-            can: Abilities {
+            can: TcpOptions {
                 mss: 0,
                 scale: None,
                 sack: false,
@@ -129,16 +129,16 @@ impl Connection {
             clock_offset: None,
             under_way: None,
             parts: 0,
-            recovery: Recovery::default(),
+            recovery: RecoveryState::default(),
             handshake: 0,
             no_listener_since_ns: None,
         }
     }
 
     /// The options of a segment that answers this one.
-    pub(crate) fn reply_options(&self, world: &impl World, segment: &Segment<'_>) -> Vec<u8> {
-        let echo = Timestamps::read(segment.options).map_or(0, |theirs| theirs.value);
-        let timestamps = self.clock_offset.map(|offset| Timestamps {
+    pub(crate) fn reply_options(&self, world: &impl SegmentContext, segment: &SegmentView<'_>) -> Vec<u8> {
+        let echo = TcpTimestamps::read(segment.options).map_or(0, |theirs| theirs.value);
+        let timestamps = self.clock_offset.map(|offset| TcpTimestamps {
             value: now_ms(world).wrapping_add(offset),
             echo,
         });
@@ -158,7 +158,7 @@ impl Connection {
 }
 
 /// The window field for a client with these options; a SYN-ACK's window is never scaled.
-pub(crate) fn own_window(can: &Abilities) -> u16 {
+pub(crate) fn own_window(can: &TcpOptions) -> u16 {
     match can.scale {
         Some(_) => WINDOW >> WINDOW_SCALE,
         None => WINDOW,
@@ -166,26 +166,26 @@ pub(crate) fn own_window(can: &Abilities) -> u16 {
 }
 
 /// The clock for timestamps.
-pub(crate) fn now_ms(world: &impl World) -> u32 {
+pub(crate) fn now_ms(world: &impl SegmentContext) -> u32 {
     lower(world.now_ns() / 1_000_000)
 }
 
 /// A SYN that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HalfOpen {
+pub struct PendingHandshake {
     /// The client's initial sequence number.
     pub client_isn: u32,
     /// The initial sequence number of this side.
     pub isn: u32,
     /// The options of the SYN.
-    pub can: Abilities,
+    pub can: TcpOptions,
     /// The time of its arrival.
     pub at_ns: u64,
 }
 
 /// Data that a client sent before it acknowledged the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct BufferedSegment {
     /// The sequence number of the first byte.
     pub seq: u32,
     /// The data.
@@ -198,35 +198,35 @@ pub struct Held {
 
 /// The connection table. It may lose any entry at any time; connections that are over it keeps for some seconds if it
 /// can, because the client may not have received the FIN.
-pub trait Table {
+pub trait ModelTable {
     /// The connection of a client.
-    fn get(&mut self, tuple: &Tuple) -> Option<&mut Connection>;
+    fn get(&mut self, tuple: &FourTuple) -> Option<&mut ModelConnection>;
     /// Inserts or replaces a connection; false if there is no room.
-    fn put(&mut self, tuple: &Tuple, connection: Connection) -> bool;
+    fn put(&mut self, tuple: &FourTuple, connection: ModelConnection) -> bool;
     /// Removes a connection.
-    fn remove(&mut self, tuple: &Tuple);
+    fn remove(&mut self, tuple: &FourTuple);
     /// Remembers a SYN that was answered. Losing it in a flood is harmless: the cookie encodes nearly the same.
-    fn remember(&mut self, tuple: &Tuple, what: HalfOpen);
+    fn remember(&mut self, tuple: &FourTuple, what: PendingHandshake);
     /// The remembered SYN.
-    fn recall(&self, tuple: &Tuple) -> Option<HalfOpen>;
+    fn recall(&self, tuple: &FourTuple) -> Option<PendingHandshake>;
     /// Removes a remembered SYN.
-    fn forget(&mut self, tuple: &Tuple);
+    fn forget(&mut self, tuple: &FourTuple);
     /// Buffers early data, and replaces the buffer of this connection.
-    fn hold(&mut self, tuple: &Tuple, what: Held);
+    fn hold(&mut self, tuple: &FourTuple, what: BufferedSegment);
     /// Removes the buffer, if it still exists.
-    fn take_held(&mut self, tuple: &Tuple) -> Option<Held>;
+    fn take_held(&mut self, tuple: &FourTuple) -> Option<BufferedSegment>;
     /// Whether a SYN of this tuple may be among those displaced in the last seconds. Each displaced SYN permits one
     /// connection by its cookie; a call that returns true uses one up.
-    fn may_be_forgotten(&mut self, tuple: &Tuple, now_ns: u64) -> bool;
+    fn may_be_forgotten(&mut self, tuple: &FourTuple, now_ns: u64) -> bool;
 }
 
 /// A table of a fixed size, for tests and small machines. If it is full, connections that are over make room.
 #[derive(Clone, Debug, Default)]
-pub struct Connections {
+pub struct BoundedTable {
     places: usize,
-    connections: BTreeMap<Tuple, Connection>,
-    half_open: BTreeMap<Tuple, HalfOpen>,
-    held: BTreeMap<Tuple, Held>,
+    connections: BTreeMap<FourTuple, ModelConnection>,
+    half_open: BTreeMap<FourTuple, PendingHandshake>,
+    held: BTreeMap<FourTuple, BufferedSegment>,
     /// The number of displaced SYNs, and the time of the last displacement.
     forgotten: usize,
     forgotten_ns: u64,
@@ -235,13 +235,13 @@ pub struct Connections {
 /// Clients retransmit after 1 s and 3 s.
 const FORGOTTEN_LIFE_NS: u64 = 8_000_000_000;
 
-impl Connections {
+impl BoundedTable {
     /// A table for this many connections.
     #[must_use]
-    pub fn new(places: usize) -> Connections {
-        Connections {
+    pub fn new(places: usize) -> BoundedTable {
+        BoundedTable {
             places,
-            ..Connections::default()
+            ..BoundedTable::default()
         }
     }
 
@@ -266,7 +266,7 @@ impl Connections {
 
     fn make_room(&mut self) -> bool {
         if self.connections.len() >= self.places {
-            let over = |_: &Tuple, one: &mut Connection| {
+            let over = |_: &FourTuple, one: &mut ModelConnection| {
                 !matches!(
                     one.state,
                     ConnectionState::Done
@@ -281,12 +281,12 @@ impl Connections {
     }
 }
 
-impl Table for Connections {
-    fn get(&mut self, tuple: &Tuple) -> Option<&mut Connection> {
+impl ModelTable for BoundedTable {
+    fn get(&mut self, tuple: &FourTuple) -> Option<&mut ModelConnection> {
         self.connections.get_mut(tuple)
     }
 
-    fn put(&mut self, tuple: &Tuple, connection: Connection) -> bool {
+    fn put(&mut self, tuple: &FourTuple, connection: ModelConnection) -> bool {
         let fits = self.connections.contains_key(tuple) || self.make_room();
         if fits {
             self.connections.insert(*tuple, connection);
@@ -294,11 +294,11 @@ impl Table for Connections {
         fits
     }
 
-    fn remove(&mut self, tuple: &Tuple) {
+    fn remove(&mut self, tuple: &FourTuple) {
         self.connections.remove(tuple);
     }
 
-    fn remember(&mut self, tuple: &Tuple, what: HalfOpen) {
+    fn remember(&mut self, tuple: &FourTuple, what: PendingHandshake) {
         let is_full = self.half_open.len() >= self.places;
         if is_full && !self.half_open.contains_key(tuple) {
             // Any entry may be displaced, since the cookie stands in for it.
@@ -308,26 +308,26 @@ impl Table for Connections {
         self.half_open.insert(*tuple, what);
     }
 
-    fn recall(&self, tuple: &Tuple) -> Option<HalfOpen> {
+    fn recall(&self, tuple: &FourTuple) -> Option<PendingHandshake> {
         self.half_open.get(tuple).copied()
     }
 
-    fn forget(&mut self, tuple: &Tuple) {
+    fn forget(&mut self, tuple: &FourTuple) {
         self.half_open.remove(tuple);
     }
 
-    fn hold(&mut self, tuple: &Tuple, what: Held) {
+    fn hold(&mut self, tuple: &FourTuple, what: BufferedSegment) {
         if self.held.len() >= self.places {
             self.held.pop_first();
         }
         self.held.insert(*tuple, what);
     }
 
-    fn take_held(&mut self, tuple: &Tuple) -> Option<Held> {
+    fn take_held(&mut self, tuple: &FourTuple) -> Option<BufferedSegment> {
         self.held.remove(tuple)
     }
 
-    fn may_be_forgotten(&mut self, _: &Tuple, now_ns: u64) -> bool {
+    fn may_be_forgotten(&mut self, _: &FourTuple, now_ns: u64) -> bool {
         let may_be = self.forgotten > 0 && self.was_just_forgotten(now_ns);
         self.forgotten -= usize::from(may_be);
         may_be

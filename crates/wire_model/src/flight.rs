@@ -4,14 +4,14 @@
 //! All segments of the answer acknowledge the request except its last byte. So the client's retransmission timer runs
 //! until it has acknowledged the whole answer, and this side needs none.
 
-use lowroad_wire::reason::Reason;
-use lowroad_wire::shared;
+use lowroad_wire::segment_reason::SegmentReason;
+use lowroad_wire::ebpf_header;
 
 #[cfg(test)]
 mod tests;
 
 /// The most segments of a flight: the initial window of RFC 6928.
-pub const PARTS_MAX: u32 = shared::PARTS_MAX;
+pub const PARTS_MAX: u32 = ebpf_header::PARTS_MAX;
 /// The bytes of a request that are not acknowledged during a flight. Every request is longer.
 pub(crate) const WITHHELD: usize = 1;
 /// How often an answer is sent again without progress, on input that costs less than its request.
@@ -23,7 +23,7 @@ const TIMER_PARTS: u32 = 2;
 
 /// The segmentation of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flight {
+pub(crate) struct FlightPlan {
     /// The length in bytes, without FIN.
     pub(crate) len: u32,
     /// The bytes of each part except the last.
@@ -32,7 +32,7 @@ pub(crate) struct Flight {
 
 /// The phase of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RecoveryPhase {
     /// No part was sent again.
     #[default]
     None,
@@ -44,11 +44,11 @@ pub(crate) enum Phase {
 
 /// The state of the loss recovery. Reset for each flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovery {
+pub struct RecoveryState {
     /// The bytes of the answer that the client has acknowledged.
     acked: u32,
     duplicates: u8,
-    phase: Phase,
+    phase: RecoveryPhase,
     /// The client's window at that time.
     window: u16,
     /// How often parts were sent again since the last progress.
@@ -57,7 +57,7 @@ pub struct Recovery {
 
 /// The acknowledgement information of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct AckInfo {
     /// The bytes of the answer that it acknowledges.
     pub(crate) part: u32,
     /// The distance of its start before the end of the request.
@@ -74,7 +74,7 @@ pub(crate) struct Said {
 
 /// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum FlightAction {
     /// Send parts again.
     Again {
         /// The first part.
@@ -85,12 +85,12 @@ pub(crate) enum Due {
     /// Reset the connection: the answer was sent again often enough.
     Enough,
     /// Send an acknowledgement without data.
-    Acknowledge(Reason),
+    Acknowledge(SegmentReason),
     /// Do nothing.
-    Drop(Reason),
+    Drop(SegmentReason),
 }
 
-impl Flight {
+impl FlightPlan {
     pub(crate) fn parts(self) -> u32 {
         self.len.div_ceil(self.cut)
     }
@@ -101,10 +101,10 @@ impl Flight {
     }
 
     /// Sends up to `count` parts from this byte on; the last part if only the FIN is missing.
-    fn again(self, acked: u32, count: u32) -> Due {
+    fn again(self, acked: u32, count: u32) -> FlightAction {
         let first = self.part_at(acked).min(self.parts() - 1);
         let count = count.min(self.parts() - first);
-        Due::Again { first, count }
+        FlightAction::Again { first, count }
     }
 
     /// The number of duplicate acknowledgements by which a part counts as lost. With few parts outstanding there
@@ -115,7 +115,7 @@ impl Flight {
     }
 }
 
-impl Said {
+impl AckInfo {
     /// Whether it belongs to the time of this request.
     pub(crate) fn is_near(&self, window: u16) -> bool {
         (-i32::from(window)..=BEHIND_MAX).contains(&self.before)
@@ -139,36 +139,36 @@ impl Said {
 }
 
 /// The action for a segment of a client that lacks parts of the flight.
-pub(crate) fn on_segment(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
+pub(crate) fn on_segment(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> FlightAction {
     if said.is_bare() {
         on_acknowledged(flight, known, said)
     } else if said.is_repeat() {
         on_timer(flight, known, said.part)
     } else if said.len == 0 {
-        Due::Drop(Reason::TcpFin)
+        FlightAction::Drop(SegmentReason::TcpFin)
     } else if said.before > said.len {
-        Due::Acknowledge(Reason::TcpOld)
+        FlightAction::Acknowledge(SegmentReason::TcpOld)
     } else {
-        Due::Drop(Reason::DropPipelined)
+        FlightAction::Drop(SegmentReason::DropPipelined)
     }
 }
 
-fn on_timer(flight: Flight, known: &mut Recovery, part: u32) -> Due {
+fn on_timer(flight: FlightPlan, known: &mut RecoveryState, part: u32) -> FlightAction {
     if flight.part_at(part) > flight.part_at(known.acked) {
         known.again = 0;
     }
     if !is_patient(known) {
-        return Due::Enough;
+        return FlightAction::Enough;
     }
     // An acknowledgement that moves back and forth is no progress.
     known.acked = known.acked.max(part);
     known.duplicates = 0;
-    known.phase = Phase::Timer;
+    known.phase = RecoveryPhase::Timer;
     flight.again(part, TIMER_PARTS)
 }
 
-fn on_acknowledged(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
-    let nothing = Due::Drop(Reason::TcpAck);
+fn on_acknowledged(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> FlightAction {
+    let nothing = FlightAction::Drop(SegmentReason::TcpAck);
     match said.part.cmp(&known.acked) {
         core::cmp::Ordering::Less => nothing,
         core::cmp::Ordering::Equal => on_duplicate(flight, known, said),
@@ -182,7 +182,7 @@ fn on_acknowledged(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
 /// The number of parts to send after progress. An acknowledgement does not cover the parts after a lost one, so in
 /// recovery the next possibly missing one is sent (RFC 6582). Progress within a part triggers no sending, since each
 /// byte could otherwise be acknowledged separately to multiply the traffic.
-fn on_progress(flight: Flight, known: &mut Recovery, said: &Said) -> u32 {
+fn on_progress(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> u32 {
     let is_next = flight.part_at(said.part) > flight.part_at(known.acked);
     known.acked = said.part;
     known.duplicates = 0;
@@ -192,15 +192,15 @@ fn on_progress(flight: Flight, known: &mut Recovery, said: &Said) -> u32 {
     }
     known.again = 0;
     match known.phase {
-        Phase::None => 0,
-        Phase::Fast => 1,
-        Phase::Timer => TIMER_PARTS,
+        RecoveryPhase::None => 0,
+        RecoveryPhase::Fast => 1,
+        RecoveryPhase::Timer => TIMER_PARTS,
     }
 }
 
 /// Handles a repeated acknowledgement. Without SACK, a window update looks the same except for its window.
-fn on_duplicate(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
-    let nothing = Due::Drop(Reason::TcpAck);
+fn on_duplicate(flight: FlightPlan, known: &mut RecoveryState, said: &AckInfo) -> FlightAction {
+    let nothing = FlightAction::Drop(SegmentReason::TcpAck);
     if !said.has_options && said.window != known.window {
         known.window = said.window;
         return nothing;
@@ -208,18 +208,18 @@ fn on_duplicate(flight: Flight, known: &mut Recovery, said: &Said) -> Due {
     known.duplicates = known.duplicates.saturating_add(1);
     let is_loss = u32::from(known.duplicates) == flight.duplicates_of_loss(said.part);
     // One retransmission for each loss; in recovery, progress triggers the next.
-    if known.phase != Phase::None || !is_loss {
+    if known.phase != RecoveryPhase::None || !is_loss {
         return nothing;
     }
     if !is_patient(known) {
-        return Due::Enough;
+        return FlightAction::Enough;
     }
-    known.phase = Phase::Fast;
+    known.phase = RecoveryPhase::Fast;
     flight.again(said.part, 1)
 }
 
 /// Whether parts may be sent again without progress; counts the attempt.
-fn is_patient(known: &mut Recovery) -> bool {
+fn is_patient(known: &mut RecoveryState) -> bool {
     let is_patient = known.again < AGAIN_MAX;
     known.again += u8::from(is_patient);
     is_patient

@@ -4,14 +4,14 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::connection::{Connection, ConnectionState, HalfOpen, Table, WINDOW, now_ms, own_window};
-use crate::flight::Recovery;
-use crate::reply::Reply;
+use crate::connection::{ModelConnection, ConnectionState, PendingHandshake, ModelTable, WINDOW, now_ms, own_window};
+use crate::flight::RecoveryState;
+use crate::reply::ModelReply;
 use lowroad_wire::cookie;
-use lowroad_wire::frame::{ACK, FIN, RST, SYN, Segment};
-use lowroad_wire::options::{self, Abilities, Timestamps};
-use lowroad_wire::reason::Reason;
-use lowroad_wire::world::{Admitted, Mode, Socket, TimeWait, World};
+use lowroad_wire::frame::{ACK, FIN, RST, SYN, SegmentView};
+use lowroad_wire::options::{self, TcpOptions, TcpTimestamps};
+use lowroad_wire::segment_reason::SegmentReason;
+use lowroad_wire::segment_context::{AdmissionTime, LevelMode, SocketState, TimeWait, SegmentContext};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// How long cookies of the previous minute are accepted.
@@ -25,15 +25,15 @@ const MSS_MIN_V6: u16 = 1220;
 
 /// Answers a SYN, or returns the reason to pass it to the kernel.
 pub(crate) fn on_syn(
-    world: &mut impl World,
-    table: &mut impl Table,
-    syn: &Segment<'_>,
-) -> Result<(Reason, Vec<u8>), Reason> {
+    world: &mut impl SegmentContext,
+    table: &mut impl ModelTable,
+    syn: &SegmentView<'_>,
+) -> Result<(SegmentReason, Vec<u8>), SegmentReason> {
     let can = acceptable(world, table, syn)?;
     // A live connection can be ended by its client only (RFC 5961 §4).
     let old = table.get(&syn.tuple).copied();
     if old.is_some_and(|old| old.is_live()) {
-        return Err(Reason::TcpChallenge);
+        return Err(SegmentReason::TcpChallenge);
     }
     // A new connection replaces the kernel's old one on these ports.
     if old.is_some_and(|old| matches!(old.state, ConnectionState::Kernel | ConnectionState::Asked))
@@ -42,17 +42,17 @@ pub(crate) fn on_syn(
     }
     // A forged SYN would otherwise displace the handshake of the client.
     if let Some(known) = other_syn(table, syn, world.now_ns()) {
-        return Ok((Reason::TcpChallenge, challenge(&known, syn)));
+        return Ok((SegmentReason::TcpChallenge, challenge(&known, syn)));
     }
     let isn = remember(world, table, syn, can);
     // 1500 bytes of Ethernet without the IP and TCP headers.
     let own_mss = if is_v6(syn) { 1440 } else { 1460 };
     // Random per connection, so that timestamps do not reveal the uptime of this machine.
-    let timestamps = options::timestamp(syn.options).map(|echo| Timestamps {
+    let timestamps = options::timestamp(syn.options).map(|echo| TcpTimestamps {
         value: world.random(),
         echo,
     });
-    let reply = Reply {
+    let reply = ModelReply {
         seq: isn,
         ack: syn.seq.wrapping_add(1),
         flags: SYN | ACK,
@@ -60,11 +60,11 @@ pub(crate) fn on_syn(
         options: &can.answer(own_mss, syn.options.len(), timestamps),
         payload: &[],
     };
-    Ok((Reason::TcpSyn, reply.write(syn)))
+    Ok((SegmentReason::TcpSyn, reply.write(syn)))
 }
 
 /// Remembers the SYN, and returns the initial sequence number for it.
-fn remember(world: &impl World, table: &mut impl Table, syn: &Segment<'_>, can: Abilities) -> u32 {
+fn remember(world: &impl SegmentContext, table: &mut impl ModelTable, syn: &SegmentView<'_>, can: TcpOptions) -> u32 {
     let now_ns = world.now_ns();
     let minute = now_ns / MINUTE_NS;
     // A retransmitted SYN gets the same answer.
@@ -72,7 +72,7 @@ fn remember(world: &impl World, table: &mut impl Table, syn: &Segment<'_>, can: 
         Some(known) => known.isn,
         None => cookie::make(world.cookie_key(minute), &syn.tuple, syn.seq, minute, &can),
     };
-    let what = HalfOpen {
+    let what = PendingHandshake {
         client_isn: syn.seq,
         isn,
         can,
@@ -83,16 +83,16 @@ fn remember(world: &impl World, table: &mut impl Table, syn: &Segment<'_>, can: 
 }
 
 /// Another recent SYN of the same tuple that is remembered.
-fn other_syn(table: &impl Table, syn: &Segment<'_>, now_ns: u64) -> Option<HalfOpen> {
-    let is_other = |known: &HalfOpen| {
+fn other_syn(table: &impl ModelTable, syn: &SegmentView<'_>, now_ns: u64) -> Option<PendingHandshake> {
+    let is_other = |known: &PendingHandshake| {
         known.client_isn != syn.seq && now_ns.wrapping_sub(known.at_ns) <= HALF_OPEN_LIFE_NS
     };
     table.recall(&syn.tuple).filter(is_other)
 }
 
 /// A challenge ACK: a client without this handshake resets it.
-fn challenge(known: &HalfOpen, syn: &Segment<'_>) -> Vec<u8> {
-    let reply = Reply {
+fn challenge(known: &PendingHandshake, syn: &SegmentView<'_>) -> Vec<u8> {
+    let reply = ModelReply {
         seq: known.isn.wrapping_add(1),
         ack: known.client_isn.wrapping_add(1),
         flags: ACK,
@@ -104,41 +104,41 @@ fn challenge(known: &HalfOpen, syn: &Segment<'_>) -> Vec<u8> {
 }
 
 fn acceptable(
-    world: &mut impl World,
-    table: &impl Table,
-    syn: &Segment<'_>,
-) -> Result<Abilities, Reason> {
-    let serves = world.mode() == Mode::Serve && world.is_kept() && world.has_responses();
+    world: &mut impl SegmentContext,
+    table: &impl ModelTable,
+    syn: &SegmentView<'_>,
+) -> Result<TcpOptions, SegmentReason> {
+    let serves = world.mode() == LevelMode::Serve && world.is_kept() && world.has_responses();
     // One side answers a whole handshake.
     if !serves && repeated(table, syn).is_none() {
-        return Err(Reason::PassSynOff);
+        return Err(SegmentReason::PassSynOff);
     }
     let is_odd = !syn.payload.is_empty() || syn.flags & (ACK | FIN | RST) != 0;
     if is_odd || world.is_exempt(&syn.tuple) {
-        return Err(Reason::PassSynUnusual);
+        return Err(SegmentReason::PassSynUnusual);
     }
     if world.is_denied(syn.tuple.client) {
-        return Err(Reason::PassDenied);
+        return Err(SegmentReason::PassDenied);
     }
     let least = if is_v6(syn) { MSS_MIN_V6 } else { MSS_MIN_V4 };
-    let can = Abilities::read(syn.options).filter(|can| can.mss >= least);
-    let can = can.ok_or(Reason::PassSynUnusual)?;
+    let can = TcpOptions::read(syn.options).filter(|can| can.mss >= least);
+    let can = can.ok_or(SegmentReason::PassSynUnusual)?;
     if syn.is_to_group() || !world.is_here(&syn.tuple) {
-        return Err(Reason::PassSynForeign);
+        return Err(SegmentReason::PassSynForeign);
     }
     let is_strange =
-        !world.is_admitted(&syn.tuple, Admitted::OfLate) && repeated(table, syn).is_none();
+        !world.is_admitted(&syn.tuple, AdmissionTime::OfLate) && repeated(table, syn).is_none();
     match world.socket(&syn.tuple) {
-        Socket::Listener if is_strange => return Err(Reason::PassUnadmitted),
-        Socket::Listener => {}
+        SocketState::Listener if is_strange => return Err(SegmentReason::PassUnadmitted),
+        SocketState::Listener => {}
         // For a client that is not admitted, only the kernel may end an old connection.
-        Socket::TimeWait(old)
+        SocketState::TimeWait(old)
             if !is_strange && is_reopening(syn, &old) && world.end_time_wait(&syn.tuple) =>
         {
-            world.count(Reason::TcpReused);
+            world.count(SegmentReason::TcpReused);
         }
         // The kernel handles the rest.
-        _ => return Err(Reason::PassSynSocket),
+        _ => return Err(SegmentReason::PassSynSocket),
     }
     Ok(can.within(syn.options.len()))
 }
@@ -146,21 +146,21 @@ fn acceptable(
 /// Whether a SYN may open a new connection in place of one in TIME_WAIT (RFC 9293 §3.10.7.4, RFC 6191): its number
 /// exceeds all of the old one, and so does its timestamp, if the old connection had timestamps. A newer timestamp
 /// alone is not enough here, since this level does not drop segments for old timestamps (no PAWS).
-fn is_reopening(syn: &Segment<'_>, old: &TimeWait) -> bool {
+fn is_reopening(syn: &SegmentView<'_>, old: &TimeWait) -> bool {
     let is_after = |new: u32, old: u32| new.wrapping_sub(old).cast_signed() > 0;
     let times = old.ts_recent.zip(options::timestamp(syn.options));
     is_after(syn.seq, old.rcv_nxt) && times.is_none_or(|(recent, new)| !is_after(recent, new))
 }
 
 /// The remembered answer to this SYN, if the client has not continued since.
-fn repeated(table: &impl Table, syn: &Segment<'_>) -> Option<HalfOpen> {
+fn repeated(table: &impl ModelTable, syn: &SegmentView<'_>) -> Option<PendingHandshake> {
     let known = table.recall(&syn.tuple)?;
     (known.client_isn == syn.seq).then_some(known)
 }
 
 /// The relation of a segment to the remembered handshake of its tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Relation {
+pub(crate) enum HandshakeRelation {
     /// No handshake is remembered.
     None,
     /// It completes the handshake: the connection is open.
@@ -176,42 +176,42 @@ pub(crate) enum Relation {
 /// Determines the relation. Only the segment right after the SYN completes a handshake: with a reordered one, the
 /// middle of a request would be parsed as its start.
 pub(crate) fn relation(
-    world: &impl World,
-    table: &mut impl Table,
-    segment: &Segment<'_>,
-) -> Relation {
+    world: &impl SegmentContext,
+    table: &mut impl ModelTable,
+    segment: &SegmentView<'_>,
+) -> HandshakeRelation {
     let Some(known) = table.recall(&segment.tuple) else {
-        return Relation::None;
+        return HandshakeRelation::None;
     };
     let is_next = segment.seq == known.client_isn.wrapping_add(1);
     // RFC 5961 §3.2: accepted at the exact number only.
     if segment.flags & RST != 0 && is_next {
         table.forget(&segment.tuple);
-        return Relation::Resets;
+        return HandshakeRelation::Resets;
     }
     if !segment.is_plain_ack() {
-        return Relation::None;
+        return HandshakeRelation::None;
     }
     if segment.ack != known.isn.wrapping_add(1) {
-        return Relation::Misses;
+        return HandshakeRelation::Misses;
     }
     if !is_next {
-        return Relation::Overtakes;
+        return HandshakeRelation::Overtakes;
     }
     table.forget(&segment.tuple);
     match open(world, table, segment, known.can) {
-        true => Relation::Completes,
-        false => Relation::None,
+        true => HandshakeRelation::Completes,
+        false => HandshakeRelation::None,
     }
 }
 
 /// Opens the connection with its first segment; false if there is no room.
-fn open(world: &impl World, table: &mut impl Table, segment: &Segment<'_>, can: Abilities) -> bool {
+fn open(world: &impl SegmentContext, table: &mut impl ModelTable, segment: &SegmentView<'_>, can: TcpOptions) -> bool {
     // Clients send timestamps from here on only if the SYN-ACK had them. The clock continues from the SYN-ACK's
     // timestamp, which the client echoes.
-    let clock_offset = Timestamps::read(segment.options)
+    let clock_offset = TcpTimestamps::read(segment.options)
         .map(|timestamps| timestamps.echo.wrapping_sub(now_ms(world)));
-    let connection = Connection {
+    let connection = ModelConnection {
         state: ConnectionState::Open,
         rcv_nxt: segment.seq,
         snd_nxt: segment.ack,
@@ -219,7 +219,7 @@ fn open(world: &impl World, table: &mut impl Table, segment: &Segment<'_>, can: 
         clock_offset,
         under_way: None,
         parts: 0,
-        recovery: Recovery::default(),
+        recovery: RecoveryState::default(),
         handshake: handshake_of(segment),
         no_listener_since_ns: None,
     };
@@ -229,34 +229,34 @@ fn open(world: &impl World, table: &mut impl Table, segment: &Segment<'_>, can: 
 /// Opens a connection with a forgotten SYN by its cookie, or returns the reason not to. A connection that is over is
 /// not opened again.
 pub(crate) fn open_by_cookie(
-    world: &impl World,
-    table: &mut impl Table,
-    doubts: &mut Doubts,
-    segment: &Segment<'_>,
-) -> Result<(), Reason> {
+    world: &impl SegmentContext,
+    table: &mut impl ModelTable,
+    doubts: &mut CookieDoubt,
+    segment: &SegmentView<'_>,
+) -> Result<(), SegmentReason> {
     let now_ns = world.now_ns();
     let old = table.get(&segment.tuple).copied();
     let is_old = old.is_some_and(|old| old.handshake == handshake_of(segment));
     // Without a displaced SYN, a segment with a valid cookie is a late copy or a guess.
     if is_old || !table.may_be_forgotten(&segment.tuple, now_ns) {
-        return Err(Reason::PassUnknown);
+        return Err(SegmentReason::PassUnknown);
     }
     if doubts.are_too_many(now_ns) {
-        return Err(Reason::DropCookie);
+        return Err(SegmentReason::DropCookie);
     }
     let Some(can) = said(world, segment) else {
         doubts.count(now_ns);
-        return Err(Reason::DropCookie);
+        return Err(SegmentReason::DropCookie);
     };
     match open(world, table, segment, can) {
         true => Ok(()),
-        false => Err(Reason::PassUnknown),
+        false => Err(SegmentReason::PassUnknown),
     }
 }
 
 /// Counts wrong cookies. So many within a second are an attack: for the rest of it no connection is opened by a cookie.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Doubts {
+pub(crate) struct CookieDoubt {
     second: u64,
     count: u32,
 }
@@ -264,7 +264,7 @@ pub(crate) struct Doubts {
 const WRONG_COOKIES_MAX: u32 = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 
-impl Doubts {
+impl CookieDoubt {
     fn are_too_many(&self, now_ns: u64) -> bool {
         self.count >= WRONG_COOKIES_MAX && self.second == now_ns / SECOND_NS
     }
@@ -272,33 +272,33 @@ impl Doubts {
     fn count(&mut self, now_ns: u64) {
         let second = now_ns / SECOND_NS;
         if self.second != second {
-            *self = Doubts { second, count: 0 };
+            *self = CookieDoubt { second, count: 0 };
         }
         self.count += 1;
     }
 }
 
 /// Whether the segment is a late copy of one after the handshake of this connection: it must not open it again.
-pub(crate) fn is_of_handshake(segment: &Segment<'_>, connection: &Connection) -> bool {
+pub(crate) fn is_of_handshake(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
     connection.state != ConnectionState::Done
         && connection.handshake == handshake_of(segment)
         && connection.rcv_nxt.wrapping_sub(segment.seq) <= 0xffff
 }
 
 /// Whether the segment is so far from the window that it cannot be of the known connection.
-pub(crate) fn is_far(segment: &Segment<'_>, connection: &Connection) -> bool {
+pub(crate) fn is_far(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
     let ahead = segment.seq.wrapping_sub(connection.rcv_nxt);
     ahead.wrapping_add(0x1_0000) > 0x2_0000 && segment.flags & FIN == 0
 }
 
 /// The middle bits of the initial sequence number, if the segment acknowledges only the SYN.
-fn handshake_of(segment: &Segment<'_>) -> u16 {
+fn handshake_of(segment: &SegmentView<'_>) -> u16 {
     let [_, high, low, _] = segment.ack.wrapping_sub(1).to_be_bytes();
     u16::from_be_bytes([high, low])
 }
 
 /// The options in a cookie that is still valid: of this minute, or of the previous one shortly after it.
-fn said(world: &impl World, segment: &Segment<'_>) -> Option<Abilities> {
+fn said(world: &impl SegmentContext, segment: &SegmentView<'_>) -> Option<TcpOptions> {
     let (isn, client_isn) = (segment.ack.wrapping_sub(1), segment.seq.wrapping_sub(1));
     let now_ns = world.now_ns();
     let (minute, before) = (
@@ -312,7 +312,7 @@ fn said(world: &impl World, segment: &Segment<'_>) -> Option<Abilities> {
     of(minute).or_else(|| of(before))
 }
 
-fn is_v6(segment: &Segment<'_>) -> bool {
+fn is_v6(segment: &SegmentView<'_>) -> bool {
     matches!(segment.tuple.local, IpAddr::V6(_))
 }
 
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn too_many_wrong_cookies_end_belief_for_a_second() {
         // Guessing 8 in 2^32 numbers at this rate takes more than a day.
-        let mut doubts = Doubts::default();
+        let mut doubts = CookieDoubt::default();
         for _ in 0..WRONG_COOKIES_MAX {
             assert!(!doubts.are_too_many(5 * SECOND_NS + 7));
             doubts.count(5 * SECOND_NS);

@@ -21,12 +21,12 @@ mod answer;
 pub mod connection;
 mod flight;
 mod handshake;
-mod held;
+mod buffered;
 pub mod reply;
 pub mod responder;
 pub mod verdict;
 
-pub use connection::{Connection, ConnectionState, Table};
-pub use flight::{PARTS_MAX, Recovery};
-pub use responder::Responder;
-pub use verdict::Verdict;
+pub use connection::{ModelConnection, ConnectionState, ModelTable};
+pub use flight::{PARTS_MAX, RecoveryState};
+pub use responder::ModelResponder;
+pub use verdict::SegmentVerdict;

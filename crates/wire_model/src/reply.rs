@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use lowroad_wire::checksum::Sum;
-use lowroad_wire::frame::{PROTOCOL_TCP, Segment, TCP_LEN, pseudo_header};
+use lowroad_wire::checksum::InternetChecksum;
+use lowroad_wire::frame::{PROTOCOL_TCP, SegmentView, TCP_LEN, pseudo_header};
 
 /// Shorter frames are padded, since not all drivers do it.
 const FRAME_LEN_MIN: usize = 60;
@@ -12,7 +12,7 @@ const HOP_LIMIT: u8 = 64;
 
 /// A segment that answers another.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reply<'r> {
+pub struct ModelReply<'r> {
     /// The sequence number of the first byte.
     pub seq: u32,
     /// The acknowledgement number.
@@ -27,13 +27,13 @@ pub struct Reply<'r> {
     pub payload: &'r [u8],
 }
 
-impl Reply<'_> {
+impl ModelReply<'_> {
     /// Writes the frame.
     ///
     /// # Panics
     /// If options or payload exceed a packet.
     #[must_use]
-    pub fn write(&self, to: &Segment<'_>) -> Vec<u8> {
+    pub fn write(&self, to: &SegmentView<'_>) -> Vec<u8> {
         let tcp_len = TCP_LEN + self.options.len() + self.payload.len();
         let tcp_len = u16::try_from(tcp_len).expect("within a packet");
         let mut frame = Vec::with_capacity(FRAME_LEN_MIN.max(usize::from(tcp_len) + 54));
@@ -50,7 +50,7 @@ impl Reply<'_> {
         frame
     }
 
-    fn write_ip(&self, to: &Segment<'_>, tcp_len: u16, frame: &mut Vec<u8>) {
+    fn write_ip(&self, to: &SegmentView<'_>, tcp_len: u16, frame: &mut Vec<u8>) {
         match (to.tuple.local, to.tuple.client) {
             (IpAddr::V6(local), IpAddr::V6(client)) => {
                 frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -69,14 +69,14 @@ impl Reply<'_> {
                 frame.extend([0, 0, HOP_LIMIT, PROTOCOL_TCP, 0, 0]);
                 frame.extend(local.octets());
                 frame.extend(client.octets());
-                let checksum = Sum::default().bytes(&frame[ip_at..]).checksum();
+                let checksum = InternetChecksum::default().bytes(&frame[ip_at..]).checksum();
                 frame[ip_at + 10..ip_at + 12].copy_from_slice(&checksum.to_be_bytes());
             }
             _ => unreachable!("both addresses come from one packet"),
         }
     }
 
-    fn write_tcp(&self, to: &Segment<'_>, frame: &mut Vec<u8>) {
+    fn write_tcp(&self, to: &SegmentView<'_>, frame: &mut Vec<u8>) {
         let words = u8::try_from((TCP_LEN + self.options.len()) / 4).expect("at most 40 bytes");
         frame.extend(to.tuple.local_port.to_be_bytes());
         frame.extend(to.tuple.client_port.to_be_bytes());
@@ -95,9 +95,9 @@ impl Reply<'_> {
 mod tests {
     use super::*;
     use core::net::{Ipv4Addr, Ipv6Addr};
-    use lowroad_wire::frame::{ACK, PSH, Tuple};
+    use lowroad_wire::frame::{ACK, PSH, FourTuple};
 
-    fn asked(client: IpAddr, local: IpAddr) -> Segment<'static> {
+    fn asked(client: IpAddr, local: IpAddr) -> SegmentView<'static> {
         // The shortest frame that `parse` accepts; the addresses are replaced below.
         let bytes: &'static [u8] = &[];
         let mut frame = alloc::vec![0u8; 54];
@@ -107,8 +107,8 @@ mod tests {
         frame[23] = 6;
         frame[46] = 0x50;
         let leaked: &'static [u8] = frame.leak();
-        let mut segment = Segment::parse(leaked).expect("a segment");
-        segment.tuple = Tuple {
+        let mut segment = SegmentView::parse(leaked).expect("a segment");
+        segment.tuple = FourTuple {
             client,
             local,
             client_port: 5,
@@ -129,7 +129,7 @@ mod tests {
             IpAddr::V6(Ipv6Addr::new(1, 2, 3, 4, 5, 6, 7, 8)),
         );
         for (client, local) in [v4, v6] {
-            let reply = Reply {
+            let reply = ModelReply {
                 seq: 7,
                 ack: 9,
                 flags: ACK | PSH,
@@ -138,7 +138,7 @@ mod tests {
                 payload: b"odd",
             };
             let frame = reply.write(&asked(client, local));
-            let read = Segment::parse(&frame).expect("a segment");
+            let read = SegmentView::parse(&frame).expect("a segment");
             assert!(read.has_right_sum() && !read.is_to_group());
             assert_eq!(
                 (read.seq, read.ack, read.flags, read.window),
@@ -153,14 +153,14 @@ mod tests {
             assert_eq!(read.end(), 10);
             // Any prefix can be parsed without a panic.
             for len in 0..frame.len() {
-                if let Ok(part) = Segment::parse(&frame[..len]) {
+                if let Ok(part) = SegmentView::parse(&frame[..len]) {
                     assert!(part.payload.len() <= 3);
                 }
             }
             // The lowest bit of the first byte marks a group address.
             let mut group = frame.clone();
             group[0] |= 1;
-            let read = Segment::parse(&group).expect("a segment");
+            let read = SegmentView::parse(&group).expect("a segment");
             assert!(read.is_to_group());
         }
     }

@@ -2,15 +2,15 @@
 //! flight. The table is the only state. `unknown_connection` opens connections; `connection_segment` and `requests`
 //! process segments of open ones.
 
-use crate::connection::{Connection, ConnectionState, Table};
-use crate::handshake::{self, Doubts};
-use crate::verdict::{Verdict, acknowledge, counted, replied};
-use lowroad_wire::frame::{ACK, NotTaken, RST, SYN, Segment};
-use lowroad_wire::reason::Reason;
-use lowroad_wire::world::{Mode, Socket, World};
+use crate::connection::{ModelConnection, ConnectionState, ModelTable};
+use crate::handshake::{self, CookieDoubt};
+use crate::verdict::{SegmentVerdict, acknowledge, counted, reply_verdict};
+use lowroad_wire::frame::{ACK, FrameRejection, RST, SYN, SegmentView};
+use lowroad_wire::segment_reason::SegmentReason;
+use lowroad_wire::segment_context::{LevelMode, SocketState, SegmentContext};
 
-mod opening;
-mod ours;
+mod unknown_connection;
+mod connection_segment;
 mod requests;
 
 /// A server without a listener for this long is considered gone.
@@ -18,16 +18,16 @@ const LISTENER_WAIT_NS: u64 = 4_000_000_000;
 
 /// The rules with their connection table.
 #[derive(Clone, Debug)]
-pub struct Responder<T> {
+pub struct ModelResponder<T> {
     table: T,
-    doubts: Doubts,
+    doubts: CookieDoubt,
 }
 
-impl<T: Table> Responder<T> {
+impl<T: ModelTable> ModelResponder<T> {
     /// A responder with an empty or prepared table.
-    pub fn new(table: T) -> Responder<T> {
-        let doubts = Doubts::default();
-        Responder { table, doubts }
+    pub fn new(table: T) -> ModelResponder<T> {
+        let doubts = CookieDoubt::default();
+        ModelResponder { table, doubts }
     }
 
     /// The table, for tests.
@@ -36,26 +36,26 @@ impl<T: Table> Responder<T> {
     }
 
     /// Processes a frame.
-    pub fn frame(&mut self, world: &mut impl World, frame: &[u8]) -> Verdict {
-        if world.mode() == Mode::Off {
-            return Verdict::Pass(Reason::PassOther);
+    pub fn frame(&mut self, world: &mut impl SegmentContext, frame: &[u8]) -> SegmentVerdict {
+        if world.mode() == LevelMode::Off {
+            return SegmentVerdict::Pass(SegmentReason::PassOther);
         }
-        let verdict = match Segment::parse(frame) {
+        let verdict = match SegmentView::parse(frame) {
             Ok(segment) if world.is_served(segment.tuple.local_port) => {
                 match segment.has_right_header_sum() {
                     true => return self.segment(world, &segment),
                     // RFC 1122 §3.2.1.2: such a packet is not answered; the kernel drops it.
-                    false => Verdict::Pass(Reason::DropSum),
+                    false => SegmentVerdict::Pass(SegmentReason::DropSum),
                 }
             }
-            Ok(_) | Err(NotTaken::Other) => Verdict::Pass(Reason::PassOther),
-            Err(NotTaken::NotPlain) => Verdict::Pass(Reason::PassFragment),
+            Ok(_) | Err(FrameRejection::Other) => SegmentVerdict::Pass(SegmentReason::PassOther),
+            Err(FrameRejection::NotPlain) => SegmentVerdict::Pass(SegmentReason::PassFragment),
         };
         counted(world, verdict)
     }
 
     /// Processes a segment to one of the served ports.
-    pub fn segment(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+    pub fn segment(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
         let known = self.table.get(&segment.tuple).copied();
         // Only the handshake of such a connection is still of use, see `handshake`.
         let known = known.filter(|known| known.state != ConnectionState::Over);
@@ -71,15 +71,15 @@ impl<T: Table> Responder<T> {
             if known.is_some_and(|known| known.state == ConnectionState::Asked) {
                 self.on_asked(world, segment);
             }
-            return counted(world, Verdict::Pass(Reason::PassKernel));
+            return counted(world, SegmentVerdict::Pass(SegmentReason::PassKernel));
         }
         if !segment.has_right_sum() {
             // The kernel checks segments of other connections itself.
             return counted(
                 world,
                 match known {
-                    Some(_) => Verdict::Drop(Reason::DropSum),
-                    None => Verdict::Pass(Reason::DropSum),
+                    Some(_) => SegmentVerdict::Drop(SegmentReason::DropSum),
+                    None => SegmentVerdict::Pass(SegmentReason::DropSum),
                 },
             );
         }
@@ -94,7 +94,7 @@ impl<T: Table> Responder<T> {
             .get(&segment.tuple)
             .map(|connection| connection.state)
         {
-            None => Verdict::Drop(Reason::PassUnknown),
+            None => SegmentVerdict::Drop(SegmentReason::PassUnknown),
             Some(ConnectionState::Handed) => self.on_handed(world, segment),
             Some(_) => self.on_ours(world, segment),
         }
@@ -102,46 +102,46 @@ impl<T: Table> Responder<T> {
 
     fn on_syn(
         &mut self,
-        world: &mut impl World,
-        syn: &Segment<'_>,
-        old: Option<&Connection>,
-    ) -> Verdict {
+        world: &mut impl SegmentContext,
+        syn: &SegmentView<'_>,
+        old: Option<&ModelConnection>,
+    ) -> SegmentVerdict {
         let reason = match handshake::on_syn(world, &mut self.table, syn) {
-            Ok((reason, frame)) => return replied(world, reason, frame),
+            Ok((reason, frame)) => return reply_verdict(world, reason, frame),
             Err(reason) => reason,
         };
         // The kernel will answer the SYN: an old connection left here under the client's port would capture the
         // segments that follow. A live connection can be ended by its client only (RFC 5961 §4), hence the challenge
         // ACK.
-        let is_refused = !matches!(reason, Reason::PassSynForeign | Reason::PassSynSocket);
+        let is_refused = !matches!(reason, SegmentReason::PassSynForeign | SegmentReason::PassSynSocket);
         match old.filter(|_| is_refused) {
             Some(old) if old.is_live() => {
-                return acknowledge(world, syn, old, Reason::TcpChallenge);
+                return acknowledge(world, syn, old, SegmentReason::TcpChallenge);
             }
             Some(old) if old.state == ConnectionState::Done => self.table.remove(&syn.tuple),
             _ => {}
         }
-        if reason == Reason::PassUnadmitted {
+        if reason == SegmentReason::PassUnadmitted {
             // Without room for the marker, the client is not admitted by this connection.
-            let asked = Connection {
+            let asked = ModelConnection {
                 rcv_nxt: world.rules(),
-                ..Connection::marker(ConnectionState::Asked)
+                ..ModelConnection::marker(ConnectionState::Asked)
             };
             let _ = self.table.put(&syn.tuple, asked);
         }
-        counted(world, Verdict::Pass(reason))
+        counted(world, SegmentVerdict::Pass(reason))
     }
 
     /// A connection with a SYN that was passed to the kernel: once its handshake is complete, its address is verified,
     /// and the client is admitted; unless the access rules have changed since the SYN.
-    fn on_asked(&mut self, world: &mut impl World, segment: &Segment<'_>) {
+    fn on_asked(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) {
         let known = self.table.get(&segment.tuple);
         let is_by_these_rules = known.is_some_and(|asked| asked.rcv_nxt == world.rules());
-        if !is_by_these_rules || world.socket(&segment.tuple) != Socket::Connection {
+        if !is_by_these_rules || world.socket(&segment.tuple) != SocketState::Connection {
             return;
         }
         world.admit(&segment.tuple);
-        world.count(Reason::TcpAdmitted);
+        world.count(SegmentReason::TcpAdmitted);
         if let Some(connection) = self.table.get(&segment.tuple) {
             connection.state = ConnectionState::Kernel;
         }
@@ -149,7 +149,7 @@ impl<T: Table> Responder<T> {
 
     /// A connection in migration. The listener may not have accepted it yet: then only the segment that it begins with
     /// may pass, since the kernel takes the numbers of any segment for those of the first.
-    fn on_handed(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+    fn on_handed(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_next = segment.seq == connection.rcv_nxt;
         if segment.flags & RST != 0 {
@@ -157,28 +157,28 @@ impl<T: Table> Responder<T> {
             if is_next {
                 connection.state = ConnectionState::Over;
             }
-            return counted(world, Verdict::Pass(Reason::TcpReset));
+            return counted(world, SegmentVerdict::Pass(SegmentReason::TcpReset));
         }
         let socket = world.socket(&segment.tuple);
-        if socket != Socket::None {
+        if socket != SocketState::None {
             connection.no_listener_since_ns = None;
         }
         let verdict = match socket {
-            Socket::None => wait_for_listener(connection, world.now_ns()),
-            Socket::Connection | Socket::Handshake => {
+            SocketState::None => wait_for_listener(connection, world.now_ns()),
+            SocketState::Connection | SocketState::Handshake => {
                 connection.state = ConnectionState::Kernel;
-                Verdict::Pass(Reason::TcpKept)
+                SegmentVerdict::Pass(SegmentReason::TcpKept)
             }
             // The old connection would answer the segment; once it is gone, the client's retransmission reaches the
             // listener.
-            Socket::TimeWait(_) => {
+            SocketState::TimeWait(_) => {
                 world.end_time_wait(&segment.tuple);
-                Verdict::Drop(Reason::DropTimeWait)
+                SegmentVerdict::Drop(SegmentReason::DropTimeWait)
             }
-            Socket::Listener if is_next && segment.ack == connection.snd_nxt => {
-                Verdict::Up(Reason::TcpHanded)
+            SocketState::Listener if is_next && segment.ack == connection.snd_nxt => {
+                SegmentVerdict::Up(SegmentReason::TcpHanded)
             }
-            Socket::Listener => Verdict::Drop(Reason::DropEarly),
+            SocketState::Listener => SegmentVerdict::Drop(SegmentReason::DropEarly),
         };
         counted(world, verdict)
     }
@@ -186,10 +186,10 @@ impl<T: Table> Responder<T> {
 
 /// Handles a missing listener, as during a restart of the server: the client retransmits its segment, to the new
 /// listener.
-fn wait_for_listener(connection: &mut Connection, now_ns: u64) -> Verdict {
+fn wait_for_listener(connection: &mut ModelConnection, now_ns: u64) -> SegmentVerdict {
     let since_ns = *connection.no_listener_since_ns.get_or_insert(now_ns);
     match now_ns.saturating_sub(since_ns) < LISTENER_WAIT_NS {
-        true => Verdict::Drop(Reason::DropNoListener),
-        false => Verdict::Up(Reason::TcpNoListener),
+        true => SegmentVerdict::Drop(SegmentReason::DropNoListener),
+        false => SegmentVerdict::Up(SegmentReason::TcpNoListener),
     }
 }

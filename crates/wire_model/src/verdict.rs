@@ -2,37 +2,37 @@
 
 use alloc::vec::Vec;
 
-use crate::connection::Connection;
-use crate::reply::Reply;
-use lowroad_wire::frame::{ACK, FIN, Segment};
-use lowroad_wire::reason::Reason;
-use lowroad_wire::world::World;
+use crate::connection::ModelConnection;
+use crate::reply::ModelReply;
+use lowroad_wire::frame::{ACK, FIN, SegmentView};
+use lowroad_wire::segment_reason::SegmentReason;
+use lowroad_wire::segment_context::SegmentContext;
 
 /// The verdict about a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SegmentVerdict {
     /// Reply with this frame.
     Reply(Vec<u8>),
     /// Reply with these frames, in order.
     Flight(Vec<Vec<u8>>),
     /// Migrate the connection to the kernel, with this segment as the first.
-    Up(Reason),
+    Up(SegmentReason),
     /// Migrate the connection with this frame as the first segment: it has the data that was buffered.
-    UpInstead(Reason, Vec<u8>),
+    UpInstead(SegmentReason, Vec<u8>),
     /// Drop the frame.
-    Drop(Reason),
+    Drop(SegmentReason),
     /// Pass the frame to the kernel unchanged.
-    Pass(Reason),
+    Pass(SegmentReason),
 }
 
 /// An acknowledgement without data. It does not acknowledge a request with an answer in flight. A client with a part
 /// of a flight would reject a lower sequence number, so its own acknowledgement number is used.
 pub(crate) fn acknowledge(
-    world: &mut impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-    reason: Reason,
-) -> Verdict {
+    world: &mut impl SegmentContext,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+    reason: SegmentReason,
+) -> SegmentVerdict {
     let (mut seq, ack, flags) = connection.acknowledged();
     if connection.is_of_flight(segment.ack) {
         seq = segment.ack;
@@ -42,30 +42,30 @@ pub(crate) fn acknowledge(
 
 /// Sends FIN, for the first time or again.
 pub(crate) fn finish(
-    world: &mut impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-) -> Verdict {
+    world: &mut impl SegmentContext,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+) -> SegmentVerdict {
     let seq = connection.snd_nxt.wrapping_sub(1);
     bare(
         world,
         segment,
         connection,
-        Reason::TcpFin,
+        SegmentReason::TcpFin,
         (seq, connection.rcv_nxt, FIN | ACK),
     )
 }
 
 /// Sends a segment without data.
 pub(crate) fn bare(
-    world: &mut impl World,
-    segment: &Segment<'_>,
-    connection: &Connection,
-    reason: Reason,
+    world: &mut impl SegmentContext,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
+    reason: SegmentReason,
     (seq, ack, flags): (u32, u32, u8),
-) -> Verdict {
+) -> SegmentVerdict {
     let options = connection.reply_options(world, segment);
-    let reply = Reply {
+    let reply = ModelReply {
         seq,
         ack,
         flags,
@@ -73,25 +73,25 @@ pub(crate) fn bare(
         options: &options,
         payload: &[],
     };
-    replied(world, reason, reply.write(segment))
+    reply_verdict(world, reason, reply.write(segment))
 }
 
-pub(crate) fn replied(world: &mut impl World, reason: Reason, frame: Vec<u8>) -> Verdict {
+pub(crate) fn reply_verdict(world: &mut impl SegmentContext, reason: SegmentReason, frame: Vec<u8>) -> SegmentVerdict {
     world.count(reason);
-    Verdict::Reply(frame)
+    SegmentVerdict::Reply(frame)
 }
 
 /// Sends one or several segments with data.
-pub(crate) fn sent(world: &mut impl World, reason: Reason, mut frames: Vec<Vec<u8>>) -> Verdict {
+pub(crate) fn sent(world: &mut impl SegmentContext, reason: SegmentReason, mut frames: Vec<Vec<u8>>) -> SegmentVerdict {
     world.count(reason);
     match frames.len() {
-        1 => Verdict::Reply(frames.remove(0)),
-        _ => Verdict::Flight(frames),
+        1 => SegmentVerdict::Reply(frames.remove(0)),
+        _ => SegmentVerdict::Flight(frames),
     }
 }
 
-pub(crate) fn counted(world: &mut impl World, verdict: Verdict) -> Verdict {
-    if let Verdict::Up(reason) | Verdict::Drop(reason) | Verdict::Pass(reason) = verdict {
+pub(crate) fn counted(world: &mut impl SegmentContext, verdict: SegmentVerdict) -> SegmentVerdict {
+    if let SegmentVerdict::Up(reason) | SegmentVerdict::Drop(reason) | SegmentVerdict::Pass(reason) = verdict {
         world.count(reason);
     }
     verdict

@@ -1,7 +1,7 @@
 //! How much is asked for a figure that is counted: enough that it repeats, and no more, since an emulated machine does some
 //! 10^8 instructions a second. Pure.
 
-use super::bench::Job;
+use super::bench::MeasurementJob;
 
 /// Instructions of a figure, where all requests are for the same file.
 const WORK: f64 = 5e7;
@@ -36,7 +36,7 @@ pub const AMOUNTS: [f64; 8] = [
 
 /// What the amounts depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct AmountInput {
     connections: u64,
     /// All requests are for the same file.
     is_of_one_file: bool,
@@ -46,10 +46,10 @@ pub struct Wanted {
     warmup: Option<u64>,
 }
 
-impl Wanted {
+impl AmountInput {
     /// For a job.
-    pub fn by(job: &Job) -> Wanted {
-        Wanted {
+    pub fn by(job: &MeasurementJob) -> AmountInput {
+        AmountInput {
             connections: u64::from(job.connections),
             is_of_one_file: job.settings.contains_key("size"),
             least: job.requests,
@@ -113,8 +113,8 @@ pub fn lasting_s(rate_per_s: f64, (before_s, counted_s): (f64, f64), searches: b
 mod tests {
     use super::*;
 
-    fn wanted(connections: u64, is_of_one_file: bool) -> Wanted {
-        Wanted {
+    fn wanted(connections: u64, is_of_one_file: bool) -> AmountInput {
+        AmountInput {
             connections,
             is_of_one_file,
             least: 180,
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(starts_processes.requests(640_000.0), 200);
         assert_eq!(starts_processes.warmup(640_000.0), 400);
         assert_eq!(starts_processes.warmup(6e6), 180);
-        let more = Wanted {
+        let more = AmountInput {
             warmup: Some(8000),
             ..starts_processes
         };

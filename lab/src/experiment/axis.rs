@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 /// A place on the x axis: a number, or the name of a category.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum X {
+pub enum AxisValue {
     /// A place on a scale.
     Number(f64),
     /// A category.
     Text(String),
 }
 
-impl fmt::Display for X {
+impl fmt::Display for AxisValue {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            X::Number(number) => write!(to, "{number}"),
-            X::Text(text) => to.write_str(text),
+            AxisValue::Number(number) => write!(to, "{number}"),
+            AxisValue::Text(text) => to.write_str(text),
         }
     }
 }
 
-impl X {
+impl AxisValue {
     /// The number, if it is one.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self {
-            X::Number(number) => Some(*number),
-            X::Text(_) => None,
+            AxisValue::Number(number) => Some(*number),
+            AxisValue::Text(_) => None,
         }
     }
 }
@@ -37,7 +37,7 @@ impl X {
 /// What changes along the x axis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Parameter {
+pub enum AxisParameter {
     /// Nothing: one point, drawn as bars.
     None,
     /// Simulated clients.
@@ -56,20 +56,20 @@ pub enum Parameter {
     Server(String),
 }
 
-impl TryFrom<String> for Parameter {
+impl TryFrom<String> for AxisParameter {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         Ok(match text.as_str() {
-            "none" => Parameter::None,
-            "connections" => Parameter::Connections,
-            "rate" => Parameter::Rate,
-            "static_rate" => Parameter::StaticRate,
-            "workers" => Parameter::Workers,
-            "mtu" => Parameter::Mtu,
+            "none" => AxisParameter::None,
+            "connections" => AxisParameter::Connections,
+            "rate" => AxisParameter::Rate,
+            "static_rate" => AxisParameter::StaticRate,
+            "workers" => AxisParameter::Workers,
+            "mtu" => AxisParameter::Mtu,
             other => match other.split_once('.') {
-                Some(("workload", key)) if !key.is_empty() => Parameter::Workload(key.into()),
-                Some(("server", key)) if !key.is_empty() => Parameter::Server(key.into()),
+                Some(("workload", key)) if !key.is_empty() => AxisParameter::Workload(key.into()),
+                Some(("server", key)) if !key.is_empty() => AxisParameter::Server(key.into()),
                 _ => {
                     return Err(format!(
                         "no parameter {other:?}: there are none, connections, rate, static_rate, \
@@ -81,17 +81,17 @@ impl TryFrom<String> for Parameter {
     }
 }
 
-impl From<Parameter> for String {
-    fn from(parameter: Parameter) -> String {
+impl From<AxisParameter> for String {
+    fn from(parameter: AxisParameter) -> String {
         match parameter {
-            Parameter::None => "none".into(),
-            Parameter::Connections => "connections".into(),
-            Parameter::Rate => "rate".into(),
-            Parameter::StaticRate => "static_rate".into(),
-            Parameter::Workers => "workers".into(),
-            Parameter::Mtu => "mtu".into(),
-            Parameter::Workload(key) => format!("workload.{key}"),
-            Parameter::Server(key) => format!("server.{key}"),
+            AxisParameter::None => "none".into(),
+            AxisParameter::Connections => "connections".into(),
+            AxisParameter::Rate => "rate".into(),
+            AxisParameter::StaticRate => "static_rate".into(),
+            AxisParameter::Workers => "workers".into(),
+            AxisParameter::Mtu => "mtu".into(),
+            AxisParameter::Workload(key) => format!("workload.{key}"),
+            AxisParameter::Server(key) => format!("server.{key}"),
         }
     }
 }

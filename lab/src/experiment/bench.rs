@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::schema::{Experiment, Server};
-use crate::load::{Load, Outcome, Pace, Snapshot};
-use crate::peers::Failure;
+use super::schema::{ExperimentConfig, ServerConfig};
+use crate::load::{LoadRun, LoadResult, RequestPace, LoadSnapshot};
+use crate::peers::PeerFailure;
 use crate::workload::named;
 
 /// One measurement, whole: everything that a bench needs to make it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job {
+pub struct MeasurementJob {
     /// Experiment, server and point, as one name.
     pub name: String,
     /// Who is asked; its settings are those of this point.
-    pub server: Server,
+    pub server: ServerConfig,
     /// The workload's name.
     pub workload: String,
     /// The workload's settings at this point.
@@ -29,7 +29,7 @@ pub struct Job {
     /// The workload's settings that the file set is made by: those of the file, without the sweep.
     pub files_settings: BTreeMap<String, String>,
     /// When requests are made.
-    pub pace: Pace,
+    pub pace: RequestPace,
     /// Simulated clients.
     pub connections: u32,
     /// Threads of the load generator.
@@ -58,14 +58,14 @@ pub struct Job {
     pub seed: u64,
 }
 
-impl Job {
+impl MeasurementJob {
     /// The load on the server at this address.
     ///
     /// # Errors
     /// The workload or its settings are unknown.
-    pub fn load(&self, address: SocketAddr) -> Result<Load, String> {
+    pub fn load(&self, address: SocketAddr) -> Result<LoadRun, String> {
         let workload = named(&self.workload, &self.settings, &address.to_string())?;
-        Ok(Load {
+        Ok(LoadRun {
             pace: self.pace,
             connections: self.connections,
             threads: self.threads,
@@ -75,7 +75,7 @@ impl Job {
             duration: Duration::from_secs_f64(self.duration_s),
             timeout: Duration::from_millis(self.timeout_ms),
             seed: self.seed,
-            ..Load::plain(address, workload)
+            ..LoadRun::plain(address, workload)
         })
     }
 
@@ -89,17 +89,17 @@ impl Job {
     #[must_use]
     pub fn offered_per_s(&self) -> Option<f64> {
         match self.pace {
-            Pace::Closed => None,
-            Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
+            RequestPace::Closed => None,
+            RequestPace::Requests(rate) | RequestPace::Connections(rate) => Some(rate),
         }
     }
 }
 
 /// What one measurement found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasurementResult {
     /// The load generator's figures.
-    pub outcome: Outcome,
+    pub outcome: LoadResult,
     /// The highest rate that was sustained, if it was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_per_s: Option<f64>,
@@ -115,7 +115,7 @@ pub struct Measured {
 }
 
 /// A server that runs. Dropping it ends it.
-pub trait Peer {
+pub trait PeerServer {
     /// What it says of its version.
     fn version(&self) -> &str;
 
@@ -128,14 +128,14 @@ pub trait Peer {
     /// When they can't be made; says why. What fails later is counted in the outcome.
     fn measure(
         &mut self,
-        job: &Job,
-        progress: &mut dyn FnMut(&Snapshot),
+        job: &MeasurementJob,
+        progress: &mut dyn FnMut(&LoadSnapshot),
         stop: &AtomicBool,
-    ) -> Result<Measured, String>;
+    ) -> Result<MeasurementResult, String>;
 }
 
 /// Where experiments are run.
-pub trait Bench {
+pub trait TestBench {
     /// Makes what the servers serve, until it is done or `stop` is set. `progress` is told the share
     /// that is done.
     ///
@@ -143,7 +143,7 @@ pub trait Bench {
     /// With a text for the user.
     fn prepare(
         &mut self,
-        experiment: &Experiment,
+        experiment: &ExperimentConfig,
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String>;
@@ -152,10 +152,10 @@ pub trait Bench {
     ///
     /// # Errors
     /// When it is not there, or does not answer.
-    fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure>;
+    fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure>;
 
     /// Which server a job needs: those of one text are served by one, if they come one after another.
-    fn place(&self, _job: &Job) -> Option<String> {
+    fn place(&self, _job: &MeasurementJob) -> Option<String> {
         None
     }
 
@@ -163,7 +163,7 @@ pub trait Bench {
     ///
     /// # Errors
     /// With what is allowed.
-    fn check(&self, experiment: &Experiment) -> Result<(), String>;
+    fn check(&self, experiment: &ExperimentConfig) -> Result<(), String>;
 
     /// Whether figures are computed and not measured.
     fn pretends(&self) -> bool {

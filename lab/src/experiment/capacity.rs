@@ -4,9 +4,9 @@
 //! the time that the experiment allows: otherwise a queue that grows slowly would pass. The rate is doubled until it is not,
 //! then the gap is halved. Whoever knows roughly where it is begins there. It knows no servers: a probe is a function.
 
-use super::bench::Measured;
+use super::bench::MeasurementResult;
 use super::measure::errors_share;
-use super::schema::Search;
+use super::schema::SearchConfig;
 
 /// Share of the requests that must be answered.
 const ANSWERED_LEAST: f64 = 0.95;
@@ -26,7 +26,7 @@ const FAR: f64 = 2.0;
 /// Whether a rate was sustained: of all requests 95 % were answered, and of the dynamic ones too, where static ones go beside
 /// them. Classes are drawn, so of each what counts are the requests that there were, not those that its rate promises.
 #[must_use]
-pub fn sustained(latency_max_ms: u64, measured: &Measured) -> bool {
+pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
     let outcome = &measured.outcome;
     let answered = |requests: u64, errors, unfinished: u64| {
         let asked = requests + errors + unfinished.saturating_sub(UNDER_WAY);
@@ -46,17 +46,17 @@ pub fn sustained(latency_max_ms: u64, measured: &Measured) -> bool {
 /// # Errors
 /// Those of `probe`.
 pub fn search<E>(
-    limits: &Search,
+    limits: &SearchConfig,
     before: Option<f64>,
-    probe: &mut dyn FnMut(f64) -> Result<Measured, E>,
-) -> Result<Measured, E> {
-    let Search {
+    probe: &mut dyn FnMut(f64) -> Result<MeasurementResult, E>,
+) -> Result<MeasurementResult, E> {
+    let SearchConfig {
         start,
         max,
         latency_max_ms,
     } = *limits;
     let least = start / 64.0;
-    let mut good: Option<(f64, Measured)> = None;
+    let mut good: Option<(f64, MeasurementResult)> = None;
     let mut bad = None;
     let before = before.filter(|rate| (least..=max).contains(rate));
     let mut rate = before.unwrap_or(start);
@@ -92,7 +92,7 @@ fn next(good: Option<f64>, bad: Option<f64>, max: f64, factor: f64) -> Option<f6
     }
 }
 
-fn found(rate: f64, mut measured: Measured) -> Measured {
+fn found(rate: f64, mut measured: MeasurementResult) -> MeasurementResult {
     measured.capacity_per_s = Some(rate);
     measured
 }
@@ -100,12 +100,12 @@ fn found(rate: f64, mut measured: Measured) -> Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::outcome::Class;
+    use crate::load::outcome::OperationClass;
 
     /// A server that answers up to `capacity` and fails beyond it.
-    fn server(capacity: f64, probes: &mut Vec<f64>, rate: f64) -> Result<Measured, String> {
+    fn server(capacity: f64, probes: &mut Vec<f64>, rate: f64) -> Result<MeasurementResult, String> {
         probes.push(rate);
-        let mut measured = Measured::default();
+        let mut measured = MeasurementResult::default();
         let answered = rate.min(capacity);
         measured.outcome.requests_per_s = answered;
         measured.outcome.requests = (answered * 2.0) as u64;
@@ -113,8 +113,8 @@ mod tests {
         Ok(measured)
     }
 
-    fn limits(start: f64, max: f64) -> Search {
-        Search {
+    fn limits(start: f64, max: f64) -> SearchConfig {
+        SearchConfig {
             start,
             max,
             latency_max_ms: 500,
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn dynamic_requests_are_judged_by_those_that_were_drawn() {
-        let class = |name: &str, requests, unfinished| Class {
+        let class = |name: &str, requests, unfinished| OperationClass {
             name: name.to_owned(),
             requests,
             unfinished,
-            ..Class::default()
+            ..OperationClass::default()
         };
-        let mut measured = Measured::default();
+        let mut measured = MeasurementResult::default();
         measured.outcome.requests = 1000;
         // A tenth was promised, a twentieth was drawn.
         measured.outcome.classes = vec![class("static", 950, 0), class(DYNAMIC, 50, 4)];

@@ -8,22 +8,22 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::bench::Bench;
-use super::counted::Counted;
-use super::counting::{By, Ways};
-use super::fake::Fake;
-use super::plan::Extent;
-use super::progress::Stderr;
-use super::real::Real;
-use super::runner::{self, End, Setting};
-use super::schema::Experiment;
+use super::bench::TestBench;
+use super::counted::CountingBench;
+use super::counting::{CountUnit, MeasurementModes};
+use super::fake::FakeBench;
+use super::plan::RunExtent;
+use super::progress::StderrProgress;
+use super::real::ClockBench;
+use super::runner::{self, RunEnd, RunSetting};
+use super::schema::ExperimentConfig;
 use super::several;
-use super::site::Sites;
-use crate::peers::Place;
+use super::site::LabSites;
+use crate::peers::PeerPlace;
 
 /// Run experiments; what is measured already is not measured again
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ExperimentArgs {
     /// Files of experiments, or their names in --experiments
     files: Vec<PathBuf>,
     /// The folder of experiments
@@ -37,7 +37,7 @@ pub struct Args {
     data: PathBuf,
     /// By the clock, on this machine, or by instructions, in guests that count them [default: what the file says]
     #[arg(long, value_name = "HOW")]
-    measure: Option<Ways>,
+    measure: Option<MeasurementModes>,
     /// Servers that are counted at a time, each on a processor of its own
     #[arg(long, value_name = "N", default_value_t = jobs(), value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
@@ -82,7 +82,7 @@ fn scale(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
     let paths = paths(args)?;
     if args.check {
         return check(args, &paths);
@@ -104,23 +104,23 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     measure(args, &experiments)
 }
 
-fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> {
+fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
     }
-    let extent = Extent {
+    let extent = RunExtent {
         scale: args.scale,
         quick: args.quick,
         only: args.only.clone(),
     };
-    let setting = Setting {
+    let setting = RunSetting {
         results: &args.results,
         extent: &extent,
         fresh: args.fresh,
         stop: &stop,
     };
-    let stop_of = |ends: &[Ended]| ends.contains(&Ended::Stopped);
+    let stop_of = |ends: &[ExperimentEnd]| ends.contains(&ExperimentEnd::Stopped);
     let mut ends = Vec::new();
     let (by_clock, counted) = split(args, experiments);
     let mut bench = bench(args);
@@ -129,7 +129,7 @@ fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> 
             break;
         }
         eprintln!("{}: {}", experiment.name, experiment.title);
-        let mut progress = Stderr::default();
+        let mut progress = StderrProgress::default();
         let end = runner::run(experiment, &setting, &mut *bench, &mut progress);
         ends.push(ended(experiment, end));
     }
@@ -144,20 +144,20 @@ fn measure(args: &Args, experiments: &[Experiment]) -> anyhow::Result<ExitCode> 
         eprintln!("stopped; what is whole is kept, and {same} goes on from there");
         return Ok(ExitCode::from(130));
     }
-    Ok(match ends.contains(&Ended::Failed) {
+    Ok(match ends.contains(&ExperimentEnd::Failed) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
 }
 
 /// The experiments as they are measured by the clock, and as they are counted.
-fn split(args: &Args, experiments: &[Experiment]) -> (Vec<Experiment>, Vec<Experiment>) {
+fn split(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> (Vec<ExperimentConfig>, Vec<ExperimentConfig>) {
     let (mut by_clock, mut counted) = (Vec::new(), Vec::new());
     for experiment in experiments {
         let ways = args.measure.unwrap_or(experiment.measure);
         for by in ways.each() {
             match experiment.measured_by(*by) {
-                Ok(one) if *by == By::Clock => by_clock.push(one),
+                Ok(one) if *by == CountUnit::Clock => by_clock.push(one),
                 Ok(one) => counted.push(one),
                 Err(why) => eprintln!("{}: not measured {by}: {why}", experiment.name),
             }
@@ -168,7 +168,7 @@ fn split(args: &Args, experiments: &[Experiment]) -> (Vec<Experiment>, Vec<Exper
 
 /// How an experiment ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum ExperimentEnd {
     Whole,
     /// The others can be measured all the same.
     Failed,
@@ -176,27 +176,27 @@ enum Ended {
 }
 
 /// Tells how an experiment ended.
-fn ended(experiment: &Experiment, end: Result<End, String>) -> Ended {
+fn ended(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> ExperimentEnd {
     match end {
-        Ok(End::Whole { broken: 0 }) => Ended::Whole,
-        Ok(End::Whole { broken }) => {
+        Ok(RunEnd::Whole { broken: 0 }) => ExperimentEnd::Whole,
+        Ok(RunEnd::Whole { broken }) => {
             eprintln!(
                 "{}: {broken} measurements could not be made; the same command tries them again",
                 experiment.name
             );
-            Ended::Failed
+            ExperimentEnd::Failed
         }
-        Ok(End::Stopped) => Ended::Stopped,
+        Ok(RunEnd::Stopped) => ExperimentEnd::Stopped,
         Err(problem) => {
             eprintln!("lowroad-lab: {problem}");
-            Ended::Failed
+            ExperimentEnd::Failed
         }
     }
 }
 
 /// Counts some experiments, several servers at a time.
-fn count(args: &Args, setting: &Setting<'_>, experiments: &[Experiment]) -> Vec<Ended> {
-    let sites = Sites::new(data(args));
+fn count(args: &ExperimentArgs, setting: &RunSetting<'_>, experiments: &[ExperimentConfig]) -> Vec<ExperimentEnd> {
+    let sites = LabSites::new(data(args));
     let bench = || counting_bench(args, sites.clone());
     let ends = several::run(experiments, setting, args.jobs as usize, &bench);
     let ends = experiments.iter().zip(ends);
@@ -204,10 +204,10 @@ fn count(args: &Args, setting: &Setting<'_>, experiments: &[Experiment]) -> Vec<
         .collect()
 }
 
-fn counting_bench(args: &Args, sites: Sites) -> Box<dyn Bench> {
+fn counting_bench(args: &ExperimentArgs, sites: LabSites) -> Box<dyn TestBench> {
     match args.rehearse {
-        true => Box::new(Fake::default()),
-        false => Box::new(Counted::new(sites, args.profile.clone())),
+        true => Box::new(FakeBench::default()),
+        false => Box::new(CountingBench::new(sites, args.profile.clone())),
     }
 }
 
@@ -218,23 +218,23 @@ fn jobs() -> u32 {
 }
 
 /// Servers run in other folders than this.
-fn data(args: &Args) -> PathBuf {
+fn data(args: &ExperimentArgs) -> PathBuf {
     std::path::absolute(&args.data).unwrap_or_else(|_| args.data.clone())
 }
 
-fn bench(args: &Args) -> Box<dyn Bench> {
+fn bench(args: &ExperimentArgs) -> Box<dyn TestBench> {
     if args.rehearse {
-        return Box::new(Fake::default());
+        return Box::new(FakeBench::default());
     }
     let place = if args.namespace {
-        Place::Namespace
+        PeerPlace::Namespace
     } else {
-        Place::Loopback
+        PeerPlace::Loopback
     };
-    Box::new(Real::new(data(args), place))
+    Box::new(ClockBench::new(data(args), place))
 }
 
-fn list(experiments: &[Experiment]) {
+fn list(experiments: &[ExperimentConfig]) {
     for experiment in experiments {
         println!(
             "{:<28} paper {}, {}",
@@ -244,11 +244,11 @@ fn list(experiments: &[Experiment]) {
     }
 }
 
-fn check(args: &Args, paths: &[PathBuf]) -> anyhow::Result<ExitCode> {
+fn check(args: &ExperimentArgs, paths: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let bench = bench(args);
     let mut wrong = 0;
     for path in paths {
-        let checked = Experiment::read(path).and_then(|experiment| {
+        let checked = ExperimentConfig::read(path).and_then(|experiment| {
             bench
                 .check(&experiment)
                 .map_err(|text| format!("{}: workload: {text}", path.display()))
@@ -266,14 +266,14 @@ fn check(args: &Args, paths: &[PathBuf]) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read_all(paths: &[PathBuf]) -> anyhow::Result<Vec<Experiment>> {
+fn read_all(paths: &[PathBuf]) -> anyhow::Result<Vec<ExperimentConfig>> {
     paths
         .iter()
-        .map(|path| Experiment::read(path).map_err(anyhow::Error::msg))
+        .map(|path| ExperimentConfig::read(path).map_err(anyhow::Error::msg))
         .collect()
 }
 
-fn paths(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
+fn paths(args: &ExperimentArgs) -> anyhow::Result<Vec<PathBuf>> {
     if args.files.is_empty() {
         anyhow::ensure!(
             args.list || args.check,

@@ -4,36 +4,36 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::amount::Wanted;
-use super::bench::Job;
-use super::guests::Ready;
-use super::warm::Run;
-use crate::icount::dealt::{Dealt, EVEN, EVEN_ONWARD, Orders};
-use crate::icount::drive::{Target, by_load};
-use crate::icount::life::Life;
-use crate::icount::{Done, PAIR, Slopes, slopes};
-use crate::load::{Outcome, Time};
+use super::amount::AmountInput;
+use super::bench::MeasurementJob;
+use super::guests::ReadyGuest;
+use super::warm::WarmUpRun;
+use crate::icount::dealt::{WorkloadConnections, EVEN, EVEN_ONWARD, OrderCache};
+use crate::icount::drive::{DriveTarget, by_load};
+use crate::icount::life::GuestLifeline;
+use crate::icount::{CompletedRun, PAIR, RunSlopes, slopes};
+use crate::load::{LoadResult, ExternalClock};
 
 /// Those who ask a job's server.
-pub struct Clients<'j> {
-    job: &'j Job,
-    traffic: Dealt,
-    life: Life,
+pub struct LoadClients<'j> {
+    job: &'j MeasurementJob,
+    traffic: WorkloadConnections,
+    life: GuestLifeline,
     address: SocketAddr,
     stop: &'j AtomicBool,
 }
 
-impl<'j> Clients<'j> {
+impl<'j> LoadClients<'j> {
     /// Those of a guest's server, until `stop` is set.
     ///
     /// # Errors
     /// The workload or its settings are unknown.
     pub fn of(
-        job: &'j Job,
-        ready: &Ready,
-        orders: &mut Orders,
+        job: &'j MeasurementJob,
+        ready: &ReadyGuest,
+        orders: &mut OrderCache,
         stop: &'j AtomicBool,
-    ) -> Result<Clients<'j>, String> {
+    ) -> Result<LoadClients<'j>, String> {
         let address = ready.address;
         let in_order = match job.memory_mib {
             None => EVEN,
@@ -41,7 +41,7 @@ impl<'j> Clients<'j> {
         };
         let host = (&*address.to_string(), in_order);
         let traffic = orders.dealt(&job.workload, &job.settings, host)?;
-        Ok(Clients {
+        Ok(LoadClients {
             job,
             traffic,
             life: ready.guest.life(),
@@ -54,8 +54,8 @@ impl<'j> Clients<'j> {
     ///
     /// # Errors
     /// A request failed, or the guest ended.
-    pub fn ask(&self, requests: u64, time: Option<Arc<dyn Time>>) -> Result<Outcome, String> {
-        let target = Target {
+    pub fn ask(&self, requests: u64, time: Option<Arc<dyn ExternalClock>>) -> Result<LoadResult, String> {
+        let target = DriveTarget {
             life: &self.life,
             address: self.address,
             tls: None,
@@ -65,7 +65,7 @@ impl<'j> Clients<'j> {
             None => (self.traffic.from_start(), 0),
             Some(_) => (self.traffic.onward(), self.traffic.next()),
         };
-        let least = (Wanted::by(self.job).connections(requests), requests);
+        let least = (AmountInput::by(self.job).connections(requests), requests);
         let quota = self.traffic.quota(first, least);
         let (what, connections) = (&self.job.workload, self.job.connections);
         by_load(target, what, traffic, quota, connections, self.stop)
@@ -79,9 +79,9 @@ impl<'j> Clients<'j> {
         &self,
         before: u64,
         each: f64,
-        run: &mut Run<'_>,
-    ) -> Result<Slopes<Outcome>, String> {
-        let requests = Wanted::by(self.job).requests(each);
+        run: &mut WarmUpRun<'_>,
+    ) -> Result<RunSlopes<LoadResult>, String> {
+        let requests = AmountInput::by(self.job).requests(each);
         match self.traffic.is_endless() {
             // What opening connections costs is no part of it.
             true => slopes(before, ((requests / PAIR).max(1), 1), run),
@@ -91,18 +91,18 @@ impl<'j> Clients<'j> {
 }
 
 /// One run: all that its connections cost is theirs.
-fn straight(before: u64, requests: u64, run: &mut Run<'_>) -> Result<Slopes<Outcome>, String> {
+fn straight(before: u64, requests: u64, run: &mut WarmUpRun<'_>) -> Result<RunSlopes<LoadResult>, String> {
     let long = run(requests)?;
-    Ok(Slopes {
+    Ok(RunSlopes {
         instructions: vec![(long.total - before) as f64 / long.requests as f64],
-        short: Outcome::default(),
+        short: LoadResult::default(),
         long: long.brought,
     })
 }
 
 /// A run after which there were so many instructions.
-pub fn done(total: u64, brought: Outcome) -> Done<Outcome> {
-    Done {
+pub fn done(total: u64, brought: LoadResult) -> CompletedRun<LoadResult> {
+    CompletedRun {
         total,
         requests: brought.requests,
         brought,

@@ -7,20 +7,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bench::{Bench, Job, Measured, Peer};
-use super::clients::{Clients, done};
+use super::bench::{TestBench, MeasurementJob, MeasurementResult, PeerServer};
+use super::clients::{LoadClients, done};
 use super::counting::PER_SECOND;
 use super::forms;
-use super::guests::{Guests, Key, Ready, is_timed};
-use super::phases::{Asks, Probe};
-use super::schema::Experiment;
-use super::site::Sites;
-use crate::icount::Slopes;
-use crate::icount::dealt::Orders;
-use crate::icount::profile::Profile;
+use super::guests::{GuestFactory, GuestKey, ReadyGuest, is_timed};
+use super::phases::{ProbeSchedule, StatusProbe};
+use super::schema::ExperimentConfig;
+use super::site::LabSites;
+use crate::icount::RunSlopes;
+use crate::icount::dealt::OrderCache;
+use crate::icount::profile::SymbolProfile;
 use crate::icount::timed::timed;
-use crate::load::{Load, Outcome, Snapshot, Time};
-use crate::peers::Failure;
+use crate::load::{LoadRun, LoadResult, LoadSnapshot, ExternalClock};
+use crate::peers::PeerFailure;
 use crate::workload::named;
 
 /// Connections that warm a server up for what is due at fixed times.
@@ -29,21 +29,21 @@ const WARMING_CONNECTIONS: u32 = 8;
 const STEP_NS: u64 = 200_000;
 
 /// The bench.
-pub struct Counted {
-    guests: Guests,
+pub struct CountingBench {
+    guests: GuestFactory,
     /// The folder for profiles, if they are wanted.
     profiles: Option<PathBuf>,
-    orders: Rc<RefCell<Orders>>,
+    orders: Rc<RefCell<OrderCache>>,
     /// The last one.
-    guest: Option<(Key, Rc<RefCell<Ready>>)>,
+    guest: Option<(GuestKey, Rc<RefCell<ReadyGuest>>)>,
 }
 
-impl Counted {
+impl CountingBench {
     /// A bench whose guests serve these sites. In the folder it leaves where the instructions of each figure are.
     #[must_use]
-    pub fn new(sites: Sites, profiles: Option<PathBuf>) -> Self {
+    pub fn new(sites: LabSites, profiles: Option<PathBuf>) -> Self {
         Self {
-            guests: Guests::new(sites, profiles.is_some()),
+            guests: GuestFactory::new(sites, profiles.is_some()),
             profiles,
             orders: Rc::default(),
             guest: None,
@@ -51,19 +51,19 @@ impl Counted {
     }
 }
 
-impl Bench for Counted {
+impl TestBench for CountingBench {
     fn prepare(
         &mut self,
-        experiment: &Experiment,
+        experiment: &ExperimentConfig,
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
         self.guests.prepare(experiment, progress, stop)
     }
 
-    fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure> {
+    fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure> {
         let key = self.guests.key(job);
-        let fits = |(of, ready): &(Key, Rc<RefCell<Ready>>)| {
+        let fits = |(of, ready): &(GuestKey, Rc<RefCell<ReadyGuest>>)| {
             let ready = &mut *ready.borrow_mut();
             *of == key && !ready.has_failed && ready.guest.runs()
         };
@@ -88,25 +88,25 @@ impl Bench for Counted {
         }))
     }
 
-    fn place(&self, job: &Job) -> Option<String> {
+    fn place(&self, job: &MeasurementJob) -> Option<String> {
         Some(format!("{:?}", self.guests.key(job)))
     }
 
-    fn check(&self, experiment: &Experiment) -> Result<(), String> {
+    fn check(&self, experiment: &ExperimentConfig) -> Result<(), String> {
         let workload = &experiment.workload;
         named(&workload.name, &workload.settings, "127.0.0.1").map(drop)
     }
 }
 
 struct CountedPeer {
-    ready: Rc<RefCell<Ready>>,
+    ready: Rc<RefCell<ReadyGuest>>,
     profiles: Option<PathBuf>,
-    orders: Rc<RefCell<Orders>>,
+    orders: Rc<RefCell<OrderCache>>,
     version: String,
     configuration: String,
 }
 
-impl Peer for CountedPeer {
+impl PeerServer for CountedPeer {
     fn version(&self) -> &str {
         &self.version
     }
@@ -117,16 +117,16 @@ impl Peer for CountedPeer {
 
     fn measure(
         &mut self,
-        job: &Job,
-        _progress: &mut dyn FnMut(&Snapshot),
+        job: &MeasurementJob,
+        _progress: &mut dyn FnMut(&LoadSnapshot),
         stop: &AtomicBool,
-    ) -> Result<Measured, String> {
+    ) -> Result<MeasurementResult, String> {
         let measured = match is_timed(job) {
             false => self.count(job, stop),
             true => self.time(job, stop),
         };
         if stop.load(Ordering::Relaxed) {
-            let mut cut = Measured::default();
+            let mut cut = MeasurementResult::default();
             cut.outcome.interrupted = true;
             return Ok(cut);
         }
@@ -136,10 +136,10 @@ impl Peer for CountedPeer {
 }
 
 impl CountedPeer {
-    fn count(&self, job: &Job, stop: &AtomicBool) -> Result<Measured, String> {
+    fn count(&self, job: &MeasurementJob, stop: &AtomicBool) -> Result<MeasurementResult, String> {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
-        let clients = Clients::of(job, ready, &mut self.orders.borrow_mut(), stop)?;
+        let clients = LoadClients::of(job, ready, &mut self.orders.borrow_mut(), stop)?;
         if forms::has_forms(job) {
             let begun = forms::begin(address, job).or_else(|_| forms::begin(address, job));
             begun.map_err(|why| ready.guest.failure(&why))?;
@@ -155,7 +155,7 @@ impl CountedPeer {
     }
 
     /// Leaves where the instructions are, if that is wanted. An image tells no symbols.
-    fn profile(&self, job: &Job, ready: &mut Ready, clients: &Clients<'_>) -> Result<(), String> {
+    fn profile(&self, job: &MeasurementJob, ready: &mut ReadyGuest, clients: &LoadClients<'_>) -> Result<(), String> {
         /// So many that most symbols of a request are among them.
         const REQUESTS: u64 = 600;
         let Some(folder) = self.profiles.as_ref().filter(|_| !ready.copied.is_empty()) else {
@@ -163,24 +163,24 @@ impl CountedPeer {
         };
         let requests = REQUESTS.max(u64::from(job.connections));
         let mut run = |requests| clients.ask(requests, None).map(|made| made.requests);
-        let profile = Profile::take(&mut ready.guest, &ready.copied, requests, &mut run)?;
+        let profile = SymbolProfile::take(&mut ready.guest, &ready.copied, requests, &mut run)?;
         profile.write(folder, &job.name.replace([' ', '/'], "-"))
     }
 
     /// Measures in the guest's own time.
-    fn time(&self, job: &Job, stop: &AtomicBool) -> Result<Measured, String> {
+    fn time(&self, job: &MeasurementJob, stop: &AtomicBool) -> Result<MeasurementResult, String> {
         let ready = &mut *self.ready.borrow_mut();
         let address = ready.address;
-        let load = Load {
+        let load = LoadRun {
             threads: 1,
             ..job.load(address)?
         };
-        let warming = Job {
+        let warming = MeasurementJob {
             connections: WARMING_CONNECTIONS,
             ..job.clone()
         };
-        let clients = Clients::of(&warming, ready, &mut self.orders.borrow_mut(), stop)?;
-        let Ready { guest, warmed, .. } = ready;
+        let clients = LoadClients::of(&warming, ready, &mut self.orders.borrow_mut(), stop)?;
+        let ReadyGuest { guest, warmed, .. } = ready;
         let mut run = |requests| {
             let brought = clients.ask(requests, None)?;
             Ok(done(guest.counted_at_rest(), brought))
@@ -188,17 +188,17 @@ impl CountedPeer {
         let warm = warmed.up(&warming, &mut run);
         warm.map_err(|why| guest.failure(&why))?;
         let mut probe = None;
-        let mut begin = |time: &Arc<dyn Time>| {
-            let asks = Asks::ByTime(Arc::downgrade(time));
-            probe = job.phases.then(|| Probe::start(address, job.set(), asks));
+        let mut begin = |time: &Arc<dyn ExternalClock>| {
+            let asks = ProbeSchedule::ByTime(Arc::downgrade(time));
+            probe = job.phases.then(|| StatusProbe::start(address, job.set(), asks));
         };
         let found = timed(guest, load, &mut begin, stop);
-        let phases = probe.map(Probe::end).unwrap_or_default();
+        let phases = probe.map(StatusProbe::end).unwrap_or_default();
         let found = found.map_err(|why| guest.failure(&why))?;
-        let mut measured = Measured {
+        let mut measured = MeasurementResult {
             outcome: found.outcome,
             extras: phases,
-            ..Measured::default()
+            ..MeasurementResult::default()
         };
         let share = ("server_cpu_share".to_owned(), found.busy_share);
         measured.extras.extend([share]);
@@ -207,8 +207,8 @@ impl CountedPeer {
 }
 
 /// Counts, in a guest that runs in steps: how busy this machine is makes no difference then.
-fn in_steps(job: &Job, ready: &mut Ready, clients: &Clients<'_>) -> Result<Measured, String> {
-    let Ready { guest, warmed, .. } = ready;
+fn in_steps(job: &MeasurementJob, ready: &mut ReadyGuest, clients: &LoadClients<'_>) -> Result<MeasurementResult, String> {
+    let ReadyGuest { guest, warmed, .. } = ready;
     guest.counted_at_rest();
     let time = Arc::new(guest.in_steps(STEP_NS)?);
     time.rest()?;
@@ -232,11 +232,11 @@ fn in_steps(job: &Job, ready: &mut Ready, clients: &Clients<'_>) -> Result<Measu
 }
 
 /// The figures, as if 10^9 instructions were a second.
-fn measured(slopes: &Slopes<Outcome>) -> Result<Measured, String> {
+fn measured(slopes: &RunSlopes<LoadResult>) -> Result<MeasurementResult, String> {
     let instructions = slopes.middle()?;
     let (short, long) = (&slopes.short, &slopes.long);
     let requests = (long.requests - short.requests) as f64;
-    let per_request = |of: fn(&Outcome) -> u64| (of(long) - of(short)) as f64 / requests;
+    let per_request = |of: fn(&LoadResult) -> u64| (of(long) - of(short)) as f64 / requests;
     let rate = PER_SECOND / instructions;
     let mut outcome = long.clone();
     outcome.duration_s = long.requests as f64 / rate;
@@ -244,7 +244,7 @@ fn measured(slopes: &Slopes<Outcome>) -> Result<Measured, String> {
     outcome.connections_per_s = rate * per_request(|outcome| outcome.connections);
     outcome.bytes_per_s = rate * per_request(|outcome| outcome.bytes);
     // How long anything took on this machine says nothing of the server.
-    let Outcome {
+    let LoadResult {
         latency_us,
         service_us,
         response_us,
@@ -254,12 +254,12 @@ fn measured(slopes: &Slopes<Outcome>) -> Result<Measured, String> {
         established_us,
         reply_rate,
         ..
-    } = Outcome::default();
-    Ok(Measured {
+    } = LoadResult::default();
+    Ok(MeasurementResult {
         capacity_per_s: Some(rate),
         instructions: Some(instructions),
         slopes: slopes.instructions.clone(),
-        outcome: Outcome {
+        outcome: LoadResult {
             latency_us,
             service_us,
             response_us,
@@ -271,7 +271,7 @@ fn measured(slopes: &Slopes<Outcome>) -> Result<Measured, String> {
             cpu_share: 0.0,
             ..outcome
         },
-        ..Measured::default()
+        ..MeasurementResult::default()
     })
 }
 
@@ -281,13 +281,13 @@ mod tests {
 
     #[test]
     fn a_second_is_so_many_instructions() {
-        let outcome = |requests, bytes| Outcome {
+        let outcome = |requests, bytes| LoadResult {
             requests,
             bytes,
             connections: requests / 2,
-            ..Outcome::default()
+            ..LoadResult::default()
         };
-        let slopes = Slopes {
+        let slopes = RunSlopes {
             instructions: vec![50_000.0, 900_000.0, 49_000.0],
             short: outcome(100, 1_000_000),
             long: outcome(300, 1_200_000),

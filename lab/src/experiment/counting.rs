@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::{Parameter, X};
-use super::measure::Measure;
-use super::schema::{Experiment, PaceKind};
-use super::units::Unit;
+use super::axis::{AxisParameter, AxisValue};
+use super::measure::OutcomeMeasure;
+use super::schema::{ExperimentConfig, PaceKind};
+use super::units::FigureUnit;
 
 /// Instructions that stand for a second.
 pub const PER_SECOND: f64 = 1e9;
@@ -17,7 +17,7 @@ const REPEATS: u32 = 2;
 
 /// What takes the place of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum CountUnit {
     /// A second.
     #[default]
     Clock,
@@ -25,13 +25,13 @@ pub enum By {
     Instructions,
 }
 
-impl By {
+impl CountUnit {
     /// The unit of a measure that is taken so.
     #[must_use]
-    pub fn unit(self, measure: &Measure) -> Unit {
+    pub fn unit(self, measure: &OutcomeMeasure) -> FigureUnit {
         match self {
-            By::Clock => measure.unit(),
-            By::Instructions => measure.unit().counted(),
+            CountUnit::Clock => measure.unit(),
+            CountUnit::Instructions => measure.unit().counted(),
         }
     }
 }
@@ -39,7 +39,7 @@ impl By {
 /// How an experiment is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Ways {
+pub enum MeasurementModes {
     /// By the clock, on this machine.
     #[default]
     Clock,
@@ -49,23 +49,23 @@ pub enum Ways {
     Both,
 }
 
-impl std::fmt::Display for By {
+impl std::fmt::Display for CountUnit {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str(match self {
-            By::Clock => "by the clock",
-            By::Instructions => "by instructions",
+            CountUnit::Clock => "by the clock",
+            CountUnit::Instructions => "by instructions",
         })
     }
 }
 
-impl Ways {
+impl MeasurementModes {
     /// Each way.
     #[must_use]
-    pub fn each(self) -> &'static [By] {
+    pub fn each(self) -> &'static [CountUnit] {
         match self {
-            Ways::Clock => &[By::Clock],
-            Ways::Instructions => &[By::Instructions],
-            Ways::Both => &[By::Clock, By::Instructions],
+            MeasurementModes::Clock => &[CountUnit::Clock],
+            MeasurementModes::Instructions => &[CountUnit::Instructions],
+            MeasurementModes::Both => &[CountUnit::Clock, CountUnit::Instructions],
         }
     }
 }
@@ -73,7 +73,7 @@ impl Ways {
 /// What differs where instructions are counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Counting {
+pub struct CountSettings {
     /// Why nothing of it can be counted.
     pub not: Option<String>,
     /// Requests of which a figure is made, at least.
@@ -91,12 +91,12 @@ pub struct Counting {
     /// Simulated clients, where the sweep does not say.
     pub connections: Option<u32>,
     /// Fewer points than by the clock.
-    pub values: Vec<X>,
+    pub values: Vec<AxisValue>,
     /// Settings of the workload, beside its own.
     pub settings: BTreeMap<String, String>,
 }
 
-impl Default for Counting {
+impl Default for CountSettings {
     fn default() -> Self {
         Self {
             not: None,
@@ -112,18 +112,18 @@ impl Default for Counting {
     }
 }
 
-impl Experiment {
+impl ExperimentConfig {
     /// The experiment as it is measured in this way.
     ///
     /// # Errors
     /// Why it can't be.
-    pub fn measured_by(&self, by: By) -> Result<Experiment, String> {
+    pub fn measured_by(&self, by: CountUnit) -> Result<ExperimentConfig, String> {
         match by {
-            By::Clock if self.sweep.parameter == Parameter::Mtu => {
+            CountUnit::Clock if self.sweep.parameter == AxisParameter::Mtu => {
                 Err("only a guest's network can have other packets".to_owned())
             }
-            By::Clock => Ok(self.clone()),
-            By::Instructions => self.counted(),
+            CountUnit::Clock => Ok(self.clone()),
+            CountUnit::Instructions => self.counted(),
         }
     }
 
@@ -133,13 +133,13 @@ impl Experiment {
         self.name.strip_suffix(SUFFIX).unwrap_or(&self.name)
     }
 
-    fn counted(&self) -> Result<Experiment, String> {
+    fn counted(&self) -> Result<ExperimentConfig, String> {
         let counting = &self.instructions;
         if let Some(why) = self.uncountable() {
             return Err(why);
         }
         let mut counted = self.clone();
-        counted.by = By::Instructions;
+        counted.by = CountUnit::Instructions;
         counted.name.push_str(SUFFIX);
         counted.repeats = REPEATS;
         counted.load.connections = counting.connections.unwrap_or(self.load.connections);
@@ -180,7 +180,7 @@ impl Experiment {
     pub fn is_by_rate(&self) -> bool {
         let is_swept = matches!(
             self.sweep.parameter,
-            Parameter::Rate | Parameter::StaticRate
+            AxisParameter::Rate | AxisParameter::StaticRate
         );
         is_swept || self.load.rate.is_some()
     }
@@ -209,12 +209,12 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
 
     #[test]
     fn what_is_counted_is_the_same_in_a_guest() {
-        let experiment = Experiment::parse("one", FILE).expect("a good file");
-        assert_eq!(experiment.measure.each(), [By::Clock, By::Instructions]);
-        let counted = experiment.measured_by(By::Instructions).expect("countable");
+        let experiment = ExperimentConfig::parse("one", FILE).expect("a good file");
+        assert_eq!(experiment.measure.each(), [CountUnit::Clock, CountUnit::Instructions]);
+        let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
         assert_eq!(counted.name, "one-by-instructions");
         assert_eq!(counted.plain_name(), "one");
-        assert_eq!(counted.sweep.values, [X::Number(8.0), X::Number(64.0)]);
+        assert_eq!(counted.sweep.values, [AxisValue::Number(8.0), AxisValue::Number(64.0)]);
         assert_eq!(counted.servers[0].workers, 1);
         assert_eq!(counted.workload.settings["set"], "small");
         assert_eq!(counted.workload.settings["size"], "64");
@@ -223,8 +223,8 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     #[test]
     fn where_a_disk_is_waited_for_the_processes_count() {
         let small = FILE.replace("values = [8, 64],", "memory_mib = 128,");
-        let experiment = Experiment::parse("one", &small).expect("a good file");
-        let counted = experiment.measured_by(By::Instructions).expect("countable");
+        let experiment = ExperimentConfig::parse("one", &small).expect("a good file");
+        let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
         assert_eq!(counted.instructions.memory_mib, Some(128));
         assert_eq!(counted.servers[0].workers, 4);
     }
@@ -234,8 +234,8 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
         let rates = FILE
             .replace("\"connections\"", "\"rate\"")
             .replace("closed", "connections");
-        let experiment = Experiment::parse("one", &rates).expect("a good file");
-        let counted = experiment.measured_by(By::Instructions).expect("countable");
+        let experiment = ExperimentConfig::parse("one", &rates).expect("a good file");
+        let counted = experiment.measured_by(CountUnit::Instructions).expect("countable");
         assert_eq!(counted.load.pace, PaceKind::Connections);
         assert!(counted.load.duration_s < experiment.load.duration_s);
     }
@@ -243,7 +243,7 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     #[test]
     fn what_can_not_be_counted_says_so() {
         let said = FILE.replace("values = [8, 64],", "not = \"no\",");
-        let experiment = Experiment::parse("one", &said).expect("a good file");
+        let experiment = ExperimentConfig::parse("one", &said).expect("a good file");
         assert_eq!(experiment.uncountable().as_deref(), Some("no"));
     }
 }

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::icount::kernel::{Copied, cache, made};
-use crate::peers::{Failure, programs};
+use crate::icount::kernel::{CopiedPath, cache, made};
+use crate::peers::{PeerFailure, programs};
 
 /// Where it answers, in the guest.
 pub const ADDRESS: &str = "127.0.0.1:3306";
@@ -17,32 +17,32 @@ const SHARED: &[&str] = &["/usr/share/mysql/english", "/usr/share/mysql/charsets
 const LOG: &str = "--innodb-log-file-size=4M";
 
 /// A database with all rows.
-pub struct Database {
+pub struct SampleDatabase {
     program: PathBuf,
     data: PathBuf,
 }
 
-impl Database {
+impl SampleDatabase {
     /// The one that this file of SQL fills: from the cache, or made now.
     ///
     /// # Errors
     /// MariaDB is not installed, or what it said.
-    pub fn of(schema: &Path) -> Result<Database, Failure> {
+    pub fn of(schema: &Path) -> Result<SampleDatabase, PeerFailure> {
         let found = |name: &str| {
             programs::find(name).ok_or_else(|| {
-                Failure::NotInstalled(format!(
+                PeerFailure::NotInstalled(format!(
                     "{name} is missing: `lowroad-lab peers install mariadb` installs it"
                 ))
             })
         };
         let (program, installer) = (found("mariadbd")?, found("mariadb-install-db")?);
-        let data = filled(&program, &installer, schema).map_err(Failure::Broken)?;
-        Ok(Database { program, data })
+        let data = filled(&program, &installer, schema).map_err(PeerFailure::Broken)?;
+        Ok(SampleDatabase { program, data })
     }
 
     /// What a guest needs for it.
-    pub fn copied(&self) -> impl Iterator<Item = Copied> {
-        let to = |source: &Path, path: &str| Copied {
+    pub fn copied(&self) -> impl Iterator<Item = CopiedPath> {
+        let to = |source: &Path, path: &str| CopiedPath {
             source: source.to_owned(),
             path: path.to_owned(),
         };

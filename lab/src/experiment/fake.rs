@@ -7,20 +7,20 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bench::{Bench, Job, Measured, Peer};
-use super::schema::Experiment;
-use crate::load::outcome::Times;
-use crate::load::{Outcome, Snapshot};
-use crate::peers::Failure;
-use crate::random::Random;
+use super::bench::{TestBench, MeasurementJob, MeasurementResult, PeerServer};
+use super::schema::ExperimentConfig;
+use crate::load::outcome::TimeDistribution;
+use crate::load::{LoadResult, LoadSnapshot};
+use crate::peers::PeerFailure;
+use crate::random::SplitMix;
 
 /// The bench.
 #[derive(Debug, Default)]
-pub struct Fake {
+pub struct FakeBench {
     /// Draws the noise.
     pub seed: u64,
     /// Jobs that were started, by server name and settings: for tests.
-    pub started: Vec<Job>,
+    pub started: Vec<MeasurementJob>,
     /// Sets the stop flag after so many measurements, as Ctrl-C would.
     pub stop_after: Option<usize>,
     /// A server that does not start.
@@ -29,10 +29,10 @@ pub struct Fake {
     pub learns: bool,
 }
 
-impl Bench for Fake {
+impl TestBench for FakeBench {
     fn prepare(
         &mut self,
-        _experiment: &Experiment,
+        _experiment: &ExperimentConfig,
         progress: &mut dyn FnMut(f64),
         _stop: &AtomicBool,
     ) -> Result<(), String> {
@@ -40,21 +40,21 @@ impl Bench for Fake {
         Ok(())
     }
 
-    fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure> {
+    fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure> {
         let peer = job.server.peer.as_str();
         if let Some(level) = peer.strip_prefix("lowroad-") {
-            return Err(Failure::Absent(format!(
+            return Err(PeerFailure::Absent(format!(
                 "the level {level} does not exist yet"
             )));
         }
         let Some(request_us) = request_us(peer) else {
-            return Err(Failure::Unknown(format!("no peer {peer}")));
+            return Err(PeerFailure::Unknown(format!("no peer {peer}")));
         };
         if self.broken.as_ref() == Some(&job.server.name) {
-            return Err(Failure::Broken("it ended with status 1".into()));
+            return Err(PeerFailure::Broken("it ended with status 1".into()));
         }
         self.started.push(job.clone());
-        let noise = Random::new(self.seed ^ (self.started.len() as u64).wrapping_mul(0x9e37));
+        let noise = SplitMix::new(self.seed ^ (self.started.len() as u64).wrapping_mul(0x9e37));
         Ok(Box::new(FakePeer {
             version: format!("{peer} (rehearsal)"),
             configuration: format!(
@@ -70,7 +70,7 @@ impl Bench for Fake {
         }))
     }
 
-    fn check(&self, _experiment: &Experiment) -> Result<(), String> {
+    fn check(&self, _experiment: &ExperimentConfig) -> Result<(), String> {
         Ok(())
     }
 
@@ -83,12 +83,12 @@ struct FakePeer {
     version: String,
     configuration: String,
     request_us: f64,
-    noise: Random,
+    noise: SplitMix,
     interrupts: bool,
     learns: bool,
 }
 
-impl Peer for FakePeer {
+impl PeerServer for FakePeer {
     fn version(&self) -> &str {
         &self.version
     }
@@ -99,13 +99,13 @@ impl Peer for FakePeer {
 
     fn measure(
         &mut self,
-        job: &Job,
-        progress: &mut dyn FnMut(&Snapshot),
+        job: &MeasurementJob,
+        progress: &mut dyn FnMut(&LoadSnapshot),
         stop: &AtomicBool,
-    ) -> Result<Measured, String> {
-        progress(&Snapshot {
+    ) -> Result<MeasurementResult, String> {
+        progress(&LoadSnapshot {
             duration_s: job.duration_s,
-            ..Snapshot::default()
+            ..LoadSnapshot::default()
         });
         if self.interrupts {
             stop.store(true, Ordering::Relaxed);
@@ -116,9 +116,9 @@ impl Peer for FakePeer {
         if self.learns && job.seed == 1 {
             noise /= 2.0;
         }
-        let mut measured = Measured {
+        let mut measured = MeasurementResult {
             outcome: outcome(job, capacity * noise, bytes),
-            ..Measured::default()
+            ..MeasurementResult::default()
         };
         measured.outcome.interrupted = stop.load(Ordering::Relaxed);
         let service_us = 1e6 / capacity;
@@ -141,7 +141,7 @@ impl Peer for FakePeer {
 }
 
 impl FakePeer {
-    fn capacity_per_s(&self, job: &Job, bytes: f64) -> f64 {
+    fn capacity_per_s(&self, job: &MeasurementJob, bytes: f64) -> f64 {
         let copies = job
             .server
             .settings
@@ -191,7 +191,7 @@ fn request_us(peer: &str) -> Option<f64> {
     })
 }
 
-fn body_bytes(job: &Job) -> f64 {
+fn body_bytes(job: &MeasurementJob) -> f64 {
     let size = ["size", "set", "dataset"]
         .iter()
         .find_map(|key| job.settings.get(*key));
@@ -204,7 +204,7 @@ fn body_bytes(job: &Job) -> f64 {
     }
 }
 
-fn outcome(job: &Job, capacity_per_s: f64, bytes: f64) -> Outcome {
+fn outcome(job: &MeasurementJob, capacity_per_s: f64, bytes: f64) -> LoadResult {
     let offered_per_s = job.offered_per_s();
     let answered = offered_per_s.unwrap_or(capacity_per_s).min(capacity_per_s);
     let lost = offered_per_s.map_or(0.0, |offered| (offered - answered) * job.duration_s);
@@ -219,7 +219,7 @@ fn outcome(job: &Job, capacity_per_s: f64, bytes: f64) -> Outcome {
         closed_us
     };
     let requests = (answered * job.duration_s) as u64;
-    Outcome {
+    LoadResult {
         duration_s: job.duration_s,
         requests,
         requests_per_s: answered,
@@ -234,13 +234,13 @@ fn outcome(job: &Job, capacity_per_s: f64, bytes: f64) -> Outcome {
         connection_us: times(time_us * 1.3, requests),
         established_us: times(time_us * 1.1, requests),
         errors: lost.max(0.0) as u64,
-        ..Outcome::default()
+        ..LoadResult::default()
     }
 }
 
-fn times(mean: f64, count: u64) -> Times {
+fn times(mean: f64, count: u64) -> TimeDistribution {
     let at = |factor: f64| (mean * factor) as u64;
-    Times {
+    TimeDistribution {
         count,
         min: at(0.4),
         mean,

@@ -4,28 +4,28 @@
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::bench::Job;
+use super::bench::MeasurementJob;
 use super::fetch::get;
-use crate::load::Outcome;
+use crate::load::LoadResult;
 use crate::peers::fronts::has_front;
 use crate::workload::specweb99::{DEFAULT_CONNECTIONS, PostLog, fetch_target, reset_target};
 
 const SCRIPT: &str = "/specweb99.php";
 
 /// Whether a job has dynamic requests of the set.
-pub fn is_dynamic(job: &Job) -> bool {
+pub fn is_dynamic(job: &MeasurementJob) -> bool {
     let share = job.settings.get("dynamic").map(String::as_str);
     job.workload == "specweb99" && share != Some("0")
 }
 
 /// Whether a job has pages out of a database.
-pub fn has_pages(job: &Job) -> bool {
+pub fn has_pages(job: &MeasurementJob) -> bool {
     let share = job.settings.get("dynamic").map(String::as_str);
     job.workload == "bare" && !matches!(share, None | Some("0"))
 }
 
 /// Whether a job has dynamic requests that its server answers.
-pub fn has_forms(job: &Job) -> bool {
+pub fn has_forms(job: &MeasurementJob) -> bool {
     let peer = &job.server.peer;
     is_dynamic(job) && (peer.ends_with("-php") || has_front(peer))
 }
@@ -34,7 +34,7 @@ pub fn has_forms(job: &Job) -> bool {
 ///
 /// # Errors
 /// It could not.
-pub fn begin(address: SocketAddr, job: &Job) -> Result<(), String> {
+pub fn begin(address: SocketAddr, job: &MeasurementJob) -> Result<(), String> {
     let users = job.settings.get("connections");
     let users = users.and_then(|text| text.parse().ok());
     let run_s = (job.warmup_s + job.duration_s).ceil() as u64 + 1;
@@ -53,7 +53,7 @@ pub fn begin(address: SocketAddr, job: &Job) -> Result<(), String> {
 ///
 /// # Errors
 /// It has not, or its log is not in order.
-pub fn check(address: SocketAddr, job: &Job, outcome: &Outcome) -> Result<(), String> {
+pub fn check(address: SocketAddr, job: &MeasurementJob, outcome: &LoadResult) -> Result<(), String> {
     let script = job.settings.get("script").map_or(SCRIPT, String::as_str);
     let log = PostLog::parse(&get(address, &fetch_target(script))?)?;
     let posts = outcome.classes.iter().filter(|class| class.name == "POST");

@@ -5,21 +5,21 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use super::bench::Job;
-use super::database::{self, Database};
+use super::bench::MeasurementJob;
+use super::database::{self, SampleDatabase};
 use super::forms;
-use super::schema::Experiment;
-use super::site::Sites;
-use super::warm::{Warmed, learns};
-use crate::icount::boot::Boot;
-use crate::icount::guest::{Guest, Network};
-use crate::icount::image::Image;
-use crate::icount::kernel::{Content, Copied, Kernel, plugin};
+use super::schema::ExperimentConfig;
+use super::site::LabSites;
+use super::warm::{WarmUpTraffic, learns};
+use crate::icount::boot::BootSpec;
+use crate::icount::guest::{QemuGuest, GuestNetwork};
+use crate::icount::image::ImageFolder;
+use crate::icount::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
 use crate::icount::needs;
 use crate::icount::servers::built;
 use crate::icount::table::OURS;
-use crate::load::Pace;
-use crate::peers::{Failure, carried, fronts, programs, table};
+use crate::load::RequestPace;
+use crate::peers::{PeerFailure, carried, fronts, programs, table};
 
 /// Of each guest, unless its files need more.
 const MEMORY_MIB: u32 = 512;
@@ -37,17 +37,17 @@ const PROGRAMS: &str = "/php";
 const FRONTS: &str = "/fronts";
 
 /// Makes guests.
-pub struct Guests {
-    sites: Sites,
+pub struct GuestFactory {
+    sites: LabSites,
     /// Whether they are counted where the instructions are, too.
     has_profile: bool,
     /// What they boot, and what counts; got when the first is needed.
-    means: Option<(Kernel, PathBuf)>,
+    means: Option<(GuestKernel, PathBuf)>,
 }
 
 /// What makes a guest fit for a job.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Key {
+pub struct GuestKey {
     peer: String,
     settings: BTreeMap<String, String>,
     /// The experiment's traffic, where it makes a difference what was asked before.
@@ -62,9 +62,9 @@ pub struct Key {
 }
 
 /// A guest whose server answers.
-pub struct Ready {
+pub struct ReadyGuest {
     /// It.
-    pub guest: Guest,
+    pub guest: QemuGuest,
     /// Where it answers.
     pub address: SocketAddr,
     /// What the server says of its version.
@@ -72,19 +72,19 @@ pub struct Ready {
     /// How it is configured.
     pub configuration: String,
     /// What the server was asked before figures were made of it.
-    pub warmed: Warmed,
+    pub warmed: WarmUpTraffic,
     /// A measurement failed: its server may not be what it was.
     pub has_failed: bool,
     /// Files of this machine and what they are called there.
-    pub copied: Vec<Copied>,
+    pub copied: Vec<CopiedPath>,
     /// What it was booted from, until it ends.
-    _image: Option<Image>,
+    _image: Option<ImageFolder>,
 }
 
-impl Guests {
+impl GuestFactory {
     /// Those that serve these sites. `has_profile`: they are counted where the instructions are, too.
-    pub fn new(sites: Sites, has_profile: bool) -> Guests {
-        Guests {
+    pub fn new(sites: LabSites, has_profile: bool) -> GuestFactory {
+        GuestFactory {
             sites,
             has_profile,
             means: None,
@@ -97,20 +97,20 @@ impl Guests {
     /// What can't be had.
     pub fn prepare(
         &mut self,
-        experiment: &Experiment,
+        experiment: &ExperimentConfig,
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
         needs::check()?;
         if self.means.is_none() {
-            self.means = Some((Kernel::new()?, plugin()?));
+            self.means = Some((GuestKernel::new()?, plugin()?));
         }
         self.sites.prepare(experiment, progress, stop)
     }
 
     /// Which guest a job needs.
-    pub fn key(&self, job: &Job) -> Key {
-        Key {
+    pub fn key(&self, job: &MeasurementJob) -> GuestKey {
+        GuestKey {
             peer: job.server.peer.clone(),
             settings: job.server.settings.clone(),
             // Its figures would depend on what another experiment asked it before.
@@ -132,7 +132,7 @@ impl Guests {
     ///
     /// # Errors
     /// What is missing, or what the guest said.
-    pub fn boot(&self, job: &Job) -> Result<Ready, Failure> {
+    pub fn boot(&self, job: &MeasurementJob) -> Result<ReadyGuest, PeerFailure> {
         match job.server.peer == IMAGE {
             true => self.boot_image(job),
             false => self.boot_linux(job),
@@ -140,30 +140,30 @@ impl Guests {
     }
 
     /// The site as an image of its own: files, and nothing that is made of a database or by a program.
-    fn boot_image(&self, job: &Job) -> Result<Ready, Failure> {
+    fn boot_image(&self, job: &MeasurementJob) -> Result<ReadyGuest, PeerFailure> {
         if forms::is_dynamic(job) || forms::has_pages(job) {
             let text = "the image's pages are counted by `lowroad-lab icount --paper 003`";
-            return Err(Failure::Absent(format!("{IMAGE}: {text}")));
+            return Err(PeerFailure::Absent(format!("{IMAGE}: {text}")));
         }
         if job.memory_mib.is_some() {
             let text = "the image has its files in memory: it serves none that are more";
-            return Err(Failure::Absent(format!("{IMAGE}: {text}")));
+            return Err(PeerFailure::Absent(format!("{IMAGE}: {text}")));
         }
-        let program = built().map_err(Failure::NotInstalled)?;
+        let program = built().map_err(PeerFailure::NotInstalled)?;
         let site = self
             .sites
             .folder(&job.workload, &job.files_settings)
             .join("site");
         let (_, plugin) = self.means.as_ref().expect("prepared before");
         let boot = || {
-            let image = Image::of_folder(&program, &site)?;
-            let boot = Boot {
+            let image = ImageFolder::of_folder(&program, &site)?;
+            let boot = BootSpec {
                 has_steps: true,
                 ..image.boot(MEMORY_MIB)
             };
-            let mut guest = Guest::boot(&boot, plugin, network(job))?;
+            let mut guest = QemuGuest::boot(&boot, plugin, network(job))?;
             let address = guest.wait_for(PORT)?;
-            Ok(Ready {
+            Ok(ReadyGuest {
                 guest,
                 address,
                 version: programs::version(
@@ -171,16 +171,16 @@ impl Guests {
                     Some(&program),
                 ),
                 configuration: "lowroad image build SITE".to_owned(),
-                warmed: Warmed::default(),
+                warmed: WarmUpTraffic::default(),
                 has_failed: false,
                 copied: Vec::new(),
                 _image: Some(image),
             })
         };
-        boot().map_err(Failure::Broken)
+        boot().map_err(PeerFailure::Broken)
     }
 
-    fn boot_linux(&self, job: &Job) -> Result<Ready, Failure> {
+    fn boot_linux(&self, job: &MeasurementJob) -> Result<ReadyGuest, PeerFailure> {
         let network = network(job);
         let carried = self.carried(job)?;
         let version = carried.version.clone();
@@ -188,45 +188,45 @@ impl Guests {
         let content = self.content(job, carried)?;
         let is_on_disk = job.memory_mib.is_some();
         let disk = is_on_disk.then(|| self.sites.disk(&job.workload, &job.files_settings));
-        let disk = disk.transpose().map_err(Failure::Broken)?;
-        let boot = |(kernel, plugin): &(Kernel, PathBuf)| {
+        let disk = disk.transpose().map_err(PeerFailure::Broken)?;
+        let boot = |(kernel, plugin): &(GuestKernel, PathBuf)| {
             let system = kernel.system(&network, &content)?;
-            let boot = Boot {
+            let boot = BootSpec {
                 has_steps: true,
                 has_profile: self.has_profile,
                 disk,
-                ..Boot::usual(
+                ..BootSpec::usual(
                     kernel.image(),
                     Some(system),
                     job.memory_mib.unwrap_or(MEMORY_MIB),
                 )
             };
-            let mut guest = Guest::boot(&boot, plugin, network.clone())?;
+            let mut guest = QemuGuest::boot(&boot, plugin, network.clone())?;
             let address = guest.wait_for(PORT)?;
-            Ok(Ready {
+            Ok(ReadyGuest {
                 guest,
                 address,
                 version,
                 configuration,
-                warmed: Warmed::default(),
+                warmed: WarmUpTraffic::default(),
                 has_failed: false,
                 copied: content.copied.clone(),
                 _image: None,
             })
         };
         let means = self.means.as_ref().expect("prepared before");
-        boot(means).map_err(Failure::Broken)
+        boot(means).map_err(PeerFailure::Broken)
     }
 
     /// The peer's plan for the guest.
-    fn carried(&self, job: &Job) -> Result<carried::Carried, Failure> {
+    fn carried(&self, job: &MeasurementJob) -> Result<carried::GuestPeerFiles, PeerFailure> {
         let peer = table::named(&job.server.peer)?;
         let mut settings = job.server.settings.clone();
         let fronts = self.fronts(job)?;
         for known in peer.settings {
             let value = match known.name {
                 "binary" if programs::needs_lowroad(peer.name) => {
-                    let own = built().map_err(Failure::NotInstalled)?;
+                    let own = built().map_err(PeerFailure::NotInstalled)?;
                     own.display().to_string()
                 }
                 "processes" => processes(job).to_string(),
@@ -242,7 +242,7 @@ impl Guests {
             settings.entry(known.name.to_owned()).or_insert(value);
         }
         let moved = fronts.map(|built| (built, FRONTS.to_owned()));
-        carried::carried(&carried::Job {
+        carried::carried(&carried::GuestPeerJob {
             peer: &job.server.peer,
             root: Path::new(SITE),
             address: ([0, 0, 0, 0], PORT).into(),
@@ -253,21 +253,21 @@ impl Guests {
     }
 
     /// The dynamic set, if the job's server answers by it.
-    fn fronts(&self, job: &Job) -> Result<Option<PathBuf>, Failure> {
+    fn fronts(&self, job: &MeasurementJob) -> Result<Option<PathBuf>, PeerFailure> {
         let wanted = forms::is_dynamic(job) && fronts::has_front(&job.server.peer);
         wanted.then(|| self.sites.fronts()).transpose()
     }
 
     /// The database, if the job's server makes pages out of it.
-    fn database(&self, job: &Job) -> Result<Option<Database>, Failure> {
+    fn database(&self, job: &MeasurementJob) -> Result<Option<SampleDatabase>, PeerFailure> {
         let is_wanted = forms::has_pages(job) && table::takes(&job.server.peer, "php_root");
         let schema = self.sites.programs().join("schema.sql");
-        is_wanted.then(|| Database::of(&schema)).transpose()
+        is_wanted.then(|| SampleDatabase::of(&schema)).transpose()
     }
 
-    fn content(&self, job: &Job, carried: carried::Carried) -> Result<Content, Failure> {
+    fn content(&self, job: &MeasurementJob, carried: carried::GuestPeerFiles) -> Result<GuestContent, PeerFailure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
-        let copied = |source: PathBuf, path: &str| Copied {
+        let copied = |source: PathBuf, path: &str| CopiedPath {
             source,
             path: path.to_owned(),
         };
@@ -283,13 +283,13 @@ impl Guests {
             all.push(copied(self.sites.programs(), PROGRAMS));
         }
         let database = self.database(job)?;
-        all.extend(database.iter().flat_map(Database::copied));
+        all.extend(database.iter().flat_map(SampleDatabase::copied));
         let database = database.map(|it| it.command()).unwrap_or_default();
         all.extend(self.fronts(job)?.map(|built| copied(built, FRONTS)));
         let needed = carried.needed.iter();
         all.extend(needed.map(|(source, path)| copied(source.clone(), path)));
         let files = carried.files.into_iter();
-        Ok(Content {
+        Ok(GuestContent {
             copied: all,
             generated: files
                 .map(|(path, text)| (path, text.into_bytes()))
@@ -304,21 +304,21 @@ impl Guests {
     }
 }
 
-fn network(job: &Job) -> Network {
-    Network {
+fn network(job: &MeasurementJob) -> GuestNetwork {
+    GuestNetwork {
         mtu: job.mtu,
-        ..Network::new()
+        ..GuestNetwork::new()
     }
 }
 
 /// Whether it is about time: then it is the guest's.
-pub fn is_timed(job: &Job) -> bool {
-    job.pace != Pace::Closed
+pub fn is_timed(job: &MeasurementJob) -> bool {
+    job.pace != RequestPace::Closed
 }
 
 /// Processes where each serves one connection: as many as there are clients, and some for others that hold connections: the
 /// level before the server, and idle workers.
-fn processes(job: &Job) -> u32 {
+fn processes(job: &MeasurementJob) -> u32 {
     let clients = job.connections.clamp(1, PROCESSES_MAX);
     let others = match programs::needs_lowroad(&job.server.peer) {
         true => LEVEL_CONNECTIONS,

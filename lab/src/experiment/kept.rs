@@ -4,28 +4,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::agree;
-use super::bench::Measured;
-use super::machine::Machine;
-use super::plan::{self, Extent, Step};
-use super::progress::Progress;
-use super::results::{self, Found, Key, Record, Role, Stored, Why, Writer};
-use super::runner::Setting;
-use super::schema::{Experiment, X};
+use super::bench::MeasurementResult;
+use super::machine::MachineInfo;
+use super::plan::{self, RunExtent, MeasurementStep};
+use super::progress::ProgressSink;
+use super::results::{self, PointResult, ResultKey, ResultRecord, MeasurementRole, StoredResults, MissingReason, ResultWriter};
+use super::runner::RunSetting;
+use super::schema::{ExperimentConfig, AxisValue};
 
 /// What was found for one point.
-pub struct Attempt {
+pub struct PointAttempt {
     /// Figures, or why there are none.
-    pub found: Found,
+    pub found: PointResult,
     /// The server's version.
     pub version: String,
     /// The server's configuration.
     pub configuration: String,
 }
 
-impl Default for Attempt {
+impl Default for PointAttempt {
     fn default() -> Self {
-        let found = Found::Failed {
-            why: Why::Broken,
+        let found = PointResult::Failed {
+            why: MissingReason::Broken,
             text: "not tried".into(),
         };
         Self {
@@ -37,32 +37,32 @@ impl Default for Attempt {
 }
 
 /// Results, as far as there are some. More are appended to their file.
-pub struct Kept<'a> {
-    experiment: &'a Experiment,
+pub struct ResultStore<'a> {
+    experiment: &'a ExperimentConfig,
     fingerprint_scale: f64,
-    machine: Machine,
+    machine: MachineInfo,
     pretended: bool,
-    inner: Mutex<Inner>,
+    inner: Mutex<ResultStoreState>,
 }
 
-struct Inner {
-    writer: Writer,
-    stored: Stored,
+struct ResultStoreState {
+    writer: ResultWriter,
+    stored: StoredResults,
     /// Servers that can't be started here: they are recorded once.
     not_there: Vec<usize>,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> ResultStore<'a> {
     /// Reads what there is. `pretended`: what is kept is computed, not measured.
     ///
     /// # Errors
     /// With a text for the user: something can't be read or written, or was measured in another way.
     pub fn open(
-        experiment: &'a Experiment,
-        setting: &Setting<'_>,
+        experiment: &'a ExperimentConfig,
+        setting: &RunSetting<'_>,
         pretended: bool,
-        progress: &mut dyn Progress,
-    ) -> Result<Kept<'a>, String> {
+        progress: &mut dyn ProgressSink,
+    ) -> Result<ResultStore<'a>, String> {
         let path = results::path(setting.results, &experiment.name);
         if setting.fresh
             && let Some(aside) = results::put_aside(&path)?
@@ -76,13 +76,13 @@ impl<'a> Kept<'a> {
         }
         comparable(experiment, setting.extent, pretended, &stored)
             .map_err(|problem| format!("{}: {problem}", path.display()))?;
-        let writer = Writer::open(&path, stored.whole_len)?;
-        Ok(Kept {
+        let writer = ResultWriter::open(&path, stored.whole_len)?;
+        Ok(ResultStore {
             experiment,
             fingerprint_scale: setting.extent.duration_scale(experiment),
-            machine: Machine::this(),
+            machine: MachineInfo::this(),
             pretended,
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(ResultStoreState {
                 writer,
                 stored,
                 not_there: Vec::new(),
@@ -92,33 +92,33 @@ impl<'a> Kept<'a> {
 
     /// What is stored under a key, if it has figures: what failed is tried again.
     #[must_use]
-    pub fn figures(&self, key: &Key) -> Option<Measured> {
+    pub fn figures(&self, key: &ResultKey) -> Option<MeasurementResult> {
         self.inner().stored.records.get(key)?.measured().cloned()
     }
 
     /// The key of a repeat of a step's point.
-    fn point(&self, step: &Step, repeat: u32) -> Key {
+    fn point(&self, step: &MeasurementStep, repeat: u32) -> ResultKey {
         let server = &self.experiment.servers[step.server].name;
-        results::key(Role::Point, server, &step.x, repeat)
+        results::key(MeasurementRole::Point, server, &step.x, repeat)
     }
 
     /// What a search found in the first repeat of a step.
     #[must_use]
-    pub fn first_capacity(&self, step: &Step) -> Option<f64> {
+    pub fn first_capacity(&self, step: &MeasurementStep) -> Option<f64> {
         self.figures(&self.point(step, 0))?.capacity_per_s
     }
 
     /// Whether nothing is left to do for a step.
     #[must_use]
-    pub fn is_done(&self, step: &Step) -> bool {
+    pub fn is_done(&self, step: &MeasurementStep) -> bool {
         let inner = self.inner();
         let record = inner.stored.records.get(&self.point(step, step.repeat));
-        inner.not_there.contains(&step.server) || record.and_then(Record::measured).is_some()
+        inner.not_there.contains(&step.server) || record.and_then(ResultRecord::measured).is_some()
     }
 
     /// The step after this, if the repeats of its point don't agree: what the experiment's first figure shows of them.
     #[must_use]
-    pub fn another(&self, step: &Step) -> Option<Step> {
+    pub fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let measure = &self.experiment.figures.first()?.measure;
         let value = |repeat| {
             self.figures(&self.point(step, repeat))
@@ -130,7 +130,7 @@ impl<'a> Kept<'a> {
             false => agree::COUNTED_MOST,
         };
         let wanted = agree::wants_another(&values?, most);
-        wanted.then(|| Step {
+        wanted.then(|| MeasurementStep {
             repeat: step.repeat + 1,
             ..step.clone()
         })
@@ -138,7 +138,7 @@ impl<'a> Kept<'a> {
 
     /// Measurements that are not there yet. Of rates that are relative to a capacity, which is not known, all are missing.
     #[must_use]
-    pub fn missing(&self, extent: &Extent) -> usize {
+    pub fn missing(&self, extent: &RunExtent) -> usize {
         let points = plan::points(self.experiment, None, extent);
         let steps = plan::steps(self.experiment, &points, extent);
         steps.iter().filter(|step| !self.is_done(step)).count()
@@ -150,15 +150,15 @@ impl<'a> Kept<'a> {
     /// The disk is full, say.
     pub fn keep(
         &self,
-        role: Role,
-        x: &X,
+        role: MeasurementRole,
+        x: &AxisValue,
         repeat: u32,
         server_index: usize,
-        attempt: Attempt,
+        attempt: PointAttempt,
     ) -> Result<(), String> {
         let server = &self.experiment.servers[server_index];
-        let gone = matches!(&attempt.found, Found::Failed { why, .. } if *why != Why::Broken);
-        let record = Record {
+        let gone = matches!(&attempt.found, PointResult::Failed { why, .. } if *why != MissingReason::Broken);
+        let record = ResultRecord {
             experiment: self.experiment.name.clone(),
             fingerprint: self.experiment.fingerprint(server, self.fingerprint_scale),
             role,
@@ -181,17 +181,17 @@ impl<'a> Kept<'a> {
         Ok(())
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, ResultStoreState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether what is stored was measured in the same way.
 fn comparable(
-    experiment: &Experiment,
-    extent: &Extent,
+    experiment: &ExperimentConfig,
+    extent: &RunExtent,
     pretends: bool,
-    stored: &Stored,
+    stored: &StoredResults,
 ) -> Result<(), String> {
     let scale = extent.duration_scale(experiment);
     for record in stored.records.values() {

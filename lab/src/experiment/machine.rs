@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The machine that measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineInfo {
     /// Kernel and its release.
     pub kernel: String,
     /// The processor's model.
@@ -17,7 +17,7 @@ pub struct Machine {
     pub memory_mib: u64,
 }
 
-impl Machine {
+impl MachineInfo {
     /// This one. What can't be found out is left empty.
     #[must_use]
     pub fn this() -> Self {
@@ -34,9 +34,9 @@ impl Machine {
     }
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for MachineInfo {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine {
+        let MachineInfo {
             kernel,
             cpu,
             cores,
@@ -62,6 +62,6 @@ mod tests {
     fn fields() {
         assert_eq!(field("a: 1\nb\t: 2 kB\n", "b"), Some("2 kB".into()));
         assert_eq!(field("a: 1\n", "c"), None);
-        assert!(Machine::this().cores > 0);
+        assert!(MachineInfo::this().cores > 0);
     }
 }

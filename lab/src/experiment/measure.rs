@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::Measured;
-use super::units::Unit;
-use crate::load::Outcome;
-use crate::load::outcome::Times;
+use super::bench::MeasurementResult;
+use super::units::FigureUnit;
+use crate::load::LoadResult;
+use crate::load::outcome::TimeDistribution;
 
 /// Which figure of an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Measure {
+pub struct OutcomeMeasure {
     name: String,
 }
 
@@ -41,7 +41,7 @@ const STATISTICS: &[&str] = &[
     "min", "mean", "stddev", "p50", "p75", "p90", "p95", "p99", "p99_9", "max",
 ];
 
-impl TryFrom<String> for Measure {
+impl TryFrom<String> for OutcomeMeasure {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
@@ -63,13 +63,13 @@ impl TryFrom<String> for Measure {
     }
 }
 
-impl From<Measure> for String {
-    fn from(measure: Measure) -> String {
+impl From<OutcomeMeasure> for String {
+    fn from(measure: OutcomeMeasure) -> String {
         measure.name
     }
 }
 
-impl Measure {
+impl OutcomeMeasure {
     /// As it stands in the file.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -84,15 +84,15 @@ impl Measure {
 
     /// Its unit.
     #[must_use]
-    pub fn unit(&self) -> Unit {
+    pub fn unit(&self) -> FigureUnit {
         match self.name.as_str() {
-            "connections_per_s" => Unit::ConnectionsPerS,
-            "bytes_per_s" => Unit::BytesPerS,
-            "bits_per_s" => Unit::BitsPerS,
-            "instructions" => Unit::Instructions,
-            name if name.ends_with("_share") => Unit::Share,
-            name if name.contains("_us") => Unit::Microseconds,
-            _ => Unit::RequestsPerS,
+            "connections_per_s" => FigureUnit::ConnectionsPerS,
+            "bytes_per_s" => FigureUnit::BytesPerS,
+            "bits_per_s" => FigureUnit::BitsPerS,
+            "instructions" => FigureUnit::Instructions,
+            name if name.ends_with("_share") => FigureUnit::Share,
+            name if name.contains("_us") => FigureUnit::Microseconds,
+            _ => FigureUnit::RequestsPerS,
         }
     }
 
@@ -100,8 +100,8 @@ impl Measure {
     #[must_use]
     pub fn lower_is_better(&self) -> bool {
         match self.unit() {
-            Unit::Microseconds | Unit::Instructions => true,
-            Unit::Share => self.name != "conforming_share",
+            FigureUnit::Microseconds | FigureUnit::Instructions => true,
+            FigureUnit::Share => self.name != "conforming_share",
             _ => false,
         }
     }
@@ -125,7 +125,7 @@ impl Measure {
 
     /// Its value; `None` if nothing of it was measured.
     #[must_use]
-    pub fn value(&self, measured: &Measured) -> Option<f64> {
+    pub fn value(&self, measured: &MeasurementResult) -> Option<f64> {
         let outcome = &measured.outcome;
         match self.name.split_once('.') {
             None => plain_value(&self.name, measured),
@@ -172,7 +172,7 @@ fn times_words(name: &str) -> String {
     format!("{statistic} {what}")
 }
 
-fn plain_value(name: &str, measured: &Measured) -> Option<f64> {
+fn plain_value(name: &str, measured: &MeasurementResult) -> Option<f64> {
     let outcome = &measured.outcome;
     match name {
         "requests_per_s" => Some(outcome.requests_per_s),
@@ -193,7 +193,7 @@ fn plain_value(name: &str, measured: &Measured) -> Option<f64> {
 
 /// Errors of all that was asked.
 #[must_use]
-pub fn errors_share(outcome: &Outcome) -> f64 {
+pub fn errors_share(outcome: &LoadResult) -> f64 {
     let all = outcome.requests + outcome.errors;
     if all == 0 {
         1.0
@@ -202,7 +202,7 @@ pub fn errors_share(outcome: &Outcome) -> f64 {
     }
 }
 
-fn times_of<'a>(name: &str, outcome: &'a Outcome) -> Option<&'a Times> {
+fn times_of<'a>(name: &str, outcome: &'a LoadResult) -> Option<&'a TimeDistribution> {
     Some(match name {
         "latency_us" => &outcome.latency_us,
         "service_us" => &outcome.service_us,
@@ -215,7 +215,7 @@ fn times_of<'a>(name: &str, outcome: &'a Outcome) -> Option<&'a Times> {
     })
 }
 
-fn statistic_of(name: &str, times: &Times) -> f64 {
+fn statistic_of(name: &str, times: &TimeDistribution) -> f64 {
     match name {
         "mean" => times.mean,
         "stddev" => times.stddev,
@@ -234,8 +234,8 @@ fn statistic_of(name: &str, times: &Times) -> f64 {
 mod tests {
     use super::*;
 
-    fn measure(name: &str) -> Result<Measure, String> {
-        Measure::try_from(name.to_owned())
+    fn measure(name: &str) -> Result<OutcomeMeasure, String> {
+        OutcomeMeasure::try_from(name.to_owned())
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_no_zero() {
-        let measured = Measured::default();
+        let measured = MeasurementResult::default();
         assert_eq!(
             measure("connect_us.mean").expect("known").value(&measured),
             None

@@ -1,5 +1,5 @@
 //! Experiments: files that say which servers, which workload, which sweep, and the runner that
-//! measures them. How requests are made and how servers are started is behind [`bench::Bench`].
+//! measures them. How requests are made and how servers are started is behind [`bench::TestBench`].
 
 pub mod agree;
 mod amount;
@@ -31,7 +31,7 @@ mod site;
 pub mod units;
 mod warm;
 
-pub use bench::{Bench, Measured, Peer};
-pub use measure::Measure;
-pub use results::Record;
-pub use schema::{Experiment, X};
+pub use bench::{TestBench, MeasurementResult, PeerServer};
+pub use measure::OutcomeMeasure;
+pub use results::ResultRecord;
+pub use schema::{ExperimentConfig, AxisValue};

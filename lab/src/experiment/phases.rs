@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::fetch::get;
-use crate::load::Time;
+use crate::load::ExternalClock;
 
 /// The page, by file name and text.
 pub const PAGE: (&str, &str) = ("phases.php", include_str!("phases.php"));
@@ -22,28 +22,28 @@ const BETWEEN_GUEST_NS: u64 = 25_000_000;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// When it is time for the next question.
-pub enum Asks {
+pub enum ProbeSchedule {
     /// So often by the clock.
     ByTheClock,
     /// So often in the time of a guest, as long as that is in steps.
-    ByTime(Weak<dyn Time>),
+    ByTime(Weak<dyn ExternalClock>),
 }
 
 /// Asks until it is told to end.
-pub struct Probe {
+pub struct StatusProbe {
     end: Sender<()>,
-    thread: JoinHandle<Means>,
+    thread: JoinHandle<MeanTable>,
 }
 
-impl Probe {
+impl StatusProbe {
     /// Begins to ask a server for a dataset's phases.
     #[must_use]
-    pub fn start(address: SocketAddr, set: &str, asks: Asks) -> Self {
+    pub fn start(address: SocketAddr, set: &str, asks: ProbeSchedule) -> Self {
         let (end, ended) = channel::<()>();
         let set = set.to_owned();
         let goes_on = move |pause| ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
         let thread = std::thread::spawn(move || {
-            let mut means = Means::default();
+            let mut means = MeanTable::default();
             while asks.wait(&goes_on) {
                 means.add(ask(address, &set).unwrap_or_default());
             }
@@ -56,16 +56,16 @@ impl Probe {
     #[must_use]
     pub fn end(self) -> BTreeMap<String, f64> {
         drop(self.end);
-        self.thread.join().map(Means::all).unwrap_or_default()
+        self.thread.join().map(MeanTable::all).unwrap_or_default()
     }
 }
 
-impl Asks {
+impl ProbeSchedule {
     /// Waits until the next question is due, as long as `goes_on`, which is asked after each pause. Whether it is due.
     fn wait(&self, goes_on: &dyn Fn(Duration) -> bool) -> bool {
         let time = match self {
-            Asks::ByTheClock => return goes_on(BETWEEN),
-            Asks::ByTime(time) => time,
+            ProbeSchedule::ByTheClock => return goes_on(BETWEEN),
+            ProbeSchedule::ByTime(time) => time,
         };
         let now_ns = || time.upgrade().map(|time| time.now_ns());
         let Some(since_ns) = now_ns() else {
@@ -83,9 +83,9 @@ impl Asks {
 
 /// Sums by name.
 #[derive(Default)]
-struct Means(BTreeMap<String, (f64, u32)>);
+struct MeanTable(BTreeMap<String, (f64, u32)>);
 
-impl Means {
+impl MeanTable {
     fn add(&mut self, times: BTreeMap<String, f64>) {
         for (name, time) in times {
             let (sum, count) = self.0.entry(name).or_default();
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn means() {
-        let mut means = Means::default();
+        let mut means = MeanTable::default();
         means.add([("a_us".to_owned(), 1.0)].into());
         means.add(BTreeMap::new());
         means.add([("a_us".to_owned(), 4.0)].into());

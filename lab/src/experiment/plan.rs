@@ -7,25 +7,25 @@
 use std::collections::BTreeMap;
 
 use super::amount::lasting_s;
-use super::bench::Job;
-use super::counting::By;
-use super::schema::{Experiment, LoadSettings, PaceKind, Parameter, Server, X};
-use crate::load::Pace;
+use super::bench::MeasurementJob;
+use super::counting::CountUnit;
+use super::schema::{ExperimentConfig, LoadSettings, PaceKind, AxisParameter, ServerConfig, AxisValue};
+use crate::load::RequestPace;
 
 /// One measurement's place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct MeasurementStep {
     /// Counted from 0.
     pub repeat: u32,
     /// The point.
-    pub x: X,
+    pub x: AxisValue,
     /// Index of the server.
     pub server: usize,
 }
 
 /// How much of an experiment is wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Extent {
+pub struct RunExtent {
     /// Multiplies durations.
     pub scale: f64,
     /// A third of a second each, once, at three points: to try an experiment.
@@ -34,7 +34,7 @@ pub struct Extent {
     pub only: Vec<String>,
 }
 
-impl Default for Extent {
+impl Default for RunExtent {
     fn default() -> Self {
         Self {
             scale: 1.0,
@@ -44,33 +44,33 @@ impl Default for Extent {
     }
 }
 
-impl Extent {
+impl RunExtent {
     /// Repeats of an experiment.
     #[must_use]
-    pub fn repeats(&self, experiment: &Experiment) -> u32 {
+    pub fn repeats(&self, experiment: &ExperimentConfig) -> u32 {
         if self.quick { 1 } else { experiment.repeats }
     }
 
     /// What durations are multiplied by.
     #[must_use]
-    pub fn duration_scale(&self, experiment: &Experiment) -> f64 {
+    pub fn duration_scale(&self, experiment: &ExperimentConfig) -> f64 {
         match self.quick {
             true => 0.3 / experiment.load.duration_s,
             false => self.scale,
         }
     }
 
-    pub(super) fn wants(&self, server: &Server) -> bool {
+    pub(super) fn wants(&self, server: &ServerConfig) -> bool {
         self.only.is_empty() || self.only.contains(&server.name)
     }
 }
 
 /// The points of a sweep, given the reference's capacity if they are relative to it.
 #[must_use]
-pub fn points(experiment: &Experiment, capacity_per_s: Option<f64>, extent: &Extent) -> Vec<X> {
+pub fn points(experiment: &ExperimentConfig, capacity_per_s: Option<f64>, extent: &RunExtent) -> Vec<AxisValue> {
     let sweep = &experiment.sweep;
-    let relative = |share: &f64| X::Number(rounded(share * capacity_per_s.unwrap_or(0.0)));
-    let all: Vec<X> = match sweep.values.is_empty() {
+    let relative = |share: &f64| AxisValue::Number(rounded(share * capacity_per_s.unwrap_or(0.0)));
+    let all: Vec<AxisValue> = match sweep.values.is_empty() {
         true => sweep.relative_to_capacity.iter().map(relative).collect(),
         false => sweep.values.clone(),
     };
@@ -78,7 +78,7 @@ pub fn points(experiment: &Experiment, capacity_per_s: Option<f64>, extent: &Ext
 }
 
 /// First, middle and last.
-fn thinned(all: Vec<X>) -> Vec<X> {
+fn thinned(all: Vec<AxisValue>) -> Vec<AxisValue> {
     let count = all.len();
     let keep = [0, count / 2, count.saturating_sub(1)];
     all.into_iter()
@@ -101,23 +101,23 @@ fn rounded(rate: f64) -> f64 {
 
 /// How many measurements there are.
 #[must_use]
-pub fn count(experiment: &Experiment, extent: &Extent) -> usize {
+pub fn count(experiment: &ExperimentConfig, extent: &RunExtent) -> usize {
     steps(experiment, &points(experiment, None, extent), extent).len()
 }
 
 /// All measurements in their order.
 #[must_use]
-pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step> {
+pub fn steps(experiment: &ExperimentConfig, points: &[AxisValue], extent: &RunExtent) -> Vec<MeasurementStep> {
     let wanted = |index: &usize| extent.wants(&experiment.servers[*index]);
     let servers: Vec<usize> = (0..experiment.servers.len()).filter(wanted).collect();
-    let step = |repeat: u32, server: usize, x: &X| Step {
+    let step = |repeat: u32, server: usize, x: &AxisValue| MeasurementStep {
         repeat,
         x: x.clone(),
         server,
     };
     let mut steps = Vec::new();
     match experiment.by {
-        By::Clock => {
+        CountUnit::Clock => {
             for repeat in 0..extent.repeats(experiment) {
                 let mut order = servers.clone();
                 order.rotate_left(repeat as usize % servers.len().max(1));
@@ -127,7 +127,7 @@ pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step
             }
         }
         // A guest is needed once, even if not for all points.
-        By::Instructions => {
+        CountUnit::Instructions => {
             for server in servers {
                 let also = match extent.quick {
                     true => &[],
@@ -145,18 +145,18 @@ pub fn steps(experiment: &Experiment, points: &[X], extent: &Extent) -> Vec<Step
 
 /// What a step is made of.
 #[must_use]
-pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
+pub fn job(experiment: &ExperimentConfig, step: &MeasurementStep, extent: &RunExtent) -> MeasurementJob {
     let scale = extent.duration_scale(experiment);
     let load = &experiment.load;
     let server = &experiment.servers[step.server];
-    let mut job = Job {
+    let mut job = MeasurementJob {
         name: format!("{}-{}-{}", experiment.plain_name(), server.name, step.x),
         server: server.clone(),
         workload: experiment.workload.name.clone(),
         settings: experiment.workload.settings.clone(),
         warm_settings: BTreeMap::new(),
         files_settings: experiment.workload.settings.clone(),
-        pace: Pace::Closed,
+        pace: RequestPace::Closed,
         connections: load.connections,
         threads: load.threads,
         pipeline: load.pipeline,
@@ -182,7 +182,7 @@ pub fn job(experiment: &Experiment, step: &Step, extent: &Extent) -> Job {
 }
 
 /// Whether a figure shows a phase of the database: asking for them is load too.
-fn wants_phases(experiment: &Experiment) -> bool {
+fn wants_phases(experiment: &ExperimentConfig) -> bool {
     let mut measures = experiment
         .figures
         .iter()
@@ -191,34 +191,34 @@ fn wants_phases(experiment: &Experiment) -> bool {
 }
 
 /// Puts the point's value where the sweep's parameter says.
-fn place(job: &mut Job, load: &mut LoadSettings, parameter: &Parameter, x: &X) {
+fn place(job: &mut MeasurementJob, load: &mut LoadSettings, parameter: &AxisParameter, x: &AxisValue) {
     let set = |settings: &mut BTreeMap<String, String>, key: &str| {
         settings.insert(key.to_owned(), x.to_string());
     };
     let number = x.number().unwrap_or(0.0);
     match parameter {
-        Parameter::None => {}
-        Parameter::Connections => job.connections = (number as u32).max(1),
-        Parameter::Rate => load.rate = Some(number),
-        Parameter::StaticRate => load.static_rate = Some(number),
-        Parameter::Workers => job.server.workers = (number as u32).max(1),
-        Parameter::Mtu => job.mtu = Some(number as u32),
-        Parameter::Workload(key) => set(&mut job.settings, key),
-        Parameter::Server(key) => set(&mut job.server.settings, key),
+        AxisParameter::None => {}
+        AxisParameter::Connections => job.connections = (number as u32).max(1),
+        AxisParameter::Rate => load.rate = Some(number),
+        AxisParameter::StaticRate => load.static_rate = Some(number),
+        AxisParameter::Workers => job.server.workers = (number as u32).max(1),
+        AxisParameter::Mtu => job.mtu = Some(number as u32),
+        AxisParameter::Workload(key) => set(&mut job.settings, key),
+        AxisParameter::Server(key) => set(&mut job.server.settings, key),
     }
 }
 
 /// Sets a job's pace, and the dynamic share where static requests are offered beside. In a guest, fast rates are counted for a
 /// shorter time.
-fn offer(experiment: &Experiment, job: &mut Job, load: &LoadSettings) {
+fn offer(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSettings) {
     let dynamic = load.rate.unwrap_or(0.0);
     let total = dynamic + load.static_rate.unwrap_or(0.0);
     job.pace = match load.pace {
-        PaceKind::Closed => Pace::Closed,
-        PaceKind::Requests => Pace::Requests(total),
-        PaceKind::Connections => Pace::Connections(total),
+        PaceKind::Closed => RequestPace::Closed,
+        PaceKind::Requests => RequestPace::Requests(total),
+        PaceKind::Connections => RequestPace::Connections(total),
     };
-    if experiment.by == By::Instructions && load.pace != PaceKind::Closed {
+    if experiment.by == CountUnit::Instructions && load.pace != PaceKind::Closed {
         let most = (job.warmup_s, job.duration_s);
         (job.warmup_s, job.duration_s) = lasting_s(total, most, experiment.search.is_some());
     }
@@ -230,10 +230,10 @@ fn offer(experiment: &Experiment, job: &mut Job, load: &LoadSettings) {
 
 /// The same job at another rate of what is searched for.
 #[must_use]
-pub fn at_rate(experiment: &Experiment, step: &Step, extent: &Extent, rate: f64) -> Job {
+pub fn at_rate(experiment: &ExperimentConfig, step: &MeasurementStep, extent: &RunExtent, rate: f64) -> MeasurementJob {
     let mut load = experiment.load.clone();
     let mut job = job(experiment, step, extent);
-    if experiment.sweep.parameter == Parameter::StaticRate {
+    if experiment.sweep.parameter == AxisParameter::StaticRate {
         load.static_rate = step.x.number();
     }
     load.rate = Some(rate);
@@ -243,26 +243,26 @@ pub fn at_rate(experiment: &Experiment, step: &Step, extent: &Extent, rate: f64)
 
 /// What finds the reference's capacity: a closed loop of 64 connections.
 #[must_use]
-pub fn reference_job(experiment: &Experiment, extent: &Extent) -> Option<Job> {
+pub fn reference_job(experiment: &ExperimentConfig, extent: &RunExtent) -> Option<MeasurementJob> {
     let reference = experiment.sweep.reference.as_ref()?;
     let server = experiment
         .servers
         .iter()
         .position(|server| server.name == *reference)?;
-    let step = Step {
+    let step = MeasurementStep {
         repeat: 0,
-        x: X::Number(0.0),
+        x: AxisValue::Number(0.0),
         server,
     };
     let mut job = job(experiment, &step, extent);
-    job.pace = Pace::Closed;
+    job.pace = RequestPace::Closed;
     job.connections = 64;
     Some(job)
 }
 
 /// Seconds that a step takes, roughly: for the time left before anything is known.
 #[must_use]
-pub fn expected_s(experiment: &Experiment, extent: &Extent) -> f64 {
+pub fn expected_s(experiment: &ExperimentConfig, extent: &RunExtent) -> f64 {
     let load = &experiment.load;
     let once = (load.warmup_s + load.duration_s) * extent.duration_scale(experiment);
     let probes = if experiment.search.is_some() {

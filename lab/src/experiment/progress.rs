@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::units::{number, span};
-use crate::load::Snapshot;
+use crate::load::LoadSnapshot;
 
 /// Where progress goes.
-pub trait Progress {
+pub trait ProgressSink {
     /// A line that stays.
     fn line(&mut self, text: &str);
     /// A line that the next one replaces.
@@ -18,12 +18,12 @@ pub trait Progress {
 
 /// Standard error.
 #[derive(Debug)]
-pub struct Stderr {
+pub struct StderrProgress {
     terminal: bool,
     passing: bool,
 }
 
-impl Default for Stderr {
+impl Default for StderrProgress {
     fn default() -> Self {
         Self {
             terminal: std::io::stderr().is_terminal(),
@@ -32,7 +32,7 @@ impl Default for Stderr {
     }
 }
 
-impl Progress for Stderr {
+impl ProgressSink for StderrProgress {
     fn line(&mut self, text: &str) {
         let clear = if self.passing { "\r\x1b[K" } else { "" };
         self.passing = false;
@@ -50,11 +50,11 @@ impl Progress for Stderr {
 
 /// Standard error for one of several experiments that run at a time: whole lines, with its name.
 #[derive(Debug)]
-pub struct Named {
+pub struct NamedProgress {
     name: String,
 }
 
-impl Named {
+impl NamedProgress {
     /// For the experiment of that name.
     #[must_use]
     pub fn new(name: &str) -> Self {
@@ -64,7 +64,7 @@ impl Named {
     }
 }
 
-impl Progress for Named {
+impl ProgressSink for NamedProgress {
     fn line(&mut self, text: &str) {
         let _ = writeln!(std::io::stderr(), "{}: {text}", self.name);
     }
@@ -74,7 +74,7 @@ impl Progress for Named {
 
 /// How far a run is. Shared by all who measure.
 #[derive(Debug)]
-pub struct Counter {
+pub struct ProgressCounter {
     all: AtomicUsize,
     begun: AtomicUsize,
     missing: AtomicUsize,
@@ -84,7 +84,7 @@ pub struct Counter {
     expected_s: f64,
 }
 
-impl Counter {
+impl ProgressCounter {
     /// For so many measurements, of which so many are not there yet; `expected_s` is what one takes, roughly.
     #[must_use]
     pub fn new(all: usize, missing: usize, expected_s: f64) -> Self {
@@ -111,14 +111,14 @@ impl Counter {
 
     /// The place of the next, which is measured now.
     #[must_use]
-    pub fn next(&self) -> Place {
+    pub fn next(&self) -> RunPosition {
         let number = self.begun.fetch_add(1, Relaxed) + 1;
         let missing = self.missing.fetch_sub(1, Relaxed).saturating_sub(1);
         let each_s = match self.measured.load(Relaxed) {
             0 => self.expected_s,
             measured => self.since.elapsed().as_secs_f64() / measured as f64,
         };
-        Place {
+        RunPosition {
             number,
             all: self.all.load(Relaxed),
             left_s: each_s * missing as f64,
@@ -133,7 +133,7 @@ impl Counter {
 
 /// Where in a run a measurement stands.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub struct RunPosition {
     /// Measurements made or found, this one included.
     pub number: usize,
     /// Of all.
@@ -144,7 +144,7 @@ pub struct Place {
 
 /// The beginning of a line.
 #[must_use]
-pub fn prefix(place: Place, server: &str, x: &str, repeat: u32) -> String {
+pub fn prefix(place: RunPosition, server: &str, x: &str, repeat: u32) -> String {
     let width = place.all.to_string().len();
     format!(
         "[{:>width$}/{}] {:>9} left  {server:<20} {x}  (repeat {})",
@@ -157,7 +157,7 @@ pub fn prefix(place: Place, server: &str, x: &str, repeat: u32) -> String {
 
 /// What is known within a measurement.
 #[must_use]
-pub fn snapshot(snapshot: &Snapshot) -> String {
+pub fn snapshot(snapshot: &LoadSnapshot) -> String {
     if snapshot.warming {
         return "warming up".into();
     }

@@ -5,36 +5,36 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use super::bench::{Bench, Job, Measured, Peer};
+use super::bench::{TestBench, MeasurementJob, MeasurementResult, PeerServer};
 use super::forms;
-use super::phases::{Asks, Probe};
-use super::schema::Experiment;
-use super::site::Sites;
-use crate::load::{self, Snapshot};
-use crate::peers::{self, Failure, Options, Place, Running, fronts, table};
+use super::phases::{ProbeSchedule, StatusProbe};
+use super::schema::ExperimentConfig;
+use super::site::LabSites;
+use crate::load::{self, LoadSnapshot};
+use crate::peers::{self, PeerFailure, PeerOptions, PeerPlace, RunningPeer, fronts, table};
 use crate::workload::named;
 
 /// The bench.
-pub struct Real {
-    sites: Sites,
-    place: Place,
+pub struct ClockBench {
+    sites: LabSites,
+    place: PeerPlace,
     /// Runs as long as the bench, once something needs it.
-    database: Option<Running>,
+    database: Option<RunningPeer>,
 }
 
-impl Real {
+impl ClockBench {
     /// A bench that makes file sets under `data` and runs servers at `place`.
     #[must_use]
-    pub fn new(data: PathBuf, place: Place) -> Self {
+    pub fn new(data: PathBuf, place: PeerPlace) -> Self {
         Self {
-            sites: Sites::new(data),
+            sites: LabSites::new(data),
             place,
             database: None,
         }
     }
 
     /// Where the database answers; it is started when it does not run yet.
-    fn database(&mut self) -> Result<String, Failure> {
+    fn database(&mut self) -> Result<String, PeerFailure> {
         if self.database.is_none() {
             let schema = self
                 .sites
@@ -43,25 +43,25 @@ impl Real {
                 .display()
                 .to_string();
             let settings = [("schema".to_owned(), schema)].into();
-            let options = Options {
+            let options = PeerOptions {
                 // It serves no folder, but a peer has one.
                 root: self.sites.programs(),
                 workers: 1,
                 settings,
-                ..Options::default()
+                ..PeerOptions::default()
             };
             self.database = Some(peers::start("mariadb", &options)?);
         }
         let running = self.database.as_ref().expect("just started");
         // By TCP, as in the paper; from a namespace of its own a peer reaches only the socket.
         Ok(match (self.place, &running.socket) {
-            (Place::Namespace, Some(socket)) => socket.display().to_string(),
+            (PeerPlace::Namespace, Some(socket)) => socket.display().to_string(),
             _ => running.address.to_string(),
         })
     }
 
     /// How a peer is to run; those that call programs are told where these and their data are.
-    fn options(&mut self, job: &Job) -> Result<Options, Failure> {
+    fn options(&mut self, job: &MeasurementJob) -> Result<PeerOptions, PeerFailure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
         let mut settings = job.server.settings.clone();
         if table::takes(&job.server.peer, "php_root") {
@@ -79,7 +79,7 @@ impl Real {
             settings.insert("fronts".into(), text(built));
             settings.insert("specweb99_data".into(), text(data));
         }
-        Ok(Options {
+        Ok(PeerOptions {
             root: folder.join("site"),
             workers: job.server.workers,
             cpus: Vec::new(),
@@ -89,23 +89,23 @@ impl Real {
     }
 }
 
-impl Bench for Real {
+impl TestBench for ClockBench {
     fn prepare(
         &mut self,
-        experiment: &Experiment,
+        experiment: &ExperimentConfig,
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
         self.sites.prepare(experiment, progress, stop)
     }
 
-    fn start(&mut self, job: &Job) -> Result<Box<dyn Peer>, Failure> {
+    fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure> {
         let options = self.options(job)?;
         let running = peers::start(&job.server.peer, &options)?;
-        Ok(Box::new(RealPeer { running }))
+        Ok(Box::new(ClockPeer { running }))
     }
 
-    fn check(&self, experiment: &Experiment) -> Result<(), String> {
+    fn check(&self, experiment: &ExperimentConfig) -> Result<(), String> {
         named(
             &experiment.workload.name,
             &experiment.workload.settings,
@@ -115,11 +115,11 @@ impl Bench for Real {
     }
 }
 
-struct RealPeer {
-    running: Running,
+struct ClockPeer {
+    running: RunningPeer,
 }
 
-impl Peer for RealPeer {
+impl PeerServer for ClockPeer {
     fn version(&self) -> &str {
         &self.running.version
     }
@@ -130,30 +130,30 @@ impl Peer for RealPeer {
 
     fn measure(
         &mut self,
-        job: &Job,
-        progress: &mut dyn FnMut(&Snapshot),
+        job: &MeasurementJob,
+        progress: &mut dyn FnMut(&LoadSnapshot),
         stop: &AtomicBool,
-    ) -> Result<Measured, String> {
+    ) -> Result<MeasurementResult, String> {
         let load = job.load(self.running.address)?;
         let address = self.running.address;
         let probe = job
             .phases
-            .then(|| Probe::start(address, job.set(), Asks::ByTheClock));
+            .then(|| StatusProbe::start(address, job.set(), ProbeSchedule::ByTheClock));
         if forms::has_forms(job) {
             forms::begin(address, job)?;
         }
         let (before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
         let (after_s, took) = (self.running.cpu_s(), began.elapsed());
-        let phases = probe.map(Probe::end).unwrap_or_default();
+        let phases = probe.map(StatusProbe::end).unwrap_or_default();
         let outcome = outcome.map_err(|error| error.to_string())?;
         if forms::has_forms(job) {
             forms::check(address, job, &outcome)?;
         }
-        let mut measured = Measured {
+        let mut measured = MeasurementResult {
             outcome,
             extras: phases,
-            ..Measured::default()
+            ..MeasurementResult::default()
         };
         let share = (after_s - before_s) / took.as_secs_f64();
         measured

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::Measured;
-use super::machine::Machine;
-use super::schema::X;
-use crate::peers::Failure;
+use super::bench::MeasurementResult;
+use super::machine::MachineInfo;
+use super::schema::AxisValue;
+use crate::peers::PeerFailure;
 
 /// What a measurement is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum MeasurementRole {
     /// A point of the figure.
     #[default]
     Point,
@@ -26,7 +26,7 @@ pub enum Role {
 /// Why there is no figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum MissingReason {
     /// A level of Lowroad that does not exist yet.
     Absent,
     /// Not installed here.
@@ -40,13 +40,13 @@ pub enum Why {
 /// Figures, or why there are none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub enum PointResult {
     /// Figures.
-    Measured(Box<Measured>),
+    Measured(Box<MeasurementResult>),
     /// None.
     Failed {
         /// The kind of reason.
-        why: Why,
+        why: MissingReason,
         /// The reason.
         text: String,
     },
@@ -54,22 +54,22 @@ pub enum Found {
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct ResultRecord {
     /// The experiment's name.
     pub experiment: String,
     /// What it was measured with; see `Experiment::fingerprint`.
     pub fingerprint: String,
     /// What for.
     #[serde(default)]
-    pub role: Role,
+    pub role: MeasurementRole,
     /// The server's name in the experiment.
     pub server: String,
     /// The point.
-    pub x: X,
+    pub x: AxisValue,
     /// Counted from 0.
     pub repeat: u32,
     /// What was found.
-    pub found: Found,
+    pub found: PointResult,
     /// The server's version.
     #[serde(default)]
     pub version: String,
@@ -79,55 +79,55 @@ pub struct Record {
     /// When, in seconds since 1970.
     pub unix_s: u64,
     /// Where.
-    pub machine: Machine,
+    pub machine: MachineInfo,
     /// The figures are computed, not measured: a rehearsal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pretended: bool,
 }
 
 /// What makes a measurement the same as another.
-pub type Key = (Role, String, String, u32);
+pub type ResultKey = (MeasurementRole, String, String, u32);
 
-impl Record {
+impl ResultRecord {
     /// Its key.
     #[must_use]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ResultKey {
         key(self.role, &self.server, &self.x, self.repeat)
     }
 
     /// The figures, if there are any.
     #[must_use]
-    pub fn measured(&self) -> Option<&Measured> {
+    pub fn measured(&self) -> Option<&MeasurementResult> {
         match &self.found {
-            Found::Measured(measured) => Some(measured),
-            Found::Failed { .. } => None,
+            PointResult::Measured(measured) => Some(measured),
+            PointResult::Failed { .. } => None,
         }
     }
 }
 
 /// The key of a measurement.
 #[must_use]
-pub fn key(role: Role, server: &str, x: &X, repeat: u32) -> Key {
+pub fn key(role: MeasurementRole, server: &str, x: &AxisValue, repeat: u32) -> ResultKey {
     (role, server.to_owned(), x.to_string(), repeat)
 }
 
-impl From<Failure> for Found {
-    fn from(failure: Failure) -> Self {
+impl From<PeerFailure> for PointResult {
+    fn from(failure: PeerFailure) -> Self {
         let (why, text) = match failure {
-            Failure::Absent(text) => (Why::Absent, text),
-            Failure::NotInstalled(text) => (Why::NotInstalled, text),
-            Failure::Unknown(text) => (Why::Unknown, text),
-            Failure::Broken(text) => (Why::Broken, text),
+            PeerFailure::Absent(text) => (MissingReason::Absent, text),
+            PeerFailure::NotInstalled(text) => (MissingReason::NotInstalled, text),
+            PeerFailure::Unknown(text) => (MissingReason::Unknown, text),
+            PeerFailure::Broken(text) => (MissingReason::Broken, text),
         };
-        Found::Failed { why, text }
+        PointResult::Failed { why, text }
     }
 }
 
 /// What a file holds.
 #[derive(Debug, Default)]
-pub struct Stored {
+pub struct StoredResults {
     /// The newest record of each key, in order of key.
-    pub records: BTreeMap<Key, Record>,
+    pub records: BTreeMap<ResultKey, ResultRecord>,
     /// Bytes up to the end of the last whole line.
     pub whole_len: u64,
     /// What was odd, for the user.
@@ -145,10 +145,10 @@ pub fn path(folder: &Path, experiment: &str) -> PathBuf {
 ///
 /// # Errors
 /// When it can't be read, or a line within it is no record.
-pub fn read(path: &Path) -> Result<Stored, String> {
+pub fn read(path: &Path) -> Result<StoredResults, String> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stored::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredResults::default()),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
     parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
@@ -158,15 +158,15 @@ pub fn read(path: &Path) -> Result<Stored, String> {
 ///
 /// # Errors
 /// When a whole line is no record.
-pub fn parse(text: &[u8]) -> Result<Stored, String> {
-    let mut stored = Stored::default();
+pub fn parse(text: &[u8]) -> Result<StoredResults, String> {
+    let mut stored = StoredResults::default();
     for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
         if line.last() != Some(&b'\n') {
             let note = format!("line {} is only half there and is left out", index + 1);
             stored.notes.push(note);
             break;
         }
-        let record: Record = serde_json::from_slice(line).map_err(|error| {
+        let record: ResultRecord = serde_json::from_slice(line).map_err(|error| {
             format!(
                 "line {}: no result of this version ({error}); move the file away or use --fresh",
                 index + 1
@@ -179,13 +179,13 @@ pub fn parse(text: &[u8]) -> Result<Stored, String> {
 }
 
 /// Appends results.
-pub struct Writer {
+pub struct ResultWriter {
     file: File,
     path: PathBuf,
     whole_len: u64,
 }
 
-impl Writer {
+impl ResultWriter {
     /// Opens a file after its `whole_len` bytes; what stands behind them is cut off.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Writer {
     ///
     /// # Errors
     /// When the disk is full, say.
-    pub fn append(&mut self, record: &Record) -> Result<(), String> {
+    pub fn append(&mut self, record: &ResultRecord) -> Result<(), String> {
         let mut line = serde_json::to_vec(record).expect("plain data");
         line.push(b'\n');
         let appended = self.file.write_all(&line);

@@ -4,19 +4,19 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::bench::{Bench, Job, Measured};
-use super::counting::By;
-use super::kept::{Attempt, Kept};
-use super::plan::{self, Extent, Step};
-use super::progress::{self, Counter, Place, Progress};
-use super::results::{self, Found, Role, Why};
-use super::schema::{Experiment, X};
+use super::bench::{TestBench, MeasurementJob, MeasurementResult};
+use super::counting::CountUnit;
+use super::kept::{PointAttempt, ResultStore};
+use super::plan::{self, RunExtent, MeasurementStep};
+use super::progress::{self, ProgressCounter, RunPosition, ProgressSink};
+use super::results::{self, PointResult, MeasurementRole, MissingReason};
+use super::schema::{ExperimentConfig, AxisValue};
 use super::{capacity, units};
-use crate::load::Pace;
+use crate::load::RequestPace;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RunEnd {
     /// Everything that could be measured is.
     Whole {
         /// Measurements that servers which are here could not give; the next run tries them again.
@@ -27,11 +27,11 @@ pub enum End {
 }
 
 /// What a run needs beside the experiment.
-pub struct Setting<'a> {
+pub struct RunSetting<'a> {
     /// Where results are.
     pub results: &'a Path,
     /// How much is wanted.
-    pub extent: &'a Extent,
+    pub extent: &'a RunExtent,
     /// Begin anew.
     pub fresh: bool,
     /// Ends the run after what is under way.
@@ -43,15 +43,15 @@ pub struct Setting<'a> {
 /// # Errors
 /// With a text for the user; what was measured before stays.
 pub fn run(
-    experiment: &Experiment,
-    setting: &Setting<'_>,
-    bench: &mut dyn Bench,
-    progress: &mut dyn Progress,
-) -> Result<End, String> {
-    let kept = Kept::open(experiment, setting, bench.pretends(), progress)?;
+    experiment: &ExperimentConfig,
+    setting: &RunSetting<'_>,
+    bench: &mut dyn TestBench,
+    progress: &mut dyn ProgressSink,
+) -> Result<RunEnd, String> {
+    let kept = ResultStore::open(experiment, setting, bench.pretends(), progress)?;
     let expected_s = plan::expected_s(experiment, setting.extent);
     let all = plan::count(experiment, setting.extent);
-    let counter = Counter::new(all, kept.missing(setting.extent), expected_s);
+    let counter = ProgressCounter::new(all, kept.missing(setting.extent), expected_s);
     measure(experiment, setting, (&kept, &counter), bench, progress)
 }
 
@@ -60,12 +60,12 @@ pub fn run(
 /// # Errors
 /// With a text for the user; what was measured before stays.
 pub fn measure(
-    experiment: &Experiment,
-    setting: &Setting<'_>,
-    (kept, counter): (&Kept<'_>, &Counter),
-    bench: &mut dyn Bench,
-    progress: &mut dyn Progress,
-) -> Result<End, String> {
+    experiment: &ExperimentConfig,
+    setting: &RunSetting<'_>,
+    (kept, counter): (&ResultStore<'_>, &ProgressCounter),
+    bench: &mut dyn TestBench,
+    progress: &mut dyn ProgressSink,
+) -> Result<RunEnd, String> {
     let mut making = |share: f64| {
         let percent = share * 100.0;
         progress.passing(&format!(
@@ -75,9 +75,9 @@ pub fn measure(
     };
     bench.prepare(experiment, &mut making, setting.stop)?;
     if setting.stop.load(Ordering::Relaxed) {
-        return Ok(End::Stopped);
+        return Ok(RunEnd::Stopped);
     }
-    let mut run = Run {
+    let mut run = ExperimentRun {
         experiment,
         setting,
         kept,
@@ -88,21 +88,21 @@ pub fn measure(
     run.all()
 }
 
-struct Run<'a> {
-    experiment: &'a Experiment,
-    setting: &'a Setting<'a>,
-    kept: &'a Kept<'a>,
-    counter: &'a Counter,
-    bench: &'a mut dyn Bench,
-    progress: &'a mut dyn Progress,
+struct ExperimentRun<'a> {
+    experiment: &'a ExperimentConfig,
+    setting: &'a RunSetting<'a>,
+    kept: &'a ResultStore<'a>,
+    counter: &'a ProgressCounter,
+    bench: &'a mut dyn TestBench,
+    progress: &'a mut dyn ProgressSink,
 }
 
-impl Run<'_> {
-    fn all(&mut self) -> Result<End, String> {
+impl ExperimentRun<'_> {
+    fn all(&mut self) -> Result<RunEnd, String> {
         let capacity_per_s = match self.reference()? {
-            Reference::NotNeeded => None,
-            Reference::Found(capacity_per_s) => Some(capacity_per_s),
-            Reference::Stopped => return Ok(End::Stopped),
+            ReferencePoint::NotNeeded => None,
+            ReferencePoint::Found(capacity_per_s) => Some(capacity_per_s),
+            ReferencePoint::Stopped => return Ok(RunEnd::Stopped),
         };
         let points = plan::points(self.experiment, capacity_per_s, self.setting.extent);
         let steps = plan::steps(self.experiment, &points, self.setting.extent);
@@ -111,17 +111,17 @@ impl Run<'_> {
             let mut next = Some(step);
             while let Some(step) = next {
                 if !self.step(&step)? {
-                    return Ok(End::Stopped);
+                    return Ok(RunEnd::Stopped);
                 }
                 broken += usize::from(!self.kept.is_done(&step));
                 next = self.another(&step);
             }
         }
-        Ok(End::Whole { broken })
+        Ok(RunEnd::Whole { broken })
     }
 
     /// Measures a point, unless it is; whether the run goes on.
-    fn step(&mut self, step: &Step) -> Result<bool, String> {
+    fn step(&mut self, step: &MeasurementStep) -> Result<bool, String> {
         if self.setting.stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -145,26 +145,26 @@ impl Run<'_> {
         self.counter.measured();
         self.tell(step, place, &attempt.found);
         self.kept
-            .keep(Role::Point, &step.x, step.repeat, step.server, attempt)?;
+            .keep(MeasurementRole::Point, &step.x, step.repeat, step.server, attempt)?;
         Ok(true)
     }
 
     /// After the last repeat that was planned, one more where those of a count don't agree. What is searched for is found only
     /// to a few per cent.
-    fn another(&self, step: &Step) -> Option<Step> {
+    fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let experiment = self.experiment;
         let is_last = step.repeat + 1 >= self.setting.extent.repeats(experiment);
-        let counts = experiment.by == By::Instructions && experiment.search.is_none();
+        let counts = experiment.by == CountUnit::Instructions && experiment.search.is_none();
         let another = (is_last && counts).then(|| self.kept.another(step))??;
         self.counter.expect_another(!self.kept.is_done(&another));
         Some(another)
     }
 
     /// The capacity that the sweep is relative to, stored or measured now.
-    fn reference(&mut self) -> Result<Reference, String> {
+    fn reference(&mut self) -> Result<ReferencePoint, String> {
         let experiment = self.experiment;
         if experiment.sweep.relative_to_capacity.is_empty() {
-            return Ok(Reference::NotNeeded);
+            return Ok(ReferencePoint::NotNeeded);
         }
         let job = plan::reference_job(experiment, self.setting.extent)
             .expect("the file was checked: it has a reference");
@@ -173,24 +173,24 @@ impl Run<'_> {
             .iter()
             .position(|server| server.name == job.server.name);
         let index = index.expect("the reference is a server");
-        let x = X::Text("capacity".into());
-        let key = results::key(Role::Reference, &job.server.name, &x, 0);
+        let x = AxisValue::Text("capacity".into());
+        let key = results::key(MeasurementRole::Reference, &job.server.name, &x, 0);
         if let Some(measured) = self.kept.figures(&key) {
-            return Ok(Reference::Found(measured.outcome.requests_per_s));
+            return Ok(ReferencePoint::Found(measured.outcome.requests_per_s));
         }
-        let attempt = self.attempt(&job, None, Place::default());
+        let attempt = self.attempt(&job, None, RunPosition::default());
         if is_cut(&attempt.found) {
-            return Ok(Reference::Stopped);
+            return Ok(ReferencePoint::Stopped);
         }
         let rate = match &attempt.found {
-            Found::Measured(measured) if measured.outcome.requests == 0 => {
+            PointResult::Measured(measured) if measured.outcome.requests == 0 => {
                 return Err(format!(
                     "{}: rates are relative to the capacity of {}, which gave no right answer: {:?}",
                     experiment.name, job.server.name, measured.outcome.errors_by_kind
                 ));
             }
-            Found::Measured(measured) => measured.outcome.requests_per_s,
-            Found::Failed { text, .. } => {
+            PointResult::Measured(measured) => measured.outcome.requests_per_s,
+            PointResult::Failed { text, .. } => {
                 return Err(format!(
                     "{}: rates are relative to the capacity of {}, which can't be measured: {text}",
                     experiment.name, job.server.name
@@ -202,13 +202,13 @@ impl Run<'_> {
             "capacity of {}: {shown} requests/s",
             job.server.name
         ));
-        self.kept.keep(Role::Reference, &x, 0, index, attempt)?;
-        Ok(Reference::Found(rate))
+        self.kept.keep(MeasurementRole::Reference, &x, 0, index, attempt)?;
+        Ok(ReferencePoint::Found(rate))
     }
 
     /// Starts, measures, ends.
-    fn attempt(&mut self, job: &Job, step: Option<&Step>, place: Place) -> Attempt {
-        let mut attempt = Attempt::default();
+    fn attempt(&mut self, job: &MeasurementJob, step: Option<&MeasurementStep>, place: RunPosition) -> PointAttempt {
+        let mut attempt = PointAttempt::default();
         let mut peer = match self.bench.start(job) {
             Ok(peer) => peer,
             Err(failure) => {
@@ -222,7 +222,7 @@ impl Run<'_> {
         let repeat = step.map_or(0, |step| step.repeat);
         let begin = progress::prefix(place, &job.server.name, &x, repeat);
         let (shown, stop) = (&mut *self.progress, self.setting.stop);
-        let mut measure = |job: &Job| {
+        let mut measure = |job: &MeasurementJob| {
             let mut tell = |snapshot: &_| {
                 shown.passing(&format!("{begin}  {}", progress::snapshot(snapshot)));
             };
@@ -236,29 +236,29 @@ impl Run<'_> {
                 let mut probe = |rate| measure(&plan::at_rate(experiment, step, extent, rate));
                 // A machine drifts; a guest does not.
                 let before = match experiment.by {
-                    By::Clock => None,
-                    By::Instructions => self.kept.first_capacity(step),
+                    CountUnit::Clock => None,
+                    CountUnit::Instructions => self.kept.first_capacity(step),
                 };
                 capacity::search(search, before, &mut probe)
             }
             _ => measure(job),
         };
         attempt.found = match found {
-            Ok(measured) => Found::Measured(Box::new(measured)),
-            Err(text) => Found::Failed {
-                why: Why::Broken,
+            Ok(measured) => PointResult::Measured(Box::new(measured)),
+            Err(text) => PointResult::Failed {
+                why: MissingReason::Broken,
                 text,
             },
         };
         attempt
     }
 
-    fn tell(&mut self, step: &Step, place: Place, found: &Found) {
+    fn tell(&mut self, step: &MeasurementStep, place: RunPosition, found: &PointResult) {
         let server = &self.experiment.servers[step.server].name;
         let begin = progress::prefix(place, server, &point(self.experiment, &step.x), step.repeat);
         let end = match found {
-            Found::Measured(measured) => figures(self.experiment, measured),
-            Found::Failed { text, .. } => {
+            PointResult::Measured(measured) => figures(self.experiment, measured),
+            PointResult::Failed { text, .. } => {
                 format!("not measured: {}", text.lines().next().unwrap_or_default())
             }
         };
@@ -266,7 +266,7 @@ impl Run<'_> {
     }
 }
 
-enum Reference {
+enum ReferencePoint {
     NotNeeded,
     Found(f64),
     Stopped,
@@ -277,13 +277,13 @@ const STARVED_TRIES: u32 = 3;
 
 /// Whether load generator and server hardly came to run: a closed loop waits for nothing else. Clients on slow lines, and
 /// servers that wait for a database, may be idle by themselves.
-fn is_starved(job: &Job, found: &Found) -> bool {
+fn is_starved(job: &MeasurementJob, found: &PointResult) -> bool {
     const LEAST_CPUS: f64 = 0.2;
-    let Found::Measured(measured) = found else {
+    let PointResult::Measured(measured) = found else {
         return false;
     };
     let outcome = &measured.outcome;
-    let waits = job.pace != Pace::Closed || job.line_bits_per_s.is_some() || job.workload == "bare";
+    let waits = job.pace != RequestPace::Closed || job.line_bits_per_s.is_some() || job.workload == "bare";
     let Some(server) = measured.extras.get("server_cpu_share") else {
         return false;
     };
@@ -291,23 +291,23 @@ fn is_starved(job: &Job, found: &Found) -> bool {
 }
 
 /// A measurement that was cut short is not whole: it is not kept.
-fn is_cut(found: &Found) -> bool {
-    matches!(found, Found::Measured(measured) if measured.outcome.interrupted)
+fn is_cut(found: &PointResult) -> bool {
+    matches!(found, PointResult::Measured(measured) if measured.outcome.interrupted)
 }
 
 /// How a point is named in a line of progress.
-fn point(experiment: &Experiment, x: &X) -> String {
+fn point(experiment: &ExperimentConfig, x: &AxisValue) -> String {
     let name = String::from(experiment.sweep.parameter.clone());
     let name = name.split_once('.').map_or(name.as_str(), |(_, key)| key);
     match x {
-        X::Number(value) => format!("{name}={}", units::number(*value)),
-        X::Text(text) if name == "none" => text.clone(),
-        X::Text(text) => format!("{name}={text}"),
+        AxisValue::Number(value) => format!("{name}={}", units::number(*value)),
+        AxisValue::Text(text) if name == "none" => text.clone(),
+        AxisValue::Text(text) => format!("{name}={text}"),
     }
 }
 
 /// The measures of the experiment's figures, each once.
-fn figures(experiment: &Experiment, measured: &Measured) -> String {
+fn figures(experiment: &ExperimentConfig, measured: &MeasurementResult) -> String {
     let mut shown: Vec<String> = Vec::new();
     let mut measures = Vec::new();
     for figure in &experiment.figures {
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn who_hardly_ran_was_starved() {
-        let experiment = Experiment::parse(
+        let experiment = ExperimentConfig::parse(
             "one",
             "title = 't'\npaper = '000'\nfigure = 'f'\nquestion = 'q'\nworkload = { name = 'webstone' }\n\
              sweep = { parameter = 'none', label = 'x', values = ['a'] }\nload = { pace = 'closed' }\n\
@@ -338,17 +338,17 @@ mod tests {
              draw = [{ figure = 'f', title = 't', measure = 'requests_per_s' }]",
         );
         let experiment = experiment.expect("a good file");
-        let step = Step {
+        let step = MeasurementStep {
             repeat: 0,
-            x: X::Text("a".into()),
+            x: AxisValue::Text("a".into()),
             server: 0,
         };
-        let mut job = plan::job(&experiment, &step, &Extent::default());
+        let mut job = plan::job(&experiment, &step, &RunExtent::default());
         let found = |own: f64, server: f64| {
-            let mut measured = Measured::default();
+            let mut measured = MeasurementResult::default();
             measured.outcome.cpu_share = own;
             measured.extras.insert("server_cpu_share".into(), server);
-            Found::Measured(Box::new(measured))
+            PointResult::Measured(Box::new(measured))
         };
         assert!(is_starved(&job, &found(0.02, 0.01)));
         assert!(!is_starved(&job, &found(0.5, 0.5)));

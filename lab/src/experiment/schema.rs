@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::amount::AMOUNTS;
-use super::counting::{By, Counting, Ways};
-use super::measure::Measure;
+use super::counting::{CountUnit, CountSettings, MeasurementModes};
+use super::measure::OutcomeMeasure;
 
-pub use super::axis::{Parameter, X};
+pub use super::axis::{AxisParameter, AxisValue};
 
 /// How requests are paced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub enum PaceKind {
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Traffic {
+pub struct TrafficConfig {
     /// The workload's name.
     pub name: String,
     /// Its settings, as text.
@@ -38,14 +38,14 @@ pub struct Traffic {
 /// What changes from point to point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sweep {
+pub struct SweepConfig {
     /// What it is.
-    pub parameter: Parameter,
+    pub parameter: AxisParameter,
     /// The x axis's label.
     pub label: String,
     /// Its values, in order.
     #[serde(default)]
-    pub values: Vec<X>,
+    pub values: Vec<AxisValue>,
     /// In place of `values`: rates as shares of what `reference` can do.
     #[serde(default)]
     pub relative_to_capacity: Vec<f64>,
@@ -90,7 +90,7 @@ pub struct LoadSettings {
 /// Look, at every point, for the highest rate that a server sustains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Search {
+pub struct SearchConfig {
     /// The first rate that is tried.
     pub start: f64,
     /// The highest.
@@ -103,7 +103,7 @@ pub struct Search {
 /// One server of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Server {
+pub struct ServerConfig {
     /// Its name in legends.
     pub name: String,
     /// The peer that it is.
@@ -118,13 +118,13 @@ pub struct Server {
     pub stands_for: Option<String>,
     /// Points of its own beside the sweep's, where instructions are counted: those that the paper compares it at.
     #[serde(default)]
-    pub also: Vec<X>,
+    pub also: Vec<AxisValue>,
 }
 
 /// A server of the paper that can't be had.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NotHere {
+pub struct UnavailableServer {
     /// Its name.
     pub name: String,
     /// Why.
@@ -134,7 +134,7 @@ pub struct NotHere {
 /// How a figure is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FigureKind {
     /// Lines over the x axis.
     #[default]
     Lines,
@@ -145,16 +145,16 @@ pub enum Kind {
 /// One figure (or table) of the paper, from this experiment's runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figure {
+pub struct FigureConfig {
     /// Where it stands: `figure 2`.
     pub figure: String,
     /// What it shows.
     pub title: String,
     /// What y is.
-    pub measure: Measure,
+    pub measure: OutcomeMeasure,
     /// Lines or bars.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: FigureKind,
     /// Whether x is logarithmic.
     #[serde(default)]
     pub log_x: bool,
@@ -186,7 +186,7 @@ pub struct PaperSeries {
     /// Whose.
     pub name: String,
     /// Pairs of x and y, y in `unit`.
-    pub points: Vec<(X, f64)>,
+    pub points: Vec<(AxisValue, f64)>,
     /// The unit of y, as the paper has it.
     pub unit: String,
     /// Where it stands.
@@ -218,19 +218,19 @@ pub struct OurRatio {
     /// The server below it.
     pub over: String,
     /// Where on the x axis; without it, each server's best.
-    pub at: Option<X>,
+    pub at: Option<AxisValue>,
 }
 
 /// A whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Experiment {
+pub struct ExperimentConfig {
     /// The file's name without its ending; not in the file.
     #[serde(skip)]
     pub name: String,
     /// What it is measured by here; not in the file.
     #[serde(skip)]
-    pub by: By,
+    pub by: CountUnit,
     /// What it is about.
     pub title: String,
     /// Which paper: `000`.
@@ -246,27 +246,27 @@ pub struct Experiment {
     pub repeats: u32,
     /// How it is measured, unless the user says otherwise.
     #[serde(default)]
-    pub measure: Ways,
+    pub measure: MeasurementModes,
     /// What differs where instructions are counted.
     #[serde(default)]
-    pub instructions: Counting,
+    pub instructions: CountSettings,
     /// What is asked for.
-    pub workload: Traffic,
+    pub workload: TrafficConfig,
     /// What changes.
-    pub sweep: Sweep,
+    pub sweep: SweepConfig,
     /// How it is asked.
     pub load: LoadSettings,
     /// Search for the capacity at each point.
-    pub search: Option<Search>,
+    pub search: Option<SearchConfig>,
     /// Who is asked.
     #[serde(rename = "server")]
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerConfig>,
     /// Who can't be.
     #[serde(default)]
-    pub not_here: Vec<NotHere>,
+    pub not_here: Vec<UnavailableServer>,
     /// What is drawn.
     #[serde(rename = "draw")]
-    pub figures: Vec<Figure>,
+    pub figures: Vec<FigureConfig>,
 }
 
 fn default_connections() -> u32 {
@@ -297,7 +297,7 @@ fn default_repeats() -> u32 {
     10
 }
 
-impl Experiment {
+impl ExperimentConfig {
     /// Reads a file.
     ///
     /// # Errors
@@ -324,14 +324,14 @@ impl Experiment {
 
     /// The server of that name.
     #[must_use]
-    pub fn server(&self, name: &str) -> Option<&Server> {
+    pub fn server(&self, name: &str) -> Option<&ServerConfig> {
         self.servers.iter().find(|server| server.name == name)
     }
 
     /// What identifies a server's measurements: they can be compared only if all this is equal.
     /// Titles, numbers of the paper, further points and servers may change without harm.
     #[must_use]
-    pub fn fingerprint(&self, server: &Server, scale: f64) -> String {
+    pub fn fingerprint(&self, server: &ServerConfig, scale: f64) -> String {
         let sweep = (&self.sweep.parameter, &self.sweep.reference);
         let server = (&server.name, &server.peer, server.workers, &server.settings);
         let basis = (
@@ -343,7 +343,7 @@ impl Experiment {
             scale,
         );
         let mut text = serde_json::to_string(&basis).expect("plain data");
-        if self.by == By::Instructions {
+        if self.by == CountUnit::Instructions {
             let counting = (self.instructions.requests, self.instructions.warmup);
             text += &serde_json::to_string(&counting).expect("plain data");
             text += &serde_json::to_string(&AMOUNTS).expect("plain data");

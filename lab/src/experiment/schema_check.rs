@@ -1,16 +1,16 @@
 //! What the types of an experiment file can't say: names that must exist, numbers that must make
 //! sense. Each problem names its key and how to mend it.
 
-use super::schema::{Experiment, Figure, PaceKind, Parameter, X};
+use super::schema::{ExperimentConfig, FigureConfig, PaceKind, AxisParameter, AxisValue};
 
 /// What is wrong, and a piece of text that stands on the line.
-pub struct Problem {
+pub struct SchemaProblem {
     key: &'static str,
     needle: String,
     text: String,
 }
 
-impl Problem {
+impl SchemaProblem {
     fn new(key: &'static str, needle: &str, text: String) -> Option<Self> {
         Some(Self {
             key,
@@ -34,7 +34,7 @@ impl Problem {
 }
 
 /// The first thing that is wrong.
-pub fn problem(experiment: &Experiment) -> Option<Problem> {
+pub fn problem(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     numbers(experiment)
         .or_else(|| servers(experiment))
         .or_else(|| sweep(experiment))
@@ -47,9 +47,9 @@ const COUNTED_MAX: u64 = 100_000;
 /// A network's MTU, in bytes: IPv4 needs 68 (RFC 791), and a tap device takes no more than 65,521.
 const MTU: std::ops::RangeInclusive<f64> = 68.0..=65521.0;
 
-fn numbers(experiment: &Experiment) -> Option<Problem> {
+fn numbers(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     let load = &experiment.load;
-    let wrong = |key, text: &str| Problem::new(key, key, text.to_owned());
+    let wrong = |key, text: &str| SchemaProblem::new(key, key, text.to_owned());
     if experiment.repeats == 0 {
         return wrong("repeats", "must be 1 or more");
     }
@@ -71,20 +71,20 @@ fn numbers(experiment: &Experiment) -> Option<Problem> {
     let counting = &experiment.instructions;
     if !(1..=COUNTED_MAX).contains(&counting.requests) {
         let text = format!("must be 1 to {COUNTED_MAX}");
-        return Problem::new("requests", "requests =", text);
+        return SchemaProblem::new("requests", "requests =", text);
     }
     if counting.warmup.is_some_and(|warmup| warmup > COUNTED_MAX) {
         let text = format!("must be at most {COUNTED_MAX}");
-        return Problem::new("warmup", "warmup =", text);
+        return SchemaProblem::new("warmup", "warmup =", text);
     }
     let search = experiment.search.as_ref()?;
     (!(search.start > 0.0 && search.max >= search.start && search.max.is_finite()))
-        .then(|| Problem::new("[search]", "[search]", "0 < start <= max must hold".into()))?
+        .then(|| SchemaProblem::new("[search]", "[search]", "0 < start <= max must hold".into()))?
 }
 
-fn servers(experiment: &Experiment) -> Option<Problem> {
+fn servers(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     if experiment.servers.is_empty() {
-        return Problem::new(
+        return SchemaProblem::new(
             "server",
             "[[server]]",
             "an experiment needs a [[server]]".into(),
@@ -99,18 +99,18 @@ fn servers(experiment: &Experiment) -> Option<Problem> {
                 "two servers are named {:?}; give one another name",
                 server.name
             );
-            return Problem::new("name", &server.name, text);
+            return SchemaProblem::new("name", &server.name, text);
         }
         if server.workers == 0 {
-            return Problem::new("workers", "workers = 0", "must be 1 or more".into());
+            return SchemaProblem::new("workers", "workers = 0", "must be 1 or more".into());
         }
     }
     None
 }
 
-fn sweep(experiment: &Experiment) -> Option<Problem> {
+fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     let sweep = &experiment.sweep;
-    let wrong = |key, text: &str| Problem::new(key, key, text.to_owned());
+    let wrong = |key, text: &str| SchemaProblem::new(key, key, text.to_owned());
     match (
         sweep.values.is_empty(),
         sweep.relative_to_capacity.is_empty(),
@@ -129,7 +129,7 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
             if let Some(problem) = unknown(experiment, "reference", reference) {
                 return Some(problem);
             }
-            if sweep.parameter != Parameter::Rate {
+            if sweep.parameter != AxisParameter::Rate {
                 return wrong("relative_to_capacity", "is for parameter = \"rate\"");
             }
         }
@@ -137,11 +137,11 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
     }
     let numeric = matches!(
         sweep.parameter,
-        Parameter::Connections
-            | Parameter::Rate
-            | Parameter::StaticRate
-            | Parameter::Workers
-            | Parameter::Mtu
+        AxisParameter::Connections
+            | AxisParameter::Rate
+            | AxisParameter::StaticRate
+            | AxisParameter::Workers
+            | AxisParameter::Mtu
     );
     if numeric {
         let is_positive = |number: f64| number >= 0.0 && number.is_finite();
@@ -150,7 +150,7 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
             return Some(problem);
         }
     }
-    if sweep.parameter == Parameter::Mtu {
+    if sweep.parameter == AxisParameter::Mtu {
         let is_one = |number: f64| MTU.contains(&number) && number.fract() == 0.0;
         let needed = format!(
             "must be whole numbers of {} to {} bytes",
@@ -161,7 +161,7 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
             return Some(problem);
         }
     }
-    if sweep.parameter == Parameter::None && sweep.values.len() != 1 {
+    if sweep.parameter == AxisParameter::None && sweep.values.len() != 1 {
         return wrong("values", "must be one name for parameter = \"none\"");
     }
     sweep
@@ -169,7 +169,7 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
         .iter()
         .any(|share| !(*share > 0.0 && *share <= 10.0))
         .then(|| {
-            Problem::new(
+            SchemaProblem::new(
                 "relative_to_capacity",
                 "relative_to_capacity",
                 "shares must be more than 0 and at most 10".into(),
@@ -178,26 +178,26 @@ fn sweep(experiment: &Experiment) -> Option<Problem> {
 }
 
 /// The first place with a point that does not fit.
-fn unfit(experiment: &Experiment, fits: impl Fn(f64) -> bool, needed: &str) -> Option<Problem> {
-    let all = |values: &[X]| values.iter().all(|x| x.number().is_some_and(&fits));
+fn unfit(experiment: &ExperimentConfig, fits: impl Fn(f64) -> bool, needed: &str) -> Option<SchemaProblem> {
+    let all = |values: &[AxisValue]| values.iter().all(|x| x.number().is_some_and(&fits));
     if !all(&experiment.sweep.values) {
-        return Problem::new("values", "values", needed.to_owned());
+        return SchemaProblem::new("values", "values", needed.to_owned());
     }
     if !all(&experiment.instructions.values) {
-        return Problem::new("[instructions]", "instructions", format!("values {needed}"));
+        return SchemaProblem::new("[instructions]", "instructions", format!("values {needed}"));
     }
     let mut servers = experiment.servers.iter();
     (!servers.all(|server| all(&server.also)))
-        .then(|| Problem::new("also", "also", needed.to_owned()))?
+        .then(|| SchemaProblem::new("also", "also", needed.to_owned()))?
 }
 
-fn pace(experiment: &Experiment) -> Option<Problem> {
+fn pace(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     let load = &experiment.load;
     let open = load.pace != PaceKind::Closed;
     let rate_known = load.rate.is_some()
         || experiment.search.is_some()
-        || experiment.sweep.parameter == Parameter::Rate;
-    let wrong = |text: &str| Problem::new("pace", "pace", text.to_owned());
+        || experiment.sweep.parameter == AxisParameter::Rate;
+    let wrong = |text: &str| SchemaProblem::new("pace", "pace", text.to_owned());
     match (open, rate_known) {
         (true, false) => wrong("an open loop needs a rate: load.rate, a sweep of it, or [search]"),
         (false, true) => wrong("a closed loop has no rate: say \"requests\" or \"connections\""),
@@ -208,9 +208,9 @@ fn pace(experiment: &Experiment) -> Option<Problem> {
     }
 }
 
-fn figures(experiment: &Experiment) -> Option<Problem> {
+fn figures(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     if experiment.figures.is_empty() {
-        return Problem::new("draw", "[[draw]]", "an experiment needs a [[draw]]".into());
+        return SchemaProblem::new("draw", "[[draw]]", "an experiment needs a [[draw]]".into());
     }
     experiment
         .figures
@@ -218,10 +218,10 @@ fn figures(experiment: &Experiment) -> Option<Problem> {
         .find_map(|figure| figure_problem(experiment, figure))
 }
 
-fn figure_problem(experiment: &Experiment, figure: &Figure) -> Option<Problem> {
+fn figure_problem(experiment: &ExperimentConfig, figure: &FigureConfig) -> Option<SchemaProblem> {
     if figure.measure.is_capacity() && experiment.search.is_none() {
         let text = "capacity is only found with a [search]".to_owned();
-        return Problem::new("measure", "\"capacity\"", text);
+        return SchemaProblem::new("measure", "\"capacity\"", text);
     }
     let only = figure.only.iter().map(|name| ("only", name));
     let subject = figure.subject.iter().map(|name| ("subject", name));
@@ -238,7 +238,7 @@ fn figure_problem(experiment: &Experiment, figure: &Figure) -> Option<Problem> {
         .find_map(|(key, name)| unknown(experiment, key, name))
 }
 
-fn unknown(experiment: &Experiment, key: &'static str, name: &str) -> Option<Problem> {
+fn unknown(experiment: &ExperimentConfig, key: &'static str, name: &str) -> Option<SchemaProblem> {
     if experiment.server(name).is_some() {
         return None;
     }
@@ -251,5 +251,5 @@ fn unknown(experiment: &Experiment, key: &'static str, name: &str) -> Option<Pro
         "no server is named {name:?} here; there are: {}",
         names.join(", ")
     );
-    Problem::new(key, &format!("{name:?}"), text)
+    SchemaProblem::new(key, &format!("{name:?}"), text)
 }

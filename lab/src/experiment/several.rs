@@ -7,66 +7,66 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::bench::Bench;
-use super::kept::Kept;
-use super::plan::{self, Extent};
-use super::progress::{Counter, Named, Progress};
-use super::runner::{self, End, Setting};
-use super::schema::Experiment;
+use super::bench::TestBench;
+use super::kept::ResultStore;
+use super::plan::{self, RunExtent};
+use super::progress::{ProgressCounter, NamedProgress, ProgressSink};
+use super::runner::{self, RunEnd, RunSetting};
+use super::schema::ExperimentConfig;
 use crate::peers::system::{pin, raise_descriptors};
 
 /// One experiment, with what is known of it.
-struct Open<'e> {
-    experiment: &'e Experiment,
-    kept: Kept<'e>,
-    ends: Mutex<Vec<Result<End, String>>>,
+struct OpenExperiment<'e> {
+    experiment: &'e ExperimentConfig,
+    kept: ResultStore<'e>,
+    ends: Mutex<Vec<Result<RunEnd, String>>>,
 }
 
 /// What is measured in one go.
-struct Unit<'e> {
-    open: &'e Open<'e>,
-    extent: Extent,
+struct WorkUnit<'e> {
+    open: &'e OpenExperiment<'e>,
+    extent: RunExtent,
     is_first: bool,
 }
 
 /// Runs experiments, with so many measurements at a time; `bench` makes a bench for each of those who measure. How each
 /// experiment ended is in their order.
 pub fn run(
-    experiments: &[Experiment],
-    setting: &Setting<'_>,
+    experiments: &[ExperimentConfig],
+    setting: &RunSetting<'_>,
     jobs: usize,
-    bench: &(dyn Fn() -> Box<dyn Bench> + Sync),
-) -> Vec<Result<End, String>> {
+    bench: &(dyn Fn() -> Box<dyn TestBench> + Sync),
+) -> Vec<Result<RunEnd, String>> {
     // Each of those who measure would see to its own connections only.
     raise_descriptors();
     let first = bench();
     let pretends = first.pretends();
     let open = |experiment| {
-        let kept = Kept::open(
+        let kept = ResultStore::open(
             experiment,
             setting,
             pretends,
-            &mut Named::new(&experiment.name),
+            &mut NamedProgress::new(&experiment.name),
         );
-        kept.map(|kept| Open {
+        kept.map(|kept| OpenExperiment {
             experiment,
             kept,
             ends: Mutex::default(),
         })
     };
-    let opened: Vec<Result<Open<'_>, String>> = experiments.iter().map(open).collect();
-    let units: Vec<Unit<'_>> = opened
+    let opened: Vec<Result<OpenExperiment<'_>, String>> = experiments.iter().map(open).collect();
+    let units: Vec<WorkUnit<'_>> = opened
         .iter()
         .flatten()
         .flat_map(|open| units(open, setting.extent))
         .collect();
-    let count = |unit: &Unit<'_>| plan::count(unit.open.experiment, &unit.extent);
-    let missing = |unit: &Unit<'_>| unit.open.kept.missing(&unit.extent);
+    let count = |unit: &WorkUnit<'_>| plan::count(unit.open.experiment, &unit.extent);
+    let missing = |unit: &WorkUnit<'_>| unit.open.kept.missing(&unit.extent);
     let (all, missing) = (
         units.iter().map(count).sum(),
         units.iter().map(missing).sum(),
     );
-    let counter = Counter::new(all, missing, EXPECTED_S);
+    let counter = ProgressCounter::new(all, missing, EXPECTED_S);
     let groups = grouped(&units, &|unit| unit.place(&*first));
     let waiting = Mutex::new(groups.iter());
     let next = || waiting.lock().expect("nobody panics with it").next();
@@ -88,7 +88,7 @@ pub fn run(
         }
     });
     let is_stopped = setting.stop.load(Ordering::Relaxed);
-    let end = |open: Result<Open<'_>, String>| open.and_then(|open| open.end(is_stopped));
+    let end = |open: Result<OpenExperiment<'_>, String>| open.and_then(|open| open.end(is_stopped));
     opened.into_iter().map(end).collect()
 }
 
@@ -96,8 +96,8 @@ pub fn run(
 const EXPECTED_S: f64 = 3.0;
 
 /// Each server apart, but where what is asked of all depends on what one can do.
-fn units<'e>(open: &'e Open<'e>, extent: &Extent) -> Vec<Unit<'e>> {
-    let unit = |extent: Extent, is_first| Unit {
+fn units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'e>> {
+    let unit = |extent: RunExtent, is_first| WorkUnit {
         open,
         extent,
         is_first,
@@ -107,7 +107,7 @@ fn units<'e>(open: &'e Open<'e>, extent: &Extent) -> Vec<Unit<'e>> {
     }
     let servers = open.experiment.servers.iter();
     let servers = servers.filter(|server| extent.wants(server)).enumerate();
-    let only = |name: &String| Extent {
+    let only = |name: &String| RunExtent {
         only: vec![name.clone()],
         ..extent.clone()
     };
@@ -129,9 +129,9 @@ fn grouped<'u, U>(units: &'u [U], place: &dyn Fn(&U) -> Option<String>) -> Vec<V
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-impl Unit<'_> {
+impl WorkUnit<'_> {
     /// Where it begins.
-    fn place(&self, bench: &dyn Bench) -> Option<String> {
+    fn place(&self, bench: &dyn TestBench) -> Option<String> {
         let experiment = self.open.experiment;
         let points = plan::points(experiment, None, &self.extent);
         let steps = plan::steps(experiment, &points, &self.extent);
@@ -139,17 +139,17 @@ impl Unit<'_> {
         bench.place(&job)
     }
 
-    fn run(&self, setting: &Setting<'_>, counter: &Counter, bench: &mut dyn Bench) {
-        let Open {
+    fn run(&self, setting: &RunSetting<'_>, counter: &ProgressCounter, bench: &mut dyn TestBench) {
+        let OpenExperiment {
             experiment,
             kept,
             ends,
         } = self.open;
-        let mut progress = Named::new(&experiment.name);
+        let mut progress = NamedProgress::new(&experiment.name);
         if self.is_first {
             progress.line(&experiment.title);
         }
-        let setting = Setting {
+        let setting = RunSetting {
             extent: &self.extent,
             ..*setting
         };
@@ -158,20 +158,20 @@ impl Unit<'_> {
     }
 }
 
-impl Open<'_> {
+impl OpenExperiment<'_> {
     /// How it ended, by how its units did.
-    fn end(self, is_stopped: bool) -> Result<End, String> {
+    fn end(self, is_stopped: bool) -> Result<RunEnd, String> {
         let ends = self.ends.into_inner().expect("nobody panicked with it");
         let mut all = 0;
         for end in ends {
             match end? {
-                End::Whole { broken } => all += broken,
-                End::Stopped => return Ok(End::Stopped),
+                RunEnd::Whole { broken } => all += broken,
+                RunEnd::Stopped => return Ok(RunEnd::Stopped),
             }
         }
         match is_stopped {
-            true => Ok(End::Stopped),
-            false => Ok(End::Whole { broken: all }),
+            true => Ok(RunEnd::Stopped),
+            false => Ok(RunEnd::Whole { broken: all }),
         }
     }
 }

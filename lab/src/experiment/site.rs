@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::phases;
-use super::schema::Experiment;
+use super::schema::ExperimentConfig;
 use crate::icount::disk;
-use crate::peers::{Failure, fronts};
+use crate::peers::{PeerFailure, fronts};
 use crate::workload::files;
 
 /// Settings of workloads that do not change their files.
@@ -31,13 +31,13 @@ const PROGRAMS: &[(&str, &str)] = &[
 
 /// All sites of a lab. Copies are for those who work beside each other.
 #[derive(Clone, Debug)]
-pub struct Sites {
+pub struct LabSites {
     data: PathBuf,
     /// Held while files are made: experiments that run at a time may need the same.
     making: Arc<Mutex<()>>,
 }
 
-impl Sites {
+impl LabSites {
     /// Those in a folder.
     #[must_use]
     pub fn new(data: PathBuf) -> Self {
@@ -53,7 +53,7 @@ impl Sites {
     /// Something can't be written; says what.
     pub fn prepare(
         &self,
-        experiment: &Experiment,
+        experiment: &ExperimentConfig,
         progress: &mut dyn FnMut(f64),
         stop: &AtomicBool,
     ) -> Result<(), String> {
@@ -77,11 +77,11 @@ impl Sites {
     ///
     /// # Errors
     /// A compiler or a library is missing.
-    pub fn fronts(&self) -> Result<PathBuf, Failure> {
+    pub fn fronts(&self) -> Result<PathBuf, PeerFailure> {
         let built = self.data.join("fronts");
         let built = std::path::absolute(&built).unwrap_or(built);
         let _others_wait = self.making.lock().expect("nobody panics with it");
-        fronts::build(&built).map_err(Failure::NotInstalled)?;
+        fronts::build(&built).map_err(PeerFailure::NotInstalled)?;
         Ok(built)
     }
 

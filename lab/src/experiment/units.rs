@@ -2,7 +2,7 @@
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum FigureUnit {
     /// Requests a second.
     RequestsPerS,
     /// Instructions.
@@ -29,43 +29,43 @@ pub enum Unit {
 
 /// A unit with a prefix: a value is divided by `divisor` and `name` is put behind it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scaled {
+pub struct ScaledUnit {
     /// What to divide by.
     pub divisor: f64,
     /// What stands behind the number.
     pub name: &'static str,
 }
 
-impl Unit {
+impl FigureUnit {
     /// The form that suits values up to `largest`.
     #[must_use]
-    pub fn scaled(self, largest: f64) -> Scaled {
+    pub fn scaled(self, largest: f64) -> ScaledUnit {
         let pick = |steps: &[(f64, &'static str)]| {
             let step = steps.iter().rev().find(|(divisor, _)| largest >= *divisor);
             let (divisor, name) = *step.unwrap_or(&steps[0]);
-            Scaled { divisor, name }
+            ScaledUnit { divisor, name }
         };
         match self {
-            Unit::RequestsPerS => pick(&[(1.0, "requests/s")]),
-            Unit::ConnectionsPerS => pick(&[(1.0, "connections/s")]),
-            Unit::BytesPerS => pick(&[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")]),
-            Unit::BitsPerS => pick(&[
+            FigureUnit::RequestsPerS => pick(&[(1.0, "requests/s")]),
+            FigureUnit::ConnectionsPerS => pick(&[(1.0, "connections/s")]),
+            FigureUnit::BytesPerS => pick(&[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")]),
+            FigureUnit::BitsPerS => pick(&[
                 (1.0, "bit/s"),
                 (1e3, "kbit/s"),
                 (1e6, "Mbit/s"),
                 (1e9, "Gbit/s"),
             ]),
-            Unit::Microseconds => pick(&[(1.0, "µs"), (1e3, "ms"), (1e6, "s")]),
-            Unit::Share => pick(&[(0.01, "%")]),
-            Unit::Instructions => pick(&[(1.0, "instructions")]),
-            Unit::RequestsCounted => pick(&[(1.0, "requests/10⁹ instructions")]),
-            Unit::ConnectionsCounted => pick(&[(1.0, "connections/10⁹ instructions")]),
-            Unit::BytesCounted => pick(&[
+            FigureUnit::Microseconds => pick(&[(1.0, "µs"), (1e3, "ms"), (1e6, "s")]),
+            FigureUnit::Share => pick(&[(0.01, "%")]),
+            FigureUnit::Instructions => pick(&[(1.0, "instructions")]),
+            FigureUnit::RequestsCounted => pick(&[(1.0, "requests/10⁹ instructions")]),
+            FigureUnit::ConnectionsCounted => pick(&[(1.0, "connections/10⁹ instructions")]),
+            FigureUnit::BytesCounted => pick(&[
                 (1e3, "kB/10⁹ instructions"),
                 (1e6, "MB/10⁹ instructions"),
                 (1e9, "GB/10⁹ instructions"),
             ]),
-            Unit::BitsCounted => pick(&[
+            FigureUnit::BitsCounted => pick(&[
                 (1e3, "kbit/10⁹ instructions"),
                 (1e6, "Mbit/10⁹ instructions"),
                 (1e9, "Gbit/10⁹ instructions"),
@@ -75,12 +75,12 @@ impl Unit {
 
     /// The same where 10^9 instructions stand for a second.
     #[must_use]
-    pub fn counted(self) -> Unit {
+    pub fn counted(self) -> FigureUnit {
         match self {
-            Unit::RequestsPerS => Unit::RequestsCounted,
-            Unit::ConnectionsPerS => Unit::ConnectionsCounted,
-            Unit::BytesPerS => Unit::BytesCounted,
-            Unit::BitsPerS => Unit::BitsCounted,
+            FigureUnit::RequestsPerS => FigureUnit::RequestsCounted,
+            FigureUnit::ConnectionsPerS => FigureUnit::ConnectionsCounted,
+            FigureUnit::BytesPerS => FigureUnit::BytesCounted,
+            FigureUnit::BitsPerS => FigureUnit::BitsCounted,
             other => other,
         }
     }
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn units() {
-        assert_eq!(Unit::BitsPerS.show(1.2e9), "1.2 Gbit/s");
-        assert_eq!(Unit::Microseconds.show(1_812_000.0), "1.81 s");
-        assert_eq!(Unit::Microseconds.show(0.0), "0 µs");
-        assert_eq!(Unit::Share.show(0.177), "17.7%");
+        assert_eq!(FigureUnit::BitsPerS.show(1.2e9), "1.2 Gbit/s");
+        assert_eq!(FigureUnit::Microseconds.show(1_812_000.0), "1.81 s");
+        assert_eq!(FigureUnit::Microseconds.show(0.0), "0 µs");
+        assert_eq!(FigureUnit::Share.show(0.177), "17.7%");
     }
 
     #[test]

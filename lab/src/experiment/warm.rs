@@ -3,29 +3,29 @@
 
 use std::collections::BTreeMap;
 
-use super::amount::Wanted;
-use super::bench::Job;
-use crate::icount::Done;
-use crate::load::Outcome;
+use super::amount::AmountInput;
+use super::bench::MeasurementJob;
+use crate::icount::CompletedRun;
+use crate::load::LoadResult;
 
 /// Makes at least so many requests, until the guest rests.
-pub type Run<'r> = dyn FnMut(u64) -> Result<Done<Outcome>, String> + 'r;
+pub type WarmUpRun<'r> = dyn FnMut(u64) -> Result<CompletedRun<LoadResult>, String> + 'r;
 
 /// What a server was asked.
 #[derive(Debug, Default)]
-pub struct Warmed {
+pub struct WarmUpTraffic {
     /// By settings of the workload, but those that follow from a rate, what a request costs, roughly.
     costs: Vec<(BTreeMap<String, String>, f64)>,
     /// Most connections at a time.
     connections: u32,
 }
 
-impl Warmed {
+impl WarmUpTraffic {
     /// Asks for what is new to the server, and gives what a request costs, roughly.
     ///
     /// # Errors
     /// Those of `run`.
-    pub fn up(&mut self, job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
+    pub fn up(&mut self, job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
         // Of a set that is larger than memory, what was asked for last is there.
         let known = self
             .costs
@@ -35,7 +35,7 @@ impl Warmed {
         let each = match known {
             Some(at) if job.connections <= self.connections => self.costs[at].1,
             Some(at) => {
-                let before = run(Wanted::by(job).trial())?.total;
+                let before = run(AmountInput::by(job).trial())?.total;
                 let kept = &mut self.costs[at].1;
                 *kept = settle(job, (before, *kept), run)?;
                 *kept
@@ -51,8 +51,8 @@ impl Warmed {
     }
 }
 
-fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
-    let wanted = Wanted::by(job);
+fn warm_up(job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
+    let wanted = AmountInput::by(job);
     let before = first(wanted.trial(), run)?.total;
     let done = run(wanted.trial())?;
     let roughly = (done.total - before) as f64 / done.requests as f64;
@@ -61,10 +61,10 @@ fn warm_up(job: &Job, run: &mut Run<'_>) -> Result<f64, String> {
 
 /// Asks until a server that learns has learned, and others once, if there were so many instructions `before`, and a request costs
 /// `roughly` so many; how many it costs then.
-fn settle(job: &Job, (mut before, roughly): (u64, f64), run: &mut Run<'_>) -> Result<f64, String> {
+fn settle(job: &MeasurementJob, (mut before, roughly): (u64, f64), run: &mut WarmUpRun<'_>) -> Result<f64, String> {
     /// Whether it still learns then is seen by the repeats.
     const ROUNDS_MAX: u32 = 13;
-    let wanted = Wanted::by(job);
+    let wanted = AmountInput::by(job);
     let requests = wanted.warmup(roughly);
     let mut cost = |requests| {
         let done = run(requests)?;
@@ -105,7 +105,7 @@ fn is_same(cost: f64, last: f64) -> bool {
 
 /// Who listens may be busy yet with what comes after, as with loading programs into the kernel, which takes an emulated one
 /// seconds.
-fn first(requests: u64, run: &mut Run<'_>) -> Result<Done<Outcome>, String> {
+fn first(requests: u64, run: &mut WarmUpRun<'_>) -> Result<CompletedRun<LoadResult>, String> {
     const TRIES_MORE: u32 = 2;
     let mut tried = run(requests);
     for _ in 0..TRIES_MORE {
@@ -119,9 +119,9 @@ fn first(requests: u64, run: &mut Run<'_>) -> Result<Done<Outcome>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::axis::X;
-    use super::super::plan::{self, Extent, Step};
-    use super::super::schema::Experiment;
+    use super::super::axis::AxisValue;
+    use super::super::plan::{self, RunExtent, MeasurementStep};
+    use super::super::schema::ExperimentConfig;
     use super::*;
 
     const FILE: &str = r#"
@@ -146,24 +146,24 @@ title = "requests"
 measure = "requests_per_s"
 "#;
 
-    fn job(peer: &str, connections: u32) -> Job {
-        let experiment = Experiment::parse("mix", &FILE.replace("PEER", peer));
-        let step = Step {
+    fn job(peer: &str, connections: u32) -> MeasurementJob {
+        let experiment = ExperimentConfig::parse("mix", &FILE.replace("PEER", peer));
+        let step = MeasurementStep {
             repeat: 0,
-            x: X::Number(connections.into()),
+            x: AxisValue::Number(connections.into()),
             server: 0,
         };
-        plan::job(&experiment.expect("right"), &step, &Extent::default())
+        plan::job(&experiment.expect("right"), &step, &RunExtent::default())
     }
 
     /// A server that was asked for nothing yet.
     #[derive(Default)]
-    struct Server {
-        warmed: Warmed,
+    struct ColdServer {
+        warmed: WarmUpTraffic,
         total: f64,
     }
 
-    impl Server {
+    impl ColdServer {
         /// What it is asked for so many clients, if a request costs so much in each run, and from the last on; and what comes out.
         fn up(&mut self, peer: &str, clients: u32, costs: &[f64]) -> (Vec<u64>, f64) {
             let mut asked = Vec::new();
@@ -171,10 +171,10 @@ measure = "requests_per_s"
                 let cost = costs.get(asked.len()).or(costs.last());
                 self.total += cost.expect("it is asked") * requests as f64;
                 asked.push(requests);
-                Ok(Done {
+                Ok(CompletedRun {
                     total: self.total as u64,
                     requests,
-                    brought: Outcome::default(),
+                    brought: LoadResult::default(),
                 })
             };
             let each = self.warmed.up(&job(peer, clients), &mut run);
@@ -184,7 +184,7 @@ measure = "requests_per_s"
 
     #[test]
     fn most_servers_are_asked_once() {
-        let mut server = Server::default();
+        let mut server = ColdServer::default();
         let first = server.up("nginx", 10, &[9e4, 5e4, 4e4]);
         assert_eq!(first, (vec![20, 20, 640], 4e4));
         assert_eq!(server.up("nginx", 10, &[]), (vec![], 4e4));
@@ -198,7 +198,7 @@ measure = "requests_per_s"
 
     #[test]
     fn who_learns_is_asked_until_it_costs_the_same() {
-        let mut server = Server::default();
+        let mut server = ColdServer::default();
         let peer = "apache-softirq";
         let (asked, each) = server.up(peer, 10, &[9e4, 9e4, 9e4, 7e4, 5e4, 5.05e4]);
         assert_eq!((asked.len(), each), (6, 5.05e4));
@@ -212,7 +212,7 @@ measure = "requests_per_s"
 
     #[test]
     fn a_cheap_server_that_began_dear_is_asked_for_all() {
-        let (asked, each) = Server::default().up("nginx", 10, &[6e6, 6e6, 2e4, 1e4]);
+        let (asked, each) = ColdServer::default().up("nginx", 10, &[6e6, 6e6, 2e4, 1e4]);
         assert_eq!((asked, each), (vec![20, 20, 180, 640], 1e4));
     }
 }

@@ -11,7 +11,7 @@ use rustix::net::SocketFlags;
 
 use super::REQUEST_MAX;
 use super::one::{is_short, passes};
-use super::site::{Reply, Site};
+use super::site::{HowlReply, HowlSite};
 
 /// Events taken at a time.
 const EVENTS: usize = 256;
@@ -20,30 +20,30 @@ const EVENTS: usize = 256;
 const LISTENER: u64 = u64::MAX;
 
 /// One connection.
-struct Connection {
+struct HowlConnection {
     socket: OwnedFd,
     /// What the socket did not take yet.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingReply>,
     close: bool,
 }
 
 /// A reply of which `from..` is to be written.
-struct Waiting {
-    reply: Arc<Reply>,
+struct PendingReply {
+    reply: Arc<HowlReply>,
     head_only: bool,
     from: usize,
 }
 
 /// How it goes on with a connection.
 #[derive(PartialEq)]
-enum Next {
+enum ConnectionStep {
     Read,
     Write,
     Close,
 }
 
 /// Accepts and answers for ever.
-pub fn serve(listener: &OwnedFd, site: &Site) -> io::Result<()> {
+pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
     rustix::io::ioctl_fionbio(listener, true)?;
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(
@@ -52,7 +52,7 @@ pub fn serve(listener: &OwnedFd, site: &Site) -> io::Result<()> {
         EventData::new_u64(LISTENER),
         EventFlags::IN,
     )?;
-    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut connections: Vec<Option<HowlConnection>> = Vec::new();
     let mut events = Vec::with_capacity(EVENTS);
     let mut buffer = vec![0; REQUEST_MAX];
     loop {
@@ -77,7 +77,7 @@ pub fn serve(listener: &OwnedFd, site: &Site) -> io::Result<()> {
 fn accept(
     listener: &OwnedFd,
     poll: &OwnedFd,
-    connections: &mut Vec<Option<Connection>>,
+    connections: &mut Vec<Option<HowlConnection>>,
 ) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     loop {
@@ -95,7 +95,7 @@ fn accept(
         if connections.len() <= at {
             connections.resize_with(at + 1, || None);
         }
-        connections[at] = Some(Connection {
+        connections[at] = Some(HowlConnection {
             socket,
             waiting: VecDeque::new(),
             close: false,
@@ -107,8 +107,8 @@ fn accept(
 fn attend(
     at: usize,
     poll: &OwnedFd,
-    connections: &mut [Option<Connection>],
-    site: &Site,
+    connections: &mut [Option<HowlConnection>],
+    site: &HowlSite,
     buffer: &mut [u8],
 ) -> io::Result<()> {
     let Some(connection) = &mut connections[at] else {
@@ -121,12 +121,12 @@ fn attend(
         connection.read(site, buffer)
     };
     let flags = match next {
-        Next::Close => {
+        ConnectionStep::Close => {
             connections[at] = None;
             return Ok(());
         }
-        Next::Write if !wrote_before => EventFlags::OUT,
-        Next::Read if wrote_before => EventFlags::IN,
+        ConnectionStep::Write if !wrote_before => EventFlags::OUT,
+        ConnectionStep::Read if wrote_before => EventFlags::IN,
         _ => return Ok(()),
     };
     Ok(epoll::modify(
@@ -137,20 +137,20 @@ fn attend(
     )?)
 }
 
-impl Connection {
+impl HowlConnection {
     /// Takes what came, which should be whole requests, and answers them.
-    fn read(&mut self, site: &Site, buffer: &mut [u8]) -> Next {
+    fn read(&mut self, site: &HowlSite, buffer: &mut [u8]) -> ConnectionStep {
         let len = match rustix::io::read(self.socket.as_fd(), &mut *buffer) {
-            Ok(0) => return Next::Close,
+            Ok(0) => return ConnectionStep::Close,
             Ok(len) => len,
-            Err(Errno::AGAIN | Errno::INTR) => return Next::Read,
-            Err(_) => return Next::Close,
+            Err(Errno::AGAIN | Errno::INTR) => return ConnectionStep::Read,
+            Err(_) => return ConnectionStep::Close,
         };
         let mut received = &buffer[..len];
         while !received.is_empty() && !self.close {
             let answer = site.answer(received);
             self.close = answer.close;
-            self.waiting.push_back(Waiting {
+            self.waiting.push_back(PendingReply {
                 reply: Arc::clone(answer.reply),
                 head_only: answer.head_only,
                 from: 0,
@@ -160,7 +160,7 @@ impl Connection {
         self.write()
     }
 
-    fn write(&mut self) -> Next {
+    fn write(&mut self) -> ConnectionStep {
         while let Some(waiting) = self.waiting.front_mut() {
             let rest = &waiting.reply.bytes(waiting.head_only)[waiting.from..];
             match rustix::io::write(&self.socket, rest) {
@@ -169,10 +169,10 @@ impl Connection {
                 }
                 Ok(len) => waiting.from += len,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Next::Write,
-                Err(_) => return Next::Close,
+                Err(Errno::AGAIN) => return ConnectionStep::Write,
+                Err(_) => return ConnectionStep::Close,
             }
         }
-        if self.close { Next::Close } else { Next::Read }
+        if self.close { ConnectionStep::Close } else { ConnectionStep::Read }
     }
 }

@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::REQUEST_MAX;
-use super::site::Site;
+use super::site::HowlSite;
 
 /// Accepts and answers for ever.
-pub fn serve(listener: &OwnedFd, site: &Site) -> io::Result<()> {
+pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
     let mut buffer = vec![0; REQUEST_MAX];
     loop {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
@@ -23,7 +23,7 @@ pub fn serve(listener: &OwnedFd, site: &Site) -> io::Result<()> {
 }
 
 /// What can go wrong with a client is its own affair: the connection ends.
-fn answer(connection: BorrowedFd<'_>, site: &Site, buffer: &mut [u8]) {
+fn answer(connection: BorrowedFd<'_>, site: &HowlSite, buffer: &mut [u8]) {
     let Ok(len @ 1..) = rustix::io::read(connection, &mut *buffer) else {
         return;
     };

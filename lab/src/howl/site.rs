@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::Context;
 
 /// One answer, ready to be written.
-pub struct Reply {
+pub struct HowlReply {
     bytes: Vec<u8>,
     head_len: usize,
 }
 
-impl Reply {
-    fn new(status: &str, kind: &str, body: &[u8], keep_alive: bool) -> Arc<Reply> {
+impl HowlReply {
+    fn new(status: &str, kind: &str, body: &[u8], keep_alive: bool) -> Arc<HowlReply> {
         let connection = if keep_alive { "keep-alive" } else { "close" };
         let mut bytes = format!(
             "HTTP/1.1 {status}\r\nServer: howl\r\nContent-Type: {kind}\r\n\
@@ -23,7 +23,7 @@ impl Reply {
         .into_bytes();
         let head_len = bytes.len();
         bytes.extend_from_slice(body);
-        Arc::new(Reply { bytes, head_len })
+        Arc::new(HowlReply { bytes, head_len })
     }
 
     /// What goes out: all of it, or for HEAD the head alone.
@@ -37,9 +37,9 @@ impl Reply {
 }
 
 /// What to do about one request.
-pub struct Answer<'a> {
+pub struct HowlAction<'a> {
     /// What goes out.
-    pub reply: &'a Arc<Reply>,
+    pub reply: &'a Arc<HowlReply>,
     /// The request was HEAD.
     pub head_only: bool,
     /// The connection has to be closed after it.
@@ -49,28 +49,28 @@ pub struct Answer<'a> {
 }
 
 /// The folder as it was at the start.
-pub struct Site {
-    files: HashMap<Vec<u8>, Arc<Reply>>,
-    missing: Arc<Reply>,
-    bad: Arc<Reply>,
-    method: Arc<Reply>,
+pub struct HowlSite {
+    files: HashMap<Vec<u8>, Arc<HowlReply>>,
+    missing: Arc<HowlReply>,
+    bad: Arc<HowlReply>,
+    method: Arc<HowlReply>,
 }
 
-impl Site {
+impl HowlSite {
     /// Reads all files under `root`.
-    pub fn load(root: &Path, keep_alive: bool) -> anyhow::Result<Site> {
-        let mut site = Site::empty(keep_alive);
+    pub fn load(root: &Path, keep_alive: bool) -> anyhow::Result<HowlSite> {
+        let mut site = HowlSite::empty(keep_alive);
         site.add_folder(root, "/", keep_alive)
             .with_context(|| format!("cannot read the files of {}", root.display()))?;
         Ok(site)
     }
 
-    fn empty(keep_alive: bool) -> Site {
+    fn empty(keep_alive: bool) -> HowlSite {
         let plain = |status: &str, keep_alive| {
             let body = format!("{status}\n");
-            Reply::new(status, "text/plain", body.as_bytes(), keep_alive)
+            HowlReply::new(status, "text/plain", body.as_bytes(), keep_alive)
         };
-        Site {
+        HowlSite {
             files: HashMap::new(),
             missing: plain("404 Not Found", keep_alive),
             bad: plain("400 Bad Request", false),
@@ -94,7 +94,7 @@ impl Site {
                 self.add_folder(&path, &format!("{url}{name}/"), keep_alive)?;
             } else if kind.is_file() {
                 let body = std::fs::read(&path).with_context(|| path.display().to_string())?;
-                let reply = Reply::new("200 OK", kind_of(&name), &body, keep_alive);
+                let reply = HowlReply::new("200 OK", kind_of(&name), &body, keep_alive);
                 if name == "index.html" {
                     self.files.insert(url.into(), Arc::clone(&reply));
                 }
@@ -105,8 +105,8 @@ impl Site {
     }
 
     /// The answer to the first request in `received`, which should hold all of it.
-    pub fn answer(&self, received: &[u8]) -> Answer<'_> {
-        let refuse = |reply| Answer {
+    pub fn answer(&self, received: &[u8]) -> HowlAction<'_> {
+        let refuse = |reply| HowlAction {
             reply,
             head_only: false,
             close: true,
@@ -129,7 +129,7 @@ impl Site {
             _ => return refuse(&self.method),
         };
         let path = target.split(|&byte| byte == b'?').next().unwrap_or(target);
-        Answer {
+        HowlAction {
             reply: self.files.get(path).unwrap_or(&self.missing),
             head_only,
             close: closes(&head[line_end..], version),
@@ -176,14 +176,14 @@ fn kind_of(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn site() -> Site {
-        let mut site = Site::empty(true);
-        let page = Reply::new("200 OK", "text/html", b"hello", true);
+    fn site() -> HowlSite {
+        let mut site = HowlSite::empty(true);
+        let page = HowlReply::new("200 OK", "text/html", b"hello", true);
         site.files.insert(b"/page.html".to_vec(), page);
         site
     }
 
-    fn status(site: &Site, request: &str) -> String {
+    fn status(site: &HowlSite, request: &str) -> String {
         let answer = site.answer(request.as_bytes());
         String::from_utf8_lossy(&answer.reply.bytes(answer.head_only)[9..12]).into_owned()
     }

@@ -13,7 +13,7 @@ use super::guest::{in_memory, path};
 
 /// An archive that grows. A path that is in it already is not put in again.
 #[derive(Default)]
-pub struct Archive {
+pub struct CpioArchive {
     bytes: Vec<u8>,
     known: BTreeSet<String>,
 }
@@ -22,7 +22,7 @@ const FOLDER: u32 = 0o040_755;
 const FILE: u32 = 0o100_644;
 const PROGRAM: u32 = 0o100_755;
 
-impl Archive {
+impl CpioArchive {
     /// Puts in an empty folder.
     pub fn folder(&mut self, path: &str) {
         self.entry(path, FOLDER, b"");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn folders_come_before_what_is_in_them_and_once() {
-        let mut archive = Archive::default();
+        let mut archive = CpioArchive::default();
         archive.file("/a/b/one", b"1");
         archive.program("/a/b/two", b"22222");
         archive.file("/a/b/one", b"another");
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_program_comes_with_its_libraries() {
-        let mut archive = Archive::default();
+        let mut archive = CpioArchive::default();
         let me = std::env::current_exe().expect("a test has a program");
         archive.copy(&me, "/usr/bin/me").expect("readable");
         let found = entries(&archive.finish());

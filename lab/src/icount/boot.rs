@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::guest::{MAC, Network};
+use super::guest::{MAC, GuestNetwork};
 use super::monitor;
 
 /// The network card, unless another is asked for.
@@ -13,11 +13,11 @@ const SECTOR_LEN: usize = 512;
 
 /// What to boot.
 #[derive(Debug)]
-pub struct Boot {
+pub struct BootSpec {
     /// A kernel, or a bare image that QEMU can start (PVH or multiboot).
     pub kernel: PathBuf,
     /// What a kernel finds; `None` for a bare image.
-    pub system: Option<System>,
+    pub system: Option<GuestFiles>,
     /// More words on its command line.
     pub append: String,
     /// The network card.
@@ -36,17 +36,17 @@ pub struct Boot {
 
 /// A guest's files.
 #[derive(Debug, Default)]
-pub struct System {
+pub struct GuestFiles {
     /// What is the same for all: an archive that the kernel unpacks.
     pub base: Arc<[u8]>,
     /// What its server needs: an archive on a disk, that is unpacked once it has booted. See [`super::kernel::starting`].
     pub content: Vec<u8>,
 }
 
-impl Boot {
+impl BootSpec {
     /// One processor and the usual card, counted and no more.
-    pub fn usual(kernel: PathBuf, system: Option<System>, memory_mib: u32) -> Boot {
-        Boot {
+    pub fn usual(kernel: PathBuf, system: Option<GuestFiles>, memory_mib: u32) -> BootSpec {
+        BootSpec {
             kernel,
             system,
             append: String::new(),
@@ -91,9 +91,9 @@ fn least_memory_mib(content_len: usize) -> u32 {
     OF_THE_KERNEL_MIB + 3 * content_mib
 }
 
-/// Where QEMU reads a [`System`].
+/// Where QEMU reads a [`GuestFiles`].
 #[derive(Default)]
-pub struct Media {
+pub struct BootMedia {
     /// The archive that the kernel unpacks.
     pub base: String,
     /// The disk with the rest.
@@ -107,10 +107,10 @@ pub fn disk_len(content_len: usize) -> usize {
 
 /// QEMU's arguments.
 pub fn arguments(
-    boot: &Boot,
+    boot: &BootSpec,
     plugin: &Path,
-    network: &Network,
-    media: Option<&Media>,
+    network: &GuestNetwork,
+    media: Option<&BootMedia>,
 ) -> Vec<String> {
     // A nanosecond is an instruction: so a timer's ticks cost the same whatever else the machine does. Each element that a
     // repeated string instruction moves is one, too: without erms the kernel moves eight bytes by each, not one.
@@ -123,7 +123,7 @@ pub fn arguments(
     add("-kernel", boot.kernel.display().to_string());
     let more = network.fill_in(&boot.append);
     match media {
-        Some(Media { base, .. }) => {
+        Some(BootMedia { base, .. }) => {
             add("-initrd", base.clone());
             // Behind cmpxchg16b QEMU 7.2 has wrong flags: an interrupt there saves them, and the kernel stops when it gets
             // them back. So the kernel has to do without it; Traffic Server can't.
@@ -158,7 +158,7 @@ pub fn arguments(
         add("-drive", format!("file={file},id={id},{how}"));
         add("-device", format!("virtio-blk-pci,drive={id}"));
     };
-    if let Some(Media { content, .. }) = media {
+    if let Some(BootMedia { content, .. }) = media {
         disk("content", content);
     }
     if let Some(image) = &boot.disk {
@@ -173,12 +173,12 @@ pub fn arguments(
 mod tests {
     use super::*;
 
-    fn of_len(content_len: usize) -> Boot {
-        let system = System {
+    fn of_len(content_len: usize) -> BootSpec {
+        let system = GuestFiles {
             content: vec![0; content_len],
-            ..System::default()
+            ..GuestFiles::default()
         };
-        Boot::usual("vmlinuz".into(), Some(system), 512)
+        BootSpec::usual("vmlinuz".into(), Some(system), 512)
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn beside_a_disk_memory_is_what_is_said() {
-        let boot = Boot {
+        let boot = BootSpec {
             memory_mib: 128,
             disk: Some("site.img".into()),
             ..of_len(7 << 20)

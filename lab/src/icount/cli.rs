@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 
-use super::boot::{Boot, System};
-use super::drive::{Asked, Mode};
-use super::guest::{Guest, Network};
-use super::kernel::{Content, Copied, Kernel, plugin};
-use super::mix::Mix;
-use super::standard::{self, Plan};
-use super::table::{Table, thousands};
-use super::{Traffic, measure, needs, paper, servers, timed};
+use super::boot::{BootSpec, GuestFiles};
+use super::drive::{DriveRequest, ConnectionMode};
+use super::guest::{QemuGuest, GuestNetwork};
+use super::kernel::{GuestContent, CopiedPath, GuestKernel, plugin};
+use super::mix::WorkloadMix;
+use super::standard::{self, StandardPlan};
+use super::table::{CountTable, thousands};
+use super::{CountTraffic, measure, needs, paper, servers, timed};
 use crate::load::rate;
 use crate::workload;
 
@@ -24,13 +24,13 @@ use crate::workload;
 /// TCP, system calls and server together. Without --cmd, --file or --kernel it does so for the
 /// standard table: our server and those of its peers that are installed.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct IcountArgs {
     #[command(flatten)]
-    options: Box<Options>, // large beside those of the other commands
+    options: Box<IcountOptions>, // large beside those of the other commands
 }
 
 #[derive(Debug, clap::Args)]
-struct Options {
+struct IcountOptions {
     /// Measure only this server of the standard table, or of the paper (repeatable)
     #[arg(long, value_name = "NAME", help_heading = "Standard table")]
     server: Vec<String>,
@@ -75,7 +75,7 @@ struct Options {
 
     /// How connections are used (repeatable) [default: both]
     #[arg(long)]
-    mode: Vec<Mode>,
+    mode: Vec<ConnectionMode>,
     /// Requests for a figure: three times a short and a long run
     #[arg(short = 'n', long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
@@ -172,7 +172,7 @@ fn jobs() -> usize {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &IcountArgs) -> anyhow::Result<ExitCode> {
     let args = &args.options;
     if args.install {
         standard::install_packages(&needs::missing())?;
@@ -191,24 +191,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     standard(args, mix)
 }
 
-impl Options {
-    fn modes(&self) -> Vec<Mode> {
+impl IcountOptions {
+    fn modes(&self) -> Vec<ConnectionMode> {
         match self.mode.is_empty() {
-            true => vec![Mode::KeepAlive, Mode::Close],
+            true => vec![ConnectionMode::KeepAlive, ConnectionMode::Close],
             false => self.mode.clone(),
         }
     }
 
-    fn traffic(&self) -> Traffic {
-        Traffic {
+    fn traffic(&self) -> CountTraffic {
+        CountTraffic {
             requests: self.requests,
             connections: self.connections,
             warmup: self.warmup,
         }
     }
 
-    fn of_paper<'a>(&'a self, number: &'a str) -> paper::cli::Chosen<'a> {
-        paper::cli::Chosen {
+    fn of_paper<'a>(&'a self, number: &'a str) -> paper::cli::PaperSelection<'a> {
+        paper::cli::PaperSelection {
             paper: number,
             servers: &self.server,
             loads: &self.load,
@@ -221,17 +221,17 @@ impl Options {
         }
     }
 
-    fn mix(&self) -> anyhow::Result<Option<Mix>> {
+    fn mix(&self) -> anyhow::Result<Option<WorkloadMix>> {
         let Some(name) = &self.workload else {
             return Ok(None);
         };
         let settings = workload::cli::parse(&self.settings)?;
-        let mix = Mix::new(name, &settings).map_err(|why| anyhow!(why))?;
+        let mix = WorkloadMix::new(name, &settings).map_err(|why| anyhow!(why))?;
         Ok(Some(mix))
     }
 }
 
-fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
+fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<ExitCode> {
     let chosen: Result<Vec<_>, String> = args
         .server
         .iter()
@@ -249,11 +249,11 @@ fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
         true => vec![64, 1024, 102_400],
         false => args.size.clone(),
     };
-    let plan = Plan {
+    let plan = StandardPlan {
         servers: chosen,
         table: match &mix {
-            Some(mix) => Table::of_mix(mix.name),
-            None => Table::new(&args.modes(), &sizes),
+            Some(mix) => CountTable::of_mix(mix.name),
+            None => CountTable::new(&args.modes(), &sizes),
         },
         mix,
         post_len: args.post,
@@ -291,13 +291,13 @@ fn standard(args: &Options, mix: Option<Mix>) -> anyhow::Result<ExitCode> {
 }
 
 /// A configuration from the command line.
-fn other(args: &Options, mix: Option<Mix>) -> Result<ExitCode, String> {
+fn other(args: &IcountOptions, mix: Option<WorkloadMix>) -> Result<ExitCode, String> {
     let plugin = plugin()?;
     let (boot, network) = match &args.kernel {
         Some(image) => bare(args, image)?,
         None => linux(args, mix.as_ref())?,
     };
-    let mut guest = Guest::boot(&boot, &plugin, network)?;
+    let mut guest = QemuGuest::boot(&boot, &plugin, network)?;
     let address = guest.wait_for(args.port)?;
     for asked in asked(args, mix.as_ref(), &address.to_string())? {
         let figure = measure(&mut guest, address, &asked, args.traffic())?;
@@ -308,57 +308,57 @@ fn other(args: &Options, mix: Option<Mix>) -> Result<ExitCode, String> {
 }
 
 /// A figure for each.
-fn asked(args: &Options, mix: Option<&Mix>, host: &str) -> Result<Vec<Asked>, String> {
+fn asked(args: &IcountOptions, mix: Option<&WorkloadMix>, host: &str) -> Result<Vec<DriveRequest>, String> {
     if let Some(mix) = mix {
         return Ok(vec![mix.asked(host)?]);
     }
     if let Some(command) = &args.drive {
-        return Ok(vec![Asked::Command(command.clone())]);
+        return Ok(vec![DriveRequest::Command(command.clone())]);
     }
     let modes = args.modes();
     let of_url = |url: &String| {
-        let page = |mode: &Mode| Asked::Page(url.clone(), *mode);
+        let page = |mode: &ConnectionMode| DriveRequest::Page(url.clone(), *mode);
         modes.iter().map(page).collect::<Vec<_>>()
     };
     Ok(args.url.iter().flat_map(of_url).collect())
 }
 
-fn bare(args: &Options, image: &Path) -> Result<(Boot, Network), String> {
+fn bare(args: &IcountOptions, image: &Path) -> Result<(BootSpec, GuestNetwork), String> {
     if !image.is_file() {
         return Err(format!("--kernel {}: no such file", image.display()));
     }
-    Ok((boot(args, image.to_owned(), None), Network::of(args.guest)))
+    Ok((boot(args, image.to_owned(), None), GuestNetwork::of(args.guest)))
 }
 
-fn linux(args: &Options, mix: Option<&Mix>) -> Result<(Boot, Network), String> {
-    let kernel = Kernel::new()?;
-    let network = Network::new();
-    let copied: Result<Vec<Copied>, String> = args.file.iter().map(|spec| copied(spec)).collect();
+fn linux(args: &IcountOptions, mix: Option<&WorkloadMix>) -> Result<(BootSpec, GuestNetwork), String> {
+    let kernel = GuestKernel::new()?;
+    let network = GuestNetwork::new();
+    let copied: Result<Vec<CopiedPath>, String> = args.file.iter().map(|spec| copied(spec)).collect();
     let mut copied = copied?;
-    copied.extend(mix.map(Mix::site).transpose()?);
-    let content = Content {
+    copied.extend(mix.map(WorkloadMix::site).transpose()?);
+    let content = GuestContent {
         copied,
         command: args
             .cmd
             .clone()
             .ok_or("--file without --cmd: what is the guest to run?")?,
-        ..Content::default()
+        ..GuestContent::default()
     };
     let system = kernel.system(&network, &content)?;
     Ok((boot(args, kernel.image(), Some(system)), network))
 }
 
-fn boot(args: &Options, kernel: PathBuf, system: Option<System>) -> Boot {
-    Boot {
+fn boot(args: &IcountOptions, kernel: PathBuf, system: Option<GuestFiles>) -> BootSpec {
+    BootSpec {
         append: args.append.clone(),
         device: args.device.clone(),
         cpus: args.cpus,
-        ..Boot::usual(kernel, system, args.mem)
+        ..BootSpec::usual(kernel, system, args.mem)
     }
 }
 
 /// `SRC[:DEST]`.
-fn copied(spec: &str) -> Result<Copied, String> {
+fn copied(spec: &str) -> Result<CopiedPath, String> {
     let (source, path) = match spec.split_once(':') {
         Some((source, path)) => (PathBuf::from(source), path.to_owned()),
         None => {
@@ -373,7 +373,7 @@ fn copied(spec: &str) -> Result<Copied, String> {
     if !source.exists() {
         return Err(format!("--file {spec}: there is no {}", source.display()));
     }
-    Ok(Copied { source, path })
+    Ok(CopiedPath { source, path })
 }
 
 #[cfg(test)]

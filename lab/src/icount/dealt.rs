@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::drive::Quota;
+use super::drive::DriveQuota;
 use super::even::{self, even};
 use crate::load::SEED;
-use crate::workload::{Answer, Expected, Opening, Session, Wants, Workload, named};
+use crate::workload::{ReceivedResponse, ExpectedResponse, ConnectionOpening, ClientSession, ResponseInterest, TrafficWorkload, named};
 
 /// So many connections are in an order that is even, if figures begin at the first; those after them come as they are drawn.
 pub const EVEN: usize = 1000;
@@ -17,12 +17,12 @@ pub const EVEN_ONWARD: usize = 6000;
 
 /// Orders that were made: one of 1,000 takes a quarter of a second, and most measurements need one that is there.
 #[derive(Default)]
-pub struct Orders(Vec<(Kind, Arc<[u64]>)>);
+pub struct OrderCache(Vec<(OrderKey, Arc<[u64]>)>);
 
 /// A workload's name and its settings, and how many connections are in order.
-type Kind = (String, BTreeMap<String, String>, usize);
+type OrderKey = (String, BTreeMap<String, String>, usize);
 
-impl Orders {
+impl OrderCache {
     /// The connections of a workload of this name, for a server at `host`; the first `count` in an order that is even.
     ///
     /// # Errors
@@ -32,9 +32,9 @@ impl Orders {
         name: &str,
         settings: &BTreeMap<String, String>,
         (host, count): (&str, usize),
-    ) -> Result<Dealt, String> {
+    ) -> Result<WorkloadConnections, String> {
         let workload = named(name, settings, host)?;
-        let is_it = |(of, _): &&(Kind, _)| of.0 == name && of.1 == *settings && of.2 == count;
+        let is_it = |(of, _): &&(OrderKey, _)| of.0 == name && of.1 == *settings && of.2 == count;
         let even = match self.0.iter().find(is_it) {
             Some((_, even)) => even.clone(),
             None => {
@@ -44,12 +44,12 @@ impl Orders {
                 even
             }
         };
-        Ok(Dealt::in_order(workload, SEED, even))
+        Ok(WorkloadConnections::in_order(workload, SEED, even))
     }
 }
 
 /// The first connections of a workload in an order that is even; nothing if they come as they are drawn.
-fn order_of(workload: &dyn Workload, count: usize, seed: u64) -> Arc<[u64]> {
+fn order_of(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Arc<[u64]> {
     let is_mix = workload.classes().len() > 1;
     match is_mix && !is_endless(workload, seed) {
         true => even(workload, count, seed).into(),
@@ -58,16 +58,16 @@ fn order_of(workload: &dyn Workload, count: usize, seed: u64) -> Arc<[u64]> {
 }
 
 /// The connections of a workload.
-pub struct Dealt {
-    order: Arc<Order>,
-    /// The first that [`Dealt::onward`] has not dealt.
+pub struct WorkloadConnections {
+    order: Arc<ConnectionOrder>,
+    /// The first that [`WorkloadConnections::onward`] has not dealt.
     next: Arc<AtomicU64>,
 }
 
-impl Dealt {
-    fn in_order(workload: Arc<dyn Workload>, seed: u64, even: Arc<[u64]>) -> Dealt {
-        Dealt {
-            order: Arc::new(Order {
+impl WorkloadConnections {
+    fn in_order(workload: Arc<dyn TrafficWorkload>, seed: u64, even: Arc<[u64]>) -> WorkloadConnections {
+        WorkloadConnections {
+            order: Arc::new(ConnectionOrder {
                 workload,
                 seed,
                 even,
@@ -77,8 +77,8 @@ impl Dealt {
     }
 
     /// All of them, from the first on.
-    pub fn from_start(&self) -> Arc<dyn Workload> {
-        Arc::new(Hand {
+    pub fn from_start(&self) -> Arc<dyn TrafficWorkload> {
+        Arc::new(ConnectionHand {
             order: self.order.clone(),
             next: Arc::default(),
         })
@@ -90,49 +90,49 @@ impl Dealt {
     }
 
     /// Connections from `first` on, at least so many, that have at least so many requests.
-    pub fn quota(&self, first: u64, (connections, requests): (u64, u64)) -> Quota {
+    pub fn quota(&self, first: u64, (connections, requests): (u64, u64)) -> DriveQuota {
         if self.is_endless() {
-            return Quota::Requests(requests);
+            return DriveQuota::Requests(requests);
         }
         let (mut count, mut all) = (0, 0);
         while count < connections || all < requests {
             let opening = self.order.session(first + count).open();
             (count, all) = (count + 1, all + opening.requests);
         }
-        Quota::Connections {
+        DriveQuota::Connections {
             count,
             requests: all,
         }
     }
 
-    /// The connection that [`Dealt::onward`] deals next.
+    /// The connection that [`WorkloadConnections::onward`] deals next.
     pub fn next(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
     /// Those that come after all that were dealt so before.
-    pub fn onward(&self) -> Arc<dyn Workload> {
-        Arc::new(Hand {
+    pub fn onward(&self) -> Arc<dyn TrafficWorkload> {
+        Arc::new(ConnectionHand {
             order: self.order.clone(),
             next: self.next.clone(),
         })
     }
 }
 
-fn is_endless(workload: &dyn Workload, seed: u64) -> bool {
+fn is_endless(workload: &dyn TrafficWorkload, seed: u64) -> bool {
     workload.session(0, seed).open().requests == u64::MAX
 }
 
-struct Order {
-    workload: Arc<dyn Workload>,
+struct ConnectionOrder {
+    workload: Arc<dyn TrafficWorkload>,
     seed: u64,
     /// The first connections' numbers in the workload; those of others follow each other.
     even: Arc<[u64]>,
 }
 
-impl Order {
+impl ConnectionOrder {
     /// The connection at this place.
-    fn session(&self, at: u64) -> Box<dyn Session> {
+    fn session(&self, at: u64) -> Box<dyn ClientSession> {
         self.workload.session(self.number(at), self.seed)
     }
 
@@ -146,19 +146,19 @@ impl Order {
     }
 }
 
-struct Hand {
-    order: Arc<Order>,
+struct ConnectionHand {
+    order: Arc<ConnectionOrder>,
     /// The connection that is dealt next.
     next: Arc<AtomicU64>,
 }
 
-impl Workload for Hand {
+impl TrafficWorkload for ConnectionHand {
     fn classes(&self) -> &[String] {
         self.order.workload.classes()
     }
 
-    fn session(&self, _number: u64, _seed: u64) -> Box<dyn Session> {
-        Box::new(Client {
+    fn session(&self, _number: u64, _seed: u64) -> Box<dyn ClientSession> {
+        Box::new(DealtClient {
             current: self.order.session(0),
             order: self.order.clone(),
             next: self.next.clone(),
@@ -167,23 +167,23 @@ impl Workload for Hand {
 }
 
 /// A client: for each connection it is another.
-struct Client {
-    current: Box<dyn Session>,
-    order: Arc<Order>,
+struct DealtClient {
+    current: Box<dyn ClientSession>,
+    order: Arc<ConnectionOrder>,
     next: Arc<AtomicU64>,
 }
 
-impl Session for Client {
-    fn open(&mut self) -> Opening {
+impl ClientSession for DealtClient {
+    fn open(&mut self) -> ConnectionOpening {
         self.current = self.order.session(self.next.fetch_add(1, Relaxed));
         self.current.open()
     }
 
-    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         self.current.request(last, out)
     }
 
-    fn answered(&mut self, answer: &Answer<'_>) {
+    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
         self.current.answered(answer);
     }
 
@@ -191,7 +191,7 @@ impl Session for Client {
         self.current.failed();
     }
 
-    fn wants(&self) -> Wants {
+    fn wants(&self) -> ResponseInterest {
         self.current.wants()
     }
 
@@ -207,17 +207,17 @@ impl Session for Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::urls::{UrlSpec, Urls};
-    use crate::workload::{PerConnection, Version};
+    use crate::workload::urls::{UrlSpec, UrlWorkload};
+    use crate::workload::{PerConnection, WorkloadVersion};
 
-    fn dealt(name: &str, setting: (&str, &str)) -> Dealt {
+    fn dealt(name: &str, setting: (&str, &str)) -> WorkloadConnections {
         let settings = [(setting.0.to_owned(), setting.1.to_owned())].into();
-        let dealt = Orders::default().dealt(name, &settings, ("host", EVEN));
+        let dealt = OrderCache::default().dealt(name, &settings, ("host", EVEN));
         dealt.expect("known")
     }
 
     /// What some clients ask for, as their connections come in this order.
-    fn asked(workload: &dyn Workload, order: &[u64]) -> Vec<Vec<u8>> {
+    fn asked(workload: &dyn TrafficWorkload, order: &[u64]) -> Vec<Vec<u8>> {
         let mut clients: Vec<_> = (0..4).map(|number| workload.session(number, 1)).collect();
         let ask = |client: &u64| {
             let client = &mut clients[*client as usize];
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn an_order_is_made_once() {
         let settings = |dirs: &str| [("dirs".to_owned(), dirs.to_owned())].into();
-        let mut orders = Orders::default();
+        let mut orders = OrderCache::default();
         let mut even = |dirs, host| {
             let dealt = orders.dealt("specweb99", &settings(dirs), (host, 10));
             dealt.expect("known").order.even.clone()
@@ -273,13 +273,13 @@ mod tests {
     #[test]
     fn a_quota_is_made_of_whole_connections() {
         let dealt = dealt("specweb99", ("dirs", "3"));
-        let Quota::Connections { count, requests } = dealt.quota(0, (5, 50)) else {
+        let DriveQuota::Connections { count, requests } = dealt.quota(0, (5, 50)) else {
             panic!("they have an end");
         };
         let openings = (0..count).map(|at| dealt.order.session(at).open().requests);
         assert_eq!(openings.sum::<u64>(), requests);
         assert!(count >= 5 && requests >= 50);
-        let Quota::Connections { count, .. } = dealt.quota(0, (100, 1)) else {
+        let DriveQuota::Connections { count, .. } = dealt.quota(0, (100, 1)) else {
             panic!("they have an end");
         };
         assert_eq!(count, 100);
@@ -288,15 +288,15 @@ mod tests {
     #[test]
     fn connections_without_an_end_are_no_measure() {
         let spec = UrlSpec::get("/");
-        let endless = Urls::new(
+        let endless = UrlWorkload::new(
             vec![spec],
             "host",
-            Version::Http11,
+            WorkloadVersion::Http11,
             PerConnection::Unlimited,
             false,
         );
         let endless = Arc::new(endless.expect("right URLs"));
-        let dealt = Dealt::in_order(endless, 1, Arc::default());
-        assert_eq!(dealt.quota(0, (5, 50)), Quota::Requests(50));
+        let dealt = WorkloadConnections::in_order(endless, 1, Arc::default());
+        assert_eq!(dealt.quota(0, (5, 50)), DriveQuota::Requests(50));
     }
 }

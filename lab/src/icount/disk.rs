@@ -14,7 +14,7 @@ const ID: &str = "5f1c1f0a-0c7d-4d5e-9f57-6c6f77726f61";
 
 /// What is in a folder.
 #[derive(Debug, Default, PartialEq)]
-struct Size {
+struct FolderSize {
     /// Files and folders.
     files: u64,
     /// Their bytes, in whole blocks.
@@ -46,14 +46,14 @@ pub fn of_folder(folder: &Path, image: &Path) -> Result<PathBuf, String> {
 }
 
 /// Room for all, and for what the file system keeps beside it.
-fn disk_len(size: &Size) -> u64 {
+fn disk_len(size: &FolderSize) -> u64 {
     const LEAST: u64 = 8 << 20;
     LEAST + size.bytes + size.bytes / 16 + size.files * 512
 }
 
-fn size(folder: &Path) -> Result<Size, String> {
+fn size(folder: &Path) -> Result<FolderSize, String> {
     let unreadable = |why| format!("{}: {why}", folder.display());
-    let mut all = Size {
+    let mut all = FolderSize {
         files: 1,
         bytes: BLOCK_LEN,
     };
@@ -62,7 +62,7 @@ fn size(folder: &Path) -> Result<Size, String> {
         let found = fs::metadata(&path).map_err(|why| format!("{}: {why}", path.display()))?;
         let one = match found.is_dir() {
             true => size(&path)?,
-            false => Size {
+            false => FolderSize {
                 files: 1,
                 bytes: found.len().next_multiple_of(BLOCK_LEN),
             },
@@ -76,16 +76,16 @@ fn size(folder: &Path) -> Result<Size, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_testkit::Folder;
+    use lowroad_testkit::TempFolder;
 
     #[test]
     fn what_is_in_a_folder_is_counted_in_blocks() {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         fs::create_dir(folder.path().join("inner")).expect("a folder");
         fs::write(folder.path().join("inner/one"), b"1").expect("a file");
         fs::write(folder.path().join("two"), vec![0; 5000]).expect("a file");
         let found = size(folder.path()).expect("readable");
-        let expected = Size {
+        let expected = FolderSize {
             files: 4,
             bytes: 5 * BLOCK_LEN,
         };
@@ -97,7 +97,7 @@ mod tests {
         if programs::find("mke2fs").is_none() {
             return lowroad_testkit::skip("a folder becomes an image", "no mke2fs");
         }
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let site = folder.path().join("site");
         fs::create_dir(&site).expect("a folder");
         fs::write(site.join("page.html"), vec![b'x'; 3 << 20]).expect("a file");

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::life::Life;
-use crate::load::{self, Load, Offered, Outcome, Time, Tls};
-use crate::workload::urls::{UrlSpec, Urls};
-use crate::workload::{PerConnection, Version, Workload};
+use super::life::GuestLifeline;
+use crate::load::{self, LoadRun, OfferedTls, LoadResult, ExternalClock, TlsSettings};
+use crate::workload::urls::{UrlSpec, UrlWorkload};
+use crate::workload::{PerConnection, WorkloadVersion, TrafficWorkload};
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mode {
+pub enum ConnectionMode {
     /// HTTP/1.1, all requests on the same connections.
     #[value(name = "ka")]
     KeepAlive,
@@ -33,51 +33,51 @@ pub enum Mode {
     TlsResumed,
 }
 
-impl Mode {
+impl ConnectionMode {
     /// Its name, as the command line has it.
     pub fn name(self) -> &'static str {
         match self {
-            Mode::KeepAlive => "ka",
-            Mode::Close => "close",
-            Mode::Tls => "tls",
-            Mode::TlsFull => "tls-full",
-            Mode::TlsResumed => "tls-resumed",
+            ConnectionMode::KeepAlive => "ka",
+            ConnectionMode::Close => "close",
+            ConnectionMode::Tls => "tls",
+            ConnectionMode::TlsFull => "tls-full",
+            ConnectionMode::TlsResumed => "tls-resumed",
         }
     }
 
     /// Its name in a table's head.
     pub fn title(self) -> &'static str {
         match self {
-            Mode::KeepAlive => "keep-alive",
-            Mode::Close => "a connection a request",
-            Mode::Tls => "keep-alive over TLS 1.3",
-            Mode::TlsFull => "a full handshake a request",
-            Mode::TlsResumed => "a resumed handshake a request",
+            ConnectionMode::KeepAlive => "keep-alive",
+            ConnectionMode::Close => "a connection a request",
+            ConnectionMode::Tls => "keep-alive over TLS 1.3",
+            ConnectionMode::TlsFull => "a full handshake a request",
+            ConnectionMode::TlsResumed => "a resumed handshake a request",
         }
     }
 
     /// Whether it needs TLS.
     pub fn is_tls(self) -> bool {
-        !matches!(self, Mode::KeepAlive | Mode::Close)
+        !matches!(self, ConnectionMode::KeepAlive | ConnectionMode::Close)
     }
 
     /// What is spoken, and how many requests a connection has.
-    pub fn connections(self) -> (Version, PerConnection) {
+    pub fn connections(self) -> (WorkloadVersion, PerConnection) {
         match self {
-            Mode::KeepAlive | Mode::Tls => (Version::Http11, PerConnection::Unlimited),
-            Mode::Close => (Version::Http10, PerConnection::Fixed(1)),
-            Mode::TlsFull | Mode::TlsResumed => (Version::Http11, PerConnection::Fixed(1)),
+            ConnectionMode::KeepAlive | ConnectionMode::Tls => (WorkloadVersion::Http11, PerConnection::Unlimited),
+            ConnectionMode::Close => (WorkloadVersion::Http10, PerConnection::Fixed(1)),
+            ConnectionMode::TlsFull | ConnectionMode::TlsResumed => (WorkloadVersion::Http11, PerConnection::Fixed(1)),
         }
     }
 
     /// How a server is asked for TLS. There is but one cipher suite and one group, so that all servers choose the same.
-    fn tls(self) -> Option<Tls> {
-        self.is_tls().then(|| Tls {
+    fn tls(self) -> Option<TlsSettings> {
+        self.is_tls().then(|| TlsSettings {
             name: NAME.into(),
             insecure: true,
             authorities: None,
-            offered: Offered::One {
-                resumes: self == Mode::TlsResumed,
+            offered: OfferedTls::One {
+                resumes: self == ConnectionMode::TlsResumed,
             },
         })
     }
@@ -95,20 +95,20 @@ const PATIENCE_GUEST: Duration = Duration::from_secs(10);
 const LONGEST_GUEST: Duration = Duration::from_secs(100);
 
 /// Who is asked.
-pub struct Target<'a> {
+pub struct DriveTarget<'a> {
     /// Tells when the guest ends.
-    pub life: &'a Life,
+    pub life: &'a GuestLifeline,
     /// Where it answers.
     pub address: SocketAddr,
     /// How TLS is spoken, if it is.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSettings>,
     /// The time of a guest that runs in steps.
-    pub time: Option<Arc<dyn Time>>,
+    pub time: Option<Arc<dyn ExternalClock>>,
 }
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quota {
+pub enum DriveQuota {
     /// So many requests.
     Requests(u64),
     /// All that so many connections have to ask: then it is the same whoever answers, and however many ask at a time.
@@ -120,36 +120,36 @@ pub enum Quota {
     },
 }
 
-impl Quota {
+impl DriveQuota {
     fn requests(self) -> u64 {
         match self {
-            Quota::Requests(requests) | Quota::Connections { requests, .. } => requests,
+            DriveQuota::Requests(requests) | DriveQuota::Connections { requests, .. } => requests,
         }
     }
 }
 
 /// What is asked for.
 #[derive(Clone)]
-pub enum Asked {
+pub enum DriveRequest {
     /// One page, which must come with status 200.
-    Page(String, Mode),
+    Page(String, ConnectionMode),
     /// The same by POST, with a body of so many bytes.
-    Post(String, Mode, usize),
+    Post(String, ConnectionMode, usize),
     /// The traffic of a workload; its name for messages.
-    Workload(&'static str, Arc<dyn Workload>),
+    Workload(&'static str, Arc<dyn TrafficWorkload>),
     /// A command that makes exactly `{requests}` requests (or `{n}`) over `{connections}` connections (or `{c}`) to `{url}`.
     Command(String),
 }
 
-impl Asked {
+impl DriveRequest {
     /// How a figure of it is labelled.
     pub fn label(&self) -> String {
         match self {
-            Asked::Page(path, mode) | Asked::Post(path, mode, _) => {
+            DriveRequest::Page(path, mode) | DriveRequest::Post(path, mode, _) => {
                 format!("{path} {}", mode.name())
             }
-            Asked::Workload(name, _) => (*name).to_owned(),
-            Asked::Command(command) => command.clone(),
+            DriveRequest::Workload(name, _) => (*name).to_owned(),
+            DriveRequest::Command(command) => command.clone(),
         }
     }
 
@@ -157,15 +157,15 @@ impl Asked {
     ///
     /// # Errors
     /// A command is none.
-    pub fn traffic(&self, address: SocketAddr) -> Result<(Arc<dyn Workload>, Option<Tls>), String> {
+    pub fn traffic(&self, address: SocketAddr) -> Result<(Arc<dyn TrafficWorkload>, Option<TlsSettings>), String> {
         Ok(match self {
-            Asked::Command(command) => return Err(format!("{command}: a command is no workload")),
-            Asked::Workload(_, workload) => (workload.clone(), None),
-            Asked::Page(path, mode) => {
+            DriveRequest::Command(command) => return Err(format!("{command}: a command is no workload")),
+            DriveRequest::Workload(_, workload) => (workload.clone(), None),
+            DriveRequest::Page(path, mode) => {
                 let workload = urls(address, UrlSpec::get(path), *mode)?;
                 (Arc::new(workload), mode.tls())
             }
-            Asked::Post(path, mode, len) => {
+            DriveRequest::Post(path, mode, len) => {
                 let mut spec = UrlSpec::get(path);
                 (spec.method, spec.body) = ("POST".to_owned(), vec![b'x'; *len]);
                 (Arc::new(urls(address, spec, *mode)?), mode.tls())
@@ -179,34 +179,34 @@ impl Asked {
 /// # Errors
 /// When a connection breaks, an answer is wrong, nothing comes any more, or the guest ends; says which.
 pub fn drive(
-    (life, address): (&Life, SocketAddr),
-    asked: &Asked,
+    (life, address): (&GuestLifeline, SocketAddr),
+    asked: &DriveRequest,
     requests: u64,
     connections: u32,
 ) -> Result<(), String> {
-    if let Asked::Command(command) = asked {
+    if let DriveRequest::Command(command) = asked {
         return by_command(address, command, requests, connections);
     }
     let (workload, tls) = asked.traffic(address)?;
-    let target = Target {
+    let target = DriveTarget {
         life,
         address,
         tls,
         time: None,
     };
     let stop = AtomicBool::new(false);
-    let (label, quota) = (asked.label(), Quota::Requests(requests));
+    let (label, quota) = (asked.label(), DriveQuota::Requests(requests));
     by_load(target, &label, workload, quota, connections, &stop).map(drop)
 }
 
-fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, String> {
+fn urls(address: SocketAddr, mut spec: UrlSpec, mode: ConnectionMode) -> Result<UrlWorkload, String> {
     let (version, per_connection) = mode.connections();
     spec.expected_status = Some(200);
     let host = match mode.is_tls() {
         true => NAME.to_owned(),
         false => address.ip().to_string(),
     };
-    Urls::new(vec![spec], &host, version, per_connection, false)
+    UrlWorkload::new(vec![spec], &host, version, per_connection, false)
 }
 
 /// Makes the requests of a workload, unless `stop` is set.
@@ -214,24 +214,24 @@ fn urls(address: SocketAddr, mut spec: UrlSpec, mode: Mode) -> Result<Urls, Stri
 /// # Errors
 /// As for [`drive`].
 pub fn by_load(
-    target: Target<'_>,
+    target: DriveTarget<'_>,
     what: &str,
-    workload: Arc<dyn Workload>,
-    quota: Quota,
+    workload: Arc<dyn TrafficWorkload>,
+    quota: DriveQuota,
     connections: u32,
     stop: &AtomicBool,
-) -> Result<Outcome, String> {
-    let mut load = Load::plain(target.address, workload);
+) -> Result<LoadResult, String> {
+    let mut load = LoadRun::plain(target.address, workload);
     load.target.tls = target.tls;
     let (requests, openings) = match quota {
-        Quota::Requests(count) => (Some(count), None),
-        Quota::Connections { count, .. } => (None, Some(count)),
+        DriveQuota::Requests(count) => (Some(count), None),
+        DriveQuota::Connections { count, .. } => (None, Some(count)),
     };
     let (duration, timeout) = match target.time {
         None => (LONGEST, PATIENCE),
         Some(_) => (LONGEST_GUEST, PATIENCE_GUEST),
     };
-    let load = Load {
+    let load = LoadRun {
         time: target.time,
         connections,
         duration,
@@ -261,7 +261,7 @@ pub fn by_load(
 /// Whether all were answered, but for a few that crossed with the server's end of a connection that it took for idle
 /// (RFC 9112 section 9.5): Apache's event MPM ends those when it has much to do. What such a connection had yet to ask is left out
 /// where connections count.
-fn is_right(outcome: &Outcome, requests: u64) -> bool {
+fn is_right(outcome: &LoadResult, requests: u64) -> bool {
     // One in so many, and of what they had yet to ask.
     const FEW: u64 = 200;
     const FEW_LEFT: u64 = 40;
@@ -306,13 +306,13 @@ mod tests {
 
     #[test]
     fn few_requests_may_cross_with_the_end_of_their_connection() {
-        let outcome = |requests, closed: u64, resets: u64| Outcome {
+        let outcome = |requests, closed: u64, resets: u64| LoadResult {
             requests,
             errors: closed + resets,
             errors_by_kind: [("closed", closed), ("reset", resets)]
                 .map(|(kind, count)| (kind.to_owned(), count))
                 .into(),
-            ..Outcome::default()
+            ..LoadResult::default()
         };
         assert!(is_right(&outcome(1000, 0, 0), 1000));
         assert!(is_right(&outcome(995, 5, 0), 1000));
@@ -326,10 +326,10 @@ mod tests {
     #[test]
     fn a_command_is_told_what_to_do_and_its_failure_is_told() {
         let address = ADDRESS.parse().expect("an address");
-        let asked = |text: &str| Asked::Command(text.to_owned());
+        let asked = |text: &str| DriveRequest::Command(text.to_owned());
         let right = "test {n} = 7 && test {c} = 3 && test {url} = http://127.0.0.1:80";
         let mut other = Command::new("true").spawn().expect("a process");
-        let life = Life::of(&other).expect("a descriptor");
+        let life = GuestLifeline::of(&other).expect("a descriptor");
         other.wait().expect("an end");
         let target = (&life, address);
         assert_eq!(drive(target, &asked(right), 7, 3), Ok(()));

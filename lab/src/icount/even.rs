@@ -2,7 +2,7 @@
 //! is of each class, its bodies are as long, and its connections have as many requests. From some 200 connections on, lengths are
 //! right to 10 %. So a short run tells what a long one would. Pure.
 
-use crate::workload::Workload;
+use crate::workload::TrafficWorkload;
 
 /// Requests that are looked at to know what the whole is like.
 const OF_THE_WHOLE: f64 = 40_000.0;
@@ -12,16 +12,16 @@ const CHOICE: usize = 400;
 const MOST_REQUESTS: u64 = 1000;
 
 /// Numbers of connections, so many, of a workload whose connections have an end.
-pub fn even(workload: &dyn Workload, count: usize, seed: u64) -> Vec<u64> {
+pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64> {
     let mut looked = Vec::new();
-    let mut whole = Content::none(workload);
+    let mut whole = ConnectionContent::none(workload);
     while whole.requests < OF_THE_WHOLE || looked.len() < count + CHOICE {
-        let one = Content::of(workload, looked.len() as u64, seed);
+        let one = ConnectionContent::of(workload, looked.len() as u64, seed);
         whole.add(&one);
         looked.push(one);
     }
     let mut choice: Vec<usize> = (0..CHOICE).collect();
-    let mut dealt = Content::none(workload);
+    let mut dealt = ConnectionContent::none(workload);
     let mut order = Vec::with_capacity(count);
     for next in (CHOICE..).take(count) {
         let distances = choice
@@ -43,7 +43,7 @@ pub fn after(count: usize) -> u64 {
 
 /// What some connections ask for.
 #[derive(Clone, Debug)]
-struct Content {
+struct ConnectionContent {
     connections: f64,
     requests: f64,
     by_class: Vec<f64>,
@@ -51,9 +51,9 @@ struct Content {
     body_len: f64,
 }
 
-impl Content {
-    fn none(workload: &dyn Workload) -> Content {
-        Content {
+impl ConnectionContent {
+    fn none(workload: &dyn TrafficWorkload) -> ConnectionContent {
+        ConnectionContent {
             connections: 0.0,
             requests: 0.0,
             by_class: vec![0.0; workload.classes().len()],
@@ -61,8 +61,8 @@ impl Content {
         }
     }
 
-    fn of(workload: &dyn Workload, number: u64, seed: u64) -> Content {
-        let mut content = Content::none(workload);
+    fn of(workload: &dyn TrafficWorkload, number: u64, seed: u64) -> ConnectionContent {
+        let mut content = ConnectionContent::none(workload);
         let mut session = workload.session(number, seed);
         let requests = session.open().requests.min(MOST_REQUESTS);
         let mut text = Vec::new();
@@ -76,7 +76,7 @@ impl Content {
         content
     }
 
-    fn add(&mut self, other: &Content) {
+    fn add(&mut self, other: &ConnectionContent) {
         self.connections += other.connections;
         self.requests += other.requests;
         self.body_len += other.body_len;
@@ -87,7 +87,7 @@ impl Content {
 
     /// How far both together are from what as many requests of the whole would be; 0 if it is the same. A request of a class
     /// counts for more the rarer the class is.
-    fn distance_with(&self, other: &Content, whole: &Content) -> f64 {
+    fn distance_with(&self, other: &ConnectionContent, whole: &ConnectionContent) -> f64 {
         let requests = self.requests + other.requests;
         // What there is too much of, squared, and how much of it the whole has a request.
         let surplus = |own: f64, other: f64, whole_has: f64| {
@@ -121,20 +121,20 @@ mod tests {
     use super::*;
     use crate::workload::named;
 
-    fn sum(workload: &dyn Workload, numbers: impl Iterator<Item = u64>) -> Content {
-        numbers.fold(Content::none(workload), |mut sum, number| {
-            sum.add(&Content::of(workload, number, 1));
+    fn sum(workload: &dyn TrafficWorkload, numbers: impl Iterator<Item = u64>) -> ConnectionContent {
+        numbers.fold(ConnectionContent::none(workload), |mut sum, number| {
+            sum.add(&ConnectionContent::of(workload, number, 1));
             sum
         })
     }
 
     /// The greatest difference of a class from its share of the whole, in requests, and how much longer the mean body is.
-    fn differs(part: &Content, whole: &Content) -> (f64, f64) {
+    fn differs(part: &ConnectionContent, whole: &ConnectionContent) -> (f64, f64) {
         let off = |(own, whole_has): (&f64, &f64)| {
             (own - whole_has / whole.requests * part.requests).abs()
         };
         let classes = part.by_class.iter().zip(&whole.by_class);
-        let mean = |of: &Content| of.body_len / of.requests;
+        let mean = |of: &ConnectionContent| of.body_len / of.requests;
         (
             classes.map(off).fold(0.0, f64::max),
             mean(part) / mean(whole),
@@ -171,7 +171,7 @@ mod tests {
         let settings = [("protocol", "1.1"), ("per-connection", "5000")];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let workload = named("webbench", &settings.into(), "host").expect("known");
-        assert_eq!(Content::of(&*workload, 0, 1).requests, MOST_REQUESTS as f64);
+        assert_eq!(ConnectionContent::of(&*workload, 0, 1).requests, MOST_REQUESTS as f64);
         assert_eq!(even(&*workload, 3, 1).len(), 3);
     }
 }

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::boot::{Boot, Media, arguments, disk_len};
+use super::boot::{BootSpec, BootMedia, arguments, disk_len};
 use super::kernel::{BOOTED, READY, run, starting};
-use super::life::Life;
-use super::steps::{GuestTime, Steps};
+use super::life::GuestLifeline;
+use super::steps::{GuestTime, StepRequirements};
 use super::{monitor, saved};
 
 /// How long a guest may take to boot.
@@ -36,7 +36,7 @@ pub(super) const MAC: &str = "52:54:00:12:34:56";
 
 /// Names and addresses of a guest's network.
 #[derive(Clone, Debug)]
-pub struct Network {
+pub struct GuestNetwork {
     /// The tap device.
     pub name: String,
     /// This side.
@@ -49,18 +49,18 @@ pub struct Network {
     pub mtu: Option<u32>,
 }
 
-impl Network {
+impl GuestNetwork {
     /// One that no other process uses: out of the range that is set aside for measurements
     /// (RFC 2544, 198.18.0.0/15), by process id.
     #[expect(clippy::new_without_default, reason = "each is another")]
-    pub fn new() -> Network {
+    pub fn new() -> GuestNetwork {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let base = u32::from(Ipv4Addr::new(198, 18, 0, 0));
         // Spread, so that processes that run at the same time are apart, whatever their ids have in common.
         let spread = process.wrapping_mul(0x9e37_79b9) >> 17;
         let first = base + 4 * ((spread + number) % (1 << 15));
-        Network {
+        GuestNetwork {
             name: format!("ic{process}-{number}"),
             host: Ipv4Addr::from(first + 1),
             guest: Ipv4Addr::from(first + 2),
@@ -70,14 +70,14 @@ impl Network {
     }
 
     /// One for an image that knows its own address.
-    pub fn of(guest: Ipv4Addr) -> Network {
+    pub fn of(guest: Ipv4Addr) -> GuestNetwork {
         let [a, b, c, d] = guest.octets();
         let host = Ipv4Addr::new(a, b, c, if d == 1 { 2 } else { 1 });
-        Network {
+        GuestNetwork {
             host,
             guest,
             prefix: 24,
-            ..Network::new()
+            ..GuestNetwork::new()
         }
     }
 
@@ -119,9 +119,9 @@ impl Network {
 }
 
 /// A guest that runs. Dropping it ends it.
-pub struct Guest {
+pub struct QemuGuest {
     qemu: Child,
-    life: Life,
+    life: GuestLifeline,
     /// What its console showed.
     console: File,
     /// What QEMU said.
@@ -130,19 +130,19 @@ pub struct Guest {
     /// Instructions by block.
     profile: Option<File>,
     /// What stops it.
-    steps: Option<Steps>,
-    network: Network,
+    steps: Option<StepRequirements>,
+    network: GuestNetwork,
     linux: bool,
 }
 
-impl Guest {
-    /// Starts QEMU. The guest boots meanwhile, or goes on where another had booted: see [`Guest::wait_for`].
+impl QemuGuest {
+    /// Starts QEMU. The guest boots meanwhile, or goes on where another had booted: see [`QemuGuest::wait_for`].
     ///
     /// # Errors
     /// When QEMU does not start; says why.
-    pub fn boot(boot: &Boot, plugin: &Path, network: Network) -> Result<Guest, String> {
+    pub fn boot(boot: &BootSpec, plugin: &Path, network: GuestNetwork) -> Result<QemuGuest, String> {
         let state = saved::state(boot, plugin, &network)?;
-        let begun = Guest::start(boot, plugin, network, state.as_deref());
+        let begun = QemuGuest::start(boot, plugin, network, state.as_deref());
         let mut guest = begun.map_err(|why| saved::failure(why, state.as_deref()))?;
         if boot.system.is_some() {
             if state.is_none() {
@@ -158,14 +158,14 @@ impl Guest {
     /// # Errors
     /// When QEMU does not start; says why.
     pub(super) fn start(
-        boot: &Boot,
+        boot: &BootSpec,
         plugin: &Path,
-        network: Network,
+        network: GuestNetwork,
         state: Option<&Path>,
-    ) -> Result<Guest, String> {
+    ) -> Result<QemuGuest, String> {
         let count = in_memory(&[0; 4096])?;
         let profile = boot.has_profile.then(|| in_memory(b"")).transpose()?;
-        let steps = boot.has_steps.then(|| Steps::new(&network));
+        let steps = boot.has_steps.then(|| StepRequirements::new(&network));
         let steps = steps.transpose()?;
         let (console, said) = (in_memory(b"")?, in_memory(b"")?);
         let files = boot.system.as_ref().map(|system| {
@@ -176,7 +176,7 @@ impl Guest {
             Ok::<_, String>([in_memory(&system.base)?, disk])
         });
         let files = files.transpose()?;
-        let media = files.as_ref().map(|[base, content]| Media {
+        let media = files.as_ref().map(|[base, content]| BootMedia {
             base: path(base),
             content: path(content),
         });
@@ -189,15 +189,15 @@ impl Guest {
             .args(state.iter().flat_map(|file| monitor::goes_on(file)))
             .env("INSN_FILE", path(&count))
             .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
-            .envs(steps.iter().flat_map(Steps::environment))
+            .envs(steps.iter().flat_map(StepRequirements::environment))
             // What ends the lab at a terminal is not for it: it would wait there for a guest that is stopped.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
             .stderr(copy(&said)?);
         let qemu = command.spawn().map_err(|why| format!("setpriv: {why}"))?;
-        let mut guest = Guest {
-            life: Life::of(&qemu).map_err(|why| format!("QEMU: {why}"))?,
+        let mut guest = QemuGuest {
+            life: GuestLifeline::of(&qemu).map_err(|why| format!("QEMU: {why}"))?,
             qemu,
             console,
             said,
@@ -253,7 +253,7 @@ impl Guest {
     }
 
     /// Tells when it ends.
-    pub fn life(&self) -> Life {
+    pub fn life(&self) -> GuestLifeline {
         self.life.clone()
     }
 
@@ -390,7 +390,7 @@ impl Guest {
         &mut self,
         patience: Duration,
         what: &str,
-        met: impl Fn(&Guest) -> bool,
+        met: impl Fn(&QemuGuest) -> bool,
     ) -> Result<(), String> {
         let end = Instant::now() + patience;
         while !met(self) {
@@ -408,7 +408,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for QemuGuest {
     fn drop(&mut self) {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn networks_are_apart_and_their_names_fit() {
-        let (one, two) = (Network::new(), Network::new());
+        let (one, two) = (GuestNetwork::new(), GuestNetwork::new());
         assert_ne!(one.name, two.name);
         assert_ne!(one.guest, two.guest);
         assert!(one.name.len() < 16, "the kernel's limit: {}", one.name);
@@ -464,13 +464,13 @@ mod tests {
 
     #[test]
     fn an_image_with_its_own_address_gets_a_host_beside_it() {
-        let network = Network::of(Ipv4Addr::new(10, 88, 0, 2));
+        let network = GuestNetwork::of(Ipv4Addr::new(10, 88, 0, 2));
         assert_eq!(network.host, Ipv4Addr::new(10, 88, 0, 1));
         assert_eq!(
             network.fill_in("ip={guest} gw={host}"),
             "ip=10.88.0.2 gw=10.88.0.1"
         );
-        assert_eq!(Network::of(Ipv4Addr::new(10, 0, 0, 1)).host.octets()[3], 2);
+        assert_eq!(GuestNetwork::of(Ipv4Addr::new(10, 0, 0, 1)).host.octets()[3], 2);
     }
 
     #[test]

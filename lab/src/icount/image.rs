@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::boot::Boot;
+use super::boot::BootSpec;
 use super::kernel::run;
 
-/// Its own address and ours, on the command line; the network of [`super::guest::Network::new`] is a /30.
+/// Its own address and ours, on the command line; the network of [`super::guest::GuestNetwork::new`] is a /30.
 const APPEND: &str = "ip={guest}/30,{host}";
 
 /// An image in a folder of its own, which goes at the end: QEMU needs it until the machine runs.
-pub struct Image(PathBuf);
+pub struct ImageFolder(PathBuf);
 
-impl Image {
+impl ImageFolder {
     /// Makes one of a folder, by `lowroad image build`.
     ///
     /// # Errors
     /// With what the program said.
-    pub fn of_folder(lowroad: &Path, site: &Path) -> Result<Image, String> {
-        let image = Image::empty()?;
+    pub fn of_folder(lowroad: &Path, site: &Path) -> Result<ImageFolder, String> {
+        let image = ImageFolder::empty()?;
         image.build(lowroad, site, None)?;
         Ok(image)
     }
@@ -34,8 +34,8 @@ impl Image {
         lowroad: &Path,
         files: &[(String, Vec<u8>)],
         database: Option<&str>,
-    ) -> Result<Image, String> {
-        let image = Image::empty()?;
+    ) -> Result<ImageFolder, String> {
+        let image = ImageFolder::empty()?;
         let site = image.0.join("site");
         fs::create_dir(&site).map_err(|why| format!("{}: {why}", site.display()))?;
         for (path, content) in files {
@@ -46,12 +46,12 @@ impl Image {
         Ok(image)
     }
 
-    fn empty() -> Result<Image, String> {
+    fn empty() -> Result<ImageFolder, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let folder = std::env::temp_dir().join(format!("lowroad-image-{process}-{number}"));
         fs::create_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
-        Ok(Image(folder))
+        Ok(ImageFolder(folder))
     }
 
     fn build(&self, lowroad: &Path, site: &Path, database: Option<&str>) -> Result<(), String> {
@@ -65,16 +65,16 @@ impl Image {
         self.0.join("site.img")
     }
 
-    /// What to boot, in a network of [`super::guest::Network::new`].
-    pub fn boot(&self, memory_mib: u32) -> Boot {
-        Boot {
+    /// What to boot, in a network of [`super::guest::GuestNetwork::new`].
+    pub fn boot(&self, memory_mib: u32) -> BootSpec {
+        BootSpec {
             append: APPEND.into(),
-            ..Boot::usual(self.path(), None, memory_mib)
+            ..BootSpec::usual(self.path(), None, memory_mib)
         }
     }
 }
 
-impl Drop for Image {
+impl Drop for ImageFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -82,19 +82,19 @@ impl Drop for Image {
 
 #[cfg(test)]
 mod tests {
-    use super::super::guest::Network;
+    use super::super::guest::GuestNetwork;
     use super::*;
 
     #[test]
     fn an_image_is_told_the_networks_addresses() {
-        let network = Network::new();
+        let network = GuestNetwork::new();
         let wanted = format!("ip={}/{},{}", network.guest, network.prefix, network.host);
         assert_eq!(network.fill_in(APPEND), wanted);
     }
 
     #[test]
     fn what_the_program_says_is_told_and_nothing_stays() {
-        let image = Image::empty().expect("a folder");
+        let image = ImageFolder::empty().expect("a folder");
         let folder = image.0.clone();
         assert!(image.build(Path::new("false"), &folder, None).is_err());
         drop(image);

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::archive::Archive;
-use super::boot::System;
-use super::guest::Network;
+use super::archive::CpioArchive;
+use super::boot::GuestFiles;
+use super::guest::GuestNetwork;
 
 /// Source of the plugin that counts instructions.
 const PLUGIN: &str = include_str!("../../icount/insn.c");
@@ -39,16 +39,16 @@ const DISK_MODULE: &str = "drivers/block/virtio_blk";
 
 /// A kernel that is ready to boot.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct GuestKernel {
     /// The folder with `vmlinuz`, `busybox` and `modules/`.
     folder: PathBuf,
-    /// See [`System::base`].
+    /// See [`GuestFiles::base`].
     base: Arc<[u8]>,
 }
 
 /// A file or folder of this machine for the guest.
 #[derive(Clone, Debug)]
-pub struct Copied {
+pub struct CopiedPath {
     /// Where it is here.
     pub source: PathBuf,
     /// Where it is to be there.
@@ -57,9 +57,9 @@ pub struct Copied {
 
 /// What differs from one Linux guest to another.
 #[derive(Clone, Debug, Default)]
-pub struct Content {
+pub struct GuestContent {
     /// Copied into it.
-    pub copied: Vec<Copied>,
+    pub copied: Vec<CopiedPath>,
     /// Generated files: path and content.
     pub generated: Vec<(String, Vec<u8>)>,
     /// Where its disk is mounted, if it has one.
@@ -104,11 +104,11 @@ pub fn plugin() -> Result<PathBuf, String> {
 static MAKING: (Mutex<Vec<PathBuf>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 
 /// The right to make a file.
-struct Making<'p>(&'p Path);
+struct BuildLock<'p>(&'p Path);
 
-impl<'p> Making<'p> {
+impl<'p> BuildLock<'p> {
     /// Waits until nobody else makes it.
-    fn begin(path: &'p Path) -> Making<'p> {
+    fn begin(path: &'p Path) -> BuildLock<'p> {
         let (making, ended) = &MAKING;
         let guard = making.lock().unwrap_or_else(PoisonError::into_inner);
         let is_made = |all: &mut Vec<PathBuf>| all.iter().any(|one| one == path);
@@ -116,11 +116,11 @@ impl<'p> Making<'p> {
         guard
             .unwrap_or_else(PoisonError::into_inner)
             .push(path.to_owned());
-        Making(path)
+        BuildLock(path)
     }
 }
 
-impl Drop for Making<'_> {
+impl Drop for BuildLock<'_> {
     fn drop(&mut self) {
         let (making, ended) = &MAKING;
         let mut guard = making.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +135,7 @@ pub(crate) fn made(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {
-    let _others_wait = Making::begin(path);
+    let _others_wait = BuildLock::begin(path);
     if !path.exists() {
         let new = path.with_extension(format!("new-{}", std::process::id()));
         let _ = fs::remove_dir_all(&new);
@@ -154,18 +154,18 @@ pub(crate) fn made(
     Ok(path.to_owned())
 }
 
-impl Kernel {
+impl GuestKernel {
     /// From the cache, or from Debian's packages.
     ///
     /// # Errors
     /// When it isn't to be had; says what to do.
-    pub fn new() -> Result<Kernel, String> {
+    pub fn new() -> Result<GuestKernel, String> {
         // What is kept of the packages may be of a time with other modules.
         let modules: Vec<&str> = modules().collect();
         let kept = crc32fast::hash(modules.join(" ").as_bytes());
         let folder = made(&cache()?.join(format!("guest-{kept:08x}")), fetch)?;
         let base = base_of(&folder)?.into();
-        Ok(Kernel { folder, base })
+        Ok(GuestKernel { folder, base })
     }
 
     /// The image.
@@ -182,8 +182,8 @@ impl Kernel {
     ///
     /// # Errors
     /// When something that is to be copied can't be read.
-    pub fn system(&self, network: &Network, content: &Content) -> Result<System, String> {
-        Ok(System {
+    pub fn system(&self, network: &GuestNetwork, content: &GuestContent) -> Result<GuestFiles, String> {
+        Ok(GuestFiles {
             base: self.base.clone(),
             content: archive_of(network, content)?,
         })
@@ -192,7 +192,7 @@ impl Kernel {
 
 /// What all guests have.
 fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
-    let mut archive = Archive::default();
+    let mut archive = CpioArchive::default();
     for folder in [
         "proc",
         "sys",
@@ -219,12 +219,12 @@ fn base_of(kernel: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// What one guest has.
-fn archive_of(network: &Network, content: &Content) -> Result<Vec<u8>, String> {
-    let mut archive = Archive::default();
+fn archive_of(network: &GuestNetwork, content: &GuestContent) -> Result<Vec<u8>, String> {
+    let mut archive = CpioArchive::default();
     for (path, bytes) in &content.generated {
         archive.file(path, bytes);
     }
-    for Copied { source, path } in &content.copied {
+    for CopiedPath { source, path } in &content.copied {
         archive.copy(source, path)?;
     }
     let command = network.fill_in(&content.command);
@@ -297,7 +297,7 @@ pub fn until_said(text: &str) -> String {
 
 /// What is of one guest. Its clock may be of the time when another booted. The server's output goes to a file, as a slow
 /// console would count.
-fn start(network: &Network, disk: Option<&str>, command: &str, now_unix_s: u64) -> String {
+fn start(network: &GuestNetwork, disk: Option<&str>, command: &str, now_unix_s: u64) -> String {
     format!(
         "date -s @{now_unix_s} >/dev/null; echo 1 >/proc/sys/vm/drop_caches\n\
          {disk}\
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn what_starts_fills_in_the_addresses_and_ends_the_command_in_any_form() {
-        let network = Network::new();
+        let network = GuestNetwork::new();
         let command = network.fill_in("serve {guest} & # a comment");
         let text = start(&network, None, &command, 7);
         assert!(text.contains(&format!("(serve {} & # a comment\n)", network.guest)));
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_disk_is_mounted_before_the_server_starts() {
-        let text = start(&Network::new(), Some("/srv"), "serve", 7);
+        let text = start(&GuestNetwork::new(), Some("/srv"), "serve", 7);
         let mounted = text.find("/dev/vdb /srv\n").expect("a mount");
         assert!(mounted < text.find("(serve\n)").expect("a command"));
     }

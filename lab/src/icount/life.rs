@@ -19,16 +19,16 @@ const STOP_SEEN: Timespec = Timespec {
 
 /// Tells when a guest ends.
 #[derive(Clone)]
-pub struct Life(Arc<OwnedFd>);
+pub struct GuestLifeline(Arc<OwnedFd>);
 
-impl Life {
+impl GuestLifeline {
     /// That of QEMU.
     ///
     /// # Errors
     /// There are no descriptors.
-    pub fn of(qemu: &Child) -> io::Result<Life> {
+    pub fn of(qemu: &Child) -> io::Result<GuestLifeline> {
         let pid = Pid::from_child(qemu);
-        Ok(Life(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
+        Ok(GuestLifeline(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
     }
 
     /// Readable once it has ended.
@@ -80,7 +80,7 @@ mod tests {
     fn what_is_under_way_halts_when_the_other_ends() {
         let mut command = Command::new("cat");
         let mut child = command.stdin(Stdio::piped()).spawn().expect("cat");
-        let life = Life::of(&child).expect("a descriptor");
+        let life = GuestLifeline::of(&child).expect("a descriptor");
         let stop = AtomicBool::new(false);
         let lives = life.watch(&stop, |halt| halt.load(Relaxed));
         assert!(!lives);

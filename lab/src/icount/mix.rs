@@ -3,49 +3,49 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::drive::Asked;
-use super::kernel::{Copied, cache};
-use crate::workload::{self, Workload, files};
+use super::drive::DriveRequest;
+use super::kernel::{CopiedPath, cache};
+use crate::workload::{self, TrafficWorkload, files};
 
 /// A workload with its settings.
 #[derive(Clone, Debug)]
-pub struct Mix {
+pub struct WorkloadMix {
     /// Its name.
     pub name: &'static str,
     settings: BTreeMap<String, String>,
 }
 
-impl Mix {
+impl WorkloadMix {
     /// The workload of that name.
     ///
     /// # Errors
     /// An unknown name, setting or value; says what is allowed.
-    pub fn new(name: &str, settings: &BTreeMap<String, String>) -> Result<Mix, String> {
+    pub fn new(name: &str, settings: &BTreeMap<String, String>) -> Result<WorkloadMix, String> {
         workload::named(name, settings, "host")?;
         let known = workload::NAMES.iter().find(|(known, _)| *known == name);
         let (name, _) = known.expect("it has just been made");
         let settings = settings.clone();
-        Ok(Mix { name, settings })
+        Ok(WorkloadMix { name, settings })
     }
 
     /// Its traffic; `host` is the value of the `Host` field.
     ///
     /// # Errors
-    /// As for [`Mix::new`].
-    pub fn asked(&self, host: &str) -> Result<Asked, String> {
-        let traffic: Arc<dyn Workload> = workload::named(self.name, &self.settings, host)?;
-        Ok(Asked::Workload(self.name, traffic))
+    /// As for [`WorkloadMix::new`].
+    pub fn asked(&self, host: &str) -> Result<DriveRequest, String> {
+        let traffic: Arc<dyn TrafficWorkload> = workload::named(self.name, &self.settings, host)?;
+        Ok(DriveRequest::Workload(self.name, traffic))
     }
 
     /// Its files, made once and kept: what goes to the guest's /srv.
     ///
     /// # Errors
     /// When they can't be written; says why.
-    pub fn site(&self) -> Result<Copied, String> {
+    pub fn site(&self) -> Result<CopiedPath, String> {
         let sum = crc32fast::hash(format!("{:?}", self.settings).as_bytes());
         let folder = cache()?.join(format!("{}-{sum:08x}", self.name));
         files::make(self.name, &self.settings, &folder, &mut |_| {})?;
-        Ok(Copied {
+        Ok(CopiedPath {
             source: folder.join("site"),
             path: "srv".into(),
         })

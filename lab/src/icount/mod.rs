@@ -30,12 +30,12 @@ pub mod timed;
 use std::net::SocketAddr;
 
 use crate::experiment::agree::median;
-use drive::{Asked, drive};
-use guest::Guest;
+use drive::{DriveRequest, drive};
+use guest::QemuGuest;
 
 /// How much is asked to measure one figure.
 #[derive(Clone, Copy, Debug)]
-pub struct Traffic {
+pub struct CountTraffic {
     /// In all, besides the warm-up.
     pub requests: u64,
     /// Under way at a time.
@@ -56,16 +56,16 @@ pub const PAIR: u64 = 4;
 /// # Errors
 /// When requests fail; with what the guest said.
 pub fn measure(
-    guest: &mut Guest,
+    guest: &mut QemuGuest,
     address: SocketAddr,
-    asked: &Asked,
-    traffic: Traffic,
+    asked: &DriveRequest,
+    traffic: CountTraffic,
 ) -> Result<f64, String> {
     let life = guest.life();
     let mut run = |requests| {
         let done = drive((&life, address), asked, requests, traffic.connections);
         done.map_err(|why| guest.failure(&why))?;
-        Ok(Done {
+        Ok(CompletedRun {
             total: guest.counted_at_rest(),
             requests,
             brought: (),
@@ -79,7 +79,7 @@ pub fn measure(
 
 /// Slopes between short runs and long ones.
 #[derive(Debug)]
-pub struct Slopes<T> {
+pub struct RunSlopes<T> {
     /// Instructions of one more request, for each pair of runs.
     pub instructions: Vec<f64>,
     /// What the last short run brought.
@@ -88,7 +88,7 @@ pub struct Slopes<T> {
     pub long: T,
 }
 
-impl<T> Slopes<T> {
+impl<T> RunSlopes<T> {
     /// Instructions that one more request costs.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl<T> Slopes<T> {
 
 /// A run that was made.
 #[derive(Debug)]
-pub struct Done<T> {
+pub struct CompletedRun<T> {
     /// The guest's instructions since it began.
     pub total: u64,
     /// Requests that were made.
@@ -119,8 +119,8 @@ pub struct Done<T> {
 pub fn slopes<T>(
     mut before: u64,
     (short, rounds): (u64, u64),
-    run: &mut dyn FnMut(u64) -> Result<Done<T>, String>,
-) -> Result<Slopes<T>, String> {
+    run: &mut dyn FnMut(u64) -> Result<CompletedRun<T>, String>,
+) -> Result<RunSlopes<T>, String> {
     let (mut instructions, mut last) = (Vec::new(), None);
     for _ in 0..rounds {
         let one = run(short)?;
@@ -130,7 +130,7 @@ pub fn slopes<T>(
         last = Some((one.brought, other.brought));
     }
     let (short, long) = last.expect("there are rounds");
-    Ok(Slopes {
+    Ok(RunSlopes {
         instructions,
         short,
         long,
@@ -150,7 +150,7 @@ fn plausible(slope: f64) -> Result<f64, String> {
 }
 
 /// Between a short run, `before` which there were so many instructions, and a long one that came next.
-fn slope<T>(before: u64, short: &Done<T>, long: &Done<T>) -> f64 {
+fn slope<T>(before: u64, short: &CompletedRun<T>, long: &CompletedRun<T>) -> f64 {
     let [before, between, after] = [before, short.total, long.total].map(|count| count as f64);
     let requests = long.requests as f64 - short.requests as f64;
     ((after - between) - (between - before)) / requests.max(1.0)
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_no_requests_cancels_out() {
         // 5 for a run, 7 for a request
-        let done = |before: u64, requests: u64| Done {
+        let done = |before: u64, requests: u64| CompletedRun {
             total: before + 5 + 7 * requests,
             requests,
             brought: (),
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn one_bad_slope_does_not_matter() {
-        let slopes = Slopes {
+        let slopes = RunSlopes {
             instructions: vec![900.0, 20.0, 21.0],
             short: (),
             long: (),

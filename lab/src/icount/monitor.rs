@@ -26,18 +26,18 @@ fn name(device: &str) -> String {
 }
 
 /// The monitor of a guest.
-pub struct Monitor(BufReader<UnixStream>);
+pub struct QemuMonitor(BufReader<UnixStream>);
 
-impl Monitor {
+impl QemuMonitor {
     /// That of the guest with this network device.
     ///
     /// # Errors
     /// There is none.
-    pub fn connect(device: &str) -> io::Result<Monitor> {
+    pub fn connect(device: &str) -> io::Result<QemuMonitor> {
         let address = SocketAddr::from_abstract_name(name(device))?;
         let stream = UnixStream::connect_addr(&address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut monitor = Monitor(BufReader::new(stream));
+        let mut monitor = QemuMonitor(BufReader::new(stream));
         monitor.line()?;
         monitor.ask("{\"execute\":\"qmp_capabilities\"}")?;
         Ok(monitor)

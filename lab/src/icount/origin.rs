@@ -17,18 +17,18 @@ pub const PORT: u16 = 8080;
 const READ_LEN: usize = 64 << 10;
 
 /// It runs until it is dropped.
-pub struct Origin {
+pub struct GuestOrigin {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct OriginState {
     ended: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
 }
 
-impl Shared {
+impl OriginState {
     fn connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
         self.connections
             .lock()
@@ -36,27 +36,27 @@ impl Shared {
     }
 }
 
-impl Origin {
+impl GuestOrigin {
     /// One at this address of a network that is up.
     ///
     /// # Errors
     /// With a text for the user.
-    pub fn start(host: Ipv4Addr) -> Result<Origin, String> {
-        Origin::at((host, PORT).into())
+    pub fn start(host: Ipv4Addr) -> Result<GuestOrigin, String> {
+        GuestOrigin::at((host, PORT).into())
     }
 
-    fn at(address: SocketAddr) -> Result<Origin, String> {
+    fn at(address: SocketAddr) -> Result<GuestOrigin, String> {
         let told = |why: io::Error| format!("an origin at {address}: {why}");
         let listener = TcpListener::bind(address).map_err(told)?;
         let address = listener.local_addr().map_err(told)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(OriginState::default());
         let accepting = shared.clone();
         thread::spawn(move || accept(&listener, &accepting));
-        Ok(Origin { address, shared })
+        Ok(GuestOrigin { address, shared })
     }
 }
 
-impl Drop for Origin {
+impl Drop for GuestOrigin {
     fn drop(&mut self) {
         self.shared.ended.store(true, SeqCst);
         // Whoever accepts finds that it has ended; it may have already.
@@ -67,7 +67,7 @@ impl Drop for Origin {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
     for connection in listener.incoming() {
         let mut connections = shared.connections();
         if shared.ended.load(SeqCst) {
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn it_answers_on_a_kept_connection_and_ends() {
-        let origin = Origin::at(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let origin = GuestOrigin::at(([127, 0, 0, 1], 0).into()).expect("a free port");
         let mut client = TcpStream::connect(origin.address).expect("it listens");
         for size in [3, 1024] {
             let request = format!("GET /{size}.html HTTP/1.1\r\n\r\n");

@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use super::boot::{Boot, Media, System, arguments};
-use super::guest::{Guest, Network};
+use super::boot::{BootSpec, BootMedia, GuestFiles, arguments};
+use super::guest::{QemuGuest, GuestNetwork};
 use super::kernel::{cache, made, run};
-use super::monitor::Monitor;
+use super::monitor::QemuMonitor;
 
 /// Where the state of a guest is that has booted this; `None` if it is not worth a file.
 ///
 /// # Errors
 /// It can't be made.
-pub fn state(boot: &Boot, plugin: &Path, network: &Network) -> Result<Option<PathBuf>, String> {
+pub fn state(boot: &BootSpec, plugin: &Path, network: &GuestNetwork) -> Result<Option<PathBuf>, String> {
     let Some(system) = boot.system.as_ref().filter(|_| boot.is_usual()) else {
         return Ok(None);
     };
-    let system = System {
+    let system = GuestFiles {
         base: system.base.clone(),
         content: Vec::new(),
     };
-    let empty = Boot::usual(boot.kernel.clone(), Some(system), boot.memory_mib());
+    let empty = BootSpec::usual(boot.kernel.clone(), Some(system), boot.memory_mib());
     let mtu = network.mtu;
     let path = cache()?.join(format!("{}{:08x}", prefix(&empty, mtu), key(&empty, mtu)?));
     made(&path, |file| save(&empty, mtu, plugin, file)).map(Some)
@@ -40,20 +40,20 @@ pub fn failure(why: String, state: Option<&Path>) -> String {
     format!("{why}\nthe saved guest {file} is removed: the next run makes it anew")
 }
 
-fn prefix(boot: &Boot, mtu: Option<u32>) -> String {
+fn prefix(boot: &BootSpec, mtu: Option<u32>) -> String {
     let mtu = mtu.map(|mtu| format!("mtu-{mtu}-")).unwrap_or_default();
     format!("booted-{mtu}{}-", boot.memory_mib())
 }
 
 /// What a state depends on: QEMU, how it is called, and the files.
-fn key(boot: &Boot, mtu: Option<u32>) -> Result<u32, String> {
+fn key(boot: &BootSpec, mtu: Option<u32>) -> Result<u32, String> {
     let version = qemu_version()?;
-    let network = Network {
+    let network = GuestNetwork {
         name: String::new(),
         mtu,
-        ..Network::new()
+        ..GuestNetwork::new()
     };
-    let called = arguments(boot, Path::new(""), &network, Some(&Media::default()));
+    let called = arguments(boot, Path::new(""), &network, Some(&BootMedia::default()));
     let mut sum = crc32fast::Hasher::new();
     sum.update(version.as_bytes());
     sum.update(called.join(" ").as_bytes());
@@ -71,16 +71,16 @@ fn qemu_version() -> Result<String, String> {
     Ok(known.clone().unwrap_or_default())
 }
 
-fn save(boot: &Boot, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result<(), String> {
+fn save(boot: &BootSpec, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result<(), String> {
     forget(&prefix(boot, mtu), file);
-    let network = Network {
+    let network = GuestNetwork {
         mtu,
-        ..Network::new()
+        ..GuestNetwork::new()
     };
-    let mut guest = Guest::start(boot, plugin, network.clone(), None)?;
+    let mut guest = QemuGuest::start(boot, plugin, network.clone(), None)?;
     guest.wait_until_booted()?;
     guest.counted_at_rest();
-    let saved = Monitor::connect(&network.name).and_then(|mut monitor| monitor.save(file));
+    let saved = QemuMonitor::connect(&network.name).and_then(|mut monitor| monitor.save(file));
     saved.map_err(|why| guest.failure(&format!("{}: {why}", file.display())))
 }
 
@@ -128,7 +128,7 @@ mod tests {
         for name in names {
             fs::write(folder.join(name), "").expect("a file");
         }
-        let boot = Boot::usual("vmlinuz".into(), None, 512);
+        let boot = BootSpec::usual("vmlinuz".into(), None, 512);
         forget(
             &prefix(&boot, None),
             &folder.join("booted-512-00000002.new-9"),

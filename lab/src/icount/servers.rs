@@ -7,15 +7,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::drive::{Mode, NAME};
-use super::guest::{Network, in_memory};
-use super::kernel::{Content, Copied, cache, made, run, until_said};
-use super::table::Column;
+use super::drive::{ConnectionMode, NAME};
+use super::guest::{GuestNetwork, in_memory};
+use super::kernel::{GuestContent, CopiedPath, cache, made, run, until_said};
+use super::table::CountColumn;
 use crate::peers::programs::find as program;
 
 /// A server that can be measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Server {
+pub struct CountedServer {
     /// Its name on the command line and in the table.
     pub name: &'static str,
     /// Its program here.
@@ -41,11 +41,11 @@ pub struct Server {
     /// It passes each request on to an origin on this side of the guest's network, and is measured only if asked for.
     pub is_proxy: bool,
     /// Why a mode can't be measured.
-    lacks: Option<(Mode, &'static str)>,
+    lacks: Option<(ConnectionMode, &'static str)>,
 }
 
 /// Filled in by those that differ.
-const USUAL: Server = Server {
+const USUAL: CountedServer = CountedServer {
     name: "",
     program: "",
     package: None,
@@ -61,7 +61,7 @@ const USUAL: Server = Server {
     lacks: None,
 };
 
-const LOWROAD: Server = Server {
+const LOWROAD: CountedServer = CountedServer {
     name: "lowroad",
     program: "lowroad",
     command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 &",
@@ -75,7 +75,7 @@ const LOWROAD: Server = Server {
     ..USUAL
 };
 
-const NGINX: Server = Server {
+const NGINX: CountedServer = CountedServer {
     name: "nginx",
     program: "nginx",
     package: Some("nginx-light"),
@@ -92,7 +92,7 @@ const NGINX: Server = Server {
     ..USUAL
 };
 
-const HAPROXY: Server = Server {
+const HAPROXY: CountedServer = CountedServer {
     name: "haproxy",
     program: "haproxy",
     package: Some("haproxy"),
@@ -109,11 +109,11 @@ const HAPROXY: Server = Server {
         )],
         "haproxy -f /etc/haproxy-tls.conf &",
     )),
-    lacks: Some((Mode::Close, "its cache passes HTTP/1.0 requests by")),
+    lacks: Some((ConnectionMode::Close, "its cache passes HTTP/1.0 requests by")),
     ..USUAL
 };
 
-const APACHE_PREFORK: Server = Server {
+const APACHE_PREFORK: CountedServer = CountedServer {
     name: "apache-prefork",
     program: "apache2",
     package: Some("apache2-bin"),
@@ -147,9 +147,9 @@ const APACHE_COMMON: (&str, &str) = (
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
 /// All, in the table's order.
-pub const ALL: [Server; 18] = [
+pub const ALL: [CountedServer; 18] = [
     LOWROAD,
-    Server {
+    CountedServer {
         name: "lowroad-ktls",
         tls: Some((
             &[(
@@ -160,20 +160,20 @@ pub const ALL: [Server; 18] = [
         )),
         ..LOWROAD
     },
-    Server {
+    CountedServer {
         name: "lowroad-softirq",
         program: "lowroad",
         command: "lowroad serve /srv --listen 0.0.0.0:80 --workers 1 --softirq auto &",
         ..USUAL
     },
-    Server {
+    CountedServer {
         name: "lowroad-bare",
         program: "lowroad",
         is_image: true,
         ..USUAL
     },
     NGINX,
-    Server {
+    CountedServer {
         name: "nginx-ktls",
         tls: Some((
             &[(
@@ -184,12 +184,12 @@ pub const ALL: [Server; 18] = [
         )),
         ..NGINX
     },
-    Server {
+    CountedServer {
         name: "nginx-softirq",
         level: true,
         ..NGINX
     },
-    Server {
+    CountedServer {
         name: "lighttpd",
         program: "lighttpd",
         package: Some("lighttpd"),
@@ -202,7 +202,7 @@ pub const ALL: [Server; 18] = [
         command: "lighttpd -f /etc/lighttpd.conf",
         ..USUAL
     },
-    Server {
+    CountedServer {
         name: "h2o",
         program: "h2o",
         package: Some("h2o"),
@@ -217,7 +217,7 @@ pub const ALL: [Server; 18] = [
         )),
         ..USUAL
     },
-    Server {
+    CountedServer {
         name: "apache-event",
         program: "apache2",
         package: Some("apache2-bin"),
@@ -238,12 +238,12 @@ pub const ALL: [Server; 18] = [
         ..USUAL
     },
     APACHE_PREFORK,
-    Server {
+    CountedServer {
         name: "apache-softirq",
         level: true,
         ..APACHE_PREFORK
     },
-    Server {
+    CountedServer {
         name: "varnish",
         program: "varnishd",
         package: Some("varnish"),
@@ -257,14 +257,14 @@ pub const ALL: [Server; 18] = [
         ..USUAL
     },
     HAPROXY,
-    Server {
+    CountedServer {
         name: "lowroad-proxy",
         program: "lowroad",
         command: "lowroad accelerate http://{host}:8080 --listen 0.0.0.0:80 --workers 1 &",
         is_proxy: true,
         ..USUAL
     },
-    Server {
+    CountedServer {
         name: "nginx-proxy",
         files: &[(
             "etc/nginx.conf",
@@ -273,7 +273,7 @@ pub const ALL: [Server; 18] = [
         is_proxy: true,
         ..NGINX
     },
-    Server {
+    CountedServer {
         name: "haproxy-proxy",
         files: &[(
             "etc/haproxy.conf",
@@ -284,7 +284,7 @@ pub const ALL: [Server; 18] = [
         lacks: None,
         ..HAPROXY
     },
-    Server {
+    CountedServer {
         name: "howl",
         program: "lowroad-lab",
         command: "lowroad-lab howl /srv --listen 0.0.0.0:80 & \
@@ -300,7 +300,7 @@ const VARNISH: &str = include_str!("../../icount/varnish.vcl");
 ///
 /// # Errors
 /// Says which there are.
-pub fn named(name: &str) -> Result<Server, String> {
+pub fn named(name: &str) -> Result<CountedServer, String> {
     let found = ALL.into_iter().find(|server| server.name == name);
     found.ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|server| server.name).collect();
@@ -308,7 +308,7 @@ pub fn named(name: &str) -> Result<Server, String> {
     })
 }
 
-impl Server {
+impl CountedServer {
     /// Where its program is; `lowroad` says where ours is, if not where it is built.
     ///
     /// # Errors
@@ -332,17 +332,17 @@ impl Server {
     }
 
     /// The port where it answers such requests.
-    pub fn port(&self, column: Column) -> u16 {
+    pub fn port(&self, column: CountColumn) -> u16 {
         match column {
-            Column::Page(Mode::KeepAlive, _) => self.keep_alive_port,
-            Column::Page(Mode::Close, _) | Column::Mix(_) => 80,
-            Column::Page(_, _) => 443,
+            CountColumn::Page(ConnectionMode::KeepAlive, _) => self.keep_alive_port,
+            CountColumn::Page(ConnectionMode::Close, _) | CountColumn::Mix(_) => 80,
+            CountColumn::Page(_, _) => 443,
         }
     }
 
     /// Why there can be no such figure.
-    pub fn lacks(&self, column: Column) -> Option<String> {
-        let Column::Page(mode, _) = column else {
+    pub fn lacks(&self, column: CountColumn) -> Option<String> {
+        let CountColumn::Page(mode, _) = column else {
             return None;
         };
         if mode.is_tls() && self.tls.is_none() {
@@ -361,21 +361,21 @@ impl Server {
         &self,
         program: &Path,
         lowroad: Option<&Path>,
-        network: &Network,
+        network: &GuestNetwork,
         over_tls: bool,
-    ) -> Result<Content, String> {
-        let mut content = Content {
+    ) -> Result<GuestContent, String> {
+        let mut content = GuestContent {
             command: self.command.to_owned(),
-            ..Content::default()
+            ..GuestContent::default()
         };
         if self.level {
             content.command = format!("{}\n{ATTACH}\n{}", self.command, until_said(ATTACHED));
-            content.copied.push(Copied {
+            content.copied.push(CopiedPath {
                 source: own(lowroad)?,
                 path: "usr/bin/lowroad".into(),
             });
         }
-        content.copied.push(Copied {
+        content.copied.push(CopiedPath {
             source: program.to_owned(),
             path: format!("usr/bin/{}", self.program),
         });
@@ -394,7 +394,7 @@ impl Server {
             content.copied.extend(loaded(folder, start)?);
         }
         if self.name == "varnish" {
-            content.copied.push(Copied {
+            content.copied.push(CopiedPath {
                 source: compiled_vcl(program, VARNISH)?,
                 path: "usr/lib/vcl.so".into(),
             });
@@ -413,14 +413,14 @@ fn pair() -> Result<Vec<u8>, String> {
         .into_bytes())
 }
 
-fn loaded(folder: &str, start: &str) -> Result<Vec<Copied>, String> {
+fn loaded(folder: &str, start: &str) -> Result<Vec<CopiedPath>, String> {
     let entries = fs::read_dir(folder).map_err(|why| format!("{folder}: {why}"))?;
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     let wanted = paths.filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(start) && name.ends_with(".so")
     });
-    let copied = wanted.map(|source| Copied {
+    let copied = wanted.map(|source| CopiedPath {
         path: source.display().to_string(),
         source,
     });

@@ -8,17 +8,17 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::boot::Boot;
-use super::drive::{Asked, drive};
-use super::guest::{Guest, Network};
-use super::image::Image;
-use super::kernel::{Kernel, plugin};
-use super::mix::Mix;
-use super::origin::Origin;
-use super::profile::Profile;
-use super::servers::Server;
-use super::table::{Column, Row, Table};
-use super::{Traffic, measure};
+use super::boot::BootSpec;
+use super::drive::{DriveRequest, drive};
+use super::guest::{QemuGuest, GuestNetwork};
+use super::image::ImageFolder;
+use super::kernel::{GuestKernel, plugin};
+use super::mix::WorkloadMix;
+use super::origin::GuestOrigin;
+use super::profile::SymbolProfile;
+use super::servers::CountedServer;
+use super::table::{CountColumn, CountRow, CountTable};
+use super::{CountTraffic, measure};
 use crate::peers::install::by_apt;
 
 /// The memory of each guest; more for a file system that needs more.
@@ -26,17 +26,17 @@ const MEMORY_MIB: u32 = 512;
 
 /// What is to be measured.
 #[derive(Debug)]
-pub struct Plan {
+pub struct StandardPlan {
     /// In this order.
-    pub servers: Vec<Server>,
+    pub servers: Vec<CountedServer>,
     /// Its columns say what is asked for.
-    pub table: Table,
+    pub table: CountTable,
     /// The workload of such a column.
-    pub mix: Option<Mix>,
+    pub mix: Option<WorkloadMix>,
     /// Pages are asked for by POST, with a body of so many bytes.
     pub post_len: Option<usize>,
     /// For each figure.
-    pub traffic: Traffic,
+    pub traffic: CountTraffic,
     /// Our server's program, if it isn't where it is built.
     pub lowroad: Option<PathBuf>,
     /// Guests at a time.
@@ -48,10 +48,10 @@ pub struct Plan {
 }
 
 /// What the work tells while it goes on.
-pub(super) enum Told {
+pub(super) enum StandardProgress {
     Step(String),
     Profile(String),
-    Done(Vec<Row>),
+    Done(Vec<CountRow>),
 }
 
 /// Installs packages, if there are any.
@@ -69,7 +69,7 @@ pub fn install_packages(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// With what apt-get said.
-pub fn install(servers: &[Server]) -> anyhow::Result<()> {
+pub fn install(servers: &[CountedServer]) -> anyhow::Result<()> {
     let absent = servers
         .iter()
         .filter(|server| server.installed(None).is_err());
@@ -81,9 +81,9 @@ pub fn install(servers: &[Server]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When nothing at all can be measured here.
-pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Row])) -> Result<Vec<Row>, String> {
+pub fn run(plan: &StandardPlan, keep: &mut dyn FnMut(&[CountRow])) -> Result<Vec<CountRow>, String> {
     progress("the guest's kernel (downloaded at the first time)");
-    let (kernel, plugin) = (Kernel::new()?, plugin()?);
+    let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
     println!("{}", plan.table.head());
     let waiting = Mutex::new(plan.servers.iter().collect::<VecDeque<_>>());
@@ -95,26 +95,26 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Row])) -> Result<Vec<Row>, String
             scope.spawn(move || {
                 let next = || waiting.lock().expect("nobody panics with it").pop_front();
                 while let Some(server) = next() {
-                    let work = Work {
+                    let work = StandardTurn {
                         plan,
                         server,
                         kernel,
                         plugin,
                         tell: &tell,
                     };
-                    let _ = tell.send(Told::Done(work.rows()));
+                    let _ = tell.send(StandardProgress::Done(work.rows()));
                 }
             });
         }
         drop(tell);
         for told in told {
             match told {
-                Told::Step(text) => progress(&text),
-                Told::Profile(text) => {
+                StandardProgress::Step(text) => progress(&text),
+                StandardProgress::Profile(text) => {
                     progress("");
                     println!("{text}");
                 }
-                Told::Done(more) => {
+                StandardProgress::Done(more) => {
                     progress("");
                     println!("{}", plan.table.line(&more));
                     rows.extend(more);
@@ -142,29 +142,29 @@ pub(super) fn progress(text: &str) {
 }
 
 /// A guest, and what it needs outside.
-pub(super) struct Booted {
-    pub guest: Guest,
+pub(super) struct BootedGuest {
+    pub guest: QemuGuest,
     /// Ends after the guest.
-    _origin: Option<Origin>,
+    _origin: Option<GuestOrigin>,
 }
 
 /// One server's turn.
-pub(super) struct Work<'a> {
-    pub plan: &'a Plan,
-    pub server: &'a Server,
-    pub kernel: &'a Kernel,
+pub(super) struct StandardTurn<'a> {
+    pub plan: &'a StandardPlan,
+    pub server: &'a CountedServer,
+    pub kernel: &'a GuestKernel,
     pub plugin: &'a Path,
-    pub tell: &'a Sender<Told>,
+    pub tell: &'a Sender<StandardProgress>,
 }
 
-impl Work<'_> {
-    fn rows(&self) -> Vec<Row> {
+impl StandardTurn<'_> {
+    fn rows(&self) -> Vec<CountRow> {
         let program = match self.server.installed(self.plan.lowroad.as_deref()) {
             Ok(program) => program,
             Err(why) => return self.all_failed("", &why),
         };
         let version = self.server.version(&program);
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<CountRow> = Vec::new();
         let mut guest = None;
         for &column in self.plan.table.columns() {
             let mut figure = self.figure(&mut guest, &program, column);
@@ -172,7 +172,7 @@ impl Work<'_> {
             if figure.is_err()
                 && guest
                     .as_mut()
-                    .is_some_and(|it: &mut Booted| !it.guest.runs())
+                    .is_some_and(|it: &mut BootedGuest| !it.guest.runs())
             {
                 guest = None;
                 figure = self.figure(&mut guest, &program, column);
@@ -189,20 +189,20 @@ impl Work<'_> {
     }
 
     /// Boots a guest with the server.
-    pub fn boot(&self, program: &Path) -> Result<Booted, String> {
-        let network = Network::new();
+    pub fn boot(&self, program: &Path) -> Result<BootedGuest, String> {
+        let network = GuestNetwork::new();
         let guest = match self.server.is_image {
             true => self.boot_image(program)?,
             false => self.boot_linux(program, &network)?,
         };
-        let origin = self.server.is_proxy.then(|| Origin::start(network.host));
-        Ok(Booted {
+        let origin = self.server.is_proxy.then(|| GuestOrigin::start(network.host));
+        Ok(BootedGuest {
             guest,
             _origin: origin.transpose()?,
         })
     }
 
-    fn boot_linux(&self, program: &Path, network: &Network) -> Result<Guest, String> {
+    fn boot_linux(&self, program: &Path, network: &GuestNetwork) -> Result<QemuGuest, String> {
         let mut content = self.server.content(
             program,
             self.plan.lowroad.as_deref(),
@@ -214,34 +214,34 @@ impl Work<'_> {
         content.generated.extend(pages);
         content
             .copied
-            .extend(self.plan.mix.as_ref().map(Mix::site).transpose()?);
+            .extend(self.plan.mix.as_ref().map(WorkloadMix::site).transpose()?);
         let system = self.kernel.system(network, &content)?;
-        let boot = Boot {
+        let boot = BootSpec {
             has_profile: self.plan.profile.is_some(),
             has_steps: self.plan.has_steps,
-            ..Boot::usual(self.kernel.image(), Some(system), MEMORY_MIB)
+            ..BootSpec::usual(self.kernel.image(), Some(system), MEMORY_MIB)
         };
-        Guest::boot(&boot, self.plugin, network.clone())
+        QemuGuest::boot(&boot, self.plugin, network.clone())
     }
 
-    fn boot_image(&self, program: &Path) -> Result<Guest, String> {
+    fn boot_image(&self, program: &Path) -> Result<QemuGuest, String> {
         let image = match &self.plan.mix {
-            Some(mix) => Image::of_folder(program, &mix.site()?.source)?,
-            None => Image::of_files(program, &self.pages(), None)?,
+            Some(mix) => ImageFolder::of_folder(program, &mix.site()?.source)?,
+            None => ImageFolder::of_files(program, &self.pages(), None)?,
         };
-        let boot = Boot {
+        let boot = BootSpec {
             has_steps: self.plan.has_steps,
             ..image.boot(MEMORY_MIB)
         };
-        Guest::boot(&boot, self.plugin, Network::new())
+        QemuGuest::boot(&boot, self.plugin, GuestNetwork::new())
     }
 
     /// The files that the columns ask for: paths on the site, and contents.
     fn pages(&self) -> Vec<(String, Vec<u8>)> {
         let columns = self.plan.table.columns().iter();
-        let page = |column: &Column| match column {
-            Column::Page(_, size) => Some((path(*size), vec![b'x'; *size as usize])),
-            Column::Mix(_) => None,
+        let page = |column: &CountColumn| match column {
+            CountColumn::Page(_, size) => Some((path(*size), vec![b'x'; *size as usize])),
+            CountColumn::Mix(_) => None,
         };
         columns.filter_map(page).collect()
     }
@@ -249,14 +249,14 @@ impl Work<'_> {
     /// One figure, of the guest that there is or else of a new one.
     fn figure(
         &self,
-        guest: &mut Option<Booted>,
+        guest: &mut Option<BootedGuest>,
         program: &Path,
-        column: Column,
+        column: CountColumn,
     ) -> Result<u64, String> {
         if let Some(why) = self.server.lacks(column) {
             return Err(why);
         }
-        let Booted { guest, .. } = match guest {
+        let BootedGuest { guest, .. } = match guest {
             Some(booted) => booted,
             None => {
                 self.step("boots");
@@ -266,12 +266,12 @@ impl Work<'_> {
         self.step(&column.title());
         let address = guest.wait_for(self.server.port(column))?;
         let asked = match (column, &self.plan.mix) {
-            (Column::Page(mode, size), _) => match self.plan.post_len {
-                None => Asked::Page(path(size), mode),
-                Some(len) => Asked::Post(path(size), mode, len),
+            (CountColumn::Page(mode, size), _) => match self.plan.post_len {
+                None => DriveRequest::Page(path(size), mode),
+                Some(len) => DriveRequest::Post(path(size), mode, len),
             },
-            (Column::Mix(_), Some(mix)) => mix.asked(&address.to_string())?,
-            (Column::Mix(name), None) => return Err(format!("no workload {name}")),
+            (CountColumn::Mix(_), Some(mix)) => mix.asked(&address.to_string())?,
+            (CountColumn::Mix(name), None) => return Err(format!("no workload {name}")),
         };
         let figure = measure(guest, address, &asked, self.plan.traffic)?;
         let life = guest.life();
@@ -285,9 +285,9 @@ impl Work<'_> {
     /// Where the instructions of a figure are, if that is wanted.
     fn profile(
         &self,
-        guest: &mut Guest,
+        guest: &mut QemuGuest,
         program: &Path,
-        column: Column,
+        column: CountColumn,
         run: &mut dyn FnMut(u64) -> Result<u64, String>,
     ) -> Result<(), String> {
         let Some(folder) = &self.plan.profile else {
@@ -299,10 +299,10 @@ impl Work<'_> {
         let content = self.server.content(
             program,
             self.plan.lowroad.as_deref(),
-            &Network::new(),
+            &GuestNetwork::new(),
             false,
         )?;
-        let profile = Profile::take(guest, &content.copied, self.plan.traffic.requests, run)?;
+        let profile = SymbolProfile::take(guest, &content.copied, self.plan.traffic.requests, run)?;
         let what = column.title().replace(' ', "-");
         let name = format!("{}-{what}", self.server.name);
         profile.write(folder, &name)?;
@@ -314,12 +314,12 @@ impl Work<'_> {
         );
         let _ = self
             .tell
-            .send(Told::Profile(format!("\n{head}\n\n{}\n", profile.text())));
+            .send(StandardProgress::Profile(format!("\n{head}\n\n{}\n", profile.text())));
         Ok(())
     }
 
-    fn row(&self, version: &str, column: Column, figure: Result<u64, String>) -> Row {
-        Row {
+    fn row(&self, version: &str, column: CountColumn, figure: Result<u64, String>) -> CountRow {
+        CountRow {
             server: self.server.name.to_owned(),
             version: version.to_owned(),
             size: column.size(),
@@ -330,7 +330,7 @@ impl Work<'_> {
         }
     }
 
-    fn all_failed(&self, version: &str, why: &str) -> Vec<Row> {
+    fn all_failed(&self, version: &str, why: &str) -> Vec<CountRow> {
         let columns = self.plan.table.columns().iter();
         let failed = |&column| self.row(version, column, Err(why.to_owned()));
         columns.map(failed).collect()
@@ -339,7 +339,7 @@ impl Work<'_> {
     fn step(&self, text: &str) {
         let _ = self
             .tell
-            .send(Told::Step(format!("{}: {text}", self.server.name)));
+            .send(StandardProgress::Step(format!("{}: {text}", self.server.name)));
     }
 }
 

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::guest::{Network, path};
-use super::life::Life;
+use super::guest::{GuestNetwork, path};
+use super::life::GuestLifeline;
 use super::quiet::MainLoop;
-use crate::load::Time;
+use crate::load::ExternalClock;
 
 /// A guest that was sent something wakes within this. Only then does its idleness count as time.
 const WAKES: Duration = Duration::from_millis(2);
@@ -30,20 +30,20 @@ const STOP_AT_OFFSET: u64 = 16;
 const DISCARD_PORT: u16 = 9;
 
 /// What a guest needs so that it can be stopped.
-pub struct Steps {
+pub struct StepRequirements {
     go: (PipeReader, PipeWriter),
     stopped: (PipeReader, PipeWriter),
-    network: Network,
+    network: GuestNetwork,
 }
 
-impl Steps {
+impl StepRequirements {
     /// For the guest with this network.
     ///
     /// # Errors
     /// There are no descriptors.
-    pub fn new(network: &Network) -> Result<Steps, String> {
+    pub fn new(network: &GuestNetwork) -> Result<StepRequirements, String> {
         let failed = |why: io::Error| format!("a pipe: {why}");
-        Ok(Steps {
+        Ok(StepRequirements {
             go: pipe().map_err(failed)?,
             stopped: pipe().map_err(failed)?,
             network: network.clone(),
@@ -66,7 +66,7 @@ impl Steps {
     /// The guest does not stop, or has died.
     pub fn begin(
         &self,
-        (process, life): (u32, &Life),
+        (process, life): (u32, &GuestLifeline),
         count: &File,
         step_ns: u64,
     ) -> Result<GuestTime, String> {
@@ -75,14 +75,14 @@ impl Steps {
             // What let it go after the last run may not have been needed.
             drain(&self.go.0)?;
             drain(&self.stopped.0)?;
-            let mut guest = Stepping {
+            let mut guest = GuestStepper {
                 count: count.try_clone()?,
                 go: self.go.1.try_clone()?,
                 stopped: self.stopped.0.try_clone()?,
                 main_loop: MainLoop::of(process)?,
                 life: life.clone(),
                 step_ns,
-                state: State::Halted,
+                state: StepState::Halted,
                 counted: 0,
                 skipped_ns: 0,
             };
@@ -109,7 +109,7 @@ impl Steps {
 /// The time of a guest that is stopped. Dropped, it lets the guest run freely.
 pub struct GuestTime {
     now_ns: AtomicU64,
-    guest: Mutex<Stepping>,
+    guest: Mutex<GuestStepper>,
 }
 
 impl GuestTime {
@@ -125,7 +125,7 @@ impl GuestTime {
     }
 }
 
-impl Time for GuestTime {
+impl ExternalClock for GuestTime {
     fn now_ns(&self) -> u64 {
         self.now_ns.load(Relaxed)
     }
@@ -150,27 +150,27 @@ impl Drop for GuestTime {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum StepState {
     /// It waits to be let go on.
     Stopped,
     /// It has nothing to do. When it wakes, it stops.
     Halted,
 }
 
-struct Stepping {
+struct GuestStepper {
     count: File,
     go: PipeWriter,
     stopped: PipeReader,
     main_loop: MainLoop,
-    life: Life,
+    life: GuestLifeline,
     step_ns: u64,
-    state: State,
+    state: StepState,
     counted: u64,
     /// Time in which it had nothing to do.
     skipped_ns: u64,
 }
 
-impl Stepping {
+impl GuestStepper {
     fn now_ns(&self) -> u64 {
         self.counted + self.skipped_ns
     }
@@ -188,14 +188,14 @@ impl Stepping {
                 return Ok(());
             }
             match self.state {
-                State::Stopped => {
+                StepState::Stopped => {
                     let step_ns = self.step_ns.min(until_ns - self.now_ns());
                     self.go_on(self.counted + step_ns)?;
                     idle_since = None;
                 }
-                State::Halted if !waits => self.skip_to(until_ns),
+                StepState::Halted if !waits => self.skip_to(until_ns),
                 // It waits for time to pass, or for somebody who is not here.
-                State::Halted => {
+                StepState::Halted => {
                     let since = *idle_since.get_or_insert_with(Instant::now);
                     let begun = Instant::now();
                     is_ready_or(ready, self.stopped.as_fd(), WAKES)?;
@@ -213,16 +213,16 @@ impl Stepping {
         self.settle()?;
         while self.counted < end {
             match self.state {
-                State::Stopped => self.go_on(self.counted + self.step_ns)?,
+                StepState::Stopped => self.go_on(self.counted + self.step_ns)?,
                 // What came last wakes it.
-                State::Halted if !is_ready(self.stopped.as_fd(), WAKES)? => break,
-                State::Halted => {}
+                StepState::Halted if !is_ready(self.stopped.as_fd(), WAKES)? => break,
+                StepState::Halted => {}
             }
             self.settle()?;
         }
         match self.state {
-            State::Halted => Ok(()),
-            State::Stopped => Err(io::Error::other("it works on and on")),
+            StepState::Halted => Ok(()),
+            StepState::Stopped => Err(io::Error::other("it works on and on")),
         }
     }
 
@@ -250,8 +250,8 @@ impl Stepping {
         self.stopped.read_exact(&mut word)?;
         let word = u64::from_ne_bytes(word);
         self.state = match word & 1 {
-            0 => State::Stopped,
-            _ => State::Halted,
+            0 => StepState::Stopped,
+            _ => StepState::Halted,
         };
         self.counted = word >> 1;
         Ok(())

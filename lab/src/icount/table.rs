@@ -5,14 +5,14 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::drive::Mode;
+use super::drive::ConnectionMode;
 
 /// The server that is compared with the others.
 pub const OURS: &str = "lowroad";
 
 /// One figure, or why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct CountRow {
     /// The server's name.
     pub server: String,
     /// What it says of its version; empty where it isn't installed.
@@ -32,35 +32,35 @@ pub struct Row {
 
 /// What the figures of a column are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
+pub enum CountColumn {
     /// A page of so many bytes.
-    Page(Mode, u64),
+    Page(ConnectionMode, u64),
     /// A workload of that name.
     Mix(&'static str),
 }
 
-impl Column {
+impl CountColumn {
     /// As a row has it.
     pub fn mode(&self) -> &'static str {
         match self {
-            Column::Page(mode, _) => mode.name(),
-            Column::Mix(name) => name,
+            CountColumn::Page(mode, _) => mode.name(),
+            CountColumn::Mix(name) => name,
         }
     }
 
     /// As a row has it.
     pub fn size(&self) -> u64 {
         match self {
-            Column::Page(_, size) => *size,
-            Column::Mix(_) => 0,
+            CountColumn::Page(_, size) => *size,
+            CountColumn::Mix(_) => 0,
         }
     }
 
     /// In the table's head.
     pub fn title(&self) -> String {
         match self {
-            Column::Page(mode, size) => format!("{} {}", mode.name(), size_text(*size)),
-            Column::Mix(name) => (*name).to_owned(),
+            CountColumn::Page(mode, size) => format!("{} {}", mode.name(), size_text(*size)),
+            CountColumn::Mix(name) => (*name).to_owned(),
         }
     }
 
@@ -69,15 +69,15 @@ impl Column {
         FIGURE.max(self.title().len() + GAP)
     }
 
-    fn is_of(&self, row: &Row) -> bool {
+    fn is_of(&self, row: &CountRow) -> bool {
         row.mode == self.mode() && row.size == self.size()
     }
 }
 
 /// The columns, and with them the form of a line.
 #[derive(Clone, Debug)]
-pub struct Table {
-    columns: Vec<Column>,
+pub struct CountTable {
+    columns: Vec<CountColumn>,
 }
 
 const NAME: usize = 16;
@@ -86,30 +86,30 @@ const FIGURE: usize = 14;
 /// Between two titles.
 const GAP: usize = 2;
 
-impl Table {
+impl CountTable {
     /// A table with a column for each size in each mode.
-    pub fn new(modes: &[Mode], sizes: &[u64]) -> Table {
-        let of_mode = |&mode: &Mode| sizes.iter().map(move |&size| Column::Page(mode, size));
-        Table {
+    pub fn new(modes: &[ConnectionMode], sizes: &[u64]) -> CountTable {
+        let of_mode = |&mode: &ConnectionMode| sizes.iter().map(move |&size| CountColumn::Page(mode, size));
+        CountTable {
             columns: modes.iter().flat_map(of_mode).collect(),
         }
     }
 
     /// A table with one column, for a workload.
-    pub fn of_mix(name: &'static str) -> Table {
-        Table {
-            columns: vec![Column::Mix(name)],
+    pub fn of_mix(name: &'static str) -> CountTable {
+        CountTable {
+            columns: vec![CountColumn::Mix(name)],
         }
     }
 
     /// The columns.
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[CountColumn] {
         &self.columns
     }
 
     /// Whether a column is of TLS.
     pub fn has_tls(&self) -> bool {
-        let is_tls = |column: &Column| matches!(column, Column::Page(mode, _) if mode.is_tls());
+        let is_tls = |column: &CountColumn| matches!(column, CountColumn::Page(mode, _) if mode.is_tls());
         self.columns.iter().any(is_tls)
     }
 
@@ -119,9 +119,9 @@ impl Table {
             .columns
             .iter()
             .map(|column| format!("{:>width$}", column.title(), width = column.width()));
-        let mut modes: Vec<Mode> = Vec::new();
+        let mut modes: Vec<ConnectionMode> = Vec::new();
         for column in &self.columns {
-            if let Column::Page(mode, _) = column
+            if let CountColumn::Page(mode, _) = column
                 && !modes.contains(mode)
             {
                 modes.push(*mode);
@@ -141,7 +141,7 @@ impl Table {
     }
 
     /// A server's line, and the reasons for figures that are missing, each once.
-    pub fn line(&self, rows: &[Row]) -> String {
+    pub fn line(&self, rows: &[CountRow]) -> String {
         let Some(first) = rows.first() else {
             return String::new();
         };
@@ -161,8 +161,8 @@ impl Table {
     }
 
     /// Ours to the best other, where both are there.
-    pub fn ratios(&self, rows: &[Row]) -> Option<String> {
-        let of = |ours: bool| -> Vec<Row> {
+    pub fn ratios(&self, rows: &[CountRow]) -> Option<String> {
+        let of = |ours: bool| -> Vec<CountRow> {
             let wanted = rows.iter().filter(|row| (row.server == OURS) == ours);
             wanted.cloned().collect()
         };
@@ -188,11 +188,11 @@ impl Table {
     }
 }
 
-fn figure(rows: &[Row], column: Column) -> Option<u64> {
+fn figure(rows: &[CountRow], column: CountColumn) -> Option<u64> {
     rows.iter().find(|row| column.is_of(row))?.instructions
 }
 
-fn best(others: &[Row], column: Column) -> Option<(u64, &str)> {
+fn best(others: &[CountRow], column: CountColumn) -> Option<(u64, &str)> {
     others
         .iter()
         // Howl is no server that one would use but the bound for all; a level and the image are ours.
@@ -232,8 +232,8 @@ pub fn thousands(number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn row(server: &str, mode: Mode, size: u64, instructions: Option<u64>) -> Row {
-        Row {
+    fn row(server: &str, mode: ConnectionMode, size: u64, instructions: Option<u64>) -> CountRow {
+        CountRow {
             server: server.into(),
             version: "1.0".into(),
             size,
@@ -257,10 +257,10 @@ mod tests {
 
     #[test]
     fn a_line_has_its_columns_and_each_reason_once() {
-        let table = Table::new(&[Mode::KeepAlive, Mode::Close], &[64]);
+        let table = CountTable::new(&[ConnectionMode::KeepAlive, ConnectionMode::Close], &[64]);
         let rows = [
-            row("nginx", Mode::KeepAlive, 64, Some(39_500)),
-            row("nginx", Mode::Close, 64, None),
+            row("nginx", ConnectionMode::KeepAlive, 64, Some(39_500)),
+            row("nginx", ConnectionMode::Close, 64, None),
         ];
         let line = table.line(&rows);
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -270,8 +270,8 @@ mod tests {
         );
         assert!(table.head().contains("close 64 B"));
         let twice = [
-            row("x", Mode::Close, 64, None),
-            row("x", Mode::Close, 1024, None),
+            row("x", ConnectionMode::Close, 64, None),
+            row("x", ConnectionMode::Close, 1024, None),
         ];
         assert_eq!(table.line(&twice).matches("it broke").count(), 1);
     }
@@ -279,27 +279,27 @@ mod tests {
     #[test]
     fn titles_stand_apart_and_figures_below_them() {
         let modes = [
-            Mode::KeepAlive,
-            Mode::Close,
-            Mode::Tls,
-            Mode::TlsFull,
-            Mode::TlsResumed,
+            ConnectionMode::KeepAlive,
+            ConnectionMode::Close,
+            ConnectionMode::Tls,
+            ConnectionMode::TlsFull,
+            ConnectionMode::TlsResumed,
         ];
-        let table = Table::new(&modes, &[64, 1024, 102_400]);
-        let rows: Vec<Row> = ["lowroad", "nginx"]
+        let table = CountTable::new(&modes, &[64, 1024, 102_400]);
+        let rows: Vec<CountRow> = ["lowroad", "nginx"]
             .iter()
             .flat_map(|server| {
                 let columns = table.columns().iter();
-                columns.map(|column| Row {
+                columns.map(|column| CountRow {
                     size: column.size(),
                     mode: column.mode().into(),
-                    ..row(server, Mode::Close, 0, Some(1_234_567))
+                    ..row(server, ConnectionMode::Close, 0, Some(1_234_567))
                 })
             })
             .collect();
         let head = table.head();
         let head = head.lines().last().expect("a line of titles");
-        let titles = table.columns().iter().map(Column::title);
+        let titles = table.columns().iter().map(CountColumn::title);
         for title in titles {
             assert!(head.contains(&format!("  {title}")), "{title}: {head}");
         }
@@ -312,14 +312,14 @@ mod tests {
 
     #[test]
     fn the_ratio_is_to_the_best_real_server() {
-        let table = Table::new(&[Mode::KeepAlive], &[64, 1024]);
+        let table = CountTable::new(&[ConnectionMode::KeepAlive], &[64, 1024]);
         let rows = [
-            row("lowroad", Mode::KeepAlive, 64, Some(20_000)),
-            row("nginx", Mode::KeepAlive, 64, Some(40_000)),
-            row("h2o", Mode::KeepAlive, 64, Some(25_000)),
-            row("howl", Mode::KeepAlive, 64, Some(15_000)),
-            row("nginx-softirq", Mode::KeepAlive, 64, Some(5_000)),
-            row("lowroad-bare", Mode::KeepAlive, 64, Some(3_000)),
+            row("lowroad", ConnectionMode::KeepAlive, 64, Some(20_000)),
+            row("nginx", ConnectionMode::KeepAlive, 64, Some(40_000)),
+            row("h2o", ConnectionMode::KeepAlive, 64, Some(25_000)),
+            row("howl", ConnectionMode::KeepAlive, 64, Some(15_000)),
+            row("nginx-softirq", ConnectionMode::KeepAlive, 64, Some(5_000)),
+            row("lowroad-bare", ConnectionMode::KeepAlive, 64, Some(3_000)),
         ];
         let text = table.ratios(&rows).expect("both");
         assert!(text.contains("0.80") && text.contains("h2o"), "{text}");
@@ -328,11 +328,11 @@ mod tests {
 
     #[test]
     fn json_has_a_failure_only_where_there_is_one() {
-        let json = |row: &Row| serde_json::to_string(row).expect("plain data");
-        assert!(!json(&row("x", Mode::Close, 1, Some(5))).contains("failure"));
-        let failed = row("x", Mode::Close, 1, None);
+        let json = |row: &CountRow| serde_json::to_string(row).expect("plain data");
+        assert!(!json(&row("x", ConnectionMode::Close, 1, Some(5))).contains("failure"));
+        let failed = row("x", ConnectionMode::Close, 1, None);
         assert_eq!(
-            serde_json::from_str::<Row>(&json(&failed)).expect("ours"),
+            serde_json::from_str::<CountRow>(&json(&failed)).expect("ours"),
             failed
         );
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::drive::{Asked, Mode, drive};
-use super::guest::Guest;
-use super::kernel::{Kernel, plugin};
-use super::servers::Server;
-use super::standard::{Plan, Work, progress};
-use super::table::{Column, size_text};
-use crate::load::{self, Load, Outcome, Pace, Time};
+use super::drive::{DriveRequest, ConnectionMode, drive};
+use super::guest::QemuGuest;
+use super::kernel::{GuestKernel, plugin};
+use super::servers::CountedServer;
+use super::standard::{StandardPlan, StandardTurn, progress};
+use super::table::{CountColumn, size_text};
+use crate::load::{self, LoadRun, LoadResult, RequestPace, ExternalClock};
 
 /// The longest step: times are exact to this.
 const STEP_NS: u64 = 20_000;
@@ -25,9 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub struct Timed {
+pub struct TimedResult {
     /// Its times are the guest's.
-    pub outcome: Outcome,
+    pub outcome: LoadResult,
     /// Share of the time that the guest's processor worked.
     pub busy_share: f64,
 }
@@ -38,13 +38,13 @@ pub struct Timed {
 /// # Errors
 /// The guest can't be stopped, or the run can't begin.
 pub fn timed(
-    guest: &Guest,
-    mut load: Load,
-    begin: &mut dyn FnMut(&Arc<dyn Time>),
+    guest: &QemuGuest,
+    mut load: LoadRun,
+    begin: &mut dyn FnMut(&Arc<dyn ExternalClock>),
     stop: &AtomicBool,
-) -> Result<Timed, String> {
+) -> Result<TimedResult, String> {
     let before = guest.counted_at_rest();
-    let time: Arc<dyn Time> = Arc::new(guest.in_steps(STEP_NS)?);
+    let time: Arc<dyn ExternalClock> = Arc::new(guest.in_steps(STEP_NS)?);
     let began_ns = time.now_ns();
     begin(&time);
     load.time = Some(time.clone());
@@ -56,8 +56,8 @@ pub fn timed(
     }
     let busy = (guest.counted() - before) as f64;
     let passed_ns = (time.now_ns() - began_ns) as f64;
-    Ok(Timed {
-        outcome: Outcome {
+    Ok(TimedResult {
+        outcome: LoadResult {
             // How much of this machine it took says nothing.
             cpu_share: 0.0,
             ..outcome
@@ -70,13 +70,13 @@ pub fn timed(
 ///
 /// # Errors
 /// Nothing can be measured here.
-pub fn run(plan: &Plan, rates: &[f64]) -> Result<bool, String> {
-    let (kernel, plugin) = (Kernel::new()?, plugin()?);
+pub fn run(plan: &StandardPlan, rates: &[f64]) -> Result<bool, String> {
+    let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     println!("{}", head());
     let mut good = false;
     for server in &plan.servers {
         let told = std::sync::mpsc::channel();
-        let work = Work {
+        let work = StandardTurn {
             plan,
             server,
             kernel: &kernel,
@@ -97,30 +97,30 @@ pub fn run(plan: &Plan, rates: &[f64]) -> Result<bool, String> {
     Ok(good)
 }
 
-fn of_server(work: &Work<'_>, rates: &[f64]) -> Result<(), String> {
+fn of_server(work: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
     let (plan, server) = (work.plan, work.server);
     let program = server.installed(plan.lowroad.as_deref())?;
     progress(&format!("{}: boots", server.name));
     let mut booted = work.boot(&program)?;
     for &column in plan.table.columns() {
-        let Column::Page(mode, size) = column else {
+        let CountColumn::Page(mode, size) = column else {
             return Err("--rate asks for pages".into());
         };
         let guest = &mut booted.guest;
         let address = guest.wait_for(server.port(column))?;
-        let asked = Asked::Page(super::standard::path(size), mode);
+        let asked = DriveRequest::Page(super::standard::path(size), mode);
         let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
         drive((&guest.life(), address), &asked, warmup, connections)
             .map_err(|why| guest.failure(&why))?;
         for &rate in rates {
             progress(&format!("{}: {rate} a second", server.name));
             let (workload, tls) = asked.traffic(address)?;
-            let mut load = Load::plain(address, workload);
+            let mut load = LoadRun::plain(address, workload);
             load.target.tls = tls;
-            let load = Load {
+            let load = LoadRun {
                 pace: match mode {
-                    Mode::KeepAlive | Mode::Tls => Pace::Requests(rate),
-                    Mode::Close | Mode::TlsFull | Mode::TlsResumed => Pace::Connections(rate),
+                    ConnectionMode::KeepAlive | ConnectionMode::Tls => RequestPace::Requests(rate),
+                    ConnectionMode::Close | ConnectionMode::TlsFull | ConnectionMode::TlsResumed => RequestPace::Connections(rate),
                 },
                 connections: CONNECTIONS,
                 warmup: WARMUP,
@@ -146,7 +146,7 @@ fn head() -> String {
     format!("{:<NAME$}{names}", "server")
 }
 
-fn line(server: &Server, (mode, size): (Mode, u64), rate: f64, found: &Timed) -> String {
+fn line(server: &CountedServer, (mode, size): (ConnectionMode, u64), rate: f64, found: &TimedResult) -> String {
     let outcome = &found.outcome;
     let times = &outcome.latency_us;
     let page = format!("{} {}", mode.name(), size_text(size));

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::client::{Pending, check};
-use super::response::{Fault, Whole};
+use super::client::{OpenRequest, check};
+use super::response::{AnswerFault, CompleteResponse};
 use super::tally::ErrorKind;
-use super::two::Told;
-use super::worker::Worker;
-use crate::workload::Answer;
+use super::two::H2InputOutcome;
+use super::worker::LoadWorker;
+use crate::workload::ReceivedResponse;
 
-impl Worker<'_> {
+impl LoadWorker<'_> {
     pub(super) fn received(&mut self, at: u32, bytes: &[u8]) {
         let counting = self.is_counting();
         let client = &mut self.clients[at as usize];
@@ -59,8 +59,8 @@ impl Worker<'_> {
                         self.answered(at, 0, &whole);
                     }
                 }
-                Err(Fault::Malformed) => return self.fail(at, ErrorKind::Malformed),
-                Err(Fault::Endless) => return self.fail(at, ErrorKind::Endless),
+                Err(AnswerFault::Malformed) => return self.fail(at, ErrorKind::Malformed),
+                Err(AnswerFault::Endless) => return self.fail(at, ErrorKind::Endless),
             }
         }
     }
@@ -93,7 +93,7 @@ impl Worker<'_> {
             let shared = (&mut self.two, self.now_ns, wants);
             match two.next(&input[used..], shared, &mut link.out) {
                 Err(_) => return self.fail(at, ErrorKind::Malformed),
-                Ok((0, Told::Nothing)) => {
+                Ok((0, H2InputOutcome::Nothing)) => {
                     two.kept = input[used..].to_vec();
                     return two.send(&mut link.out);
                 }
@@ -105,20 +105,20 @@ impl Worker<'_> {
         }
     }
 
-    fn told(&mut self, at: u32, told: Told) {
+    fn told(&mut self, at: u32, told: H2InputOutcome) {
         let now_ns = self.now_ns;
         let client = &mut self.clients[at as usize];
         let Some(link) = &mut client.link else {
             return;
         };
         match told {
-            Told::Nothing => {}
-            Told::First(place) => {
+            H2InputOutcome::Nothing => {}
+            H2InputOutcome::First(place) => {
                 if let Some(pending) = link.pending.get_mut(place) {
                     pending.first_ns = now_ns;
                 }
             }
-            Told::Whole(place, whole) => {
+            H2InputOutcome::Whole(place, whole) => {
                 if let Some(pending) = link.pending.get_mut(place)
                     && pending.first_ns == 0
                 {
@@ -126,7 +126,7 @@ impl Worker<'_> {
                 }
                 self.answered(at, place, &whole);
             }
-            Told::Reset(place) => {
+            H2InputOutcome::Reset(place) => {
                 link.answered += 1;
                 client.session.failed();
                 client.thinks_until_ns = now_ns + client.session.pause_ns();
@@ -134,7 +134,7 @@ impl Worker<'_> {
                     self.request_failed(pending.expected.class, ErrorKind::StreamReset);
                 }
             }
-            Told::GoneAway(place) => {
+            H2InputOutcome::GoneAway(place) => {
                 link.closing = true;
                 self.take_back_from(at, place);
             }
@@ -142,7 +142,7 @@ impl Worker<'_> {
     }
 
     /// The answer to the request at this place among those that wait.
-    pub(super) fn answered(&mut self, at: u32, place: usize, whole: &Whole) {
+    pub(super) fn answered(&mut self, at: u32, place: usize, whole: &CompleteResponse) {
         let counting = self.is_counting();
         let client = &mut self.clients[at as usize];
         let Some(link) = &mut client.link else {
@@ -153,7 +153,7 @@ impl Worker<'_> {
         };
         link.answered += 1;
         link.closing |= whole.closes;
-        client.session.answered(&Answer {
+        client.session.answered(&ReceivedResponse {
             status: whole.status,
             set_cookie: whole.set_cookie.as_deref(),
             text: whole.text.as_deref(),
@@ -174,7 +174,7 @@ impl Worker<'_> {
         }
     }
 
-    fn count(&mut self, pending: &Pending, whole: &Whole, wrong: Option<ErrorKind>) {
+    fn count(&mut self, pending: &OpenRequest, whole: &CompleteResponse, wrong: Option<ErrorKind>) {
         let (now_ns, tally) = (self.now_ns, &mut self.tally);
         tally.answers += 1;
         tally.status(whole.status);

@@ -1,4 +1,4 @@
-//! The command `load`: its options, and how they become a [`Load`]. `print` says what came out.
+//! The command `load`: its options, and how they become a [`LoadRun`]. `print` says what came out.
 
 use std::io::IsTerminal;
 use std::net::ToSocketAddrs;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use lowroad_http::method::Method;
 
-use super::url::Url;
-use super::{Load, Offered, Outcome, Pace, Target, Tls, expect, plot, print, said, several};
-use crate::workload::script::{Carries, Script};
-use crate::workload::urls::{UrlSpec, Urls};
-use crate::workload::{self, PerConnection, Version, Workload};
+use super::url::TargetUrl;
+use super::{LoadRun, OfferedTls, LoadResult, RequestPace, LoadTarget, TlsSettings, expect, plot, print, said, several};
+use crate::workload::script::{ScriptConnection, ScriptWorkload};
+use crate::workload::urls::{UrlSpec, UrlWorkload};
+use crate::workload::{self, PerConnection, WorkloadVersion, TrafficWorkload};
 
 /// Make requests and measure
 ///
@@ -26,7 +26,7 @@ use crate::workload::{self, PerConnection, Version, Workload};
     after_help = "Exit status: 0 if every answer was right, 1 if something went wrong, \
                         130 if ended by Ctrl-C.\nWhat each figure means is in docs/lab.md."
 )]
-pub struct Args {
+pub struct LoadArgs {
     /// What to ask for; a weight may follow (http://host/path@3). With --workload only the host counts
     #[arg(required_unless_present = "urls_of")]
     urls: Vec<String>,
@@ -87,7 +87,7 @@ pub struct Args {
     pipeline: u32,
     /// HTTP version: 2 (over TLS by ALPN, else by prior knowledge), 1.1, 1.0 (a connection a request), 1.0-keep-alive
     #[arg(long, default_value = "1.1", value_parser = version)]
-    http: Version,
+    http: WorkloadVersion,
     /// The same as --http 2
     #[arg(long, conflicts_with = "http")]
     http2: bool,
@@ -145,7 +145,7 @@ pub struct Args {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let load = load(args)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.sweep.is_empty() || args.against.is_some() {
         return several(args, &load, &stop);
     }
-    let mut meter = print::Meter::new(!args.quiet, std::io::stderr().is_terminal());
+    let mut meter = print::LoadMeter::new(!args.quiet, std::io::stderr().is_terminal());
     let outcome = super::run(&load, &mut |snapshot| meter.show(snapshot), &stop)?;
     meter.end();
     if args.json {
@@ -180,8 +180,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// A sweep, or a comparison.
-fn several(args: &Args, load: &Load, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
-    let mut run = |load: &Load| Ok(super::run(load, &mut |_| {}, stop)?);
+fn several(args: &LoadArgs, load: &LoadRun, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let mut run = |load: &LoadRun| Ok(super::run(load, &mut |_| {}, stop)?);
     let mut tell = |text: &str| {
         if !args.json {
             println!("{text}");
@@ -206,7 +206,7 @@ fn several(args: &Args, load: &Load, stop: &AtomicBool) -> anyhow::Result<ExitCo
     Ok(worst.map_or(ExitCode::SUCCESS, status))
 }
 
-fn status(outcome: &Outcome) -> ExitCode {
+fn status(outcome: &LoadResult) -> ExitCode {
     if outcome.interrupted {
         ExitCode::from(130)
     } else if outcome.errors > 0 || outcome.requests == 0 {
@@ -216,7 +216,7 @@ fn status(outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn load(args: &Args) -> anyhow::Result<Load> {
+fn load(args: &LoadArgs) -> anyhow::Result<LoadRun> {
     let mut urls = args.urls.clone();
     if let Some(file) = &args.urls_of {
         urls.extend(said::urls_of(file)?);
@@ -227,9 +227,9 @@ fn load(args: &Args) -> anyhow::Result<Load> {
     load_of(args, &urls)
 }
 
-fn load_of(args: &Args, urls: &[String]) -> anyhow::Result<Load> {
-    let urls = urls.iter().map(|text| Url::parse(text));
-    let urls: Vec<Url> = urls.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+fn load_of(args: &LoadArgs, urls: &[String]) -> anyhow::Result<LoadRun> {
+    let urls = urls.iter().map(|text| TargetUrl::parse(text));
+    let urls: Vec<TargetUrl> = urls.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
     let first = &urls[0];
     if let Some(other) = urls.iter().find(|url| url.origin() != first.origin()) {
         bail!(
@@ -239,11 +239,11 @@ fn load_of(args: &Args, urls: &[String]) -> anyhow::Result<Load> {
         );
     }
     let pace = match (args.rate, args.connection_rate) {
-        (Some(rate), _) => Pace::Requests(rate),
-        (None, Some(rate)) => Pace::Connections(rate),
-        (None, None) => Pace::Closed,
+        (Some(rate), _) => RequestPace::Requests(rate),
+        (None, Some(rate)) => RequestPace::Connections(rate),
+        (None, None) => RequestPace::Closed,
     };
-    Ok(Load {
+    Ok(LoadRun {
         target: target(args, first)?,
         workload: traffic(args, &urls)?,
         pace,
@@ -263,7 +263,7 @@ fn load_of(args: &Args, urls: &[String]) -> anyhow::Result<Load> {
     })
 }
 
-fn target(args: &Args, url: &Url) -> anyhow::Result<Target> {
+fn target(args: &LoadArgs, url: &TargetUrl) -> anyhow::Result<LoadTarget> {
     let addresses = (url.name.as_str(), url.port).to_socket_addrs();
     let addresses: Vec<_> = addresses
         .with_context(|| {
@@ -275,24 +275,24 @@ fn target(args: &Args, url: &Url) -> anyhow::Result<Target> {
         .collect();
     // A name with several families is tried in the system's order of preference only.
     let addresses = addresses.into_iter().take(1).collect();
-    let tls = url.tls.then(|| Tls {
+    let tls = url.tls.then(|| TlsSettings {
         name: url.name.clone(),
         insecure: args.insecure,
         authorities: args.ca.clone(),
-        offered: Offered::All,
+        offered: OfferedTls::All,
     });
-    Ok(Target { addresses, tls })
+    Ok(LoadTarget { addresses, tls })
 }
 
-fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
+fn traffic(args: &LoadArgs, urls: &[TargetUrl]) -> anyhow::Result<Arc<dyn TrafficWorkload>> {
     let host = urls[0].host();
     let version = match args.http2 {
-        true => Version::Http2,
+        true => WorkloadVersion::Http2,
         false => args.http,
     };
     if let Some(name) = &args.workload {
         ensure!(
-            version != Version::Http2,
+            version != WorkloadVersion::Http2,
             "workloads say themselves how they speak: give HTTP/2 URLs"
         );
         let settings = workload::cli::parse(&args.settings)?;
@@ -306,7 +306,7 @@ fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
         return script(args, file, (&host, version));
     }
     ensure!(
-        version != Version::Http2 || Method::parse(method(args).as_bytes()).is_some(),
+        version != WorkloadVersion::Http2 || Method::parse(method(args).as_bytes()).is_some(),
         "over HTTP/2 only methods that HTTP defines can be sent: {} is none",
         method(args)
     );
@@ -329,18 +329,18 @@ fn traffic(args: &Args, urls: &[Url]) -> anyhow::Result<Arc<dyn Workload>> {
         specs.push(spec);
     }
     let per_connection = match version {
-        Version::Http10 => PerConnection::Fixed(1),
-        Version::Http10KeepAlive | Version::Http11 | Version::Http2 => per_connection(args),
+        WorkloadVersion::Http10 => PerConnection::Fixed(1),
+        WorkloadVersion::Http10KeepAlive | WorkloadVersion::Http11 | WorkloadVersion::Http2 => per_connection(args),
     };
-    let urls = Urls::new(specs, &host, version, per_connection, args.cookies);
+    let urls = UrlWorkload::new(specs, &host, version, per_connection, args.cookies);
     Ok(Arc::new(urls.map_err(anyhow::Error::msg)?))
 }
 
 fn script(
-    args: &Args,
+    args: &LoadArgs,
     file: &Path,
-    (host, version): (&str, Version),
-) -> anyhow::Result<Arc<dyn Workload>> {
+    (host, version): (&str, WorkloadVersion),
+) -> anyhow::Result<Arc<dyn TrafficWorkload>> {
     ensure!(
         args.pipeline == 1,
         "--script: a user has one request at a time, without --pipeline"
@@ -348,16 +348,16 @@ fn script(
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("can't read the script {}", file.display()))?;
     let carries = match (args.per_connection, args.connection_rate) {
-        (Some(some), _) => Carries::Requests(some),
-        (None, Some(_)) => Carries::Once,
-        (None, None) => Carries::All,
+        (Some(some), _) => ScriptConnection::Requests(some),
+        (None, Some(_)) => ScriptConnection::Once,
+        (None, None) => ScriptConnection::All,
     };
-    let script = Script::parse(&text, host, version, carries)
+    let script = ScriptWorkload::parse(&text, host, version, carries)
         .map_err(|why| anyhow::anyhow!("{}: {why}", file.display()))?;
     Ok(Arc::new(script))
 }
 
-fn per_connection(args: &Args) -> PerConnection {
+fn per_connection(args: &LoadArgs) -> PerConnection {
     // A connection without an end would take its place among those that are due for ever.
     let usual = match args.connection_rate {
         Some(_) => PerConnection::Fixed(1),
@@ -366,7 +366,7 @@ fn per_connection(args: &Args) -> PerConnection {
     args.per_connection.unwrap_or(usual)
 }
 
-fn method(args: &Args) -> String {
+fn method(args: &LoadArgs) -> String {
     match (&args.method, &args.body) {
         (Some(method), _) => method.clone(),
         (None, Some(_)) => "POST".into(),
@@ -374,7 +374,7 @@ fn method(args: &Args) -> String {
     }
 }
 
-fn body(args: &Args) -> anyhow::Result<Vec<u8>> {
+fn body(args: &LoadArgs) -> anyhow::Result<Vec<u8>> {
     match args
         .body
         .as_deref()
@@ -415,12 +415,12 @@ fn bits(text: &str) -> Result<u64, String> {
         .ok_or_else(wrong)
 }
 
-fn version(text: &str) -> Result<Version, String> {
+fn version(text: &str) -> Result<WorkloadVersion, String> {
     match text {
-        "2" => Ok(Version::Http2),
-        "1.1" => Ok(Version::Http11),
-        "1.0" => Ok(Version::Http10),
-        "1.0-keep-alive" => Ok(Version::Http10KeepAlive),
+        "2" => Ok(WorkloadVersion::Http2),
+        "1.1" => Ok(WorkloadVersion::Http11),
+        "1.0" => Ok(WorkloadVersion::Http10),
+        "1.0-keep-alive" => Ok(WorkloadVersion::Http10KeepAlive),
         _ => Err("allowed: 2, 1.1, 1.0, 1.0-keep-alive".into()),
     }
 }

@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-use super::response::{Reader, Wanted, Whole};
+use super::response::{ResponseReader, ResponseChecks, CompleteResponse};
 use super::tally::ErrorKind;
-use super::transport::Transport;
-use super::two::Two;
-use crate::workload::{Expected, Opening, Session, Wants};
+use super::transport::LoadTransport;
+use super::two::H2LoadClient;
+use crate::workload::{ExpectedResponse, ConnectionOpening, ClientSession, ResponseInterest};
 
 /// A slow client reads ahead of its line by so many bytes: two segments.
 const LINE_AHEAD_LEN: u64 = 2 * 1460;
 
-pub(crate) struct Client {
-    pub session: Box<dyn Session>,
-    pub wants: Wants,
-    pub link: Option<Link>,
+pub(crate) struct LoadClient {
+    pub session: Box<dyn ClientSession>,
+    pub wants: ResponseInterest,
+    pub link: Option<ClientConnection>,
     /// It waits among those that may take a request that is due.
     pub is_free: bool,
     /// Bytes received since counting began.
@@ -31,8 +31,8 @@ pub(crate) struct Client {
 
 /// A request that is under way.
 #[derive(Clone, Copy)]
-pub(crate) struct Pending {
-    pub expected: Expected,
+pub(crate) struct OpenRequest {
+    pub expected: ExpectedResponse,
     /// When it should have been sent.
     pub due_ns: u64,
     pub sent_ns: u64,
@@ -41,9 +41,9 @@ pub(crate) struct Pending {
 }
 
 /// A connection.
-pub(crate) struct Link {
-    pub transport: Transport,
-    pub opening: Opening,
+pub(crate) struct ClientConnection {
+    pub transport: LoadTransport,
+    pub opening: ConnectionOpening,
     pub begun_ns: u64,
     /// When the TCP handshake was done; 0 before.
     pub established_ns: u64,
@@ -53,10 +53,10 @@ pub(crate) struct Link {
     pub closing: bool,
     pub made: u64,
     pub answered: u64,
-    pub pending: VecDeque<Pending>,
-    pub reader: Reader,
+    pub pending: VecDeque<OpenRequest>,
+    pub reader: ResponseReader,
     /// Instead of the reader, with HTTP/2.
-    pub two: Option<Box<Two>>,
+    pub two: Option<Box<H2LoadClient>>,
     pub out: Vec<u8>,
     pub sent_len: usize,
     /// When something last happened.
@@ -65,9 +65,9 @@ pub(crate) struct Link {
     pub due_ns: Option<u64>,
 }
 
-impl Client {
-    pub(crate) fn new(session: Box<dyn Session>) -> Client {
-        Client {
+impl LoadClient {
+    pub(crate) fn new(session: Box<dyn ClientSession>) -> LoadClient {
+        LoadClient {
             wants: session.wants(),
             session,
             link: None,
@@ -105,9 +105,9 @@ fn line_time_ns(len: u64, bits_per_s: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX / 4)
 }
 
-impl Link {
-    pub(crate) fn new(transport: Transport, opening: Opening, now_ns: u64) -> Link {
-        Link {
+impl ClientConnection {
+    pub(crate) fn new(transport: LoadTransport, opening: ConnectionOpening, now_ns: u64) -> ClientConnection {
+        ClientConnection {
             transport,
             opening,
             begun_ns: now_ns,
@@ -117,7 +117,7 @@ impl Link {
             made: 0,
             answered: 0,
             pending: VecDeque::new(),
-            reader: Reader::default(),
+            reader: ResponseReader::default(),
             two: None,
             out: Vec::new(),
             sent_len: 0,
@@ -167,9 +167,9 @@ impl Link {
     }
 
     /// What the reader is to look at in the next answer.
-    pub(crate) fn wanted(&self, wants: Wants) -> Option<Wanted> {
+    pub(crate) fn wanted(&self, wants: ResponseInterest) -> Option<ResponseChecks> {
         let pending = self.pending.front()?;
-        Some(Wanted {
+        Some(ResponseChecks {
             head_only: pending.expected.head_only,
             crc32: pending.expected.crc32.is_some(),
             cookie: wants.cookies,
@@ -179,7 +179,7 @@ impl Link {
 }
 
 /// What is wrong with an answer, if something is.
-pub(crate) fn check(expected: &Expected, whole: &Whole) -> Option<ErrorKind> {
+pub(crate) fn check(expected: &ExpectedResponse, whole: &CompleteResponse) -> Option<ErrorKind> {
     let right_status = match expected.status {
         Some(status) => whole.status == status,
         None => (200..400).contains(&whole.status),
@@ -205,7 +205,7 @@ pub(crate) fn check(expected: &Expected, whole: &Whole) -> Option<ErrorKind> {
 mod tests {
     use super::*;
 
-    const EXPECTED: Expected = Expected {
+    const EXPECTED: ExpectedResponse = ExpectedResponse {
         class: 0,
         head_only: false,
         status: None,
@@ -213,8 +213,8 @@ mod tests {
         crc32: Some(7),
     };
 
-    fn whole(status: u16, body_len: u64, crc32: Option<u32>) -> Whole {
-        Whole {
+    fn whole(status: u16, body_len: u64, crc32: Option<u32>) -> CompleteResponse {
+        CompleteResponse {
             status,
             body_len,
             crc32,
@@ -236,7 +236,7 @@ mod tests {
         for (answer, kind) in cases {
             assert_eq!(check(&EXPECTED, &answer), Some(kind));
         }
-        let exact = Expected {
+        let exact = ExpectedResponse {
             status: Some(404),
             ..EXPECTED
         };

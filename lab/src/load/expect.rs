@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 
 /// A file's length and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct ExpectedFile {
     pub len: u64,
     pub crc32: u32,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Known {
 ///
 /// # Errors
 /// There is none, or it can't be read.
-pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<Known> {
+pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<ExpectedFile> {
     let name = path.split('?').next().unwrap_or(path);
     ensure!(
         !name.contains('%') && !name.split('/').any(|part| part == ".."),
@@ -27,7 +27,7 @@ pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<Known> {
     }
     let bytes = std::fs::read(&at)
         .with_context(|| format!("can't read {}, which {path} should answer", at.display()))?;
-    Ok(Known {
+    Ok(ExpectedFile {
         len: bytes.len() as u64,
         crc32: crc32fast::hash(&bytes),
     })

@@ -1,4 +1,4 @@
-//! The load generator: what a run is to do ([`Load`]) and what it found ([`Outcome`]).
+//! The load generator: what a run is to do ([`LoadRun`]) and what it found ([`LoadResult`]).
 //!
 //! Latencies follow wrk2: in an open loop they count from when the request should have been sent.
 //! Response, transfer and connection times follow httperf and paper `003`; docs/lab.md defines each.
@@ -29,22 +29,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use outcome::Outcome;
+pub use outcome::LoadResult;
 
-use crate::workload::Workload;
+use crate::workload::TrafficWorkload;
 
 /// Who is asked.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct LoadTarget {
     /// Where to connect to; connections take these in turn.
     pub addresses: Vec<SocketAddr>,
     /// The name that a certificate must be for; `None` for plain HTTP.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSettings>,
 }
 
 /// How to speak TLS.
 #[derive(Clone, Debug)]
-pub struct Tls {
+pub struct TlsSettings {
     /// The server's name.
     pub name: String,
     /// Take any certificate.
@@ -52,12 +52,12 @@ pub struct Tls {
     /// A PEM file with authorities to trust instead of the system's.
     pub authorities: Option<PathBuf>,
     /// What the server may choose from.
-    pub offered: Offered,
+    pub offered: OfferedTls,
 }
 
 /// What a server may choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offered {
+pub enum OfferedTls {
     /// TLS 1.3 and 1.2, with all that there is for them. Sessions are resumed.
     All,
     /// TLS 1.3 with AES-128-GCM and X25519.
@@ -69,7 +69,7 @@ pub enum Offered {
 
 /// When requests are made.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum RequestPace {
     /// Closed loop: each connection asks as soon as it has its answer.
     Closed,
     /// Open loop: so many requests a second over all connections, due at fixed times whatever comes
@@ -82,13 +82,13 @@ pub enum Pace {
 
 /// One run.
 #[derive(Clone)]
-pub struct Load {
+pub struct LoadRun {
     /// Who is asked.
-    pub target: Target,
+    pub target: LoadTarget,
     /// What for.
-    pub workload: Arc<dyn Workload>,
+    pub workload: Arc<dyn TrafficWorkload>,
     /// When.
-    pub pace: Pace,
+    pub pace: RequestPace,
     /// Simulated clients, each with one connection at a time.
     pub connections: u32,
     /// Threads; clients are divided among them.
@@ -116,22 +116,22 @@ pub struct Load {
     /// Draws the traffic.
     pub seed: u64,
     /// What time it is; `None` for this machine's.
-    pub time: Option<Arc<dyn Time>>,
+    pub time: Option<Arc<dyn ExternalClock>>,
 }
 
 /// The traffic that is drawn unless another is asked for.
 pub const SEED: u64 = 1;
 
-impl Load {
+impl LoadRun {
     /// The plainest: a client without TLS that asks again as soon as it has its answer, for ten seconds.
-    pub fn plain(address: SocketAddr, workload: Arc<dyn Workload>) -> Load {
-        Load {
-            target: Target {
+    pub fn plain(address: SocketAddr, workload: Arc<dyn TrafficWorkload>) -> LoadRun {
+        LoadRun {
+            target: LoadTarget {
                 addresses: vec![address],
                 tls: None,
             },
             workload,
-            pace: Pace::Closed,
+            pace: RequestPace::Closed,
             connections: 1,
             threads: 1,
             cpus: Vec::new(),
@@ -150,8 +150,8 @@ impl Load {
 }
 
 /// A time that is not this machine's. A run in it has one thread.
-pub trait Time: Send + Sync {
-    /// Now; it goes on only in [`Time::pass`].
+pub trait ExternalClock: Send + Sync {
+    /// Now; it goes on only in [`ExternalClock::pass`].
     fn now_ns(&self) -> u64;
 
     /// Lets time pass until something can be read from `ready`, or it is `until_ns`. `waits`: somebody owes an answer.
@@ -160,7 +160,7 @@ pub trait Time: Send + Sync {
 
 /// What can be said of a run while it goes on: once a second or so.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Snapshot {
+pub struct LoadSnapshot {
     /// Since counting began; 0 in the warm-up.
     pub elapsed_s: f64,
     /// How long counting will last.
@@ -181,22 +181,22 @@ pub struct Snapshot {
 
 /// Why a run could not be made at all.
 #[derive(Debug)]
-pub enum Error {
+pub enum LoadError {
     /// The settings make no sense together; says what to change.
     Settings(String),
     /// This machine lacks something (descriptors, threads); says what would help.
     Machine(String),
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for LoadError {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Settings(text) | Error::Machine(text) => to.write_str(text),
+            LoadError::Settings(text) | LoadError::Machine(text) => to.write_str(text),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for LoadError {}
 
 pub use runner::run;
 pub use said::{duration, rate};

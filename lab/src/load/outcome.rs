@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A distribution of times, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Times {
+pub struct TimeDistribution {
     /// How many were measured; the rest is 0 if none was.
     pub count: u64,
     /// Least.
@@ -48,7 +48,7 @@ pub struct ReplyRate {
 
 /// One kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Class {
+pub struct OperationClass {
     /// Its name.
     pub name: String,
     /// Right answers.
@@ -61,12 +61,12 @@ pub struct Class {
     /// Bytes of bodies.
     pub body_bytes: u64,
     /// Latencies.
-    pub latency_us: Times,
+    pub latency_us: TimeDistribution,
 }
 
 /// SPECweb99's conformance: clients that were fast enough.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Conforming {
+pub struct ConformingClients {
     /// What a client had to reach, bits a second.
     pub least_bits_per_s: u64,
     /// Clients that did.
@@ -77,7 +77,7 @@ pub struct Conforming {
 
 /// The figures of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct LoadResult {
     /// Whether somebody ended it early.
     pub interrupted: bool,
     /// How long was counted.
@@ -104,19 +104,19 @@ pub struct Outcome {
     /// Bytes of bodies.
     pub body_bytes: u64,
     /// From when the request was due (closed loop: sent) to the last byte of its answer.
-    pub latency_us: Times,
+    pub latency_us: TimeDistribution,
     /// From sending it to the last byte of its answer, whatever was due.
-    pub service_us: Times,
+    pub service_us: TimeDistribution,
     /// httperf: first byte of the request sent to first byte of the answer.
-    pub response_us: Times,
+    pub response_us: TimeDistribution,
     /// httperf: first to last byte of the answer.
-    pub transfer_us: Times,
+    pub transfer_us: TimeDistribution,
     /// Handshake of TCP: paper `003`'s response time.
-    pub connect_us: Times,
+    pub connect_us: TimeDistribution,
     /// httperf: connecting to closed, of connections with an answer.
-    pub connection_us: Times,
+    pub connection_us: TimeDistribution,
     /// Handshake done to closed: paper `003`'s connection time.
-    pub established_us: Times,
+    pub established_us: TimeDistribution,
     /// httperf's reply rate.
     pub reply_rate: ReplyRate,
     /// All errors.
@@ -126,9 +126,9 @@ pub struct Outcome {
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// By kind of operation, if there are several.
-    pub classes: Vec<Class>,
+    pub classes: Vec<OperationClass>,
     /// Conformance, where clients have a line speed.
-    pub conforming: Option<Conforming>,
+    pub conforming: Option<ConformingClients>,
     /// Share of one CPU that the load generator itself used.
     pub cpu_share: f64,
 }

@@ -1,11 +1,11 @@
 //! Latencies as a plot: how long the given shares of requests took at most, in the terminal and as a picture. Pure.
 
-use super::outcome::Times;
-use crate::experiment::units::{Unit, number};
+use super::outcome::TimeDistribution;
+use crate::experiment::units::{FigureUnit, number};
 use crate::report::svg::{coordinate, element, line, text};
 
 /// Shares of a hundred, by name, and their times; the last is the longest of all.
-fn shares(times: &Times) -> [(&'static str, f64, u64); 7] {
+fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
     let most = 100.0 - 100.0 / times.count.max(2) as f64;
     [
         ("50", 50.0, times.p50),
@@ -19,14 +19,14 @@ fn shares(times: &Times) -> [(&'static str, f64, u64); 7] {
 }
 
 /// For a terminal: a bar for each share, on a logarithmic scale from the shortest time on.
-pub(super) fn terminal(times: &Times) -> String {
+pub(super) fn terminal(times: &TimeDistribution) -> String {
     const WIDTH: f64 = 50.0;
     let least = times.min.max(1) as f64;
     let span = (times.max.max(2) as f64 / least).ln().max(1e-9);
     let bar = |(name, _, time): (&str, f64, u64)| {
         let share = (time.max(1) as f64 / least).ln().max(0.0) / span;
         let bar = "█".repeat((share * WIDTH).round() as usize);
-        let shown = Unit::Microseconds.show(time as f64);
+        let shown = FigureUnit::Microseconds.show(time as f64);
         format!(
             "{name:>6} {} {shown:>9}  {bar}\n",
             if name == "all" { " " } else { "%" }
@@ -35,12 +35,12 @@ pub(super) fn terminal(times: &Times) -> String {
     let bars: String = shares(times).into_iter().map(bar).collect();
     format!(
         "latency, logarithmic from {}\n{bars}",
-        Unit::Microseconds.show(least)
+        FigureUnit::Microseconds.show(least)
     )
 }
 
 /// An SVG that stands alone: the share on a scale on which 90, 99 and 99.9 % are equally far apart.
-pub(super) fn picture(times: &Times, title: &str) -> String {
+pub(super) fn picture(times: &TimeDistribution, title: &str) -> String {
     const WIDTH: f64 = 640.0;
     const HEIGHT: f64 = 320.0;
     const LEFT: f64 = 80.0;
@@ -48,7 +48,7 @@ pub(super) fn picture(times: &Times, title: &str) -> String {
     let nines = |share: f64| -(1.0 - share / 100.0).log10();
     let points = shares(times);
     let right = nines(points[points.len() - 1].1);
-    let unit = Unit::Microseconds.scaled(times.max as f64);
+    let unit = FigureUnit::Microseconds.scaled(times.max as f64);
     let most = (times.max.max(1) as f64) / unit.divisor;
     let x = |share: f64| LEFT + nines(share) / right * (WIDTH - LEFT - 20.0);
     let y = |time: f64| BOTTOM - time / unit.divisor / most * (BOTTOM - 50.0);
@@ -101,8 +101,8 @@ const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1c2024}.title{fon
 mod tests {
     use super::*;
 
-    fn times() -> Times {
-        Times {
+    fn times() -> TimeDistribution {
+        TimeDistribution {
             count: 1000,
             min: 10,
             p50: 100,
@@ -112,7 +112,7 @@ mod tests {
             p99: 1000,
             p99_9: 5000,
             max: 10_000,
-            ..Times::default()
+            ..TimeDistribution::default()
         }
     }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_picture_is_well_formed_even_of_nothing() {
-        for times in [times(), Times::default()] {
+        for times in [times(), TimeDistribution::default()] {
             let drawn = picture(&times, "a < b");
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
             assert!(drawn.contains("a &lt; b"));

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use super::outcome::Times;
-use super::{Load, Outcome, Pace, Snapshot};
+use super::outcome::TimeDistribution;
+use super::{LoadRun, LoadResult, RequestPace, LoadSnapshot};
 
 /// Tells progress on standard error: one line that is written over on a terminal, a line every few
 /// seconds elsewhere.
-pub(crate) struct Meter {
+pub(crate) struct LoadMeter {
     on: bool,
     terminal: bool,
     told: u64,
@@ -17,16 +17,16 @@ pub(crate) struct Meter {
 /// Where standard error is no terminal, every so many snapshots are told.
 const SELDOM: u64 = 5;
 
-impl Meter {
-    pub(crate) fn new(on: bool, terminal: bool) -> Meter {
-        Meter {
+impl LoadMeter {
+    pub(crate) fn new(on: bool, terminal: bool) -> LoadMeter {
+        LoadMeter {
             on,
             terminal,
             told: 0,
         }
     }
 
-    pub(crate) fn show(&mut self, snapshot: &Snapshot) {
+    pub(crate) fn show(&mut self, snapshot: &LoadSnapshot) {
         self.told += 1;
         if !self.on || (!self.terminal && !self.told.is_multiple_of(SELDOM)) {
             return;
@@ -47,7 +47,7 @@ impl Meter {
     }
 }
 
-fn progress_line(snapshot: &Snapshot) -> String {
+fn progress_line(snapshot: &LoadSnapshot) -> String {
     let when = if snapshot.warming {
         "warming up".to_string()
     } else {
@@ -67,7 +67,7 @@ fn progress_line(snapshot: &Snapshot) -> String {
 }
 
 /// The figures, for people.
-pub(crate) fn text(load: &Load, outcome: &Outcome) -> String {
+pub(crate) fn text(load: &LoadRun, outcome: &LoadResult) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<22}{value}");
@@ -83,8 +83,8 @@ pub(crate) fn text(load: &Load, outcome: &Outcome) -> String {
     );
     if let Some(offered) = outcome.offered_per_s {
         let unit = match load.pace {
-            Pace::Connections(_) => "connections/s",
-            Pace::Closed | Pace::Requests(_) => "requests/s",
+            RequestPace::Connections(_) => "connections/s",
+            RequestPace::Closed | RequestPace::Requests(_) => "requests/s",
         };
         line("offered", format!("{} {unit}", count(offered)));
     }
@@ -98,9 +98,9 @@ pub(crate) fn text(load: &Load, outcome: &Outcome) -> String {
             count(outcome.requests_per_connection)
         ),
     );
-    let mut row = |name: &str, times: &Times| line(name, times_text(times));
+    let mut row = |name: &str, times: &TimeDistribution| line(name, times_text(times));
     row("latency", &outcome.latency_us);
-    if !matches!(load.pace, Pace::Closed) {
+    if !matches!(load.pace, RequestPace::Closed) {
         row("  service", &outcome.service_us);
     }
     row("  response", &outcome.response_us);
@@ -157,7 +157,7 @@ pub(crate) fn text(load: &Load, outcome: &Outcome) -> String {
     text
 }
 
-fn times_text(times: &Times) -> String {
+fn times_text(times: &TimeDistribution) -> String {
     if times.count == 0 {
         return "-".into();
     }
@@ -173,7 +173,7 @@ fn times_text(times: &Times) -> String {
 }
 
 /// What went wrong, with what may help.
-pub(crate) fn complaints(load: &Load, outcome: &Outcome) -> Vec<String> {
+pub(crate) fn complaints(load: &LoadRun, outcome: &LoadResult) -> Vec<String> {
     let who = load
         .target
         .addresses

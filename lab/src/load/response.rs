@@ -2,8 +2,8 @@
 //! (RFC 9112), not what was asked, beyond what that says about the body.
 
 use lowroad_http::body::BodyReader;
-use lowroad_http::body::Framing;
-use lowroad_http::limits::Limits;
+use lowroad_http::body::BodyFraming;
+use lowroad_http::limits::RequestLimits;
 use memchr::memmem;
 
 /// Heads longer than this are garbage.
@@ -16,7 +16,7 @@ pub(super) const TEXT_LEN_MAX: usize = 1 << 20;
 
 /// What is wrong with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum AnswerFault {
     /// It is not HTTP/1.
     Malformed,
     /// Its head or body goes on and on.
@@ -25,7 +25,7 @@ pub enum Fault {
 
 /// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct CompleteResponse {
     /// Its status.
     pub status: u16,
     /// Length of its body, decoded.
@@ -42,7 +42,7 @@ pub struct Whole {
 
 /// What to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ResponseChecks {
     /// The answer is to HEAD.
     pub head_only: bool,
     /// Compute the CRC-32.
@@ -55,16 +55,16 @@ pub struct Wanted {
 
 /// Takes answers off a connection.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct ResponseReader {
     /// The start of a head whose end has not come.
     partial: Vec<u8>,
-    body: Option<Body>,
+    body: Option<BodyState>,
 }
 
 #[derive(Debug)]
-struct Body {
-    framing: Ending,
-    head: Head,
+struct BodyState {
+    framing: BodyEnd,
+    head: AnswerHead,
     /// A trailer section that is not whole.
     held: Vec<u8>,
     len: u64,
@@ -73,14 +73,14 @@ struct Body {
 }
 
 #[derive(Debug)]
-enum Ending {
+enum BodyEnd {
     Framed(BodyReader),
     /// Ends with the connection.
     Connection,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Head {
+struct AnswerHead {
     status: u16,
     length: Option<u64>,
     chunked: bool,
@@ -89,13 +89,13 @@ struct Head {
     text: Option<Vec<u8>>,
 }
 
-impl Reader {
+impl ResponseReader {
     /// Takes bytes from the start of `input`. Returns how many, and the answer that ends there if
     /// one does; without one, all of `input` was taken.
     ///
     /// # Errors
     /// The answer is wrong; the connection is of no more use.
-    pub fn take(&mut self, input: &[u8], wanted: Wanted) -> Result<(usize, Option<Whole>), Fault> {
+    pub fn take(&mut self, input: &[u8], wanted: ResponseChecks) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
         let mut used = 0;
         loop {
             if self.body.is_some() {
@@ -108,18 +108,18 @@ impl Reader {
             used += taken;
             // Interim answers (100, 103) come before the one that counts.
             if head.status >= 200 {
-                self.body = Some(Body::new(head, wanted));
+                self.body = Some(BodyState::new(head, wanted));
             }
         }
     }
 
     /// The connection has ended: the answer that ends with it, if there is one.
-    pub fn end(&mut self) -> Option<Whole> {
+    pub fn end(&mut self) -> Option<CompleteResponse> {
         let body = self.body.take_if(|body| body.ends_with_connection())?;
         Some(body.whole())
     }
 
-    fn take_head(&mut self, input: &[u8], wanted: Wanted) -> Result<Option<(usize, Head)>, Fault> {
+    fn take_head(&mut self, input: &[u8], wanted: ResponseChecks) -> Result<Option<(usize, AnswerHead)>, AnswerFault> {
         if self.partial.is_empty() {
             if let Some(end) = memmem::find(input, b"\r\n\r\n") {
                 return Ok(Some((end + 4, parse_head(&input[..end + 2], wanted)?)));
@@ -139,12 +139,12 @@ impl Reader {
             check_start(&self.partial)?;
         }
         if self.partial.len() > HEAD_LEN_MAX {
-            return Err(Fault::Endless);
+            return Err(AnswerFault::Endless);
         }
         Ok(None)
     }
 
-    fn take_body(&mut self, input: &[u8]) -> Result<(usize, Option<Whole>), Fault> {
+    fn take_body(&mut self, input: &[u8]) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
         let Some(body) = &mut self.body else {
             return Ok((0, None));
         };
@@ -152,27 +152,27 @@ impl Reader {
         if !done {
             return Ok((taken, None));
         }
-        let whole = self.body.take().map(Body::whole);
+        let whole = self.body.take().map(BodyState::whole);
         Ok((taken, whole))
     }
 }
 
-impl Body {
-    fn new(mut head: Head, wanted: Wanted) -> Body {
+impl BodyState {
+    fn new(mut head: AnswerHead, wanted: ResponseChecks) -> BodyState {
         let bodiless = wanted.head_only || head.status == 204 || head.status == 304;
         let framing = match (bodiless, head.chunked, head.length) {
-            (true, _, _) => Some(Framing::None),
-            (false, true, _) => Some(Framing::Chunked),
-            (false, false, Some(len)) => Some(Framing::Length(len)),
+            (true, _, _) => Some(BodyFraming::None),
+            (false, true, _) => Some(BodyFraming::Chunked),
+            (false, false, Some(len)) => Some(BodyFraming::Length(len)),
             (false, false, None) => None,
         };
-        let limits = Limits {
+        let limits = RequestLimits {
             body_len_max: u64::MAX,
-            ..Limits::default()
+            ..RequestLimits::default()
         };
         let reader = framing.and_then(|framing| BodyReader::new(framing, &limits).ok());
-        Body {
-            framing: reader.map_or(Ending::Connection, Ending::Framed),
+        BodyState {
+            framing: reader.map_or(BodyEnd::Connection, BodyEnd::Framed),
             text: head.text.take(),
             head,
             held: Vec::new(),
@@ -182,12 +182,12 @@ impl Body {
     }
 
     fn ends_with_connection(&self) -> bool {
-        matches!(self.framing, Ending::Connection)
+        matches!(self.framing, BodyEnd::Connection)
     }
 
     /// Takes what belongs to the body. Returns how much that was, all of `input` unless the body is whole, and whether
     /// it is.
-    fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Fault> {
+    fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), AnswerFault> {
         if self.held.is_empty() {
             let (used, done) = self.decode(input)?;
             if done {
@@ -209,15 +209,15 @@ impl Body {
     }
 
     /// Takes what can be taken of `input`: trailers come whole or not at all.
-    fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), Fault> {
+    fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), AnswerFault> {
         let mut used = 0;
         let done = loop {
             let (data, consumed, done) = match &mut self.framing {
-                Ending::Framed(reader) => {
-                    let fed = reader.feed(&input[used..]).map_err(|_| Fault::Malformed)?;
+                BodyEnd::Framed(reader) => {
+                    let fed = reader.feed(&input[used..]).map_err(|_| AnswerFault::Malformed)?;
                     (fed.data, fed.consumed, fed.done)
                 }
-                Ending::Connection => (&input[used..], input.len() - used, false),
+                BodyEnd::Connection => (&input[used..], input.len() - used, false),
             };
             self.len += data.len() as u64;
             if let Some(crc32) = &mut self.crc32 {
@@ -232,19 +232,19 @@ impl Body {
             }
         };
         if self.head.length.is_none() && self.len > UNANNOUNCED_LEN_MAX {
-            return Err(Fault::Endless);
+            return Err(AnswerFault::Endless);
         }
         Ok((used, done))
     }
 
-    fn whole(self) -> Whole {
-        Whole {
+    fn whole(self) -> CompleteResponse {
+        CompleteResponse {
             status: self.head.status,
             body_len: self.len,
             crc32: self.crc32.map(crc32fast::Hasher::finalize),
             set_cookie: self.head.set_cookie,
             text: self.text,
-            closes: self.head.closes || matches!(self.framing, Ending::Connection),
+            closes: self.head.closes || matches!(self.framing, BodyEnd::Connection),
         }
     }
 }
@@ -256,21 +256,21 @@ pub(super) fn keep(text: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Garbage is found at its first bytes, not when no more comes.
-fn check_start(input: &[u8]) -> Result<(), Fault> {
+fn check_start(input: &[u8]) -> Result<(), AnswerFault> {
     let start = b"HTTP/1.";
     let len = input.len().min(start.len());
     if input[..len] == start[..len] {
         Ok(())
     } else {
-        Err(Fault::Malformed)
+        Err(AnswerFault::Malformed)
     }
 }
 
 /// `head`: from the status line to the line end of the last field.
-fn parse_head(head: &[u8], wanted: Wanted) -> Result<Head, Fault> {
-    let mut parsed = Head::default();
+fn parse_head(head: &[u8], wanted: ResponseChecks) -> Result<AnswerHead, AnswerFault> {
+    let mut parsed = AnswerHead::default();
     let Some(line_end) = memchr::memchr(b'\n', head) else {
-        return Err(Fault::Malformed);
+        return Err(AnswerFault::Malformed);
     };
     let (minor, status) = parse_status_line(&head[..line_end])?;
     parsed.status = status;
@@ -310,9 +310,9 @@ fn parse_head(head: &[u8], wanted: Wanted) -> Result<Head, Fault> {
     Ok(parsed)
 }
 
-fn parse_status_line(line: &[u8]) -> Result<(u8, u16), Fault> {
+fn parse_status_line(line: &[u8]) -> Result<(u8, u16), AnswerFault> {
     let (Some(version), Some(digits)) = (line.get(..9), line.get(9..12)) else {
-        return Err(Fault::Malformed);
+        return Err(AnswerFault::Malformed);
     };
     let minor = version[7];
     let right = version.starts_with(b"HTTP/1.")
@@ -321,7 +321,7 @@ fn parse_status_line(line: &[u8]) -> Result<(u8, u16), Fault> {
         && digits.iter().all(u8::is_ascii_digit)
         && matches!(line.get(12), None | Some(b' ' | b'\r'));
     if !right {
-        return Err(Fault::Malformed);
+        return Err(AnswerFault::Malformed);
     }
     let status = digits
         .iter()
@@ -343,20 +343,20 @@ fn has_token(value: &[u8], token: &[u8]) -> bool {
         .any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
 }
 
-fn parse_length(value: &[u8]) -> Result<u64, Fault> {
-    let text = std::str::from_utf8(value).map_err(|_| Fault::Malformed)?;
+fn parse_length(value: &[u8]) -> Result<u64, AnswerFault> {
+    let text = std::str::from_utf8(value).map_err(|_| AnswerFault::Malformed)?;
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Fault::Malformed);
+        return Err(AnswerFault::Malformed);
     }
-    text.parse().map_err(|_| Fault::Malformed)
+    text.parse().map_err(|_| AnswerFault::Malformed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all() -> Wanted {
-        Wanted {
+    fn all() -> ResponseChecks {
+        ResponseChecks {
             head_only: false,
             crc32: true,
             cookie: true,
@@ -365,8 +365,8 @@ mod tests {
     }
 
     /// Every answer in `input`, fed in pieces of `piece` bytes.
-    fn answers(input: &[u8], piece: usize, wanted: Wanted) -> Result<Vec<Whole>, Fault> {
-        let (mut reader, mut found) = (Reader::default(), Vec::new());
+    fn answers(input: &[u8], piece: usize, wanted: ResponseChecks) -> Result<Vec<CompleteResponse>, AnswerFault> {
+        let (mut reader, mut found) = (ResponseReader::default(), Vec::new());
         for mut part in input.chunks(piece) {
             while !part.is_empty() {
                 let (used, whole) = reader.take(part, wanted)?;
@@ -414,9 +414,9 @@ mod tests {
 
     #[test]
     fn an_answer_to_head_has_no_body() {
-        let wanted = Wanted {
+        let wanted = ResponseChecks {
             head_only: true,
-            ..Wanted::default()
+            ..ResponseChecks::default()
         };
         let input = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         let found = answers(input, 100, wanted).expect("right");
@@ -445,10 +445,10 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         ] {
-            assert_eq!(answers(garbage, 1000, all()), Err(Fault::Malformed));
+            assert_eq!(answers(garbage, 1000, all()), Err(AnswerFault::Malformed));
         }
         let mut endless = b"HTTP/1.1 200 OK\r\n".to_vec();
         endless.resize(100_000, b'x');
-        assert_eq!(answers(&endless, 1000, all()), Err(Fault::Endless));
+        assert_eq!(answers(&endless, 1000, all()), Err(AnswerFault::Endless));
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::outcome::Conforming;
-use super::tally::{Clocked, Tally};
+use super::outcome::ConformingClients;
+use super::tally::{NanoHistogram, LoadTally};
 use super::tls;
-use super::worker::{Live, Share, Shared, Worker};
-use super::{Error, Load, Outcome, Pace, Snapshot};
+use super::worker::{LiveFigures, ThreadShare, LoadContext, LoadWorker};
+use super::{LoadError, LoadRun, LoadResult, RequestPace, LoadSnapshot};
 use crate::peers::system::pin;
 
 /// How often it is looked whether somebody wants the end.
@@ -33,28 +33,28 @@ const CONFORMING_SHARE: f64 = 0.8;
 /// # Errors
 /// When it can't begin. What fails later is counted in the outcome.
 pub fn run(
-    load: &Load,
-    progress: &mut dyn FnMut(&Snapshot),
+    load: &LoadRun,
+    progress: &mut dyn FnMut(&LoadSnapshot),
     stop: &AtomicBool,
-) -> Result<Outcome, Error> {
+) -> Result<LoadResult, LoadError> {
     check(load)?;
     need_descriptors(load.connections)?;
     let tls = load.target.tls.as_ref().map(tls::start).transpose()?;
     let shared = plan(load);
     let threads = load.threads.min(load.connections);
-    let lives: Vec<Arc<Mutex<Live>>> = (0..threads).map(|_| Arc::default()).collect();
+    let lives: Vec<Arc<Mutex<LiveFigures>>> = (0..threads).map(|_| Arc::default()).collect();
     let cpu_before_ns = cpu_ns();
     let counted = thread::scope(|scope| {
         let mut handles = Vec::new();
         // Nothing is sent: it is closed once all workers have ended.
         let (working, worked) = channel::<()>();
         for (number, live) in (0..threads).zip(&lives) {
-            let share = Share {
+            let share = ThreadShare {
                 thread: number,
                 threads,
             };
-            let worker = Worker::new(load, &shared, tls.clone(), &share, live.clone())
-                .map_err(|error| Error::Machine(format!("no epoll to be had: {error}")))?;
+            let worker = LoadWorker::new(load, &shared, tls.clone(), &share, live.clone())
+                .map_err(|error| LoadError::Machine(format!("no epoll to be had: {error}")))?;
             let cpu = pinned_to(&load.cpus, number);
             let working = working.clone();
             let spawned = thread::Builder::new()
@@ -70,12 +70,12 @@ pub fn run(
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     shared.stop.store(true, Relaxed);
-                    return Err(Error::Machine(format!("no thread to be had: {error}")));
+                    return Err(LoadError::Machine(format!("no thread to be had: {error}")));
                 }
             }
         }
         drop(working);
-        let mut teller = Teller::new(load, &shared, &lives);
+        let mut teller = ProgressReporter::new(load, &shared, &lives);
         while worked.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Relaxed) {
                 shared.stop.store(true, Relaxed);
@@ -96,8 +96,8 @@ pub fn run(
     Ok(outcome)
 }
 
-fn check(load: &Load) -> Result<(), Error> {
-    let wrong = |text: &str| Err(Error::Settings(text.into()));
+fn check(load: &LoadRun) -> Result<(), LoadError> {
+    let wrong = |text: &str| Err(LoadError::Settings(text.into()));
     if load.target.addresses.is_empty() {
         return wrong("there is no address to connect to");
     }
@@ -111,7 +111,7 @@ fn check(load: &Load) -> Result<(), Error> {
         return wrong("a run in a guest's time has one thread");
     }
     match load.pace {
-        Pace::Requests(rate) | Pace::Connections(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
+        RequestPace::Requests(rate) | RequestPace::Connections(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
             wrong("the rate must be more than 0 and at most 100 million a second")
         }
         _ => Ok(()),
@@ -119,12 +119,12 @@ fn check(load: &Load) -> Result<(), Error> {
 }
 
 /// Raises the limit on descriptors as far as is needed and allowed.
-fn need_descriptors(connections: u32) -> Result<(), Error> {
+fn need_descriptors(connections: u32) -> Result<(), LoadError> {
     let needed = u64::from(connections) + DESCRIPTORS_ELSE;
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|hard| hard < needed) {
         let hard = limit.maximum.unwrap_or(0);
-        return Err(Error::Machine(format!(
+        return Err(LoadError::Machine(format!(
             "{connections} connections need {needed} descriptors and there may be {hard}: raise the \
              hard limit (ulimit -Hn) or use fewer --connections"
         )));
@@ -135,15 +135,15 @@ fn need_descriptors(connections: u32) -> Result<(), Error> {
             maximum: limit.maximum,
         };
         setrlimit(Resource::Nofile, raised)
-            .map_err(|error| Error::Machine(format!("can't have {needed} descriptors: {error}")))?;
+            .map_err(|error| LoadError::Machine(format!("can't have {needed} descriptors: {error}")))?;
     }
     Ok(())
 }
 
-fn plan(load: &Load) -> Shared {
+fn plan(load: &LoadRun) -> LoadContext {
     let begin_ns = load.now_ns();
     let count_ns = begin_ns + load.warmup.max(load.ramp).as_nanos() as u64;
-    Shared {
+    LoadContext {
         stop: AtomicBool::new(false),
         quota: load.requests.map(AtomicU64::new),
         openings: load.openings.map(AtomicU64::new),
@@ -165,18 +165,18 @@ fn cpu_ns() -> u64 {
 }
 
 fn figures(
-    load: &Load,
-    shared: &Shared,
+    load: &LoadRun,
+    shared: &LoadContext,
     end_ns: u64,
-    counted: &[(Tally, Vec<u64>, u64)],
-) -> Outcome {
-    let mut all = Tally::new(load.workload.classes().len().max(1));
+    counted: &[(LoadTally, Vec<u64>, u64)],
+) -> LoadResult {
+    let mut all = LoadTally::new(load.workload.classes().len().max(1));
     counted.iter().for_each(|(tally, _, _)| all.add(tally));
     let duration_s = end_ns.saturating_sub(shared.count_ns) as f64 / 1e9;
     let mut outcome = all.outcome(duration_s, load.workload.classes());
     outcome.offered_per_s = match load.pace {
-        Pace::Closed => None,
-        Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
+        RequestPace::Closed => None,
+        RequestPace::Requests(rate) | RequestPace::Connections(rate) => Some(rate),
     };
     outcome.conforming = load.line_bits_per_s.map(|line| {
         let bytes = counted.iter().flat_map(|(_, bytes, _)| bytes);
@@ -189,7 +189,7 @@ fn conforming<'b>(
     line_bits_per_s: u64,
     duration_s: f64,
     client_bytes: impl Iterator<Item = &'b u64>,
-) -> Conforming {
+) -> ConformingClients {
     let least_bits_per_s = (line_bits_per_s as f64 * CONFORMING_SHARE) as u64;
     let least_bytes = least_bits_per_s as f64 / 8.0 * duration_s;
     let (mut connections, mut all) = (0, 0);
@@ -197,7 +197,7 @@ fn conforming<'b>(
         all += 1;
         connections += u64::from(*bytes as f64 >= least_bytes && duration_s > 0.0);
     }
-    Conforming {
+    ConformingClients {
         least_bits_per_s,
         connections,
         share: connections as f64 / f64::max(1.0, f64::from(all)),
@@ -205,18 +205,18 @@ fn conforming<'b>(
 }
 
 /// Tells progress, once a second.
-struct Teller<'r> {
-    load: &'r Load,
-    shared: &'r Shared,
-    lives: &'r [Arc<Mutex<Live>>],
+struct ProgressReporter<'r> {
+    load: &'r LoadRun,
+    shared: &'r LoadContext,
+    lives: &'r [Arc<Mutex<LiveFigures>>],
     told_ns: u64,
     requests: u64,
     bytes: u64,
 }
 
-impl<'r> Teller<'r> {
-    fn new(load: &'r Load, shared: &'r Shared, lives: &'r [Arc<Mutex<Live>>]) -> Teller<'r> {
-        Teller {
+impl<'r> ProgressReporter<'r> {
+    fn new(load: &'r LoadRun, shared: &'r LoadContext, lives: &'r [Arc<Mutex<LiveFigures>>]) -> ProgressReporter<'r> {
+        ProgressReporter {
             load,
             shared,
             lives,
@@ -226,14 +226,14 @@ impl<'r> Teller<'r> {
         }
     }
 
-    fn tell(&mut self, progress: &mut dyn FnMut(&Snapshot)) {
+    fn tell(&mut self, progress: &mut dyn FnMut(&LoadSnapshot)) {
         let now_ns = self.load.now_ns();
         let past_ns = now_ns - self.told_ns;
         if past_ns < PROGRESS_NS {
             return;
         }
         let (mut requests, mut bytes, mut errors) = (0, 0, 0);
-        let mut latency = Clocked::default();
+        let mut latency = NanoHistogram::default();
         for live in self.lives {
             let live = live.lock().unwrap_or_else(PoisonError::into_inner);
             requests += live.requests;
@@ -242,7 +242,7 @@ impl<'r> Teller<'r> {
             latency.add(&live.latency);
         }
         let per_s = |count: u64| count as f64 * 1e9 / past_ns as f64;
-        progress(&Snapshot {
+        progress(&LoadSnapshot {
             elapsed_s: now_ns.saturating_sub(self.shared.count_ns) as f64 / 1e9,
             duration_s: (self.shared.end_ns - self.shared.count_ns) as f64 / 1e9,
             warming: now_ns < self.shared.count_ns,

@@ -65,7 +65,7 @@ pub(super) fn authorization(user: &str) -> anyhow::Result<(String, String)> {
 
 /// How a run was made.
 #[derive(Debug, Serialize)]
-struct Setting {
+struct RunDescription {
     version: &'static str,
     /// When it ended, in seconds since 1970.
     unix_s: u64,
@@ -76,7 +76,7 @@ struct Setting {
 /// The figures as JSON, with how they were made.
 pub(super) fn json(outcome: &impl Serialize) -> serde_json::Result<String> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let setting = Setting {
+    let setting = RunDescription {
         version: env!("CARGO_PKG_VERSION"),
         unix_s: since.map_or(0, |since| since.as_secs()),
         command: shown(std::env::args().skip(1)),

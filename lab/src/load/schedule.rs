@@ -3,7 +3,7 @@
 
 /// Evenly spaced times, which come closer and closer while the rate grows.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct RampSchedule {
     rate_per_s: f64,
     ramp_s: f64,
     /// The next of this thread's.
@@ -13,9 +13,9 @@ pub(crate) struct Schedule {
     next_ns: u64,
 }
 
-impl Schedule {
-    pub(crate) fn new(rate_per_s: f64, ramp_s: f64, thread: u64, threads: u64) -> Schedule {
-        let mut schedule = Schedule {
+impl RampSchedule {
+    pub(crate) fn new(rate_per_s: f64, ramp_s: f64, thread: u64, threads: u64) -> RampSchedule {
+        let mut schedule = RampSchedule {
             rate_per_s,
             ramp_s,
             next: thread,
@@ -54,7 +54,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn times(mut schedule: Schedule, count: usize) -> Vec<u64> {
+    fn times(mut schedule: RampSchedule, count: usize) -> Vec<u64> {
         let mut take = || {
             let due_ns = schedule.next_ns();
             schedule.advance();
@@ -65,19 +65,19 @@ mod tests {
 
     #[test]
     fn times_are_even() {
-        let due = times(Schedule::new(1000.0, 0.0, 0, 1), 4);
+        let due = times(RampSchedule::new(1000.0, 0.0, 0, 1), 4);
         assert_eq!(due, [0, 1_000_000, 2_000_000, 3_000_000]);
     }
 
     #[test]
     fn threads_take_them_in_turn() {
-        let due = times(Schedule::new(1000.0, 0.0, 1, 2), 3);
+        let due = times(RampSchedule::new(1000.0, 0.0, 1, 2), 3);
         assert_eq!(due, [1_000_000, 3_000_000, 5_000_000]);
     }
 
     #[test]
     fn the_rate_grows() {
-        let due = times(Schedule::new(100.0, 2.0, 0, 1), 201);
+        let due = times(RampSchedule::new(100.0, 2.0, 0, 1), 201);
         assert!(due.is_sorted());
         // Half as many in the ramp as at the full rate, then one every 10 ms.
         assert_eq!(due[100], 2_000_000_000);

@@ -3,25 +3,25 @@
 
 use std::fmt::Write;
 
-use super::{Load, Outcome, Pace};
+use super::{LoadRun, LoadResult, RequestPace};
 use crate::experiment::units::number;
-use crate::report::model::Spread;
+use crate::report::model::PointSpread;
 
 /// Makes a run.
-pub(super) type Run<'a> = dyn FnMut(&Load) -> anyhow::Result<Outcome> + 'a;
+pub(super) type RepeatedRun<'a> = dyn FnMut(&LoadRun) -> anyhow::Result<LoadResult> + 'a;
 
 /// The same load at each of these rates; a line for each. Ends early when a run was interrupted.
 pub(super) fn sweep(
-    load: &Load,
+    load: &LoadRun,
     rates: &[f64],
-    run: &mut Run<'_>,
+    run: &mut RepeatedRun<'_>,
     tell: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Outcome>> {
+) -> anyhow::Result<Vec<LoadResult>> {
     tell("  offered/s  answered/s    p50 µs    p90 µs    p99 µs    errors");
     let mut outcomes = Vec::new();
     for rate in rates {
-        let load = Load {
-            pace: Pace::Requests(*rate),
+        let load = LoadRun {
+            pace: RequestPace::Requests(*rate),
             ..load.clone()
         };
         let outcome = run(&load)?;
@@ -35,8 +35,8 @@ pub(super) fn sweep(
     Ok(outcomes)
 }
 
-fn line(rate: f64, outcome: &Outcome) -> String {
-    let Outcome { latency_us, .. } = outcome;
+fn line(rate: f64, outcome: &LoadResult) -> String {
+    let LoadResult { latency_us, .. } = outcome;
     format!(
         "{:>11} {:>11} {:>9} {:>9} {:>9} {:>9}",
         number(rate),
@@ -50,11 +50,11 @@ fn line(rate: f64, outcome: &Outcome) -> String {
 
 /// Two loads in turn, so that a machine that drifts harms both; who begins alternates.
 pub(super) fn compare(
-    loads: [&Load; 2],
+    loads: [&LoadRun; 2],
     repeats: u32,
-    run: &mut Run<'_>,
+    run: &mut RepeatedRun<'_>,
     tell: &mut dyn FnMut(&str),
-) -> anyhow::Result<[Vec<Outcome>; 2]> {
+) -> anyhow::Result<[Vec<LoadResult>; 2]> {
     let mut outcomes = [Vec::new(), Vec::new()];
     for repeat in 0..repeats {
         for turn in 0..2 {
@@ -77,8 +77,8 @@ pub(super) fn compare(
 }
 
 /// What a comparison shows: the first by the second, with the interval of each ratio.
-pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<Outcome>; 2]) -> String {
-    type Of = fn(&Outcome) -> f64;
+pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<LoadResult>; 2]) -> String {
+    type Of = fn(&LoadResult) -> f64;
     let figures: [(&str, Of); 3] = [
         ("requests/s", |outcome| outcome.requests_per_s),
         ("µs, median latency", |outcome| {
@@ -90,7 +90,7 @@ pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<Outcome>; 2]) -> String
     ];
     let mut out = format!("{} against {}\n", names[0], names[1]);
     for (unit, of) in figures {
-        let spread = |which: usize| Spread::of(outcomes[which].iter().map(of).collect());
+        let spread = |which: usize| PointSpread::of(outcomes[which].iter().map(of).collect());
         let (Some(own), Some(other)) = (spread(0), spread(1)) else {
             return "nothing was measured\n".into();
         };
@@ -119,10 +119,10 @@ pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<Outcome>; 2]) -> String
 mod tests {
     use super::*;
 
-    fn outcome(requests_per_s: f64) -> Outcome {
-        let mut outcome = Outcome {
+    fn outcome(requests_per_s: f64) -> LoadResult {
+        let mut outcome = LoadResult {
             requests_per_s,
-            ..Outcome::default()
+            ..LoadResult::default()
         };
         (outcome.latency_us.p50, outcome.latency_us.p99) = (100, 200);
         outcome

@@ -1,10 +1,10 @@
-//! What one thread has counted, how threads' counts become one, and the [`Outcome`] of it.
+//! What one thread has counted, how threads' counts become one, and the [`LoadResult`] of it.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::outcome::{Class, Outcome, ReplyRate, Times};
+use super::outcome::{OperationClass, LoadResult, ReplyRate, TimeDistribution};
 
 /// Longest time that is told apart: an hour.
 const TIME_US_MAX: u64 = 3_600_000_000;
@@ -98,18 +98,18 @@ impl ErrorKind {
 
 /// A histogram of times, filled in nanoseconds and read in microseconds.
 #[derive(Clone)]
-pub(crate) struct Clocked(Histogram<u64>);
+pub(crate) struct NanoHistogram(Histogram<u64>);
 
-impl Clocked {
-    fn new() -> Clocked {
-        Clocked(Histogram::new_with_bounds(1, TIME_US_MAX, 3).expect("valid bounds"))
+impl NanoHistogram {
+    fn new() -> NanoHistogram {
+        NanoHistogram(Histogram::new_with_bounds(1, TIME_US_MAX, 3).expect("valid bounds"))
     }
 
     pub(crate) fn record_ns(&mut self, ns: u64) {
         self.0.saturating_record(ns / 1000);
     }
 
-    pub(crate) fn add(&mut self, other: &Clocked) {
+    pub(crate) fn add(&mut self, other: &NanoHistogram) {
         self.0.add(&other.0).expect("equal bounds");
     }
 
@@ -117,11 +117,11 @@ impl Clocked {
         self.0.value_at_quantile(quantile)
     }
 
-    pub(crate) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> TimeDistribution {
         if self.0.is_empty() {
-            return Times::default();
+            return TimeDistribution::default();
         }
-        Times {
+        TimeDistribution {
             count: self.0.len(),
             min: self.0.min(),
             mean: self.0.mean(),
@@ -137,9 +137,9 @@ impl Clocked {
     }
 }
 
-impl Default for Clocked {
+impl Default for NanoHistogram {
     fn default() -> Self {
-        Clocked::new()
+        NanoHistogram::new()
     }
 }
 
@@ -150,12 +150,12 @@ pub(crate) struct ClassTally {
     pub errors: u64,
     pub unfinished: u64,
     pub body_bytes: u64,
-    pub latency: Clocked,
+    pub latency: NanoHistogram,
 }
 
 /// The counts of one thread, or of all.
 #[derive(Clone)]
-pub(crate) struct Tally {
+pub(crate) struct LoadTally {
     /// Right answers.
     pub requests: u64,
     /// Answers, right or wrong.
@@ -165,13 +165,13 @@ pub(crate) struct Tally {
     pub body_bytes: u64,
     /// Requests that were under way, or due and not sent, when time was up.
     pub unfinished: u64,
-    pub latency: Clocked,
-    pub service: Clocked,
-    pub response: Clocked,
-    pub transfer: Clocked,
-    pub connect: Clocked,
-    pub connection: Clocked,
-    pub established: Clocked,
+    pub latency: NanoHistogram,
+    pub service: NanoHistogram,
+    pub response: NanoHistogram,
+    pub transfer: NanoHistogram,
+    pub connect: NanoHistogram,
+    pub connection: NanoHistogram,
+    pub established: NanoHistogram,
     pub classes: Vec<ClassTally>,
     errors: [u64; ErrorKind::ALL.len()],
     /// Those before counting began.
@@ -180,22 +180,22 @@ pub(crate) struct Tally {
     replies: Vec<u64>,
 }
 
-impl Tally {
-    pub(crate) fn new(classes: usize) -> Tally {
-        Tally {
+impl LoadTally {
+    pub(crate) fn new(classes: usize) -> LoadTally {
+        LoadTally {
             requests: 0,
             answers: 0,
             connections: 0,
             bytes: 0,
             body_bytes: 0,
             unfinished: 0,
-            latency: Clocked::new(),
-            service: Clocked::new(),
-            response: Clocked::new(),
-            transfer: Clocked::new(),
-            connect: Clocked::new(),
-            connection: Clocked::new(),
-            established: Clocked::new(),
+            latency: NanoHistogram::new(),
+            service: NanoHistogram::new(),
+            response: NanoHistogram::new(),
+            transfer: NanoHistogram::new(),
+            connect: NanoHistogram::new(),
+            connection: NanoHistogram::new(),
+            established: NanoHistogram::new(),
             classes: vec![ClassTally::default(); classes],
             errors: [0; ErrorKind::ALL.len()],
             early_errors: [0; ErrorKind::ALL.len()],
@@ -241,7 +241,7 @@ impl Tally {
         self.errors.iter().sum()
     }
 
-    pub(crate) fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &LoadTally) {
         self.requests += other.requests;
         self.answers += other.answers;
         self.connections += other.connections;
@@ -270,14 +270,14 @@ impl Tally {
     }
 
     /// The figures, after `duration_s` seconds of counting.
-    pub(crate) fn outcome(&self, duration_s: f64, classes: &[String]) -> Outcome {
+    pub(crate) fn outcome(&self, duration_s: f64, classes: &[String]) -> LoadResult {
         let per_s = |count: u64| count as f64 / duration_s.max(1e-9);
         let by_kind = ErrorKind::ALL
             .iter()
             .map(|kind| (kind.name().to_string(), self.errors[*kind as usize]))
             .filter(|(_, count)| *count > 0);
         let statuses = (0u16..).zip(&self.statuses).filter(|(_, n)| **n > 0);
-        Outcome {
+        LoadResult {
             duration_s,
             requests: self.requests,
             requests_per_s: per_s(self.requests),
@@ -304,15 +304,15 @@ impl Tally {
             errors_by_kind: by_kind.collect(),
             statuses: statuses.map(|(s, n)| (s, *n)).collect::<BTreeMap<_, _>>(),
             classes: self.class_figures(classes),
-            ..Outcome::default()
+            ..LoadResult::default()
         }
     }
 
-    fn class_figures(&self, names: &[String]) -> Vec<Class> {
+    fn class_figures(&self, names: &[String]) -> Vec<OperationClass> {
         if names.len() < 2 {
             return Vec::new();
         }
-        let figures = names.iter().zip(&self.classes).map(|(name, class)| Class {
+        let figures = names.iter().zip(&self.classes).map(|(name, class)| OperationClass {
             name: name.clone(),
             requests: class.requests,
             errors: class.errors,
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn threads_add_up() {
-        let (mut one, mut other) = (Tally::new(2), Tally::new(2));
+        let (mut one, mut other) = (LoadTally::new(2), LoadTally::new(2));
         one.latency.record_ns(1_000_000);
         other.latency.record_ns(3_000_000);
         one.error(ErrorKind::Reset);

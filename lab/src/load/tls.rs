@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lowroad_tls::Trust;
+use lowroad_tls::ServerTrust;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -10,30 +10,30 @@ use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
 
 use super::transport::TlsStart;
-use super::{Error, Offered, Tls};
+use super::{LoadError, OfferedTls, TlsSettings};
 
 /// Reads the authorities and checks the name.
 ///
 /// # Errors
 /// Either is unusable; says which.
-pub(crate) fn start(tls: &Tls) -> Result<TlsStart, Error> {
+pub(crate) fn start(tls: &TlsSettings) -> Result<TlsStart, LoadError> {
     let name = ServerName::try_from(tls.name.clone())
-        .map_err(|_| Error::Settings(format!("{:?} is no name for a certificate", tls.name)))?;
+        .map_err(|_| LoadError::Settings(format!("{:?} is no name for a certificate", tls.name)))?;
     let provider = Arc::new(provider(tls.offered));
     let versions = match tls.offered {
-        Offered::All => rustls::ALL_VERSIONS,
-        Offered::One { .. } => &[&TLS13],
+        OfferedTls::All => rustls::ALL_VERSIONS,
+        OfferedTls::One { .. } => &[&TLS13],
     };
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .expect("the provider has these versions");
     let verifier = trust(tls)?.verifier();
-    let verifier = verifier.map_err(|error| Error::Settings(error.to_string()))?;
+    let verifier = verifier.map_err(|error| LoadError::Settings(error.to_string()))?;
     let mut config = builder
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
-    if tls.offered == (Offered::One { resumes: false }) {
+    if tls.offered == (OfferedTls::One { resumes: false }) {
         config.resumption = Resumption::disabled();
     }
     let speaking = |protocol: &[u8]| {
@@ -48,11 +48,11 @@ pub(crate) fn start(tls: &Tls) -> Result<TlsStart, Error> {
     })
 }
 
-fn provider(offered: Offered) -> CryptoProvider {
+fn provider(offered: OfferedTls) -> CryptoProvider {
     let all = aws_lc_rs::default_provider();
     match offered {
-        Offered::All => all,
-        Offered::One { .. } => CryptoProvider {
+        OfferedTls::All => all,
+        OfferedTls::One { .. } => CryptoProvider {
             cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
             kx_groups: vec![aws_lc_rs::kx_group::X25519],
             ..all
@@ -61,23 +61,23 @@ fn provider(offered: Offered) -> CryptoProvider {
 }
 
 /// Certificates of authorities, and those of the file themselves, whatever they contain beside the name.
-fn trust(tls: &Tls) -> Result<Trust, Error> {
+fn trust(tls: &TlsSettings) -> Result<ServerTrust, LoadError> {
     if tls.insecure {
-        return Ok(Trust::any_certificate());
+        return Ok(ServerTrust::any_certificate());
     }
     let trust = match &tls.authorities {
         Some(path) => {
             let wrong = |error: &dyn std::fmt::Display| {
-                Error::Settings(format!("{}: no certificates: {error}", path.display()))
+                LoadError::Settings(format!("{}: no certificates: {error}", path.display()))
             };
             let pem = std::fs::read(path).map_err(|error| wrong(&error))?;
-            let trust = Trust::from_pem(&pem).map_err(|reason| wrong(&reason))?;
+            let trust = ServerTrust::from_pem(&pem).map_err(|reason| wrong(&reason))?;
             trust.accepting_added()
         }
-        None => Trust::system(),
+        None => ServerTrust::system(),
     };
     if trust.is_empty() {
-        return Err(Error::Machine(
+        return Err(LoadError::Machine(
             "there are no authorities to trust: install ca-certificates, name a file by --ca, or \
              take any certificate by --insecure"
                 .into(),

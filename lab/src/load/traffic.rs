@@ -5,13 +5,13 @@ use std::io::{self, ErrorKind as Io};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use super::Pace;
-use super::client::{Link, Pending};
+use super::RequestPace;
+use super::client::{ClientConnection, OpenRequest};
 use super::tally::ErrorKind;
-use super::transport::{Received, Transport};
-use super::two::Two;
-use super::worker::Worker;
-use crate::workload::Version;
+use super::transport::{ReceiveResult, LoadTransport};
+use super::two::H2LoadClient;
+use super::worker::LoadWorker;
+use crate::workload::WorkloadVersion;
 
 /// After a connection could not be made, the next try waits for this.
 const BACKOFF_NS: u64 = 100_000_000;
@@ -20,7 +20,7 @@ const SLOW_BUFFER_LEN: usize = 8 * 1024;
 /// Reads of one connection in one turn.
 const READS_MAX: usize = 8;
 
-impl Worker<'_> {
+impl LoadWorker<'_> {
     /// A client's time has come: to connect, to read on, to ask.
     pub(crate) fn wake(&mut self, at: u32) {
         let client = &mut self.clients[at as usize];
@@ -28,8 +28,8 @@ impl Worker<'_> {
         let resume_ns = client.line_resume_ns(line);
         let Some(link) = &mut client.link else {
             return match self.load.pace {
-                Pace::Connections(_) => self.set_free(at),
-                Pace::Closed | Pace::Requests(_) => self.connect(at, None),
+                RequestPace::Connections(_) => self.set_free(at),
+                RequestPace::Closed | RequestPace::Requests(_) => self.connect(at, None),
             };
         };
         if client.line_paused {
@@ -54,9 +54,9 @@ impl Worker<'_> {
         self.now_ns = self.load.now_ns();
         let opening = self.clients[at as usize].session.open();
         let tls = (self.tls.as_ref(), opening.version);
-        match Transport::connect(address, tls, slow) {
+        match LoadTransport::connect(address, tls, slow) {
             Ok(transport) => {
-                let mut link = Link::new(transport, opening, self.now_ns);
+                let mut link = ClientConnection::new(transport, opening, self.now_ns);
                 link.due_ns = due_ns;
                 self.clients[at as usize].link = Some(link);
                 if self.register(at).is_err() {
@@ -139,11 +139,11 @@ impl Worker<'_> {
         if !link.transport.is_ready() {
             return;
         }
-        if link.opening.version == Version::Http2 {
+        if link.opening.version == WorkloadVersion::Http2 {
             if !link.transport.takes_http2() {
                 return self.fail(at, ErrorKind::Tls);
             }
-            let two = Two::new(&mut self.two, self.now_ns, &mut link.out);
+            let two = H2LoadClient::new(&mut self.two, self.now_ns, &mut link.out);
             link.two = Some(Box::new(two));
         }
         link.open = true;
@@ -166,8 +166,8 @@ impl Worker<'_> {
             return self.set_timer(at, until_ns);
         }
         match self.load.pace {
-            Pace::Closed | Pace::Connections(_) => self.fill(at),
-            Pace::Requests(_) => {
+            RequestPace::Closed | RequestPace::Connections(_) => self.fill(at),
+            RequestPace::Requests(_) => {
                 if link.takes(self.load.pipeline) {
                     self.set_free(at);
                 }
@@ -201,7 +201,7 @@ impl Worker<'_> {
 
     /// Open loop: a request that is due.
     pub(crate) fn take_due(&mut self, at: u32, due_ns: u64) {
-        let takes = |link: &Link| link.takes(self.load.pipeline);
+        let takes = |link: &ClientConnection| link.takes(self.load.pipeline);
         if !self.clients[at as usize].link.as_ref().is_some_and(takes) {
             // Its connection ended meanwhile; the next free client has it, late as it is.
             return self.overdue.push_front(due_ns);
@@ -235,7 +235,7 @@ impl Worker<'_> {
                 expected
             }
         };
-        link.pending.push_back(Pending {
+        link.pending.push_back(OpenRequest {
             expected,
             due_ns,
             sent_ns: self.now_ns,
@@ -282,7 +282,7 @@ impl Worker<'_> {
                 break;
             }
             match link.transport.receive(&mut scratch[..into_len]) {
-                Received::Bytes(len) => {
+                ReceiveResult::Bytes(len) => {
                     if turn > 1 {
                         self.now_ns = self.load.now_ns();
                     }
@@ -291,12 +291,12 @@ impl Worker<'_> {
                         break;
                     }
                 }
-                Received::Empty => break,
-                Received::End => {
+                ReceiveResult::Empty => break,
+                ReceiveResult::End => {
                     self.ended(at);
                     break;
                 }
-                Received::Failed(error) => {
+                ReceiveResult::Failed(error) => {
                     self.lost(at, of_connection(&error));
                     break;
                 }
@@ -345,7 +345,7 @@ impl Worker<'_> {
         };
         let pending = link.pending.split_off(first.min(link.pending.len()));
         self.return_quota(pending.len() as u64);
-        if matches!(self.load.pace, Pace::Requests(_)) {
+        if matches!(self.load.pace, RequestPace::Requests(_)) {
             for one in pending.into_iter().rev() {
                 self.overdue.push_front(one.due_ns);
             }

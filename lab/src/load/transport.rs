@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::workload::Version;
+use crate::workload::WorkloadVersion;
 
 /// How to begin TLS on a connection.
 #[derive(Clone)]
@@ -21,29 +21,29 @@ pub(crate) struct TlsStart {
 }
 
 /// A connection's bytes.
-pub(crate) struct Transport {
+pub(crate) struct LoadTransport {
     stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
 }
 
 /// What a try to receive gave.
-pub(crate) enum Received {
+pub(crate) enum ReceiveResult {
     Bytes(usize),
     Empty,
     End,
     Failed(io::Error),
 }
 
-impl Transport {
+impl LoadTransport {
     /// Begins a connection; it is there when it becomes writable.
     ///
     /// # Errors
     /// The system's, at once.
     pub(crate) fn connect(
         address: SocketAddr,
-        (tls, version): (Option<&TlsStart>, Version),
+        (tls, version): (Option<&TlsStart>, WorkloadVersion),
         receive_buffer_len: Option<usize>,
-    ) -> Result<Transport, Errno> {
+    ) -> Result<LoadTransport, Errno> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -60,13 +60,13 @@ impl Transport {
         }
         let tls = tls.map(|start| {
             let config = match version {
-                Version::Http2 => &start.http2,
+                WorkloadVersion::Http2 => &start.http2,
                 _ => &start.http1,
             };
             let connection = ClientConnection::new(config.clone(), start.name.clone());
             Box::new(connection.expect("a name and a configuration that were checked"))
         });
-        Ok(Transport {
+        Ok(LoadTransport {
             stream: TcpStream::from(socket),
             tls,
         })
@@ -111,7 +111,7 @@ impl Transport {
         Ok(())
     }
 
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Received {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> ReceiveResult {
         let Some(tls) = &mut self.tls else {
             return received(self.stream.read(into));
         };
@@ -119,16 +119,16 @@ impl Transport {
             match tls.reader().read(into) {
                 Err(error) if error.kind() == Io::WouldBlock => {}
                 // Ended without saying so, which answers with a length do not mind.
-                Err(error) if error.kind() == Io::UnexpectedEof => return Received::End,
+                Err(error) if error.kind() == Io::UnexpectedEof => return ReceiveResult::End,
                 result => return received(result),
             }
             match tls.read_tls(&mut self.stream) {
-                Ok(0) => return Received::End,
+                Ok(0) => return ReceiveResult::End,
                 Ok(_) => {}
                 result => return received(result),
             }
             if let Err(error) = tls.process_new_packets() {
-                return Received::Failed(io::Error::new(Io::InvalidData, error));
+                return ReceiveResult::Failed(io::Error::new(Io::InvalidData, error));
             }
         }
     }
@@ -165,18 +165,18 @@ impl Transport {
     }
 }
 
-impl AsFd for Transport {
+impl AsFd for LoadTransport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-fn received(result: io::Result<usize>) -> Received {
+fn received(result: io::Result<usize>) -> ReceiveResult {
     match result {
-        Ok(0) => Received::End,
-        Ok(len) => Received::Bytes(len),
-        Err(error) if matches!(error.kind(), Io::WouldBlock | Io::Interrupted) => Received::Empty,
-        Err(error) => Received::Failed(error),
+        Ok(0) => ReceiveResult::End,
+        Ok(len) => ReceiveResult::Bytes(len),
+        Err(error) if matches!(error.kind(), Io::WouldBlock | Io::Interrupted) => ReceiveResult::Empty,
+        Err(error) => ReceiveResult::Failed(error),
     }
 }
 

@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::h2::hpack::put_field;
-use lowroad_http::h2::{Ask, Client, ClientEvent, Code, Counters, Settings, StreamId, Turn};
+use lowroad_http::h2::{OutgoingRequest, H2Client, H2ClientEvent, ErrorCode, GlitchCounters, H2Settings, StreamId, ConnectionTurn};
 use lowroad_http::method::Method;
 use memchr::memmem;
 
-use super::response::{Fault, Whole, keep};
-use crate::workload::Wants;
+use super::response::{AnswerFault, CompleteResponse, keep};
+use crate::workload::ResponseInterest;
 
 /// Bytes of a body in one frame.
 const PIECE_LEN_MAX: usize = 16_384;
@@ -19,15 +19,15 @@ const PIECE_LEN_MAX: usize = 16_384;
 const WINDOW_LEN_MAX: u32 = 1 << 24;
 
 /// One connection.
-pub(crate) struct Two {
-    http: Client,
+pub(crate) struct H2LoadClient {
+    http: H2Client,
     /// The start of a frame whose rest has not come.
     pub kept: Vec<u8>,
     /// Under way, by their numbers: each belongs to the request at the same place in `Link::pending`.
-    streams: VecDeque<Stream>,
+    streams: VecDeque<ClientStream>,
 }
 
-struct Stream {
+struct ClientStream {
     id: StreamId,
     /// What is left of the request's body.
     body: Vec<u8>,
@@ -40,18 +40,18 @@ struct Stream {
 }
 
 /// What the connections of a thread share.
-pub(crate) struct Shared {
-    settings: Settings,
-    counters: Counters,
+pub(crate) struct H2Context {
+    settings: H2Settings,
+    counters: GlitchCounters,
     text: Vec<u8>,
     /// A request as its session writes it.
     pub request: Vec<u8>,
-    last: Encoded,
+    last: EncodedRequest,
 }
 
 /// The last request: mostly the next is the same.
 #[derive(Default)]
-struct Encoded {
+struct EncodedRequest {
     request: Vec<u8>,
     method: Option<Method>,
     block: Vec<u8>,
@@ -60,39 +60,39 @@ struct Encoded {
 }
 
 /// What came of some bytes. Places are those of `Link::pending`.
-pub(crate) enum Told {
+pub(crate) enum H2InputOutcome {
     /// Nothing that a request waits for.
     Nothing,
     /// An answer has begun.
     First(usize),
     /// An answer is there.
-    Whole(usize, Whole),
+    Whole(usize, CompleteResponse),
     /// The server has ended a stream without one.
     Reset(usize),
     /// The server takes no more requests, and does nothing about those from this place on.
     GoneAway(usize),
 }
 
-impl Default for Shared {
-    fn default() -> Shared {
-        Shared {
-            settings: Settings {
+impl Default for H2Context {
+    fn default() -> H2Context {
+        H2Context {
+            settings: H2Settings {
                 window_len_max: WINDOW_LEN_MAX,
-                ..Settings::default()
+                ..H2Settings::default()
             },
-            counters: Counters::default(),
+            counters: GlitchCounters::default(),
             text: Vec::new(),
             request: Vec::new(),
-            last: Encoded::default(),
+            last: EncodedRequest::default(),
         }
     }
 }
 
-impl Two {
+impl H2LoadClient {
     /// What a connection begins with is written.
-    pub(crate) fn new(shared: &mut Shared, now_ns: u64, out: &mut Vec<u8>) -> Two {
-        let http = Client::new(&mut shared.turn(now_ns, out));
-        Two {
+    pub(crate) fn new(shared: &mut H2Context, now_ns: u64, out: &mut Vec<u8>) -> H2LoadClient {
+        let http = H2Client::new(&mut shared.turn(now_ns, out));
+        H2LoadClient {
             http,
             kept: Vec::new(),
             streams: VecDeque::new(),
@@ -107,14 +107,14 @@ impl Two {
     /// Writes the request that stands in `shared`. Whether that could be done.
     pub(crate) fn ask(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut H2Context,
         (is_https, wants_crc32): (bool, bool),
         out: &mut Vec<u8>,
     ) -> bool {
         if shared.last.request != shared.request && !shared.encode(is_https) {
             return false;
         }
-        let Encoded {
+        let EncodedRequest {
             method: Some(method),
             block,
             body_at,
@@ -131,7 +131,7 @@ impl Two {
         let Ok(id) = self.http.request_built(block, *method, len, out) else {
             return false;
         };
-        self.streams.push_back(Stream {
+        self.streams.push_back(ClientStream {
             id,
             body: body.to_vec(),
             sent_len: 0,
@@ -143,7 +143,7 @@ impl Two {
         });
         if !body.is_empty() {
             let ready = self.http.body(id, body.len() as u64);
-            let whole = self.http.end(id, Lines::NONE);
+            let whole = self.http.end(id, FieldLines::NONE);
             self.send(out);
             return ready == Ok(true) && whole.is_ok();
         }
@@ -170,17 +170,17 @@ impl Two {
     pub(crate) fn next(
         &mut self,
         input: &[u8],
-        (shared, now_ns, wants): (&mut Shared, u64, Wants),
+        (shared, now_ns, wants): (&mut H2Context, u64, ResponseInterest),
         out: &mut Vec<u8>,
-    ) -> Result<(usize, Told), Fault> {
+    ) -> Result<(usize, H2InputOutcome), AnswerFault> {
         let mut text = std::mem::take(&mut shared.text);
         let mut turn = shared.turn(now_ns, out);
         let step = self.http.next(input, &mut text, &mut turn);
-        let step = step.map_err(|_| Fault::Malformed)?;
+        let step = step.map_err(|_| AnswerFault::Malformed)?;
         let told = match step.event {
-            None | Some(ClientEvent::Interim(_)) => Told::Nothing,
-            Some(ClientEvent::Response(head)) => match self.find(head.stream) {
-                None => Told::Nothing,
+            None | Some(H2ClientEvent::Interim(_)) => H2InputOutcome::Nothing,
+            Some(H2ClientEvent::Response(head)) => match self.find(head.stream) {
+                None => H2InputOutcome::Nothing,
                 Some(at) => {
                     let stream = &mut self.streams[at];
                     stream.status = head.status.code();
@@ -194,12 +194,12 @@ impl Two {
                             last.map(|value| String::from_utf8_lossy(value).into_owned());
                     }
                     match head.has_body {
-                        true => Told::First(at),
+                        true => H2InputOutcome::First(at),
                         false => self.whole(at, out),
                     }
                 }
             },
-            Some(ClientEvent::Data { stream, data }) => {
+            Some(H2ClientEvent::Data { stream, data }) => {
                 if let Some(at) = self.find(stream) {
                     let stream = &mut self.streams[at];
                     stream.len += data.len() as u64;
@@ -211,23 +211,23 @@ impl Two {
                     }
                 }
                 self.http.taken(stream, data.len(), out);
-                Told::Nothing
+                H2InputOutcome::Nothing
             }
-            Some(ClientEvent::End { stream, .. }) => match self.find(stream) {
-                None => Told::Nothing,
+            Some(H2ClientEvent::End { stream, .. }) => match self.find(stream) {
+                None => H2InputOutcome::Nothing,
                 Some(at) => self.whole(at, out),
             },
-            Some(ClientEvent::Reset { stream, .. }) => match self.find(stream) {
-                None => Told::Nothing,
+            Some(H2ClientEvent::Reset { stream, .. }) => match self.find(stream) {
+                None => H2InputOutcome::Nothing,
                 Some(at) => {
                     self.streams.remove(at);
-                    Told::Reset(at)
+                    H2InputOutcome::Reset(at)
                 }
             },
-            Some(ClientEvent::GoneAway { last, .. }) => {
+            Some(H2ClientEvent::GoneAway { last, .. }) => {
                 let at = self.streams.partition_point(|stream| stream.id <= last);
                 self.streams.truncate(at);
-                Told::GoneAway(at)
+                H2InputOutcome::GoneAway(at)
             }
         };
         let used = step.used;
@@ -239,14 +239,14 @@ impl Two {
         self.streams.binary_search_by_key(&id, |it| it.id).ok()
     }
 
-    fn whole(&mut self, at: usize, out: &mut Vec<u8>) -> Told {
+    fn whole(&mut self, at: usize, out: &mut Vec<u8>) -> H2InputOutcome {
         let Some(stream) = self.streams.remove(at) else {
-            return Told::Nothing;
+            return H2InputOutcome::Nothing;
         };
         if stream.sent_len < stream.body.len() {
-            self.http.reset(stream.id, Code::CANCEL, out);
+            self.http.reset(stream.id, ErrorCode::CANCEL, out);
         }
-        let whole = Whole {
+        let whole = CompleteResponse {
             status: stream.status,
             body_len: stream.len,
             crc32: stream.crc32.map(crc32fast::Hasher::finalize),
@@ -254,13 +254,13 @@ impl Two {
             text: stream.text,
             closes: false,
         };
-        Told::Whole(at, whole)
+        H2InputOutcome::Whole(at, whole)
     }
 }
 
-impl Shared {
-    fn turn<'t>(&'t mut self, now_ns: u64, out: &'t mut Vec<u8>) -> Turn<'t> {
-        Turn {
+impl H2Context {
+    fn turn<'t>(&'t mut self, now_ns: u64, out: &'t mut Vec<u8>) -> ConnectionTurn<'t> {
+        ConnectionTurn {
             now_ms: now_ns / 1_000_000,
             settings: &self.settings,
             out,
@@ -282,7 +282,7 @@ impl Shared {
 }
 
 /// A head as HTTP/1 would have it.
-fn text_of(status: u16, fields: &Lines<'_>) -> Vec<u8> {
+fn text_of(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
     let mut text = format!("HTTP/2 {status}\r\n").into_bytes();
     for (name, value) in fields.clone() {
         for part in [name, b": ", value, b"\r\n"] {
@@ -299,10 +299,10 @@ fn encode(request: &[u8], is_https: bool, block: &mut Vec<u8>) -> Option<(Method
     let body_at = memmem::find(request, b"\r\n\r\n")? + 4;
     let mut words = request[..line_end].split(|byte| *byte == b' ');
     let (method, path) = (Method::parse(words.next()?)?, words.next()?);
-    let lines = Lines::of(&request[line_end + 2..body_at]);
+    let lines = FieldLines::new(&request[line_end + 2..body_at]);
     let is_host = |name: &[u8]| name.eq_ignore_ascii_case(b"host");
     let (_, authority) = lines.clone().find(|(name, _)| is_host(name))?;
-    let ask = Ask {
+    let ask = OutgoingRequest {
         method,
         is_https,
         authority,

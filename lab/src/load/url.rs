@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 /// A URL to ask for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Url {
+pub(crate) struct TargetUrl {
     /// `https`.
     pub tls: bool,
     /// Name or address, without the brackets of IPv6.
@@ -16,10 +16,10 @@ pub(crate) struct Url {
     pub weight: f64,
 }
 
-impl Url {
+impl TargetUrl {
     /// # Errors
     /// Says what is wrong with it.
-    pub(crate) fn parse(text: &str) -> Result<Url, String> {
+    pub(crate) fn parse(text: &str) -> Result<TargetUrl, String> {
         let wrong = |what: &str| Err(format!("{text:?}: {what}"));
         let (tls, rest) = if let Some(rest) = text.strip_prefix("http://") {
             (false, rest)
@@ -48,7 +48,7 @@ impl Url {
             );
         };
         let slash = if path.starts_with('/') { "" } else { "/" };
-        Ok(Url {
+        Ok(TargetUrl {
             tls,
             name,
             port,
@@ -122,16 +122,16 @@ mod tests {
 
     #[test]
     fn urls_are_read() {
-        let url = Url::parse("http://127.0.0.1:8080/a?b=c@3").expect("right");
+        let url = TargetUrl::parse("http://127.0.0.1:8080/a?b=c@3").expect("right");
         assert_eq!(
             (url.port, url.path.as_str(), url.weight),
             (8080, "/a?b=c", 3.0)
         );
         assert_eq!(url.host(), "127.0.0.1:8080");
-        let url = Url::parse("https://example.com").expect("right");
+        let url = TargetUrl::parse("https://example.com").expect("right");
         assert_eq!((url.tls, url.port, url.path.as_str()), (true, 443, "/"));
         assert_eq!(url.origin(), "https://example.com");
-        let url = Url::parse("http://[::1]:81/@x").expect("right");
+        let url = TargetUrl::parse("http://[::1]:81/@x").expect("right");
         assert_eq!(
             (url.host().as_str(), url.path.as_str()),
             ("[::1]:81", "/@x")
@@ -152,7 +152,7 @@ mod tests {
             "http://a/x y",
             "http://a/x@0",
         ] {
-            assert!(Url::parse(wrong).is_err(), "{wrong}");
+            assert!(TargetUrl::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

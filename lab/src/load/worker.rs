@@ -12,12 +12,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::client::{Client, Link};
-use super::schedule::Schedule;
-use super::tally::{Clocked, Tally};
+use super::client::{LoadClient, ClientConnection};
+use super::schedule::RampSchedule;
+use super::tally::{NanoHistogram, LoadTally};
 use super::transport::TlsStart;
 use super::two;
-use super::{Load, Pace};
+use super::{LoadRun, RequestPace};
 
 const EVENTS_MAX: usize = 512;
 const SCRATCH_LEN: usize = 256 * 1024;
@@ -29,7 +29,7 @@ const SPIN_NS: u64 = 5_000;
 const HOPELESS_TRIES: u64 = 5;
 
 /// What threads share.
-pub(crate) struct Shared {
+pub(crate) struct LoadContext {
     /// Everybody is to end.
     pub stop: AtomicBool,
     /// Requests that may still be made, if they are limited.
@@ -46,31 +46,31 @@ pub(crate) struct Shared {
 
 /// The figures of a thread so far.
 #[derive(Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveFigures {
     pub requests: u64,
     pub bytes: u64,
     pub errors: u64,
-    pub latency: Clocked,
+    pub latency: NanoHistogram,
 }
 
-pub(crate) struct Worker<'l> {
-    pub load: &'l Load,
-    pub shared: &'l Shared,
+pub(crate) struct LoadWorker<'l> {
+    pub load: &'l LoadRun,
+    pub shared: &'l LoadContext,
     pub tls: Option<TlsStart>,
-    pub clients: Vec<Client>,
+    pub clients: Vec<LoadClient>,
     pub epoll: OwnedFd,
-    pub tally: Tally,
+    pub tally: LoadTally,
     pub now_ns: u64,
     /// When clients want to be looked at.
     pub timers: BinaryHeap<Reverse<(u64, u32)>>,
     /// What is due in an open loop.
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<RampSchedule>,
     /// Clients that could take what is due.
     pub free: VecDeque<u32>,
     /// What was due and found nobody to take it.
     pub overdue: VecDeque<u64>,
     pub scratch: Vec<u8>,
-    pub two: two::Shared,
+    pub two: two::H2Context,
     /// The next address to connect to.
     pub address: usize,
     /// The quota is used up.
@@ -79,49 +79,49 @@ pub(crate) struct Worker<'l> {
     pub failed: u64,
     /// Clients that have more to read than one turn takes, or an end to find.
     pub again: Vec<u32>,
-    pub live: Arc<Mutex<Live>>,
+    pub live: Arc<Mutex<LiveFigures>>,
 }
 
 /// Which part of the whole a thread has.
-pub(crate) struct Share {
+pub(crate) struct ThreadShare {
     pub thread: u32,
     pub threads: u32,
 }
 
-impl<'l> Worker<'l> {
+impl<'l> LoadWorker<'l> {
     pub(crate) fn new(
-        load: &'l Load,
-        shared: &'l Shared,
+        load: &'l LoadRun,
+        shared: &'l LoadContext,
         tls: Option<TlsStart>,
-        share: &Share,
-        live: Arc<Mutex<Live>>,
-    ) -> rustix::io::Result<Worker<'l>> {
+        share: &ThreadShare,
+        live: Arc<Mutex<LiveFigures>>,
+    ) -> rustix::io::Result<LoadWorker<'l>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let numbers = (share.thread..load.connections).step_by(share.threads as usize);
         let clients =
-            numbers.map(|number| Client::new(load.workload.session(u64::from(number), load.seed)));
+            numbers.map(|number| LoadClient::new(load.workload.session(u64::from(number), load.seed)));
         let rate = match load.pace {
-            Pace::Closed => None,
-            Pace::Requests(rate) | Pace::Connections(rate) => Some(rate),
+            RequestPace::Closed => None,
+            RequestPace::Requests(rate) | RequestPace::Connections(rate) => Some(rate),
         };
         let schedule = rate.map(|rate| {
             let (thread, threads) = (u64::from(share.thread), u64::from(share.threads));
-            Schedule::new(rate, load.ramp.as_secs_f64(), thread, threads)
+            RampSchedule::new(rate, load.ramp.as_secs_f64(), thread, threads)
         });
-        Ok(Worker {
+        Ok(LoadWorker {
             load,
             shared,
             tls,
             clients: clients.collect(),
             epoll,
-            tally: Tally::new(load.workload.classes().len().max(1)),
+            tally: LoadTally::new(load.workload.classes().len().max(1)),
             now_ns: load.now_ns(),
             timers: BinaryHeap::new(),
             schedule,
             free: VecDeque::new(),
             overdue: VecDeque::new(),
             scratch: vec![0; SCRATCH_LEN],
-            two: two::Shared::default(),
+            two: two::H2Context::default(),
             address: share.thread as usize,
             dry: false,
             failed: 0,
@@ -132,7 +132,7 @@ impl<'l> Worker<'l> {
 
     /// Makes requests until time is up. Returns what was counted, each client's bytes, and when it
     /// ended.
-    pub(crate) fn run(mut self) -> (Tally, Vec<u64>, u64) {
+    pub(crate) fn run(mut self) -> (LoadTally, Vec<u64>, u64) {
         // What is due must not wait for company: by default the kernel lets timers be 50 us late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         self.start_clients();
@@ -171,13 +171,13 @@ impl<'l> Worker<'l> {
     fn start_clients(&mut self) {
         let count = self.clients.len().max(1) as u64;
         let ramp_ns = match self.load.pace {
-            Pace::Closed => self.load.ramp.as_nanos() as u64,
-            Pace::Requests(_) | Pace::Connections(_) => 0,
+            RequestPace::Closed => self.load.ramp.as_nanos() as u64,
+            RequestPace::Requests(_) | RequestPace::Connections(_) => 0,
         };
         for at in 0..self.clients.len() as u32 {
             match self.load.pace {
-                Pace::Connections(_) => self.set_free(at),
-                Pace::Closed | Pace::Requests(_) => {
+                RequestPace::Connections(_) => self.set_free(at),
+                RequestPace::Closed | RequestPace::Requests(_) => {
                     let start_ns = self.shared.begin_ns + ramp_ns * u64::from(at) / count;
                     self.set_timer(at, start_ns);
                 }
@@ -192,7 +192,7 @@ impl<'l> Worker<'l> {
         }
         self.now_ns >= self.shared.end_ns
             || self.shared.stop.load(Relaxed)
-            || (self.dry && self.clients.iter().all(Client::is_quiet))
+            || (self.dry && self.clients.iter().all(LoadClient::is_quiet))
             || (!self.may_open() && self.clients.iter().all(|client| client.link.is_none()))
     }
 
@@ -213,7 +213,7 @@ impl<'l> Worker<'l> {
                 .clients
                 .iter()
                 .filter_map(|client| client.link.as_ref());
-            let waits = links.any(Link::waits);
+            let waits = links.any(ClientConnection::waits);
             time.pass(self.epoll.as_fd(), until_ns, waits);
             return Timespec::default();
         }
@@ -262,8 +262,8 @@ impl<'l> Worker<'l> {
             };
             self.clients[at as usize].is_free = false;
             match self.load.pace {
-                Pace::Connections(_) => self.connect(at, Some(due_ns)),
-                Pace::Closed | Pace::Requests(_) => self.take_due(at, due_ns),
+                RequestPace::Connections(_) => self.connect(at, Some(due_ns)),
+                RequestPace::Closed | RequestPace::Requests(_) => self.take_due(at, due_ns),
             }
         }
     }
@@ -394,7 +394,7 @@ impl<'l> Worker<'l> {
     }
 }
 
-impl Load {
+impl LoadRun {
     /// The time that the run lives in: by default the monotonic clock.
     pub(crate) fn now_ns(&self) -> u64 {
         if let Some(time) = &self.time {

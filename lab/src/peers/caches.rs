@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::job::Step;
-use super::plan::{Plan, Run};
+use super::job::JobStep;
+use super::plan::{PeerPlan, PeerRun};
 use super::programs;
 use super::servers::{self, nginx_as, own_port, program};
 
@@ -24,7 +24,7 @@ const USER: &str = "www-data";
 const SPARE_MB: u64 = 256;
 
 /// Varnish.
-pub(super) fn varnish(plan: &mut Plan, run: &Run<'_>) {
+pub(super) fn varnish(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     plan.file("varnish.vcl", run.fill(VARNISH, &[]));
     let storage = format!("malloc,{}m", run.settings.text("memory_mb"));
@@ -55,7 +55,7 @@ pub(super) fn varnish(plan: &mut Plan, run: &Run<'_>) {
 }
 
 /// HAProxy with its cache.
-pub(super) fn haproxy(plan: &mut Plan, run: &Run<'_>) {
+pub(super) fn haproxy(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     let object = object_bytes(run);
     plan.file(
@@ -66,7 +66,7 @@ pub(super) fn haproxy(plan: &mut Plan, run: &Run<'_>) {
 }
 
 /// Squid: one process, whatever the workers, as several would talk by sockets in /run.
-pub(super) fn squid(plan: &mut Plan, run: &Run<'_>) {
+pub(super) fn squid(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin_at_port(plan, run);
     // It refuses to be root.
     let user = if run.as_root {
@@ -96,7 +96,7 @@ pub(super) fn squid(plan: &mut Plan, run: &Run<'_>) {
 }
 
 /// Apache Traffic Server, with all that it reads and writes in the peer's folder.
-pub(super) fn traffic_server(plan: &mut Plan, run: &Run<'_>) {
+pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin_at_port(plan, run);
     let memory_mb = run.settings.number("memory_mb");
     let memory_bytes = (memory_mb << 20).to_string();
@@ -123,13 +123,13 @@ pub(super) fn traffic_server(plan: &mut Plan, run: &Run<'_>) {
 }
 
 /// The largest object to be kept: no more than half the cache, which is the most that HAProxy takes.
-fn object_bytes(run: &Run<'_>) -> String {
+fn object_bytes(run: &PeerRun<'_>) -> String {
     let half = run.settings.number("memory_mb") * (1 << 19);
     half.min(64 << 20).to_string()
 }
 
 /// Its configuration stands beside its origin's, which is an nginx, too.
-pub(super) fn nginx(plan: &mut Plan, run: &Run<'_>) {
+pub(super) fn nginx(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     let upstream = run.fill(NGINX_CACHE_UPSTREAM, &[]);
     let part = run.fill(NGINX_CACHE, &[]);
@@ -137,7 +137,7 @@ pub(super) fn nginx(plan: &mut Plan, run: &Run<'_>) {
 }
 
 /// Lowroad as an accelerator.
-pub(super) fn lowroad(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+pub(super) fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     origin(plan, run);
     let binary = binary.display().to_string();
@@ -146,14 +146,14 @@ pub(super) fn lowroad(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
 }
 
 /// An nginx for a cache to ask, on a Unix socket: there is no port to be lost.
-fn origin(plan: &mut Plan, run: &Run<'_>) {
+fn origin(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let socket = run.path("origin.sock");
     servers::nginx(plan, run, &format!("unix:{socket}"), "");
-    plan.steps.push(Step::Await(PathBuf::from(socket)));
+    plan.steps.push(JobStep::Await(PathBuf::from(socket)));
 }
 
 /// The same for a cache that speaks TCP only.
-fn origin_at_port(plan: &mut Plan, run: &Run<'_>) {
+fn origin_at_port(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     servers::nginx(plan, run, &format!("{} backlog=4096", run.origin), "");
-    plan.steps.push(Step::AwaitPort(run.origin));
+    plan.steps.push(JobStep::AwaitPort(run.origin));
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::job::Step;
+use super::job::JobStep;
 use super::life::ORIGIN_PORT;
-use super::plan::{Plan, Run};
-use super::table::{Settings, listed};
-use super::{Failure, php, programs, servers};
+use super::plan::{PeerPlan, PeerRun};
+use super::table::{CheckedSettings, listed};
+use super::{PeerFailure, php, programs, servers};
 use crate::icount::kernel::until_said;
 use crate::icount::servers::compiled_vcl;
 
@@ -32,7 +32,7 @@ const FOLDER: &str = "/lab";
 
 /// What another machine needs to run a peer.
 #[derive(Debug, Default)]
-pub struct Carried {
+pub struct GuestPeerFiles {
     /// Files that are generated: path and text.
     pub files: Vec<(String, String)>,
     /// Programs and shared objects: where they are here, and where they have to be there. Their libraries
@@ -44,7 +44,7 @@ pub struct Carried {
     pub version: String,
 }
 
-impl Carried {
+impl GuestPeerFiles {
     /// The report's text: commands, then files.
     pub fn text(&self) -> String {
         let mut text = self.command.clone();
@@ -57,7 +57,7 @@ impl Carried {
 
 /// Who is carried, and what it is to do there.
 #[derive(Debug)]
-pub struct Job<'a> {
+pub struct GuestPeerJob<'a> {
     /// The peer's name.
     pub peer: &'a str,
     /// The folder that it serves there.
@@ -76,7 +76,7 @@ pub struct Job<'a> {
 ///
 /// # Errors
 /// There is no such peer.
-pub fn packages(peer: &str) -> Result<&'static [&'static str], Failure> {
+pub fn packages(peer: &str) -> Result<&'static [&'static str], PeerFailure> {
     listed(peer).map(|peer| peer.packages)
 }
 
@@ -84,11 +84,11 @@ pub fn packages(peer: &str) -> Result<&'static [&'static str], Failure> {
 ///
 /// # Errors
 /// An unknown peer or setting, or something that is not installed here; says what installs it.
-pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
+pub fn carried(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     let peer = listed(job.peer)?;
-    let settings = Settings::of(peer, job.settings)?;
+    let settings = CheckedSettings::of(peer, job.settings)?;
     servers::check(peer, &settings)?;
-    let run = Run {
+    let run = PeerRun {
         root: job.root,
         workers: job.workers,
         address: job.address,
@@ -97,11 +97,11 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
         settings: &settings,
         as_root: true,
     };
-    let mut plan = servers::plan(peer, &run).map_err(Failure::Broken)?;
+    let mut plan = servers::plan(peer, &run).map_err(PeerFailure::Broken)?;
     if peer.name == "varnish" {
         // There is no compiler: what the configuration becomes is made here.
         let copies = format!("cc_command=exec cp {VARNISH_OBJECT} %o");
-        if let Some(Step::Start(words)) = plan.steps.last_mut() {
+        if let Some(JobStep::Start(words)) = plan.steps.last_mut() {
             words.extend(["-p".to_owned(), copies]);
         }
     }
@@ -110,7 +110,7 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
     }
     let mut command = String::new();
     if programs::runs_php(job.peer) {
-        plan.file("php.ini", php::ini().map_err(Failure::NotInstalled)?);
+        plan.file("php.ini", php::ini().map_err(PeerFailure::NotInstalled)?);
         command.push_str(&format!(
             "mkdir {FOLDER}/php; mv {FOLDER}/php.ini {FOLDER}/php\nexport PHP_INI_SCAN_DIR={FOLDER}/php\n"
         ));
@@ -118,8 +118,8 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
     command.push_str(&shell(&plan.steps));
     let lowroad = programs::lowroad(settings.text("binary")).ok();
     let mut needed = needed(&plan);
-    needed.extend(beside(&plan, peer.name).map_err(Failure::Broken)?);
-    Ok(Carried {
+    needed.extend(beside(&plan, peer.name).map_err(PeerFailure::Broken)?);
+    Ok(GuestPeerFiles {
         needed,
         files: plan
             .files
@@ -132,7 +132,7 @@ pub fn carried(job: &Job<'_>) -> Result<Carried, Failure> {
 }
 
 /// What a peer needs that no step and no configuration names.
-fn beside(plan: &Plan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
+fn beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
     match peer {
         "lighttpd" => {
             let entries = std::fs::read_dir(LIGHTTPD_MODULES);
@@ -162,12 +162,12 @@ fn same_place(paths: &[&str]) -> BTreeMap<PathBuf, String> {
 }
 
 /// A folder has another name there, wherever it is named.
-fn rename(plan: &mut Plan, from: &str, to: &str) {
+fn rename(plan: &mut PeerPlan, from: &str, to: &str) {
     for (_, text) in &mut plan.files {
         *text = text.replace(from, to);
     }
     for step in &mut plan.steps {
-        if let Step::Start(words) | Step::Run(words, _) = step {
+        if let JobStep::Start(words) | JobStep::Run(words, _) = step {
             for word in words {
                 *word = word.replace(from, to);
             }
@@ -176,10 +176,10 @@ fn rename(plan: &mut Plan, from: &str, to: &str) {
 }
 
 /// The programs of the steps, and the shared objects that configurations name.
-fn needed(plan: &Plan) -> BTreeMap<PathBuf, String> {
+fn needed(plan: &PeerPlan) -> BTreeMap<PathBuf, String> {
     let programs = plan.steps.iter().filter_map(|step| match step {
-        Step::Start(words) | Step::Run(words, _) => words.first(),
-        Step::Await(_) | Step::AwaitPort(_) | Step::AwaitSaid(_) => None,
+        JobStep::Start(words) | JobStep::Run(words, _) => words.first(),
+        JobStep::Await(_) | JobStep::AwaitPort(_) | JobStep::AwaitSaid(_) => None,
     });
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
@@ -206,21 +206,21 @@ fn shared_objects(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with('/') && word.ends_with(".so"))
 }
 
-fn shell(steps: &[Step]) -> String {
-    let step = |step: &Step| match step {
-        Step::Start(words) => format!("{} &\n", quoted(words)),
-        Step::Run(words, None) => format!("{}\n", quoted(words)),
-        Step::Run(words, Some(input)) => format!("{} < '{}'\n", quoted(words), input.display()),
-        Step::Await(socket) => format!(
+fn shell(steps: &[JobStep]) -> String {
+    let step = |step: &JobStep| match step {
+        JobStep::Start(words) => format!("{} &\n", quoted(words)),
+        JobStep::Run(words, None) => format!("{}\n", quoted(words)),
+        JobStep::Run(words, Some(input)) => format!("{} < '{}'\n", quoted(words), input.display()),
+        JobStep::Await(socket) => format!(
             "until [ -S '{}' ]; do usleep 10000; done\n",
             socket.display()
         ),
         // Whoever listens is in the kernel's table, with its port as a hexadecimal number and state 0A.
-        Step::AwaitPort(address) => format!(
+        JobStep::AwaitPort(address) => format!(
             "until grep -q ':{:04X} [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n",
             address.port()
         ),
-        Step::AwaitSaid(text) => format!("{}\n", until_said(text)),
+        JobStep::AwaitSaid(text) => format!("{}\n", until_said(text)),
     };
     steps.iter().map(step).collect()
 }
@@ -248,12 +248,12 @@ mod tests {
     fn steps_are_carried_out_in_order() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
         let steps = [
-            Step::Run(words("mkdir /a"), None),
-            Step::Start(words("/usr/sbin/php-fpm -F")),
-            Step::Await("/lab/php.sock".into()),
-            Step::AwaitPort(([0, 0, 0, 0], 80).into()),
-            Step::Start(words("/bin/ours attach")),
-            Step::AwaitSaid("is ready".to_owned()),
+            JobStep::Run(words("mkdir /a"), None),
+            JobStep::Start(words("/usr/sbin/php-fpm -F")),
+            JobStep::Await("/lab/php.sock".into()),
+            JobStep::AwaitPort(([0, 0, 0, 0], 80).into()),
+            JobStep::Start(words("/bin/ours attach")),
+            JobStep::AwaitSaid("is ready".to_owned()),
         ];
         let expected = "'mkdir' '/a'\n'/usr/sbin/php-fpm' '-F' &\n\
                         until [ -S '/lab/php.sock' ]; do usleep 10000; done\n\
@@ -273,7 +273,7 @@ mod tests {
             ("binary", &binary.display().to_string()),
         ];
         let settings = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let job = Job {
+        let job = GuestPeerJob {
             peer: "lowroad-pages",
             root: Path::new("/srv"),
             address: "0.0.0.0:80".parse().expect("an address"),

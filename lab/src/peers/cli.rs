@@ -10,22 +10,22 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use super::table::Settings;
-use super::{Options, Peer, Place, install, keeper, life, programs, table};
+use super::table::CheckedSettings;
+use super::{PeerOptions, PeerDescription, PeerPlace, install, keeper, life, programs, table};
 
 /// List, install or start the servers to compare with
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Args {
+pub struct PeersArgs {
     /// Keep servers for the lab that started this
     #[arg(long, hide = true)]
     keeper: bool,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<PeersCommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum PeersCommand {
     /// List them, with their settings (without any command: without)
     List,
     /// Install Debian's packages, without starting their services
@@ -34,13 +34,13 @@ enum Command {
         names: Vec<String>,
     },
     /// Print the configuration that would be used
-    Config(Start),
+    Config(StartArgs),
     /// Start one, and end it with Ctrl-C
-    Start(Start),
+    Start(StartArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Start {
+struct StartArgs {
     /// Which: see `lowroad-lab peers`
     name: String,
     /// The folder to serve
@@ -64,16 +64,16 @@ struct Start {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &PeersArgs) -> anyhow::Result<ExitCode> {
     if args.keeper {
         return Ok(keeper::run());
     }
     match &args.command {
         None => print(&list(false)),
-        Some(Command::List) => print(&list(true)),
-        Some(Command::Install { names }) => install::install(names)?,
-        Some(Command::Config(start)) => config(start)?,
-        Some(Command::Start(start)) => run_one(start)?,
+        Some(PeersCommand::List) => print(&list(true)),
+        Some(PeersCommand::Install { names }) => install::install(names)?,
+        Some(PeersCommand::Config(start)) => config(start)?,
+        Some(PeersCommand::Start(start)) => run_one(start)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -102,7 +102,7 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn state(peer: &Peer) -> String {
+fn state(peer: &PeerDescription) -> String {
     if peer.absent.is_some() {
         return "does not exist yet".into();
     }
@@ -115,29 +115,29 @@ fn state(peer: &Peer) -> String {
     programs::version(peer, programs::lowroad("").ok().as_deref())
 }
 
-fn options(start: &Start) -> Options {
-    Options {
+fn options(start: &StartArgs) -> PeerOptions {
+    PeerOptions {
         root: start.root.clone(),
         workers: start.workers,
         cpus: start.cpus.clone(),
         place: if start.namespace {
-            Place::Namespace
+            PeerPlace::Namespace
         } else {
-            Place::Loopback
+            PeerPlace::Loopback
         },
         settings: start.settings.iter().cloned().collect::<BTreeMap<_, _>>(),
     }
 }
 
-fn config(start: &Start) -> anyhow::Result<()> {
+fn config(start: &StartArgs) -> anyhow::Result<()> {
     let (peer, options) = (table::named(&start.name)?, options(start));
-    let settings = Settings::of(peer, &options.settings)?;
+    let settings = CheckedSettings::of(peer, &options.settings)?;
     let text = life::preview(peer, &options, &settings).map_err(anyhow::Error::msg)?;
     print(&text);
     Ok(())
 }
 
-fn run_one(start: &Start) -> anyhow::Result<()> {
+fn run_one(start: &StartArgs) -> anyhow::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;

@@ -1,8 +1,8 @@
 //! Plans of the peers that answer SPECweb99-like dynamic requests by the set in C: Lowroad at each
 //! of its levels, and nginx with FastCGI. How the set is built is in `fronts`.
 
-use super::job::Step;
-use super::plan::{Plan, Run};
+use super::job::JobStep;
+use super::plan::{PeerPlan, PeerRun};
 use super::servers::configured_lowroad;
 
 const CONFIG: &str = include_str!("../../peers/lowroad-dynamic.toml");
@@ -12,7 +12,7 @@ const SCRIPT: &str = "/specweb99.php";
 
 /// What is filled into Lowroad's configuration.
 #[derive(Default)]
-struct Level {
+struct LevelSettings {
     what: &'static str,
     softirq: &'static str,
     module: String,
@@ -28,7 +28,7 @@ struct Level {
 ///
 /// # Errors
 /// Nobody knows the peer.
-pub fn lowroad(plan: &mut Plan, run: &Run<'_>, name: &str, binary: &str) -> Result<(), String> {
+pub fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, name: &str, binary: &str) -> Result<(), String> {
     let level = match name {
         "lowroad-module" => module(run, "off"),
         "lowroad-softirq" if run.address.ip().is_loopback() => module(run, "lo"),
@@ -62,23 +62,23 @@ pub fn lowroad(plan: &mut Plan, run: &Run<'_>, name: &str, binary: &str) -> Resu
 }
 
 /// Starts the FastCGI program; where it listens.
-pub fn start_fastcgi(plan: &mut Plan, run: &Run<'_>) -> String {
+pub fn start_fastcgi(plan: &mut PeerPlan, run: &PeerRun<'_>) -> String {
     let socket = run.path("specweb99.sock");
     let processes = programs(run).to_string();
     plan.start(&[&front(run, "specweb99-fastcgi"), &socket, &processes]);
     plan.steps
-        .push(Step::Await(run.folder.join("specweb99.sock")));
+        .push(JobStep::Await(run.folder.join("specweb99.sock")));
     socket
 }
 
 /// The part of nginx's configuration outside the server: how many connections each of its workers keeps.
-pub fn nginx_upstream(run: &Run<'_>, socket: &str) -> String {
+pub fn nginx_upstream(run: &PeerRun<'_>, socket: &str) -> String {
     let kept = kept_by_each(programs(run), run.workers.into());
     format!("upstream specweb99 {{ server unix:{socket}; keepalive {kept}; }}")
 }
 
 /// Processes of the FastCGI program: two at least for each of several workers.
-fn programs(run: &Run<'_>) -> u64 {
+fn programs(run: &PeerRun<'_>) -> u64 {
     let wanted = run.settings.number("processes");
     match u64::from(run.workers) {
         0 | 1 => wanted,
@@ -95,12 +95,12 @@ fn kept_by_each(processes: u64, workers: u64) -> u64 {
     }
 }
 
-fn front(run: &Run<'_>, name: &str) -> String {
+fn front(run: &PeerRun<'_>, name: &str) -> String {
     format!("{}/{name}", run.settings.text("fronts"))
 }
 
-fn module(run: &Run<'_>, softirq: &'static str) -> Level {
-    Level {
+fn module(run: &PeerRun<'_>, softirq: &'static str) -> LevelSettings {
+    LevelSettings {
         what: "a module, as a shared library",
         softirq,
         module: format!(
@@ -110,12 +110,12 @@ fn module(run: &Run<'_>, softirq: &'static str) -> Level {
         ),
         pattern: SCRIPT,
         target: "module = \"specweb99\"".to_owned(),
-        ..Level::default()
+        ..LevelSettings::default()
     }
 }
 
 /// Its data is a part of a site of links, and forms are logged by the FastCGI program.
-fn wasm(plan: &mut Plan, run: &Run<'_>) -> Level {
+fn wasm(plan: &mut PeerPlan, run: &PeerRun<'_>) -> LevelSettings {
     let socket = start_fastcgi(plan, run);
     let site = run.path("site");
     let file_set = run.root.join("file_set").display().to_string();
@@ -124,7 +124,7 @@ fn wasm(plan: &mut Plan, run: &Run<'_>) -> Level {
     for target in links {
         plan.run(&["ln", "-s", target, &site], None);
     }
-    Level {
+    LevelSettings {
         what: "a module, as WebAssembly",
         softirq: "off",
         module: format!(
@@ -144,18 +144,18 @@ fn wasm(plan: &mut Plan, run: &Run<'_>) -> Level {
     }
 }
 
-fn fastcgi(plan: &mut Plan, run: &Run<'_>) -> Level {
+fn fastcgi(plan: &mut PeerPlan, run: &PeerRun<'_>) -> LevelSettings {
     let socket = start_fastcgi(plan, run);
-    Level {
+    LevelSettings {
         what: "a FastCGI program",
         softirq: "off",
         pattern: SCRIPT,
         target: fastcgi_target(run, &socket),
-        ..Level::default()
+        ..LevelSettings::default()
     }
 }
 
-fn fastcgi_target(run: &Run<'_>, socket: &str) -> String {
+fn fastcgi_target(run: &PeerRun<'_>, socket: &str) -> String {
     format!(
         "fastcgi = \"unix:{socket}\"\nscript = \"{SCRIPT}\"\nconnections = {}\n\
          env = {{ SPECWEB99_DATA = \"{}\" }}\n",
@@ -164,8 +164,8 @@ fn fastcgi_target(run: &Run<'_>, socket: &str) -> String {
     )
 }
 
-fn cgi(run: &Run<'_>) -> Level {
-    Level {
+fn cgi(run: &PeerRun<'_>) -> LevelSettings {
+    LevelSettings {
         what: "a CGI program",
         softirq: "off",
         // The folder of programs stands for the site's root.
@@ -175,14 +175,14 @@ fn cgi(run: &Run<'_>) -> Level {
             front(run, "cgi"),
             run.settings.text("specweb99_data")
         ),
-        ..Level::default()
+        ..LevelSettings::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::table::{Settings, named};
+    use crate::peers::table::{CheckedSettings, named};
     use std::path::Path;
 
     #[test]
@@ -209,8 +209,8 @@ mod tests {
             ];
             let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
             let peer = named(name).expect("a peer");
-            let settings = Settings::of(peer, &given.into()).expect("its settings");
-            let run = Run {
+            let settings = CheckedSettings::of(peer, &given.into()).expect("its settings");
+            let run = PeerRun {
                 root: Path::new("/set/site"),
                 workers: 2,
                 address: ([127, 0, 0, 1], 8080).into(),
@@ -219,7 +219,7 @@ mod tests {
                 settings: &settings,
                 as_root: false,
             };
-            let mut plan = Plan::default();
+            let mut plan = PeerPlan::default();
             lowroad(&mut plan, &run, name, "lowroad").expect("a plan");
             let (_, text) = &plan.files[0];
             let config = lowroad_config::parse(text, Path::new("lowroad.toml"));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::table::{self, Peer};
+use super::table::{self, PeerDescription};
 
 /// Debian asks this program whether a package may start its service; 101 says no.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
@@ -46,14 +46,14 @@ pub(crate) fn by_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> {
     }
     println!("$ {line}");
     println!("(services that are not running now are not started: {POLICY} says no meanwhile)");
-    let _policy = Policy::set()?;
+    let _policy = ServicePolicy::set()?;
     apt(&["update", "-qq"])?;
     let mut words = vec!["install", "-y", "--no-install-recommends"];
     words.extend(packages.iter().copied());
     apt(&words)
 }
 
-fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Peer>> {
+fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static PeerDescription>> {
     if names.is_empty() {
         return Ok(table::all()
             .iter()
@@ -92,23 +92,23 @@ fn apt(words: &[&str]) -> anyhow::Result<()> {
 }
 
 /// The policy that services stay off; one that was there before is left as it is.
-struct Policy {
+struct ServicePolicy {
     ours: bool,
 }
 
-impl Policy {
-    fn set() -> anyhow::Result<Policy> {
+impl ServicePolicy {
+    fn set() -> anyhow::Result<ServicePolicy> {
         if Path::new(POLICY).exists() {
-            return Ok(Policy { ours: false });
+            return Ok(ServicePolicy { ours: false });
         }
         std::fs::write(POLICY, "#!/bin/sh\nexit 101\n")
             .and_then(|()| std::fs::set_permissions(POLICY, PermissionsExt::from_mode(0o755)))
             .with_context(|| format!("cannot write {POLICY}"))?;
-        Ok(Policy { ours: true })
+        Ok(ServicePolicy { ours: true })
     }
 }
 
-impl Drop for Policy {
+impl Drop for ServicePolicy {
     fn drop(&mut self) {
         if self.ours {
             let _ = std::fs::remove_file(POLICY);

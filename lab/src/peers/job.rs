@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// First line to the keeper: where everything will be.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Where {
+pub struct KeeperPaths {
     /// The folder, made and removed by the keeper.
     pub folder: PathBuf,
     /// CPUs to stay on; empty for all.
@@ -18,16 +18,16 @@ pub struct Where {
 
 /// Second line to the keeper: what is to run.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Job {
+pub struct KeeperJob {
     /// Files in the folder: name, text.
     pub files: Vec<(String, String)>,
     /// What is done, one after another.
-    pub steps: Vec<Step>,
+    pub steps: Vec<JobStep>,
 }
 
 /// One step on the way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Step {
+pub enum JobStep {
     /// Starts a program that stays.
     Start(Vec<String>),
     /// Runs a program to its end, which has to be a good one; its input is the file's, if one is
@@ -43,7 +43,7 @@ pub enum Step {
 
 /// What the keeper says.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Said {
+pub enum KeeperMessage {
     /// The folder is there, and the namespace with this number.
     Placed(Option<u8>),
     /// All steps are done.

@@ -19,8 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
-use super::job::{Job, Said, Step, Where};
-use super::namespace::Namespace;
+use super::job::{KeeperJob, KeeperMessage, JobStep, KeeperPaths};
+use super::namespace::NetworkNamespace;
 use super::system::{below, pin, raise_descriptors, signals, told};
 
 /// The name of the file with everything that the programs print.
@@ -47,28 +47,28 @@ pub fn run() -> ExitCode {
     else {
         return ExitCode::FAILURE;
     };
-    let mut keeper = match Keeper::new(place) {
+    let mut keeper = match PeerKeeper::new(place) {
         Ok(keeper) => keeper,
         Err(text) => {
-            say(&Said::Failed(text));
+            say(&KeeperMessage::Failed(text));
             return ExitCode::FAILURE;
         }
     };
-    let number = keeper.namespace.as_ref().map(Namespace::number);
-    say(&Said::Placed(number));
+    let number = keeper.namespace.as_ref().map(NetworkNamespace::number);
+    say(&KeeperMessage::Placed(number));
     if let Some(job) = lines
         .next()
         .and_then(|line| serde_json::from_str(&line).ok())
-        && let Err(End::Failed(text)) = keeper.work(&job)
+        && let Err(JobEnd::Failed(text)) = keeper.work(&job)
     {
-        say(&Said::Failed(format!("{text}{}", tail(&keeper.folder))));
+        say(&KeeperMessage::Failed(format!("{text}{}", tail(&keeper.folder))));
     }
     keeper.clear();
     ExitCode::SUCCESS
 }
 
 /// The lab may be gone; then nobody needs to know.
-fn say(said: &Said) {
+fn say(said: &KeeperMessage) {
     let line = serde_json::to_string(said).expect("plain data");
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -85,7 +85,7 @@ pub fn tail(folder: &Path) -> String {
 }
 
 /// Why a job is over.
-enum End {
+enum JobEnd {
     /// The lab is gone, or has had enough.
     Asked,
     /// Something did not work.
@@ -93,15 +93,15 @@ enum End {
 }
 
 /// What happened.
-enum Event {
+enum KeeperEvent {
     Gone,
     Child,
     Time,
 }
 
-struct Keeper {
+struct PeerKeeper {
     folder: PathBuf,
-    namespace: Option<Namespace>,
+    namespace: Option<NetworkNamespace>,
     /// Readable when a child has ended.
     ended: UnixStream,
     /// Readable when this process is asked to end.
@@ -110,8 +110,8 @@ struct Keeper {
     children: HashMap<Pid, String>,
 }
 
-impl Keeper {
-    fn new(place: Where) -> Result<Keeper, String> {
+impl PeerKeeper {
+    fn new(place: KeeperPaths) -> Result<PeerKeeper, String> {
         let text = |error: std::io::Error| format!("the keeper cannot begin: {error}");
         // It fails if this process leads a group already, as when started by hand.
         let _ = rustix::process::setsid();
@@ -121,8 +121,8 @@ impl Keeper {
         let asked = signals(&[SIGHUP, SIGINT, SIGTERM]).map_err(text)?;
         pin(&place.cpus)?;
         raise_descriptors();
-        let namespace = place.namespace.then(Namespace::make).transpose()?;
-        let keeper = Keeper {
+        let namespace = place.namespace.then(NetworkNamespace::make).transpose()?;
+        let keeper = PeerKeeper {
             folder: place.folder,
             namespace,
             ended,
@@ -141,46 +141,46 @@ impl Keeper {
     }
 
     /// Does all steps, then waits until it is to end.
-    fn work(&mut self, job: &Job) -> Result<(), End> {
+    fn work(&mut self, job: &KeeperJob) -> Result<(), JobEnd> {
         for (name, text) in &job.files {
             std::fs::write(self.folder.join(name), text)
-                .map_err(|error| End::Failed(format!("cannot write {name}: {error}")))?;
+                .map_err(|error| JobEnd::Failed(format!("cannot write {name}: {error}")))?;
         }
         for step in &job.steps {
             match step {
-                Step::Start(argv) => self.start(argv, None).map(|_| ())?,
-                Step::Run(argv, input) => self.run(argv, input.as_deref())?,
-                Step::Await(socket) => {
+                JobStep::Start(argv) => self.start(argv, None).map(|_| ())?,
+                JobStep::Run(argv, input) => self.run(argv, input.as_deref())?,
+                JobStep::Await(socket) => {
                     let answers = || UnixStream::connect(socket).is_ok();
                     let lacks = format!("nobody answers on {}", socket.display());
                     self.wait_until(&answers, &lacks)?;
                 }
-                Step::AwaitPort(address) => {
+                JobStep::AwaitPort(address) => {
                     let answers = || TcpStream::connect_timeout(address, LOOK).is_ok();
                     self.wait_until(&answers, &format!("nobody answers on {address}"))?;
                 }
-                Step::AwaitSaid(text) => {
+                JobStep::AwaitSaid(text) => {
                     let output = self.folder.join(OUTPUT);
                     let has_said = || holds(&output, text);
                     self.wait_until(&has_said, &format!("nobody has said {text:?}"))?;
                 }
             }
         }
-        say(&Said::Ready);
+        say(&KeeperMessage::Ready);
         loop {
             self.step_on(None)?;
         }
     }
 
-    fn start(&mut self, argv: &[String], input: Option<&Path>) -> Result<Pid, End> {
+    fn start(&mut self, argv: &[String], input: Option<&Path>) -> Result<Pid, JobEnd> {
         let mut words = self
             .namespace
             .as_ref()
-            .map(Namespace::prefix)
+            .map(NetworkNamespace::prefix)
             .unwrap_or_default();
         words.extend_from_slice(argv);
         let failed =
-            |error: std::io::Error| End::Failed(format!("{} does not start: {error}", argv[0]));
+            |error: std::io::Error| JobEnd::Failed(format!("{} does not start: {error}", argv[0]));
         let output = File::options()
             .append(true)
             .create(true)
@@ -188,7 +188,7 @@ impl Keeper {
             .map_err(failed)?;
         let input = match input {
             Some(file) => Stdio::from(File::open(file).map_err(|error| {
-                End::Failed(format!("cannot read {}: {error}", file.display()))
+                JobEnd::Failed(format!("cannot read {}: {error}", file.display()))
             })?),
             None => Stdio::null(),
         };
@@ -207,7 +207,7 @@ impl Keeper {
         Ok(pid)
     }
 
-    fn run(&mut self, argv: &[String], input: Option<&Path>) -> Result<(), End> {
+    fn run(&mut self, argv: &[String], input: Option<&Path>) -> Result<(), JobEnd> {
         let pid = self.start(argv, input)?;
         // Its end is no accident here, so it is not among those that `step_on` watches.
         self.children.remove(&pid);
@@ -216,25 +216,25 @@ impl Keeper {
             for (dead, status) in self.reap() {
                 match status.exit_status() {
                     Some(0) if dead == pid => return Ok(()),
-                    _ if dead == pid => return Err(End::Failed(told(&argv[0], status))),
+                    _ if dead == pid => return Err(JobEnd::Failed(told(&argv[0], status))),
                     _ => self.mourn(dead, status)?,
                 }
             }
             let left = end.saturating_duration_since(Instant::now());
             match self.wait(true, Some(left)) {
-                Event::Gone => return Err(End::Asked),
-                Event::Time => return Err(End::Failed(format!("{} takes too long", argv[0]))),
-                Event::Child => {}
+                KeeperEvent::Gone => return Err(JobEnd::Asked),
+                KeeperEvent::Time => return Err(JobEnd::Failed(format!("{} takes too long", argv[0]))),
+                KeeperEvent::Child => {}
             }
         }
     }
 
     /// Waits until something is so; `lacks` is said if it never is.
-    fn wait_until(&mut self, is_so: &dyn Fn() -> bool, lacks: &str) -> Result<(), End> {
+    fn wait_until(&mut self, is_so: &dyn Fn() -> bool, lacks: &str) -> Result<(), JobEnd> {
         let end = Instant::now() + STEP_MAX;
         while !is_so() {
             if Instant::now() > end {
-                return Err(End::Failed(lacks.to_owned()));
+                return Err(JobEnd::Failed(lacks.to_owned()));
             }
             self.step_on(Some(LOOK))?;
         }
@@ -242,9 +242,9 @@ impl Keeper {
     }
 
     /// Waits for something to happen, no longer than `limit`.
-    fn step_on(&mut self, limit: Option<Duration>) -> Result<(), End> {
-        if let Event::Gone = self.wait(true, limit) {
-            return Err(End::Asked);
+    fn step_on(&mut self, limit: Option<Duration>) -> Result<(), JobEnd> {
+        if let KeeperEvent::Gone = self.wait(true, limit) {
+            return Err(JobEnd::Asked);
         }
         for (dead, status) in self.reap() {
             self.mourn(dead, status)?;
@@ -253,14 +253,14 @@ impl Keeper {
     }
 
     /// A program that should have stayed has ended; daemons' workers come and go as they like.
-    fn mourn(&mut self, dead: Pid, status: WaitStatus) -> Result<(), End> {
+    fn mourn(&mut self, dead: Pid, status: WaitStatus) -> Result<(), JobEnd> {
         match self.children.remove(&dead) {
-            Some(program) => Err(End::Failed(told(&program, status))),
+            Some(program) => Err(JobEnd::Failed(told(&program, status))),
             None => Ok(()),
         }
     }
 
-    fn wait(&mut self, lab_too: bool, limit: Option<Duration>) -> Event {
+    fn wait(&mut self, lab_too: bool, limit: Option<Duration>) -> KeeperEvent {
         let stdin = std::io::stdin();
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut ready = vec![PollFd::new(&self.ended, PollFlags::IN)];
@@ -270,15 +270,15 @@ impl Keeper {
             ready.push(PollFd::new(&stdin, PollFlags::IN));
         }
         match rustix::event::poll(&mut ready, limit.as_ref()) {
-            Ok(0) => return Event::Time,
+            Ok(0) => return KeeperEvent::Time,
             Ok(_) => {}
-            Err(_) => return Event::Child,
+            Err(_) => return KeeperEvent::Child,
         }
         if ready[1..].iter().any(|one| !one.revents().is_empty()) {
-            return Event::Gone;
+            return KeeperEvent::Gone;
         }
         let _ = rustix::io::read(&self.ended, &mut [0; 256]);
-        Event::Child
+        KeeperEvent::Child
     }
 
     /// Takes note of the dead.

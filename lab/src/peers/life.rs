@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::job::{Job, Said, Where};
-use super::plan::{Plan, Run};
+use super::job::{KeeperJob, KeeperMessage, KeeperPaths};
+use super::plan::{PeerPlan, PeerRun};
 use super::system::{below, cpu_s};
-use super::table::{Peer, Settings, is_plain};
-use super::{Failure, Options, Place, Running, keeper, namespace, programs, servers};
+use super::table::{PeerDescription, CheckedSettings, is_plain};
+use super::{PeerFailure, PeerOptions, PeerPlace, RunningPeer, keeper, namespace, programs, servers};
 
 /// A keeper has so long for all its steps; its own limits are shorter.
 const STEPS_MAX: Duration = Duration::from_secs(200);
@@ -38,24 +38,24 @@ pub const ORIGIN_PORT: u16 = 8081;
 const FOLDER_LEN_MAX: usize = 85;
 
 /// Starts a peer and waits until it answers.
-pub fn start(peer: &Peer, options: &Options, settings: &Settings) -> Result<Running, Failure> {
-    let root = served(&options.root).map_err(Failure::Broken)?;
-    let (mut life, number) = Life::begin(options).map_err(Failure::Broken)?;
+pub fn start(peer: &PeerDescription, options: &PeerOptions, settings: &CheckedSettings) -> Result<RunningPeer, PeerFailure> {
+    let root = served(&options.root).map_err(PeerFailure::Broken)?;
+    let (mut life, number) = KeeperHandle::begin(options).map_err(PeerFailure::Broken)?;
     let (address, origin) = match (number, options.place) {
         (Some(number), _) => {
             let at = |port| SocketAddr::from((namespace::inner(number), port));
             (at(NAMESPACE_PORT), at(ORIGIN_PORT))
         }
         (None, place) => {
-            let [free, origin] = free_ports().map_err(Failure::Broken)?;
+            let [free, origin] = free_ports().map_err(PeerFailure::Broken)?;
             match place {
-                Place::At(address) => (address, origin),
+                PeerPlace::At(address) => (address, origin),
                 _ => (free, origin),
             }
         }
     };
     let folder = life.folder.clone();
-    let run = Run {
+    let run = PeerRun {
         root: &root,
         workers: options.workers.max(1),
         address,
@@ -64,14 +64,14 @@ pub fn start(peer: &Peer, options: &Options, settings: &Settings) -> Result<Runn
         settings,
         as_root: rustix::process::geteuid().is_root(),
     };
-    let plan = servers::plan(peer, &run).map_err(Failure::Broken)?;
-    let told = |text: String| Failure::Broken(format!("{} does not run: {text}", peer.name));
+    let plan = servers::plan(peer, &run).map_err(PeerFailure::Broken)?;
+    let told = |text: String| PeerFailure::Broken(format!("{} does not run: {text}", peer.name));
     life.work(&plan).map_err(told)?;
     if !plan.silent {
         life.wait_for_answer(address).map_err(told)?;
     }
     let lowroad = programs::lowroad(settings.text("binary")).ok();
-    Ok(Running {
+    Ok(RunningPeer {
         address,
         socket: plan.socket.clone(),
         version: programs::version(peer, lowroad.as_deref()),
@@ -84,8 +84,8 @@ pub fn start(peer: &Peer, options: &Options, settings: &Settings) -> Result<Runn
 ///
 /// # Errors
 /// With a text for the user.
-pub fn preview(peer: &Peer, options: &Options, settings: &Settings) -> Result<String, String> {
-    let run = Run {
+pub fn preview(peer: &PeerDescription, options: &PeerOptions, settings: &CheckedSettings) -> Result<String, String> {
+    let run = PeerRun {
         root: &options.root,
         workers: options.workers.max(1),
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, NAMESPACE_PORT)),
@@ -125,18 +125,18 @@ fn free_ports() -> Result<[SocketAddr; 2], String> {
 }
 
 /// A keeper and what it keeps. Dropping it ends all that.
-pub struct Life {
+pub struct KeeperHandle {
     folder: PathBuf,
     keeper: Child,
     /// Closing it is the keeper's sign to end.
     input: Option<ChildStdin>,
-    said: Receiver<Said>,
+    said: Receiver<KeeperMessage>,
     ended: Option<String>,
 }
 
-impl Life {
+impl KeeperHandle {
     /// Starts a keeper, which makes the folder and, if wanted, a namespace: its number.
-    fn begin(options: &Options) -> Result<(Life, Option<u8>), String> {
+    fn begin(options: &PeerOptions) -> Result<(KeeperHandle, Option<u8>), String> {
         let folder = new_folder()?;
         let program = programs::lab()?;
         let mut keeper = Command::new(&program)
@@ -147,12 +147,12 @@ impl Life {
             .map_err(|error| format!("{} does not start: {error}", program.display()))?;
         let said = messages(keeper.stdout.take().expect("piped"));
         let input = keeper.stdin.take();
-        let place = Where {
+        let place = KeeperPaths {
             folder: folder.clone(),
             cpus: options.cpus.clone(),
-            namespace: options.place == Place::Namespace,
+            namespace: options.place == PeerPlace::Namespace,
         };
-        let mut life = Life {
+        let mut life = KeeperHandle {
             folder,
             keeper,
             input,
@@ -161,9 +161,9 @@ impl Life {
         };
         life.tell(&place)?;
         match life.hear(CLEAR_MAX)? {
-            Said::Placed(number) => Ok((life, number)),
-            Said::Ready => Err("the keeper is ready for nothing".into()),
-            Said::Failed(text) => Err(text),
+            KeeperMessage::Placed(number) => Ok((life, number)),
+            KeeperMessage::Ready => Err("the keeper is ready for nothing".into()),
+            KeeperMessage::Failed(text) => Err(text),
         }
     }
 
@@ -176,7 +176,7 @@ impl Life {
             .map_err(|error| format!("the keeper does not listen: {error}"))
     }
 
-    fn hear(&mut self, limit: Duration) -> Result<Said, String> {
+    fn hear(&mut self, limit: Duration) -> Result<KeeperMessage, String> {
         self.said.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => "the keeper takes too long".to_owned(),
             RecvTimeoutError::Disconnected => "the keeper has ended".to_owned(),
@@ -184,15 +184,15 @@ impl Life {
     }
 
     /// Has the plan carried out.
-    fn work(&mut self, plan: &Plan) -> Result<(), String> {
-        let job = Job {
+    fn work(&mut self, plan: &PeerPlan) -> Result<(), String> {
+        let job = KeeperJob {
             files: plan.files.clone(),
             steps: plan.steps.clone(),
         };
         self.tell(&job)?;
         match self.hear(STEPS_MAX)? {
-            Said::Failed(text) => Err(text),
-            Said::Ready | Said::Placed(_) => Ok(()),
+            KeeperMessage::Failed(text) => Err(text),
+            KeeperMessage::Ready | KeeperMessage::Placed(_) => Ok(()),
         }
     }
 
@@ -201,7 +201,7 @@ impl Life {
         let end = Instant::now() + ANSWER_MAX;
         while !answers(address) {
             match self.said.recv_timeout(ASK_AGAIN) {
-                Ok(Said::Failed(text)) => return Err(text),
+                Ok(KeeperMessage::Failed(text)) => return Err(text),
                 Err(RecvTimeoutError::Disconnected) => return Err("the keeper has ended".into()),
                 _ => {}
             }
@@ -223,14 +223,14 @@ impl Life {
 
     /// What was said at its end, if it ended by itself.
     pub fn ended(&mut self) -> Option<String> {
-        if let Ok(Said::Failed(text)) = self.said.try_recv() {
+        if let Ok(KeeperMessage::Failed(text)) = self.said.try_recv() {
             self.ended = Some(text);
         }
         self.ended.clone()
     }
 }
 
-impl Drop for Life {
+impl Drop for KeeperHandle {
     fn drop(&mut self) {
         drop(self.input.take());
         let end = Instant::now() + CLEAR_MAX;
@@ -270,7 +270,7 @@ fn new_folder() -> Result<PathBuf, String> {
     }
 }
 
-fn messages(from: impl Read + Send + 'static) -> Receiver<Said> {
+fn messages(from: impl Read + Send + 'static) -> Receiver<KeeperMessage> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {

@@ -26,11 +26,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use table::{Peer, all};
+pub use table::{PeerDescription, all};
 
 /// Where a peer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum PeerPlace {
     /// On 127.0.0.1.
     #[default]
     Loopback,
@@ -42,7 +42,7 @@ pub enum Place {
 
 /// How a peer is to run.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct PeerOptions {
     /// The folder that it serves.
     pub root: PathBuf,
     /// Its processes or threads that answer; at least 1.
@@ -50,13 +50,13 @@ pub struct Options {
     /// CPUs that it is pinned to; empty for all.
     pub cpus: Vec<usize>,
     /// Where.
-    pub place: Place,
-    /// What differs from its tuned default, by name: see [`Peer::settings`].
+    pub place: PeerPlace,
+    /// What differs from its tuned default, by name: see [`PeerDescription::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
 /// A peer that runs. Dropping it ends it, and with it everything that it started.
-pub struct Running {
+pub struct RunningPeer {
     /// Where it answers.
     pub address: SocketAddr,
     /// A Unix socket that it answers on, too: `mariadb` has one.
@@ -65,10 +65,10 @@ pub struct Running {
     pub version: String,
     /// Its configuration or command line, for the report.
     pub configuration: String,
-    life: life::Life,
+    life: life::KeeperHandle,
 }
 
-impl Running {
+impl RunningPeer {
     /// CPU time that its processes have used, in seconds.
     pub fn cpu_s(&self) -> f64 {
         self.life.cpu_s()
@@ -82,7 +82,7 @@ impl Running {
 
 /// Why a peer does not run.
 #[derive(Debug)]
-pub enum Failure {
+pub enum PeerFailure {
     /// Nobody of that name; says which there are.
     Unknown(String),
     /// A level of Lowroad that does not exist yet.
@@ -93,18 +93,18 @@ pub enum Failure {
     Broken(String),
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for PeerFailure {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Unknown(text)
-            | Failure::Absent(text)
-            | Failure::NotInstalled(text)
-            | Failure::Broken(text) => to.write_str(text),
+            PeerFailure::Unknown(text)
+            | PeerFailure::Absent(text)
+            | PeerFailure::NotInstalled(text)
+            | PeerFailure::Broken(text) => to.write_str(text),
         }
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for PeerFailure {}
 
 /// How often a free port may be gone when its server asks for it.
 const PORT_RACES_MAX: u32 = 3;
@@ -112,15 +112,15 @@ const PORT_RACES_MAX: u32 = 3;
 /// Starts a peer and waits until it answers.
 ///
 /// # Errors
-/// See [`Failure`].
-pub fn start(name: &str, options: &Options) -> Result<Running, Failure> {
+/// See [`PeerFailure`].
+pub fn start(name: &str, options: &PeerOptions) -> Result<RunningPeer, PeerFailure> {
     let peer = table::named(name)?;
-    let settings = table::Settings::of(peer, &options.settings)?;
+    let settings = table::CheckedSettings::of(peer, &options.settings)?;
     servers::check(peer, &settings)?;
     let mut races = 0;
     loop {
         match life::start(peer, options, &settings) {
-            Err(Failure::Broken(text)) if lost_its_port(&text) && races < PORT_RACES_MAX => {
+            Err(PeerFailure::Broken(text)) if lost_its_port(&text) && races < PORT_RACES_MAX => {
                 races += 1;
             }
             other => return other,

@@ -6,18 +6,18 @@
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-/// A namespace of ours; [`Namespace::remove`] ends it.
-pub struct Namespace {
+/// A namespace of ours; [`NetworkNamespace::remove`] ends it.
+pub struct NetworkNamespace {
     number: u8,
     name: String,
 }
 
-impl Namespace {
+impl NetworkNamespace {
     /// Makes one.
     ///
     /// # Errors
     /// With a text for the user.
-    pub fn make() -> Result<Namespace, String> {
+    pub fn make() -> Result<NetworkNamespace, String> {
         if !rustix::process::geteuid().is_root() {
             return Err(
                 "a network namespace needs root: run the lab as root, or without it".into(),
@@ -25,7 +25,7 @@ impl Namespace {
         }
         let mut last = String::new();
         for number in 1..=250 {
-            match Namespace::numbered(number) {
+            match NetworkNamespace::numbered(number) {
                 Ok(namespace) => return Ok(namespace),
                 Err(text) if text.contains("exists") => last = text,
                 Err(text) => return Err(format!("cannot make a network namespace: {text}")),
@@ -34,10 +34,10 @@ impl Namespace {
         Err(format!("no number is left for a network namespace: {last}"))
     }
 
-    fn numbered(number: u8) -> Result<Namespace, String> {
+    fn numbered(number: u8) -> Result<NetworkNamespace, String> {
         let name = format!("lab-{}-{number}", std::process::id());
         ip(&format!("netns add {name}"))?;
-        let namespace = Namespace { number, name };
+        let namespace = NetworkNamespace { number, name };
         let result = namespace.connect();
         if result.is_err() {
             let _ = ip(&format!("netns del {}", namespace.name));

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::job::Step;
-use super::plan::{Plan, Run};
+use super::job::JobStep;
+use super::plan::{PeerPlan, PeerRun};
 use super::servers::APACHE_MODULES;
 
 const NGINX: &str = include_str!("../../peers/nginx-php.part");
@@ -14,12 +14,12 @@ const MODULE: &str = include_str!("../../peers/apache-mod-php.part");
 const PHP_FPM: &str = include_str!("../../peers/php-fpm.conf");
 
 /// The part of nginx's configuration that asks the processes.
-pub fn behind_nginx(run: &Run<'_>) -> String {
+pub fn behind_nginx(run: &PeerRun<'_>) -> String {
     run.fill(NGINX, &[])
 }
 
 /// The part of Apache's configuration that asks the processes.
-pub fn behind_apache(run: &Run<'_>) -> String {
+pub fn behind_apache(run: &PeerRun<'_>) -> String {
     run.fill(APACHE, &[("modules", APACHE_MODULES)])
 }
 
@@ -27,7 +27,7 @@ pub fn behind_apache(run: &Run<'_>) -> String {
 ///
 /// # Errors
 /// The module is not installed.
-pub fn in_apache(run: &Run<'_>) -> Result<String, String> {
+pub fn in_apache(run: &PeerRun<'_>) -> Result<String, String> {
     let module = module()?.display().to_string();
     // Scripts among the files that are served need no other name.
     let alias = match run.settings.text("php_root") {
@@ -64,7 +64,7 @@ pub fn module() -> Result<PathBuf, String> {
 }
 
 /// Starts PHP's processes.
-pub fn fpm(plan: &mut Plan, run: &Run<'_>) {
+pub fn fpm(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let user = if run.as_root {
         "user = root\ngroup = root"
     } else {
@@ -80,11 +80,11 @@ pub fn fpm(plan: &mut Plan, run: &Run<'_>) {
         words.push("--allow-to-run-as-root");
     }
     plan.start(&words);
-    plan.steps.push(Step::Await(run.folder.join("php.sock")));
+    plan.steps.push(JobStep::Await(run.folder.join("php.sock")));
 }
 
 /// What scripts may ask `getenv` for. php-fpm takes no empty values.
-fn environment(run: &Run<'_>) -> String {
+fn environment(run: &PeerRun<'_>) -> String {
     [("SPECWEB99_DATA", "specweb99_data"), ("LAB_DB", "db")]
         .iter()
         .map(|(variable, setting)| (variable, run.settings.text(setting)))

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::job::Step;
-use super::table::Settings;
+use super::job::JobStep;
+use super::table::CheckedSettings;
 
 /// What is known before a peer's files are written.
 #[derive(Clone, Copy)]
-pub struct Run<'a> {
+pub struct PeerRun<'a> {
     /// The folder that it serves.
     pub root: &'a Path,
     /// Its processes or threads.
@@ -20,25 +20,25 @@ pub struct Run<'a> {
     /// Its own folder.
     pub folder: &'a Path,
     /// Its settings.
-    pub settings: &'a Settings,
+    pub settings: &'a CheckedSettings,
     /// Whether it will run as root.
     pub as_root: bool,
 }
 
 /// A peer's files and commands.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct PeerPlan {
     /// Files in its folder: name, text.
     pub files: Vec<(String, String)>,
     /// What is done, one after another.
-    pub steps: Vec<Step>,
+    pub steps: Vec<JobStep>,
     /// A Unix socket that answers, too.
     pub socket: Option<PathBuf>,
     /// It speaks no HTTP: it is ready when the steps are done.
     pub silent: bool,
 }
 
-impl Plan {
+impl PeerPlan {
     /// Adds a file.
     pub fn file(&mut self, name: &str, text: String) {
         self.files.push((name.to_owned(), text));
@@ -46,19 +46,19 @@ impl Plan {
 
     /// Adds a program that stays.
     pub fn start(&mut self, words: &[&str]) {
-        self.steps.push(Step::Start(owned(words)));
+        self.steps.push(JobStep::Start(owned(words)));
     }
 
     /// Adds a program that is to end well.
     pub fn run(&mut self, words: &[&str], input: Option<PathBuf>) {
-        self.steps.push(Step::Run(owned(words), input));
+        self.steps.push(JobStep::Run(owned(words), input));
     }
 
     /// The report's text: commands, then files.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for step in &self.steps {
-            if let Step::Start(words) | Step::Run(words, _) = step {
+            if let JobStep::Start(words) | JobStep::Run(words, _) = step {
                 text.push_str(&format!("$ {}\n", words.join(" ")));
             }
         }
@@ -73,7 +73,7 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-impl Run<'_> {
+impl PeerRun<'_> {
     /// A path in the peer's folder, as text.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()

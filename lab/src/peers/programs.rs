@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::table::Peer;
+use super::table::PeerDescription;
 
 /// Where servers are installed, whether or not a user's PATH says so.
 const SYSTEM: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"];
@@ -97,7 +97,7 @@ pub fn runs_php(peer: &str) -> bool {
 }
 
 /// Whether all programs of a peer are here.
-pub fn installed(peer: &Peer) -> bool {
+pub fn installed(peer: &PeerDescription) -> bool {
     match peer.name {
         name if is_lowroad(name) && peer.absent.is_none() => lowroad("").is_ok(),
         _ => peer.absent.is_none() && peer.programs.iter().all(|name| find(name).is_some()),
@@ -105,7 +105,7 @@ pub fn installed(peer: &Peer) -> bool {
 }
 
 /// What a peer says of its version: the first line of each of its programs.
-pub fn version(peer: &Peer, lowroad: Option<&Path>) -> String {
+pub fn version(peer: &PeerDescription, lowroad: Option<&Path>) -> String {
     match peer.name {
         "howl" => format!("howl {}", env!("CARGO_PKG_VERSION")),
         name if is_lowroad(name) => {

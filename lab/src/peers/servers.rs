@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Failure;
+use super::PeerFailure;
 use super::caches;
 use super::dynamic;
 use super::fronts;
-use super::job::Step;
+use super::job::JobStep;
 use super::php;
-use super::plan::{Plan, Run};
+use super::plan::{PeerPlan, PeerRun};
 use super::programs;
 use super::system;
-use super::table::{Peer, Settings};
+use super::table::{PeerDescription, CheckedSettings};
 use crate::icount::servers::ATTACHED;
 
 const NGINX: &str = include_str!("../../peers/nginx.conf");
@@ -31,20 +31,20 @@ pub(super) const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 ///
 /// # Errors
 /// With what is missing, and what brings it.
-pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
+pub fn check(peer: &PeerDescription, settings: &CheckedSettings) -> Result<(), PeerFailure> {
     if programs::needs_lowroad(peer.name) {
-        programs::lowroad(settings.text("binary")).map_err(Failure::NotInstalled)?;
+        programs::lowroad(settings.text("binary")).map_err(PeerFailure::NotInstalled)?;
     }
     if !settings.text("specweb99_data").is_empty() && fronts::has_front(peer.name) {
         fronts::check(peer.name, Path::new(settings.text("fronts")))
-            .map_err(Failure::NotInstalled)?;
+            .map_err(PeerFailure::NotInstalled)?;
     }
     if let Some(missing) = peer
         .programs
         .iter()
         .find(|name| programs::find(name).is_none())
     {
-        return Err(Failure::NotInstalled(format!(
+        return Err(PeerFailure::NotInstalled(format!(
             "{} is not installed ({missing} is missing): `lowroad-lab peers install {}` installs it \
              (Debian: {})",
             peer.name,
@@ -53,7 +53,7 @@ pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
         )));
     }
     if peer.name == "apache-mod-php" {
-        php::module().map_err(Failure::NotInstalled)?;
+        php::module().map_err(PeerFailure::NotInstalled)?;
     }
     Ok(())
 }
@@ -62,8 +62,8 @@ pub fn check(peer: &Peer, settings: &Settings) -> Result<(), Failure> {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
-    let mut plan = Plan::default();
+pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, String> {
+    let mut plan = PeerPlan::default();
     match peer.name {
         "lowroad" => lowroad(&mut plan, run, None)?,
         name if programs::is_lowroad(name) && has_set(run) => {
@@ -124,7 +124,7 @@ pub fn plan(peer: &Peer, run: &Run<'_>) -> Result<Plan, String> {
 }
 
 /// Whether there is a dynamic set to serve.
-fn has_set(run: &Run<'_>) -> bool {
+fn has_set(run: &PeerRun<'_>) -> bool {
     !run.settings.text("specweb99_data").is_empty()
 }
 
@@ -134,7 +134,7 @@ pub(super) fn program(name: &str) -> String {
     found.display().to_string()
 }
 
-fn lowroad(plan: &mut Plan, run: &Run<'_>, softirq: Option<&str>) -> Result<(), String> {
+fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, softirq: Option<&str>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?
         .display()
         .to_string();
@@ -155,7 +155,7 @@ fn lowroad(plan: &mut Plan, run: &Run<'_>, softirq: Option<&str>) -> Result<(), 
 }
 
 /// Where the level of soft interrupts is to answer.
-fn device<'a>(run: &Run<'_>) -> &'a str {
+fn device<'a>(run: &PeerRun<'_>) -> &'a str {
     match run.address.ip() {
         ip if ip.is_loopback() => "lo",
         _ => "auto",
@@ -164,7 +164,7 @@ fn device<'a>(run: &Run<'_>) -> &'a str {
 
 /// The level of soft interrupts before another server. Its files may be new, so that their times say nothing of
 /// freshness.
-fn attach(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+fn attach(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     let port = run.address.port().to_string();
     let binary = binary.display().to_string();
@@ -174,15 +174,15 @@ fn attach(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
         ip if ip.is_loopback() => words.extend(["--interface", "lo"]),
         _ => words.extend(["--interface", "eth0"]),
     }
-    plan.steps.push(Step::AwaitPort(run.address));
+    plan.steps.push(JobStep::AwaitPort(run.address));
     plan.start(&words);
     // It loads programs into the kernel first, which takes seconds where that is emulated.
-    plan.steps.push(Step::AwaitSaid(ATTACHED.to_owned()));
+    plan.steps.push(JobStep::AwaitSaid(ATTACHED.to_owned()));
     Ok(())
 }
 
 /// Every file that ends in `.lrp` is a page with queries in it.
-fn pages(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+fn pages(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     let account = "mysql://lowroad_lab:lowroad_lab";
     let url = match run.settings.text("db") {
@@ -197,12 +197,12 @@ fn pages(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
 }
 
 /// A Lowroad with this configuration.
-pub(super) fn configured_lowroad(plan: &mut Plan, run: &Run<'_>, binary: &str, config: String) {
+pub(super) fn configured_lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, binary: &str, config: String) {
     plan.file("lowroad.toml", config);
     plan.start(&[binary, "run", "-c", &run.path("lowroad.toml")]);
 }
 
-fn howl(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+fn howl(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let lab = programs::lab()?.display().to_string();
     let (root, listen) = (run.root.display().to_string(), run.address.to_string());
     let workers = run.workers.to_string();
@@ -223,25 +223,25 @@ fn howl(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
 }
 
 /// How an nginx listens where the peer is to answer.
-pub(super) fn own_port(run: &Run<'_>) -> String {
+pub(super) fn own_port(run: &PeerRun<'_>) -> String {
     format!("{} backlog=4096 reuseport", run.address)
 }
 
 /// An nginx that listens as this says, with a part for PHP.
-pub(super) fn nginx(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str) {
+pub(super) fn nginx(plan: &mut PeerPlan, run: &PeerRun<'_>, listen: &str, php: &str) {
     nginx_with(plan, run, listen, php, "");
 }
 
 /// With something outside the server, too.
-fn nginx_with(plan: &mut Plan, run: &Run<'_>, listen: &str, php: &str, upstream: &str) {
+fn nginx_with(plan: &mut PeerPlan, run: &PeerRun<'_>, listen: &str, php: &str, upstream: &str) {
     nginx_as("nginx.conf", plan, run, listen, (php, upstream));
 }
 
 /// With its configuration in a file of this name.
 pub(super) fn nginx_as(
     file: &str,
-    plan: &mut Plan,
-    run: &Run<'_>,
+    plan: &mut PeerPlan,
+    run: &PeerRun<'_>,
     listen: &str,
     (php, upstream): (&str, &str),
 ) {
@@ -272,7 +272,7 @@ pub(super) fn nginx_as(
     ]);
 }
 
-fn apache(plan: &mut Plan, run: &Run<'_>, mpm: &str, php: &str) {
+fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
     // Apache refuses to be root.
     let user = if run.as_root {
         "User www-data\nGroup www-data"
@@ -300,7 +300,7 @@ fn apache(plan: &mut Plan, run: &Run<'_>, mpm: &str, php: &str) {
     ]);
 }
 
-fn prefork(run: &Run<'_>) -> String {
+fn prefork(run: &PeerRun<'_>) -> String {
     let most = run.settings.number("processes").max(u64::from(run.workers));
     // Idle processes are neither started nor ended while somebody measures.
     format!(
@@ -309,7 +309,7 @@ fn prefork(run: &Run<'_>) -> String {
     )
 }
 
-fn event(run: &Run<'_>) -> String {
+fn event(run: &PeerRun<'_>) -> String {
     let (workers, threads) = (u64::from(run.workers), run.settings.number("threads"));
     let all = workers * threads;
     format!(
@@ -319,7 +319,7 @@ fn event(run: &Run<'_>) -> String {
     )
 }
 
-fn lighttpd(plan: &mut Plan, run: &Run<'_>) {
+fn lighttpd(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let backend = if run.settings.on("sendfile") {
         "sendfile"
     } else {
@@ -338,13 +338,13 @@ fn lighttpd(plan: &mut Plan, run: &Run<'_>) {
     plan.start(&[&program("lighttpd"), "-D", "-f", &run.path("lighttpd.conf")]);
 }
 
-fn h2o(plan: &mut Plan, run: &Run<'_>) {
+fn h2o(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let user = if run.as_root { "user: root" } else { "" };
     plan.file("h2o.conf", run.fill(H2O, &[("user", user)]));
     plan.start(&[&program("h2o"), "-m", "worker", "-c", &run.path("h2o.conf")]);
 }
 
-fn caddy(plan: &mut Plan, run: &Run<'_>) {
+fn caddy(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.file("Caddyfile", run.fill(CADDY, &[]));
     let config = run.path("Caddyfile");
     plan.start(&[
@@ -357,7 +357,7 @@ fn caddy(plan: &mut Plan, run: &Run<'_>) {
     ]);
 }
 
-fn mariadb(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
+fn mariadb(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let user = if run.as_root { "user = root" } else { "" };
     plan.file("mariadb.cnf", run.fill(MARIADB, &[("user", user)]));
     let config = format!("--defaults-file={}", run.path("mariadb.cnf"));
@@ -374,7 +374,7 @@ fn mariadb(plan: &mut Plan, run: &Run<'_>) -> Result<(), String> {
     // The end need not be orderly: nothing has to survive. (Not in the file: it would spoil what
     // mariadb-install-db does.)
     plan.start(&[&program("mariadbd"), &config, "--innodb-fast-shutdown=2"]);
-    plan.steps.push(Step::Await(socket.clone()));
+    plan.steps.push(JobStep::Await(socket.clone()));
     let schema = run.settings.text("schema");
     if !schema.is_empty() {
         let file = std::fs::canonicalize(schema)

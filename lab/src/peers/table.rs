@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Failure;
+use super::PeerFailure;
 
 /// One server that can be measured.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PeerDescription {
     /// Its name, as in experiments.
     pub name: &'static str,
     /// The Debian packages that bring it.
@@ -16,27 +16,27 @@ pub struct Peer {
     /// What it is.
     pub what: &'static str,
     /// Its settings: name, default, meaning.
-    pub settings: &'static [Setting],
+    pub settings: &'static [PeerSetting],
     /// Why it can't run at all, if it does not exist yet.
     pub absent: Option<&'static str>,
 }
 
 /// A setting of a peer.
 #[derive(Debug)]
-pub struct Setting {
+pub struct PeerSetting {
     /// Its name.
     pub name: &'static str,
     /// Its default, as text.
     pub default: &'static str,
     /// What it may be.
-    pub kind: Kind,
+    pub kind: SettingKind,
     /// What it does.
     pub what: &'static str,
 }
 
 /// What a setting may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SettingKind {
     /// `on` or `off`.
     Switch,
     /// A number from 1.
@@ -47,11 +47,11 @@ pub enum Kind {
 
 const fn setting(
     name: &'static str,
-    kind: Kind,
+    kind: SettingKind,
     default: &'static str,
     what: &'static str,
-) -> Setting {
-    Setting {
+) -> PeerSetting {
+    PeerSetting {
         name,
         default,
         kind,
@@ -59,55 +59,55 @@ const fn setting(
     }
 }
 
-const SENDFILE: Setting = setting(
+const SENDFILE: PeerSetting = setting(
     "sendfile",
-    Kind::Switch,
+    SettingKind::Switch,
     "on",
     "send files without copying them",
 );
-const MEMORY: Setting = setting("memory_mb", Kind::Number, "256", "size of the cache");
-const PROCESSES: Setting = setting(
+const MEMORY: PeerSetting = setting("memory_mb", SettingKind::Number, "256", "size of the cache");
+const PROCESSES: PeerSetting = setting(
     "processes",
-    Kind::Number,
+    SettingKind::Number,
     "512",
     "most connections at a time: each has a process",
 );
-const THREADS: Setting = setting("threads", Kind::Number, "64", "threads of each process");
-const PHP_ROOT: Setting = setting(
+const THREADS: PeerSetting = setting("threads", SettingKind::Number, "64", "threads of each process");
+const PHP_ROOT: PeerSetting = setting(
     "php_root",
-    Kind::Text,
+    SettingKind::Text,
     "",
     "folder of the PHP programs; else that served",
 );
-const CHILDREN: Setting = setting("php_children", Kind::Number, "16", "PHP processes");
-const DATA: Setting = setting(
+const CHILDREN: PeerSetting = setting("php_children", SettingKind::Number, "16", "PHP processes");
+const DATA: PeerSetting = setting(
     "specweb99_data",
-    Kind::Text,
+    SettingKind::Text,
     "",
     "folder with Custom.Ads and the like",
 );
-const DB: Setting = setting(
+const DB: PeerSetting = setting(
     "db",
-    Kind::Text,
+    SettingKind::Text,
     "",
     "the data base: path of a socket, or HOST:PORT",
 );
 
-const BINARY: Setting = setting(
+const BINARY: PeerSetting = setting(
     "binary",
-    Kind::Text,
+    SettingKind::Text,
     "",
     "the program; else beside this one, else in PATH",
 );
-const FRONTS: Setting = setting(
+const FRONTS: PeerSetting = setting(
     "fronts",
-    Kind::Text,
+    SettingKind::Text,
     "",
     "folder of the dynamic set in C, built",
 );
-const FASTCGI: Setting = setting(
+const FASTCGI: PeerSetting = setting(
     "processes",
-    Kind::Number,
+    SettingKind::Number,
     "16",
     "processes of the FastCGI program",
 );
@@ -117,9 +117,9 @@ const fn peer(
     packages: &'static [&'static str],
     programs: &'static [&'static str],
     what: &'static str,
-    settings: &'static [Setting],
-) -> Peer {
-    Peer {
+    settings: &'static [PeerSetting],
+) -> PeerDescription {
+    PeerDescription {
         name,
         packages,
         programs,
@@ -129,8 +129,8 @@ const fn peer(
     }
 }
 
-const fn absent(name: &'static str, what: &'static str, why: &'static str) -> Peer {
-    Peer {
+const fn absent(name: &'static str, what: &'static str, why: &'static str) -> PeerDescription {
+    PeerDescription {
         name,
         packages: &[],
         programs: &[],
@@ -140,7 +140,7 @@ const fn absent(name: &'static str, what: &'static str, why: &'static str) -> Pe
     }
 }
 
-static PEERS: &[Peer] = &[
+static PEERS: &[PeerDescription] = &[
     peer(
         "lowroad",
         &[],
@@ -162,7 +162,7 @@ static PEERS: &[Peer] = &[
         "four system calls a request: the bound for user space",
         &[setting(
             "keep_alive",
-            Kind::Switch,
+            SettingKind::Switch,
             "off",
             "keep connections open (epoll_wait, read, write)",
         )],
@@ -280,7 +280,7 @@ static PEERS: &[Peer] = &[
         "the data base of paper 003, a private instance",
         &[setting(
             "schema",
-            Kind::Text,
+            SettingKind::Text,
             "",
             "a file with SQL to begin with",
         )],
@@ -341,7 +341,7 @@ static PEERS: &[Peer] = &[
 ];
 
 /// All peers, in the order in which they are shown.
-pub fn all() -> &'static [Peer] {
+pub fn all() -> &'static [PeerDescription] {
     PEERS
 }
 
@@ -349,10 +349,10 @@ pub fn all() -> &'static [Peer] {
 ///
 /// # Errors
 /// If there is none, or it does not exist yet.
-pub fn named(name: &str) -> Result<&'static Peer, Failure> {
+pub fn named(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     let peer = listed(name)?;
     match peer.absent {
-        Some(why) => Err(Failure::Absent(format!("{name} can't run: {why}"))),
+        Some(why) => Err(PeerFailure::Absent(format!("{name} can't run: {why}"))),
         None => Ok(peer),
     }
 }
@@ -366,11 +366,11 @@ pub fn takes(peer: &str, setting: &str) -> bool {
 ///
 /// # Errors
 /// If there is none.
-pub fn listed(name: &str) -> Result<&'static Peer, Failure> {
+pub fn listed(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     let found = PEERS.iter().find(|peer| peer.name == name);
     found.ok_or_else(|| {
         let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
-        Failure::Unknown(format!(
+        PeerFailure::Unknown(format!(
             "there is no peer {name:?}; there are {}",
             names.join(", ")
         ))
@@ -379,29 +379,29 @@ pub fn listed(name: &str) -> Result<&'static Peer, Failure> {
 
 /// The settings of a peer, checked, with defaults for those not given.
 #[derive(Debug)]
-pub struct Settings(BTreeMap<&'static str, String>);
+pub struct CheckedSettings(BTreeMap<&'static str, String>);
 
-impl Settings {
+impl CheckedSettings {
     /// Checks what was given.
     ///
     /// # Errors
     /// For names and values that the peer does not know.
-    pub fn of(peer: &Peer, given: &BTreeMap<String, String>) -> Result<Settings, Failure> {
+    pub fn of(peer: &PeerDescription, given: &BTreeMap<String, String>) -> Result<CheckedSettings, PeerFailure> {
         if let Some(name) = given
             .keys()
             .find(|name| !peer.settings.iter().any(|known| known.name == **name))
         {
-            return Err(Failure::Unknown(unknown_setting(peer, name)));
+            return Err(PeerFailure::Unknown(unknown_setting(peer, name)));
         }
         let mut values = BTreeMap::new();
         for setting in peer.settings {
             let value = given
                 .get(setting.name)
                 .map_or(setting.default, String::as_str);
-            check(peer, setting, value).map_err(Failure::Unknown)?;
+            check(peer, setting, value).map_err(PeerFailure::Unknown)?;
             values.insert(setting.name, value.to_owned());
         }
-        Ok(Settings(values))
+        Ok(CheckedSettings(values))
     }
 
     /// The value of a setting that the peer knows; empty for others.
@@ -420,7 +420,7 @@ impl Settings {
     }
 }
 
-fn unknown_setting(peer: &Peer, name: &str) -> String {
+fn unknown_setting(peer: &PeerDescription, name: &str) -> String {
     let known: Vec<&str> = peer.settings.iter().map(|known| known.name).collect();
     if known.is_empty() {
         return format!("{} has no setting {name:?}; it has none at all", peer.name);
@@ -432,13 +432,13 @@ fn unknown_setting(peer: &Peer, name: &str) -> String {
     )
 }
 
-fn check(peer: &Peer, setting: &Setting, value: &str) -> Result<(), String> {
+fn check(peer: &PeerDescription, setting: &PeerSetting, value: &str) -> Result<(), String> {
     let wanted = match setting.kind {
-        Kind::Switch if value != "on" && value != "off" => "on or off",
-        Kind::Number if !matches!(value.parse::<u64>(), Ok(1..=1_000_000)) => {
+        SettingKind::Switch if value != "on" && value != "off" => "on or off",
+        SettingKind::Number if !matches!(value.parse::<u64>(), Ok(1..=1_000_000)) => {
             "a number from 1 to 1000000"
         }
-        Kind::Text if !is_plain(value) => "a text without quotes, braces, #, $, % and \\",
+        SettingKind::Text if !is_plain(value) => "a text without quotes, braces, #, $, % and \\",
         _ => return Ok(()),
     };
     Err(format!(
@@ -458,10 +458,10 @@ pub fn is_plain(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn settings(peer: &str, name: &str, value: &str) -> Result<Settings, String> {
+    fn settings(peer: &str, name: &str, value: &str) -> Result<CheckedSettings, String> {
         let given = BTreeMap::from([(name.to_owned(), value.to_owned())]);
         let peer = named(peer).expect("a peer");
-        Settings::of(peer, &given).map_err(|failure| failure.to_string())
+        CheckedSettings::of(peer, &given).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -481,7 +481,7 @@ mod tests {
             ("lowroad-bare", "a machine of its own"),
         ] {
             let failure = named(name).expect_err("not there");
-            assert!(matches!(failure, Failure::Absent(ref text) if text.contains(why)));
+            assert!(matches!(failure, PeerFailure::Absent(ref text) if text.contains(why)));
         }
     }
 
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn defaults_are_allowed_values() {
         for peer in all() {
-            Settings::of(peer, &BTreeMap::new()).expect("defaults");
+            CheckedSettings::of(peer, &BTreeMap::new()).expect("defaults");
         }
     }
 }

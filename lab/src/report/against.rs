@@ -1,13 +1,13 @@
 //! Two runs of the same experiments: how far each point of one is from that of the other. Pure.
 
 use super::chart::x_name;
-use super::model::{Shown, Study};
+use super::model::{FigureData, ExperimentStudy};
 use crate::experiment::agree::SAME;
-use crate::experiment::units::Unit;
+use crate::experiment::units::FigureUnit;
 
 /// One point, measured twice.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pair {
+pub struct MeasuredPair {
     /// Experiment, figure, server and x.
     pub name: String,
     /// What was found here and there, with unit.
@@ -20,13 +20,13 @@ pub struct Pair {
 
 /// The points that both have.
 #[must_use]
-pub fn pairs(here: &[Study], there: &[Study]) -> Vec<Pair> {
+pub fn pairs(here: &[ExperimentStudy], there: &[ExperimentStudy]) -> Vec<MeasuredPair> {
     let mut pairs = Vec::new();
     for study in here {
         let twin = there
             .iter()
             .find(|twin| twin.experiment.name == study.experiment.name);
-        let shown = twin.map(Study::shown).unwrap_or_default();
+        let shown = twin.map(ExperimentStudy::shown).unwrap_or_default();
         for (one, other) in study.shown().iter().zip(&shown) {
             of_figure(one, other, &mut pairs);
         }
@@ -34,7 +34,7 @@ pub fn pairs(here: &[Study], there: &[Study]) -> Vec<Pair> {
     pairs
 }
 
-fn of_figure(one: &Shown<'_>, other: &Shown<'_>, pairs: &mut Vec<Pair>) {
+fn of_figure(one: &FigureData<'_>, other: &FigureData<'_>, pairs: &mut Vec<MeasuredPair>) {
     let unit = one.unit();
     for series in &one.series {
         let Some(twin) = other.series(&series.server) else {
@@ -46,7 +46,7 @@ fn of_figure(one: &Shown<'_>, other: &Shown<'_>, pairs: &mut Vec<Pair>) {
             };
             let [now, then] = [point.y.median, again.y.median];
             let place = x_name(one, &point.x);
-            pairs.push(Pair {
+            pairs.push(MeasuredPair {
                 name: format!(
                     "{}, {}: {}, {place}",
                     one.experiment.name, one.figure.title, series.server
@@ -56,7 +56,7 @@ fn of_figure(one: &Shown<'_>, other: &Shown<'_>, pairs: &mut Vec<Pair>) {
                     true => 0.0,
                     false => (now - then) / then.abs().max(now.abs() / 100.0),
                 },
-                is_time: unit == Unit::Microseconds,
+                is_time: unit == FigureUnit::Microseconds,
             });
         }
     }
@@ -64,9 +64,9 @@ fn of_figure(one: &Shown<'_>, other: &Shown<'_>, pairs: &mut Vec<Pair>) {
 
 /// The points that are not the same, the farthest first, and how many are.
 #[must_use]
-pub fn text(pairs: &[Pair]) -> String {
-    let is_same = |pair: &&Pair| pair.more.abs() <= SAME;
-    let mut apart: Vec<&Pair> = pairs.iter().filter(|pair| !is_same(pair)).collect();
+pub fn text(pairs: &[MeasuredPair]) -> String {
+    let is_same = |pair: &&MeasuredPair| pair.more.abs() <= SAME;
+    let mut apart: Vec<&MeasuredPair> = pairs.iter().filter(|pair| !is_same(pair)).collect();
     apart.sort_by(|a, b| b.more.abs().total_cmp(&a.more.abs()));
     let mut lines: Vec<String> = apart.iter().map(|pair| line(pair)).collect();
     for (name, is_time) in [("times", true), ("others", false)] {
@@ -77,7 +77,7 @@ pub fn text(pairs: &[Pair]) -> String {
     lines.join("\n") + "\n"
 }
 
-fn line(pair: &Pair) -> String {
+fn line(pair: &MeasuredPair) -> String {
     let [now, then] = &pair.values;
     let percent = pair.more * 100.0;
     format!("{percent:+7.1} %  {}: {now}, {then} there", pair.name)
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_farthest_is_first_and_all_are_counted() {
-        let pair = |name: &str, more, is_time| Pair {
+        let pair = |name: &str, more, is_time| MeasuredPair {
             name: name.to_owned(),
             values: ["1".to_owned(), "2".to_owned()],
             more,

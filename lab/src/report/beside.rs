@@ -3,13 +3,13 @@
 
 use super::chart::x_name;
 use super::expected;
-use super::model::{Series, Shown, Spread};
-use crate::experiment::schema::{OurRatio, PaperRatio, PaperSeries, X};
-use crate::experiment::units::{Unit, number};
+use super::model::{ServerSeries, FigureData, PointSpread};
+use crate::experiment::schema::{OurRatio, PaperRatio, PaperSeries, AxisValue};
+use crate::experiment::units::{FigureUnit, number};
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct ReportTable {
     /// What it is.
     pub caption: String,
     /// The names of its columns.
@@ -18,7 +18,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl ReportTable {
     fn new(caption: &str, head: &[&str], rows: Vec<Vec<String>>) -> Option<Self> {
         let head = head.iter().map(|&name| name.to_owned()).collect();
         (!rows.is_empty()).then(|| Self {
@@ -31,7 +31,7 @@ impl Table {
 
 /// All that the paper's text says, beside ours.
 #[must_use]
-pub fn tables(shown: &Shown<'_>) -> Vec<Table> {
+pub fn tables(shown: &FigureData<'_>) -> Vec<ReportTable> {
     let figure = shown.figure;
     let ratios = figure
         .paper_ratio
@@ -43,7 +43,7 @@ pub fn tables(shown: &Shown<'_>) -> Vec<Table> {
         .iter()
         .flat_map(|series| series_rows(shown, series))
         .collect();
-    let ratios = Table::new(
+    let ratios = ReportTable::new(
         "Ratios",
         &[
             "What, in the paper",
@@ -54,7 +54,7 @@ pub fn tables(shown: &Shown<'_>) -> Vec<Table> {
         ],
         ratios,
     );
-    let points = Table::new(
+    let points = ReportTable::new(
         "Numbers",
         &[
             "Server and point",
@@ -76,9 +76,9 @@ pub fn tables(shown: &Shown<'_>) -> Vec<Table> {
 /// All our values: a row for each x and a column for each server, or the other way round where
 /// there are more servers than x.
 #[must_use]
-pub fn values(shown: &Shown<'_>) -> Option<Table> {
+pub fn values(shown: &FigureData<'_>) -> Option<ReportTable> {
     let unit = shown.unit();
-    let cell = |series: &Series, x: &X| {
+    let cell = |series: &ServerSeries, x: &AxisValue| {
         series
             .at(x)
             .map_or("–".into(), |point| spread(unit, &point.y))
@@ -92,7 +92,7 @@ pub fn values(shown: &Shown<'_>) -> Option<Table> {
     let names: Vec<String> = xs.iter().map(|x| x_name(shown, x)).collect();
     let caption = "Medians, and least to greatest of the repeats";
     if servers.len() > xs.len() {
-        let row = |series: &Series| {
+        let row = |series: &ServerSeries| {
             let cells = xs.iter().map(|x| cell(series, x));
             std::iter::once(series.server.clone())
                 .chain(cells)
@@ -101,19 +101,19 @@ pub fn values(shown: &Shown<'_>) -> Option<Table> {
         let head: Vec<&str> = std::iter::once("server")
             .chain(names.iter().map(String::as_str))
             .collect();
-        return Table::new(caption, &head, shown.series.iter().map(row).collect());
+        return ReportTable::new(caption, &head, shown.series.iter().map(row).collect());
     }
-    let row = |(x, name): (&X, &String)| {
+    let row = |(x, name): (&AxisValue, &String)| {
         let cells = shown.series.iter().map(|series| cell(series, x));
         std::iter::once(name.clone()).chain(cells).collect()
     };
     let head: Vec<&str> = std::iter::once(shown.experiment.sweep.label.as_str())
         .chain(servers)
         .collect();
-    Table::new(caption, &head, xs.iter().zip(&names).map(row).collect())
+    ReportTable::new(caption, &head, xs.iter().zip(&names).map(row).collect())
 }
 
-fn spread(unit: Unit, spread: &Spread) -> String {
+fn spread(unit: FigureUnit, spread: &PointSpread) -> String {
     let median = unit.show(spread.median);
     if spread.count < 2 {
         return median;
@@ -125,7 +125,7 @@ fn spread(unit: Unit, spread: &Spread) -> String {
     )
 }
 
-fn ratio_row(shown: &Shown<'_>, ratio: &PaperRatio) -> Vec<String> {
+fn ratio_row(shown: &FigureData<'_>, ratio: &PaperRatio) -> Vec<String> {
     let (ours, which) = match &ratio.ours {
         None => ("–".into(), "nothing of ours is like it".into()),
         Some(ours) => (ours_value(shown, ours), ours_name(shown, ours)),
@@ -145,14 +145,14 @@ pub(super) fn times(value: f64) -> String {
 }
 
 /// Which of ours is divided by which.
-pub(super) fn ours_name(shown: &Shown<'_>, ours: &OurRatio) -> String {
+pub(super) fn ours_name(shown: &FigureData<'_>, ours: &OurRatio) -> String {
     let at = ours.at.as_ref().map_or("best of each".into(), |x| {
         format!("at {}", x_name(shown, x))
     });
     format!("{} over {}, {at}", ours.of, ours.over)
 }
 
-fn ours_value(shown: &Shown<'_>, ours: &OurRatio) -> String {
+fn ours_value(shown: &FigureData<'_>, ours: &OurRatio) -> String {
     match ratio(shown, ours) {
         Some(value) => times(value),
         None => {
@@ -169,7 +169,7 @@ fn ours_value(shown: &Shown<'_>, ours: &OurRatio) -> String {
 
 /// A ratio of our medians.
 #[must_use]
-pub fn ratio(shown: &Shown<'_>, ours: &OurRatio) -> Option<f64> {
+pub fn ratio(shown: &FigureData<'_>, ours: &OurRatio) -> Option<f64> {
     let value = |name: &str| {
         let series = shown.series(name)?;
         let point = match &ours.at {
@@ -182,8 +182,8 @@ pub fn ratio(shown: &Shown<'_>, ours: &OurRatio) -> Option<f64> {
     (over > 0.0).then(|| of / over)
 }
 
-fn series_rows(shown: &Shown<'_>, series: &PaperSeries) -> Vec<Vec<String>> {
-    let row = |(x, y): &(X, f64)| {
+fn series_rows(shown: &FigureData<'_>, series: &PaperSeries) -> Vec<Vec<String>> {
+    let row = |(x, y): &(AxisValue, f64)| {
         let (ours, which) = our_point(shown, series, x);
         vec![
             format!("{}, {}", series.name, x_name(shown, x)),
@@ -197,7 +197,7 @@ fn series_rows(shown: &Shown<'_>, series: &PaperSeries) -> Vec<Vec<String>> {
 }
 
 /// Ours at the paper's x; where we have none there, our best, or the last of times.
-fn our_point(shown: &Shown<'_>, series: &PaperSeries, x: &X) -> (String, String) {
+fn our_point(shown: &FigureData<'_>, series: &PaperSeries, x: &AxisValue) -> (String, String) {
     let Some(name) = &series.ours else {
         return ("–".into(), "nothing of ours is like it".into());
     };
@@ -223,7 +223,7 @@ fn our_point(shown: &Shown<'_>, series: &PaperSeries, x: &X) -> (String, String)
     (unit.show(point.y.median), which)
 }
 
-fn expected_table(shown: &Shown<'_>) -> Option<Table> {
+fn expected_table(shown: &FigureData<'_>) -> Option<ReportTable> {
     let fixed = shown.experiment.load.static_rate.unwrap_or(0.0);
     let mut head = vec![
         "Dynamic/s".to_owned(),
@@ -238,9 +238,9 @@ fn expected_table(shown: &Shown<'_>) -> Option<Table> {
             .iter()
             .map(|series| format!("{} (content)", series.server)),
     );
-    let mbit = |bits: f64| Unit::BitsPerS.show(bits);
+    let mbit = |bits: f64| FigureUnit::BitsPerS.show(bits);
     let row = |(dynamic, paper): &(f64, Option<f64>)| {
-        let x = X::Number(*dynamic);
+        let x = AxisValue::Number(*dynamic);
         let ours = shown.series.iter().map(|series| series.at(&x));
         let mut row = vec![
             number(*dynamic),
@@ -257,7 +257,7 @@ fn expected_table(shown: &Shown<'_>) -> Option<Table> {
     let mut rows: Vec<(f64, Option<f64>)> = paper
         .map(|(dynamic, _, paper)| (*dynamic, Some(*paper)))
         .collect();
-    let own: Vec<f64> = shown.xs().iter().filter_map(X::number).collect();
+    let own: Vec<f64> = shown.xs().iter().filter_map(AxisValue::number).collect();
     let new = |dynamic: &f64| !rows.iter().any(|(other, _)| other == dynamic);
     let own: Vec<_> = own
         .into_iter()
@@ -268,5 +268,5 @@ fn expected_table(shown: &Shown<'_>) -> Option<Table> {
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     let rows = rows.iter().map(row).collect();
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    Table::new("Table 1: expected and measured throughput", &head, rows)
+    ReportTable::new("Table 1: expected and measured throughput", &head, rows)
 }

@@ -1,16 +1,16 @@
 //! Charts as SVG: lines over an axis, and bars lying down. Pure: data in, text out. Colours and
 //! fonts are classes, which the page's style sheet fills.
 
-use super::model::{Series, Shown, Spread};
-use super::scale::{Scale, fitting, linear_ticks, log_ticks};
+use super::model::{ServerSeries, FigureData, PointSpread};
+use super::scale::{AxisScale, fitting, linear_ticks, log_ticks};
 use super::style::{line_class, marker, styles};
 use super::svg::{coordinate, element, escape, line, text, text_width};
-use crate::experiment::schema::{Kind, Parameter, X};
-use crate::experiment::units::{Scaled, number, size};
+use crate::experiment::schema::{FigureKind, AxisParameter, AxisValue};
+use crate::experiment::units::{ScaledUnit, number, size};
 
 /// A figure's chart, `width` pixels wide; empty when there is nothing to draw.
 #[must_use]
-pub fn draw(shown: &Shown<'_>, width: f64) -> String {
+pub fn draw(shown: &FigureData<'_>, width: f64) -> String {
     if shown.series.is_empty() {
         return String::new();
     }
@@ -23,14 +23,14 @@ pub fn draw(shown: &Shown<'_>, width: f64) -> String {
 
 /// Whether it is drawn as lines, which need a legend; bars have names.
 #[must_use]
-pub fn is_lines(shown: &Shown<'_>) -> bool {
+pub fn is_lines(shown: &FigureData<'_>) -> bool {
     let numbers = shown.xs().iter().all(|x| x.number().is_some());
-    shown.figure.kind == Kind::Lines && numbers
+    shown.figure.kind == FigureKind::Lines && numbers
 }
 
 /// The names of the servers with their line and marker, as HTML.
 #[must_use]
-pub fn legend(shown: &Shown<'_>) -> String {
+pub fn legend(shown: &FigureData<'_>) -> String {
     let mut out = String::from("<ul class=\"legend\">");
     for (series, style) in shown.series.iter().zip(series_styles(shown)) {
         let stroke = line(&line_class(style), (1.0, 8.0), (29.0, 8.0));
@@ -43,7 +43,7 @@ pub fn legend(shown: &Shown<'_>) -> String {
     out + "</ul>"
 }
 
-fn series_styles(shown: &Shown<'_>) -> Vec<usize> {
+fn series_styles(shown: &FigureData<'_>) -> Vec<usize> {
     let names: Vec<&str> = shown
         .series
         .iter()
@@ -52,11 +52,11 @@ fn series_styles(shown: &Shown<'_>) -> Vec<usize> {
     styles(&names)
 }
 
-fn largest(shown: &Shown<'_>) -> f64 {
+fn largest(shown: &FigureData<'_>) -> f64 {
     spreads(shown).map(|spread| spread.high).fold(0.0, f64::max)
 }
 
-fn spreads<'a>(shown: &'a Shown<'_>) -> impl Iterator<Item = &'a Spread> {
+fn spreads<'a>(shown: &'a FigureData<'_>) -> impl Iterator<Item = &'a PointSpread> {
     shown
         .series
         .iter()
@@ -73,13 +73,13 @@ fn open(width: f64, height: f64, title: &str) -> String {
 }
 
 /// The frame of a chart of lines.
-struct Frame {
-    x: Scale,
-    y: Scale,
-    unit: Scaled,
+struct ChartFrame {
+    x: AxisScale,
+    y: AxisScale,
+    unit: ScaledUnit,
 }
 
-fn lines(shown: &Shown<'_>, width: f64) -> String {
+fn lines(shown: &FigureData<'_>, width: f64) -> String {
     let height = (width * 0.5).clamp(260.0, 380.0);
     let unit = shown.unit().scaled(largest(shown));
     let ((y_low, y_high), y_ticks) = y_axis(shown, unit);
@@ -89,18 +89,18 @@ fn lines(shown: &Shown<'_>, width: f64) -> String {
             .iter()
             .map(|label| text_width(label))
             .fold(20.0, f64::max);
-    let x_values: Vec<f64> = shown.xs().iter().filter_map(X::number).collect();
+    let x_values: Vec<f64> = shown.xs().iter().filter_map(AxisValue::number).collect();
     let (x_low, x_high) = x_range(shown, &x_values);
     let (top, bottom) = (30.0, height - 46.0);
-    let frame = Frame {
-        x: Scale {
+    let frame = ChartFrame {
+        x: AxisScale {
             low: x_low,
             high: x_high,
             log: shown.figure.log_x,
             from: left,
             to: width - 18.0,
         },
-        y: Scale {
+        y: AxisScale {
             low: y_low,
             high: y_high,
             log: is_log_y(shown),
@@ -127,7 +127,7 @@ fn lines(shown: &Shown<'_>, width: f64) -> String {
 }
 
 /// The ends of the y axis and its ticks, in the unit shown.
-fn y_axis(shown: &Shown<'_>, unit: Scaled) -> ((f64, f64), Vec<f64>) {
+fn y_axis(shown: &FigureData<'_>, unit: ScaledUnit) -> ((f64, f64), Vec<f64>) {
     let high = largest(shown) / unit.divisor;
     let positive = spreads(shown)
         .map(|spread| spread.low)
@@ -152,11 +152,11 @@ fn y_axis(shown: &Shown<'_>, unit: Scaled) -> ((f64, f64), Vec<f64>) {
 }
 
 /// Whether y is logarithmic: where the file says so, and there is a value that can be shown.
-fn is_log_y(shown: &Shown<'_>) -> bool {
+fn is_log_y(shown: &FigureData<'_>) -> bool {
     shown.figure.log_y && spreads(shown).any(|spread| spread.low > 0.0)
 }
 
-fn x_range(shown: &Shown<'_>, values: &[f64]) -> (f64, f64) {
+fn x_range(shown: &FigureData<'_>, values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     match shown.figure.log_x {
@@ -166,7 +166,7 @@ fn x_range(shown: &Shown<'_>, values: &[f64]) -> (f64, f64) {
     }
 }
 
-fn x_axis(shown: &Shown<'_>, frame: &Frame, values: &[f64], bottom: f64) -> String {
+fn x_axis(shown: &FigureData<'_>, frame: &ChartFrame, values: &[f64], bottom: f64) -> String {
     let width = frame.x.to - frame.x.from;
     let ticks = match shown.figure.log_x {
         true => values.to_vec(),
@@ -199,11 +199,11 @@ fn x_axis(shown: &Shown<'_>, frame: &Frame, values: &[f64], bottom: f64) -> Stri
 
 /// Whether x counts bytes.
 #[must_use]
-pub fn is_size(shown: &Shown<'_>) -> bool {
-    matches!(&shown.experiment.sweep.parameter, Parameter::Workload(key) if key == "size")
+pub fn is_size(shown: &FigureData<'_>) -> bool {
+    matches!(&shown.experiment.sweep.parameter, AxisParameter::Workload(key) if key == "size")
 }
 
-fn curve(series: &Series, style: usize, frame: &Frame) -> String {
+fn curve(series: &ServerSeries, style: usize, frame: &ChartFrame) -> String {
     let unit = frame.unit.divisor;
     let place = |x: f64, y: f64| (frame.x.place(x), frame.y.place(y / unit));
     let mut points = Vec::new();
@@ -240,7 +240,7 @@ fn whisker(style: usize, x: f64, low: f64, high: f64) -> String {
 const BAR: f64 = 22.0;
 const GROUP_GAP: f64 = 30.0;
 
-fn bars(shown: &Shown<'_>, width: f64) -> String {
+fn bars(shown: &FigureData<'_>, width: f64) -> String {
     let xs = shown.xs();
     let unit = shown.unit().scaled(largest(shown));
     let named = xs.len() > 1;
@@ -256,7 +256,7 @@ fn bars(shown: &Shown<'_>, width: f64) -> String {
         largest(shown) / unit.divisor,
         ((width - left) / 110.0) as usize,
     );
-    let scale = Scale {
+    let scale = AxisScale {
         low: 0.0,
         high: (largest(shown) / unit.divisor).max(f64::MIN_POSITIVE),
         log: false,
@@ -297,7 +297,7 @@ fn bars(shown: &Shown<'_>, width: f64) -> String {
     out + "</svg>"
 }
 
-fn bar(spread: &Spread, style: usize, y: f64, scale: &Scale, unit: Scaled) -> String {
+fn bar(spread: &PointSpread, style: usize, y: f64, scale: &AxisScale, unit: ScaledUnit) -> String {
     let place = |value: f64| scale.place(value / unit.divisor);
     let end = place(spread.median);
     let (class, x) = (format!("bar s{style}"), coordinate(scale.from));
@@ -327,17 +327,17 @@ fn bar(spread: &Spread, style: usize, y: f64, scale: &Scale, unit: Scaled) -> St
     )
 }
 
-fn value(value: f64, unit: Scaled) -> String {
+fn value(value: f64, unit: ScaledUnit) -> String {
     number(value / unit.divisor)
 }
 
 /// A point's name: `64 simultaneous connections`, `file size 4 KiB`, `dataset small`.
 #[must_use]
-pub fn x_name(shown: &Shown<'_>, x: &X) -> String {
+pub fn x_name(shown: &FigureData<'_>, x: &AxisValue) -> String {
     let label = &shown.experiment.sweep.label;
     match x {
-        X::Number(value) if is_size(shown) => format!("{label} {}", size(*value)),
-        X::Number(value) => format!("{} {label}", number(*value)),
-        X::Text(name) => format!("{label} {name}"),
+        AxisValue::Number(value) if is_size(shown) => format!("{label} {}", size(*value)),
+        AxisValue::Number(value) => format!("{} {label}", number(*value)),
+        AxisValue::Text(name) => format!("{label} {name}"),
     }
 }

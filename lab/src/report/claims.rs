@@ -3,31 +3,31 @@
 
 use std::path::Path;
 
-use super::beside::Table;
-use crate::icount::paper::claim::{Claim, times};
-use crate::icount::paper::figure::Figure;
-use crate::icount::paper::{self, Paper, table};
+use super::beside::ReportTable;
+use crate::icount::paper::claim::{PaperClaim, times};
+use crate::icount::paper::figure::CountedFigure;
+use crate::icount::paper::{self, PaperComparison, table};
 
 /// A paper with its figures.
 #[derive(Debug)]
-pub struct Counted {
+pub struct CountedPaper {
     /// The paper.
-    pub paper: &'static Paper,
+    pub paper: &'static PaperComparison,
     /// Its figures; some may be missing.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<CountedFigure>,
 }
 
 /// The file of a paper among the results.
-pub fn file(paper: &Paper) -> String {
+pub fn file(paper: &PaperComparison) -> String {
     format!("icount-{}.json", paper.number)
 }
 
 /// All papers that were counted, and the files that can't be understood.
-pub fn read(results: &Path) -> (Vec<Counted>, Vec<String>) {
+pub fn read(results: &Path) -> (Vec<CountedPaper>, Vec<String>) {
     let (mut counted, mut problems) = (Vec::new(), Vec::new());
     for &paper in paper::ALL {
         match figures(&results.join(file(paper))) {
-            Ok(Some(figures)) => counted.push(Counted { paper, figures }),
+            Ok(Some(figures)) => counted.push(CountedPaper { paper, figures }),
             Ok(None) => {}
             Err(problem) => problems.push(problem),
         }
@@ -35,7 +35,7 @@ pub fn read(results: &Path) -> (Vec<Counted>, Vec<String>) {
     (counted, problems)
 }
 
-fn figures(path: &Path) -> Result<Option<Vec<Figure>>, String> {
+fn figures(path: &Path) -> Result<Option<Vec<CountedFigure>>, String> {
     if !path.exists() {
         return Ok(None);
     }
@@ -46,7 +46,7 @@ fn figures(path: &Path) -> Result<Option<Vec<Figure>>, String> {
         .map_err(|why| wrong(&why))
 }
 
-impl Counted {
+impl CountedPaper {
     /// The heading.
     pub fn title(&self) -> String {
         format!("Paper {} by instructions", self.paper.number)
@@ -54,7 +54,7 @@ impl Counted {
 
     /// What it is, and how many of the claims hold.
     pub fn sentence(&self) -> String {
-        let ours = |claim: &Claim| claim.ours(&self.figures);
+        let ours = |claim: &PaperClaim| claim.ours(&self.figures);
         let judged = self
             .paper
             .claims
@@ -74,7 +74,7 @@ impl Counted {
     }
 
     /// Claims, what is not judged, and all figures.
-    pub fn tables(&self) -> Vec<Table> {
+    pub fn tables(&self) -> Vec<ReportTable> {
         let tables = [self.claims(), self.unjudged(), self.all_figures()];
         tables
             .into_iter()
@@ -82,8 +82,8 @@ impl Counted {
             .collect()
     }
 
-    fn claims(&self) -> Table {
-        let row = |claim: &Claim| {
+    fn claims(&self) -> ReportTable {
+        let row = |claim: &PaperClaim| {
             let ours = claim.ours(&self.figures);
             vec![
                 claim.place.to_owned(),
@@ -94,25 +94,25 @@ impl Counted {
                     .to_owned(),
             ]
         };
-        Table {
+        ReportTable {
             caption: "Claims: requests for the same number of instructions".to_owned(),
             head: owned(&["Where", "What the paper says", "Paper", "Ours", "Today"]),
             rows: self.paper.claims.iter().map(row).collect(),
         }
     }
 
-    fn unjudged(&self) -> Table {
+    fn unjudged(&self) -> ReportTable {
         let all = self.paper.unjudged.iter();
-        Table {
+        ReportTable {
             caption: "Not judged".to_owned(),
             head: owned(&["Where", "Why not"]),
             rows: all.map(|one| owned(&[one.place, one.why])).collect(),
         }
     }
 
-    fn all_figures(&self) -> Table {
+    fn all_figures(&self) -> ReportTable {
         let mut lines = table::cells(self.paper, &self.figures).into_iter();
-        Table {
+        ReportTable {
             caption: "Instructions a request, of the whole machine, in guests of the same size; * marks repeats \
                       more than 3 % apart"
                 .to_owned(),
@@ -155,20 +155,20 @@ fn owned(texts: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn figure(server: &str, load: &str, instructions: &[u64]) -> Figure {
-        Figure {
+    fn figure(server: &str, load: &str, instructions: &[u64]) -> CountedFigure {
+        CountedFigure {
             paper: "003".into(),
             server: server.into(),
             version: "1".into(),
             load: load.into(),
             instructions: instructions.to_vec(),
             requests: 10,
-            ..Figure::default()
+            ..CountedFigure::default()
         }
     }
 
-    fn counted() -> Counted {
-        Counted {
+    fn counted() -> CountedPaper {
+        CountedPaper {
             paper: paper::numbered("003").expect("known"),
             figures: vec![
                 figure("lowroad-bare", "static-close", &[8_000, 9_000]),

@@ -5,17 +5,17 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::instructions::{self, Counts};
-use super::model::Study;
+use super::instructions::{self, InstructionCounts};
+use super::model::ExperimentStudy;
 use super::{against, claims, html, levels, markdown};
 use crate::experiment::cli::all_in;
-use crate::experiment::counting::By;
+use crate::experiment::counting::CountUnit;
 use crate::experiment::results;
-use crate::experiment::schema::Experiment;
+use crate::experiment::schema::ExperimentConfig;
 
 /// Draw the figures of experiments that have run
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReportArgs {
     /// The folder of results
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -40,7 +40,7 @@ pub struct Args {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let (studies, mut problems) = studies(&args.experiments, &args.results)?;
     if let Some(other) = &args.against {
         return compare(args, (&studies, problems), other);
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let (papers, more) = claims::read(&args.results);
     problems.extend(more);
-    let counts = Counts { rows, papers };
+    let counts = InstructionCounts { rows, papers };
     for problem in &problems {
         eprintln!("{problem}");
     }
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
          another folder",
         args.results.display()
     );
-    if let Some(picture) = levels::Levels::of(&studies, &counts.papers).picture() {
+    if let Some(picture) = levels::LevelTable::of(&studies, &counts.papers).picture() {
         write(&args.picture, &picture)?;
     }
     write(&args.out, &html::page(&studies, &problems, &counts))?;
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         &args.markdown,
         &markdown::page(&studies, &problems, &counts, &picture_name(args)),
     )?;
-    let experiments = studies.iter().filter(|it| it.experiment.by == By::Clock);
+    let experiments = studies.iter().filter(|it| it.experiment.by == CountUnit::Clock);
     println!(
         "{} and {}: {measured} runs of {} experiments have results",
         args.out.display(),
@@ -84,8 +84,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn compare(
-    args: &Args,
-    (here, mut problems): (&[Study], Vec<String>),
+    args: &ReportArgs,
+    (here, mut problems): (&[ExperimentStudy], Vec<String>),
     folder: &Path,
 ) -> anyhow::Result<ExitCode> {
     let (there, more) = studies(&args.experiments, folder)?;
@@ -112,17 +112,17 @@ fn compare(
 pub fn studies(
     experiments: &Path,
     results_folder: &Path,
-) -> anyhow::Result<(Vec<Study>, Vec<String>)> {
+) -> anyhow::Result<(Vec<ExperimentStudy>, Vec<String>)> {
     let (mut studies, mut problems) = (Vec::new(), Vec::new());
     for path in all_in(experiments)? {
-        let experiment = match Experiment::read(&path) {
+        let experiment = match ExperimentConfig::read(&path) {
             Ok(experiment) => experiment,
             Err(problem) => {
                 problems.push(problem);
                 continue;
             }
         };
-        for by in [By::Clock, By::Instructions] {
+        for by in [CountUnit::Clock, CountUnit::Instructions] {
             let Ok(experiment) = experiment.measured_by(by) else {
                 continue;
             };
@@ -135,9 +135,9 @@ pub fn studies(
     Ok((studies, problems))
 }
 
-fn study(experiment: Experiment, results_folder: &Path) -> Result<Study, String> {
+fn study(experiment: ExperimentConfig, results_folder: &Path) -> Result<ExperimentStudy, String> {
     let stored = results::read(&results::path(results_folder, &experiment.name))?;
-    Ok(Study {
+    Ok(ExperimentStudy {
         experiment,
         records: stored.records,
         notes: stored.notes,
@@ -145,7 +145,7 @@ fn study(experiment: Experiment, results_folder: &Path) -> Result<Study, String>
 }
 
 /// The picture, as the summary beside it calls it.
-fn picture_name(args: &Args) -> String {
+fn picture_name(args: &ReportArgs) -> String {
     let beside = args.picture.parent() == args.markdown.parent();
     let name = args.picture.file_name().filter(|_| beside);
     let path = name.map_or(args.picture.clone(), PathBuf::from);

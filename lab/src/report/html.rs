@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::beside::{self, Table};
+use super::beside::{self, ReportTable};
 use super::chart;
-use super::claims::Counted;
-use super::instructions::{self, Counts};
-use super::levels::Levels;
-use super::model::{Shown, Study};
+use super::claims::CountedPaper;
+use super::instructions::{self, InstructionCounts};
+use super::levels::LevelTable;
+use super::model::{FigureData, ExperimentStudy};
 use super::parts;
 use super::sentence::sentence;
 use super::svg::escape;
@@ -20,7 +20,7 @@ const NARROW: f64 = 360.0;
 
 /// The page of some experiments, and of counts of instructions.
 #[must_use]
-pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
+pub fn page(studies: &[ExperimentStudy], problems: &[String], counts: &InstructionCounts) -> String {
     let mut out = String::from(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -34,7 +34,7 @@ pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
          are like those of the benchmarks they are named after, and results are not benchmark \
          results.</p>\n",
     );
-    if studies.iter().any(Study::pretended) {
+    if studies.iter().any(ExperimentStudy::pretended) {
         out.push_str(
             "<p class=\"notice\"><strong>A rehearsal:</strong> figures here are computed, not \
              measured (<code>lowroad-lab run --rehearse</code>).</p>\n",
@@ -48,7 +48,7 @@ pub fn page(studies: &[Study], problems: &[String], counts: &Counts) -> String {
     }
     let (measured, unmeasured) = parts::measured(studies);
     out.push_str(&contents(&measured));
-    out.push_str(&levels(&Levels::of(studies, &counts.papers)));
+    out.push_str(&levels(&LevelTable::of(studies, &counts.papers)));
     if let Some(claims) = verdict::table(&verdict::all(studies)) {
         out.push_str("<h2 id=\"claims\">What has become of the papers' claims</h2>\n");
         out.push_str(&html_table(&claims, "stack"));
@@ -70,7 +70,7 @@ fn put(out: &mut String, text: &str) {
 }
 
 /// What each level is worth, at the top.
-fn levels(levels: &Levels) -> String {
+fn levels(levels: &LevelTable) -> String {
     let (Some(table), Some(picture)) = (levels.table(), levels.picture()) else {
         return String::new();
     };
@@ -82,10 +82,10 @@ fn levels(levels: &Levels) -> String {
     )
 }
 
-fn contents(studies: &[&Study]) -> String {
+fn contents(studies: &[&ExperimentStudy]) -> String {
     let mut out = String::from("<nav aria-label=\"Contents\"><h4>Contents</h4><ol>\n");
     for study in studies {
-        let Study { experiment, .. } = study;
+        let ExperimentStudy { experiment, .. } = study;
         let title = format!("{}{}", experiment.title, parts::by(study));
         let (name, title) = (escape(&experiment.name), escape(&title));
         writeln!(
@@ -99,7 +99,7 @@ fn contents(studies: &[&Study]) -> String {
     out + "</ol></nav>\n"
 }
 
-fn summary(studies: &[&Study]) -> String {
+fn summary(studies: &[&ExperimentStudy]) -> String {
     let mut rows = Vec::new();
     for study in studies {
         for (index, shown) in study.shown().iter().enumerate() {
@@ -125,7 +125,7 @@ fn summary(studies: &[&Study]) -> String {
     out
 }
 
-fn section(study: &Study) -> String {
+fn section(study: &ExperimentStudy) -> String {
     let experiment = &study.experiment;
     let name = escape(&experiment.name);
     let mut out = format!(
@@ -154,7 +154,7 @@ fn section(study: &Study) -> String {
     for (index, shown) in drawn.filter(|(_, shown)| !shown.series.is_empty()) {
         out.push_str(&figure(shown, &format!("{name}-{index}")));
     }
-    let of = |lines: &dyn Fn(&Shown<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));
+    let of = |lines: &dyn Fn(&FigureData<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));
     out.push_str(&list("Not complete", &of(&|shown| shown.missing.clone())));
     out.push_str(&list("Errors", &of(&parts::errors)));
     out.push_str(&list(
@@ -170,7 +170,7 @@ fn section(study: &Study) -> String {
 }
 
 /// What a paper claims, judged by instructions.
-fn claims(counted: &Counted) -> String {
+fn claims(counted: &CountedPaper) -> String {
     let mut out = format!(
         "<section id=\"instructions-{}\">\n<h2>{}</h2>\n<p class=\"finding\">{}</p>\n",
         counted.paper.number,
@@ -185,7 +185,7 @@ fn claims(counted: &Counted) -> String {
     out + "</section>\n"
 }
 
-fn figure(shown: &Shown<'_>, id: &str) -> String {
+fn figure(shown: &FigureData<'_>, id: &str) -> String {
     let mut out = format!(
         "<h3 id=\"{id}\">{}: {}</h3>\n<p class=\"finding\">{}</p>\n",
         escape(&capital(&shown.figure.figure)),
@@ -214,7 +214,7 @@ fn figure(shown: &Shown<'_>, id: &str) -> String {
     out
 }
 
-fn circumstances(study: &Study) -> String {
+fn circumstances(study: &ExperimentStudy) -> String {
     let configurations = parts::configurations(study);
     if configurations.is_empty() {
         return String::new();
@@ -249,7 +249,7 @@ fn list(title: &str, lines: &[String]) -> String {
     format!("<h4>{title}</h4><ul>{items}</ul>\n")
 }
 
-fn html_table(table: &Table, class: &str) -> String {
+fn html_table(table: &ReportTable, class: &str) -> String {
     let mut out = format!(
         "<div class=\"scroll\"><table class=\"{class}\"><caption>{}</caption><thead><tr>",
         escape(&table.caption)

@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::claims::Counted;
+use super::claims::CountedPaper;
 use super::svg::escape;
-use crate::icount::table::{Row, size_text, thousands};
+use crate::icount::table::{CountRow, size_text, thousands};
 
 /// What was counted.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct InstructionCounts {
     /// The standard table; empty if it was not counted.
-    pub rows: Vec<Row>,
+    pub rows: Vec<CountRow>,
     /// Papers.
-    pub papers: Vec<Counted>,
+    pub papers: Vec<CountedPaper>,
 }
 
 /// The file of the standard table among the results.
@@ -28,7 +28,7 @@ const PAPER: &str = "Paper 002, section 5.2, counted 26,000 instructions a reque
 ///
 /// # Errors
 /// The file is there and can't be understood.
-pub fn read(results: &Path) -> Result<Vec<Row>, String> {
+pub fn read(results: &Path) -> Result<Vec<CountRow>, String> {
     let path = results.join(FILE);
     if !path.exists() {
         return Ok(Vec::new());
@@ -39,7 +39,7 @@ pub fn read(results: &Path) -> Result<Vec<Row>, String> {
 }
 
 /// The section of the page; nothing without counts.
-pub fn html(rows: &[Row]) -> String {
+pub fn html(rows: &[CountRow]) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -63,7 +63,7 @@ pub fn html(rows: &[Row]) -> String {
 }
 
 /// The section of the summary; nothing without counts.
-pub fn markdown(rows: &[Row]) -> String {
+pub fn markdown(rows: &[CountRow]) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -82,8 +82,8 @@ const WHAT: &str = "Of the whole machine, for one more request, in a guest under
     (lowroad-lab icount).";
 
 /// What it shows: ours against the best of the others, a connection for each request of 64 B.
-fn sentence(rows: &[Row]) -> String {
-    let small: Vec<&Row> = rows
+fn sentence(rows: &[CountRow]) -> String {
+    let small: Vec<&CountRow> = rows
         .iter()
         .filter(|row| row.size == 64 && row.mode == "close" && row.instructions.is_some())
         .collect();
@@ -107,12 +107,12 @@ fn sentence(rows: &[Row]) -> String {
     }
 }
 
-fn count(row: &Row) -> u64 {
+fn count(row: &CountRow) -> u64 {
     row.instructions.unwrap_or(0)
 }
 
 /// Head and lines: a server a line, its counts by mode and size.
-fn table(rows: &[Row]) -> Vec<Vec<String>> {
+fn table(rows: &[CountRow]) -> Vec<Vec<String>> {
     let columns: BTreeSet<(bool, u64)> = rows
         .iter()
         .map(|row| (row.mode == "close", row.size))
@@ -147,8 +147,8 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn row(server: &str, mode: &str, instructions: Option<u64>) -> Row {
-        Row {
+    fn row(server: &str, mode: &str, instructions: Option<u64>) -> CountRow {
+        CountRow {
             server: server.into(),
             version: "1".into(),
             size: 64,

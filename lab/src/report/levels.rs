@@ -1,17 +1,17 @@
 //! What each level is worth today: requests for 10^9 instructions, by level and load, as a table, a sentence and a
 //! picture that stands alone.
 
-use super::beside::Table;
-use super::claims::Counted;
-use super::model::{Spread, Study};
+use super::beside::ReportTable;
+use super::claims::CountedPaper;
+use super::model::{PointSpread, ExperimentStudy};
 use super::svg::{coordinate, element, escape, text};
-use crate::experiment::counting::{By, PER_SECOND};
-use crate::experiment::schema::X;
+use crate::experiment::counting::{CountUnit, PER_SECOND};
+use crate::experiment::schema::AxisValue;
 use crate::experiment::units::number;
 use crate::icount::paper::figure::find;
 
 /// A level, or what stands beside them.
-struct Level {
+struct ReportLevel {
     /// In the table.
     title: &'static str,
     /// The server's name in experiments.
@@ -21,8 +21,8 @@ struct Level {
     is_ours: bool,
 }
 
-const fn ours(title: &'static str, server: &'static str, of_003: &'static str) -> Level {
-    Level {
+const fn ours(title: &'static str, server: &'static str, of_003: &'static str) -> ReportLevel {
+    ReportLevel {
         title,
         server,
         of_003,
@@ -30,8 +30,8 @@ const fn ours(title: &'static str, server: &'static str, of_003: &'static str) -
     }
 }
 
-const fn other(server: &'static str) -> Level {
-    Level {
+const fn other(server: &'static str) -> ReportLevel {
+    ReportLevel {
         title: server,
         server,
         of_003: server,
@@ -40,7 +40,7 @@ const fn other(server: &'static str) -> Level {
 }
 
 /// From the bottom up, and then who stands beside them.
-const LEVELS: [Level; 14] = [
+const LEVELS: [ReportLevel; 14] = [
     ours("no operating system", "", "lowroad-bare"),
     ours("soft interrupt", "lowroad-softirq", "lowroad-softirq"),
     ours("soft interrupt before Apache", "apache-softirq", ""),
@@ -74,21 +74,21 @@ const LOAD_003: &str = "static-close";
 
 /// What levels are worth.
 #[derive(Debug)]
-pub struct Levels {
+pub struct LevelTable {
     /// By level and load: requests for 10^9 instructions.
     values: Vec<Vec<Option<f64>>>,
 }
 
-impl Levels {
+impl LevelTable {
     /// From what was counted.
     #[must_use]
-    pub fn of(studies: &[Study], papers: &[Counted]) -> Levels {
-        let value = |level: &Level, (_, experiment, x): &(&str, &str, f64)| match *experiment {
+    pub fn of(studies: &[ExperimentStudy], papers: &[CountedPaper]) -> LevelTable {
+        let value = |level: &ReportLevel, (_, experiment, x): &(&str, &str, f64)| match *experiment {
             OF_003 => of_paper(papers, level),
-            name => of_study(studies, name, level, &X::Number(*x)),
+            name => of_study(studies, name, level, &AxisValue::Number(*x)),
         };
         let row = |level| LOADS.iter().map(|load| value(level, load)).collect();
-        Levels {
+        LevelTable {
             values: LEVELS.iter().map(row).collect(),
         }
     }
@@ -113,7 +113,7 @@ impl Levels {
 
     /// The table; nothing if nothing was counted.
     #[must_use]
-    pub fn table(&self) -> Option<Table> {
+    pub fn table(&self) -> Option<ReportTable> {
         let columns = self.columns();
         let mut head = vec!["level".to_owned()];
         head.extend(columns.iter().map(|column| LOADS[*column].0.to_owned()));
@@ -127,7 +127,7 @@ impl Levels {
                 .collect()
         };
         let rows: Vec<Vec<String>> = self.rows().iter().map(line).collect();
-        (!rows.is_empty()).then(|| Table {
+        (!rows.is_empty()).then(|| ReportTable {
             caption: "Requests for 10⁹ instructions of the whole machine".into(),
             head,
             rows,
@@ -244,18 +244,18 @@ impl Levels {
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1c2024}.load{font-weight:600}.paper{fill:#fdfdfb}\
     .ours{fill:#0060b8}.other{fill:#9aa3ad}";
 
-fn of_study(studies: &[Study], name: &str, level: &Level, x: &X) -> Option<f64> {
-    let is_it = |study: &&Study| {
-        study.experiment.by == By::Instructions && study.experiment.plain_name() == name
+fn of_study(studies: &[ExperimentStudy], name: &str, level: &ReportLevel, x: &AxisValue) -> Option<f64> {
+    let is_it = |study: &&ExperimentStudy| {
+        study.experiment.by == CountUnit::Instructions && study.experiment.plain_name() == name
     };
     let study = studies.iter().find(is_it)?;
     let records = study.records.values();
     let records = records.filter(|record| record.server == level.server && record.x == *x);
     let rates = records.filter_map(|record| Some(record.measured()?.outcome.requests_per_s));
-    Some(Spread::of(rates.collect())?.median)
+    Some(PointSpread::of(rates.collect())?.median)
 }
 
-fn of_paper(papers: &[Counted], level: &Level) -> Option<f64> {
+fn of_paper(papers: &[CountedPaper], level: &ReportLevel) -> Option<f64> {
     let counted = papers
         .iter()
         .find(|counted| counted.paper.number == OF_003)?;

@@ -2,26 +2,26 @@
 
 use std::fmt::Write;
 
-use super::beside::{self, Table};
-use super::claims::Counted;
-use super::instructions::{self, Counts};
-use super::levels::Levels;
-use super::model::{Shown, Study};
+use super::beside::{self, ReportTable};
+use super::claims::CountedPaper;
+use super::instructions::{self, InstructionCounts};
+use super::levels::LevelTable;
+use super::model::{FigureData, ExperimentStudy};
 use super::parts;
 use super::sentence::sentence;
 use super::verdict;
 
 /// The summary of some experiments, and of counts of instructions; `picture` is where that of the levels is.
 #[must_use]
-pub fn page(studies: &[Study], problems: &[String], counts: &Counts, picture: &str) -> String {
+pub fn page(studies: &[ExperimentStudy], problems: &[String], counts: &InstructionCounts, picture: &str) -> String {
     let mut out = String::from("# The papers' experiments on today's servers\n\n");
-    if studies.iter().any(Study::pretended) {
+    if studies.iter().any(ExperimentStudy::pretended) {
         out.push_str("**A rehearsal: figures here are computed, not measured.**\n\n");
     }
     for problem in problems {
         line(&mut out, &format!("**{}**\n", escape(problem)));
     }
-    let levels = Levels::of(studies, &counts.papers);
+    let levels = LevelTable::of(studies, &counts.papers);
     if let Some(of_levels) = levels.table() {
         line(&mut out, "## What each level is worth today\n");
         line(&mut out, &escape(&levels.sentence()));
@@ -57,7 +57,7 @@ pub fn page(studies: &[Study], problems: &[String], counts: &Counts, picture: &s
     out + &instructions::markdown(&counts.rows)
 }
 
-fn section(out: &mut String, study: &Study) {
+fn section(out: &mut String, study: &ExperimentStudy) {
     let experiment = &study.experiment;
     let title = format!("{}{}", experiment.title, parts::by(study));
     line(out, &format!("\n## {}\n", escape(&title)));
@@ -73,7 +73,7 @@ fn section(out: &mut String, study: &Study) {
     for shown in all.iter().filter(|shown| !shown.series.is_empty()) {
         figure(out, shown);
     }
-    let of = |lines: &dyn Fn(&Shown<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));
+    let of = |lines: &dyn Fn(&FigureData<'_>) -> Vec<String>| parts::merged(all.iter().map(lines));
     list(out, "Not complete", &of(&|shown| shown.missing.clone()));
     list(out, "Errors", &of(&parts::errors));
     list(
@@ -97,7 +97,7 @@ fn section(out: &mut String, study: &Study) {
 }
 
 /// What a paper claims, judged by instructions.
-fn claims(out: &mut String, counted: &Counted) {
+fn claims(out: &mut String, counted: &CountedPaper) {
     line(out, &format!("\n## {}\n", escape(&counted.title())));
     line(out, &escape(&counted.sentence()));
     for of in counted.tables() {
@@ -107,7 +107,7 @@ fn claims(out: &mut String, counted: &Counted) {
     list(out, "How it was counted", &counted.circumstances());
 }
 
-fn figure(out: &mut String, shown: &Shown<'_>) {
+fn figure(out: &mut String, shown: &FigureData<'_>) {
     line(
         out,
         &format!(
@@ -125,7 +125,7 @@ fn figure(out: &mut String, shown: &Shown<'_>) {
     }
 }
 
-fn table(out: &mut String, table: &Table) {
+fn table(out: &mut String, table: &ReportTable) {
     let row = |cells: &[String]| {
         let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
         format!("| {} |", cells.join(" | "))

@@ -4,25 +4,25 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::agree::median;
-use crate::experiment::plan::{Extent, Step, points, steps};
-use crate::experiment::results::{Found, Key, Record, Role, Why};
-use crate::experiment::schema::{Experiment, Figure, X};
-use crate::experiment::units::Unit;
+use crate::experiment::plan::{RunExtent, MeasurementStep, points, steps};
+use crate::experiment::results::{PointResult, ResultKey, ResultRecord, MeasurementRole, MissingReason};
+use crate::experiment::schema::{ExperimentConfig, FigureConfig, AxisValue};
+use crate::experiment::units::FigureUnit;
 
 /// An experiment with its results.
 #[derive(Debug)]
-pub struct Study {
+pub struct ExperimentStudy {
     /// The experiment.
-    pub experiment: Experiment,
+    pub experiment: ExperimentConfig,
     /// Its results.
-    pub records: BTreeMap<Key, Record>,
+    pub records: BTreeMap<ResultKey, ResultRecord>,
     /// What was odd about them.
     pub notes: Vec<String>,
 }
 
 /// The repeats of one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
+pub struct PointSpread {
     /// The middle one.
     pub median: f64,
     /// The least.
@@ -37,7 +37,7 @@ pub struct Spread {
     log_variance: f64,
 }
 
-impl Spread {
+impl PointSpread {
     /// Of some values; `None` without any.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
@@ -58,9 +58,9 @@ impl Spread {
     }
 
     /// The ratio of the means of two, and where it lies with 95 % confidence (Welch's interval of the logarithms); with
-    /// fewer than three repeats of one, as [`Spread::range`].
+    /// fewer than three repeats of one, as [`PointSpread::range`].
     #[must_use]
-    pub fn ratio(&self, other: &Self) -> Ratio {
+    pub fn ratio(&self, other: &Self) -> ServerRatio {
         let times = self.median / other.median;
         if self.count < 3 || other.count < 3 {
             return self.range(other);
@@ -69,7 +69,7 @@ impl Spread {
         let freedom = self.count.min(other.count) - 1;
         let half = student(freedom) * (part(self) + part(other)).sqrt();
         let middle = self.log_mean - other.log_mean;
-        Ratio {
+        ServerRatio {
             times,
             low: (middle - half).exp(),
             high: (middle + half).exp(),
@@ -80,8 +80,8 @@ impl Spread {
     /// The ratio of the means of two, from the least to the greatest. For counts: that there are more than two repeats depends
     /// on what they were, so nothing can be said of confidence.
     #[must_use]
-    pub fn range(&self, other: &Self) -> Ratio {
-        Ratio {
+    pub fn range(&self, other: &Self) -> ServerRatio {
+        ServerRatio {
             times: self.median / other.median,
             low: self.low / other.high,
             high: self.high / other.low,
@@ -107,7 +107,7 @@ impl Spread {
 
 /// How many times one is another.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio {
+pub struct ServerRatio {
     /// The ratio of the medians.
     pub times: f64,
     /// It is hardly less,
@@ -118,7 +118,7 @@ pub struct Ratio {
     pub confident: bool,
 }
 
-impl Ratio {
+impl ServerRatio {
     /// Whether it may be 1.
     #[must_use]
     pub fn may_be_one(&self) -> bool {
@@ -127,8 +127,8 @@ impl Ratio {
 
     /// The ratio of the other to the one.
     #[must_use]
-    pub fn inverse(&self) -> Ratio {
-        Ratio {
+    pub fn inverse(&self) -> ServerRatio {
+        ServerRatio {
             times: 1.0 / self.times,
             low: 1.0 / self.high,
             high: 1.0 / self.low,
@@ -152,37 +152,37 @@ fn student(freedom: usize) -> f64 {
 
 /// One point of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct SeriesPoint {
     /// Where.
-    pub x: X,
+    pub x: AxisValue,
     /// What.
-    pub y: Spread,
+    pub y: PointSpread,
 }
 
 /// One server's line, or bars.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub struct ServerSeries {
     /// The server.
     pub server: String,
     /// In order of x.
-    pub points: Vec<Point>,
+    pub points: Vec<SeriesPoint>,
     /// Errors over all its measurements.
     pub errors: u64,
     /// Requests over all its measurements, errors included.
     pub requests: u64,
 }
 
-impl Series {
+impl ServerSeries {
     /// The value at an x.
     #[must_use]
-    pub fn at(&self, x: &X) -> Option<&Point> {
+    pub fn at(&self, x: &AxisValue) -> Option<&SeriesPoint> {
         self.points.iter().find(|point| point.x == *x)
     }
 
     /// The best point.
     #[must_use]
-    pub fn best(&self, lower_is_better: bool) -> Option<&Point> {
-        let by = |a: &&Point, b: &&Point| a.y.median.total_cmp(&b.y.median);
+    pub fn best(&self, lower_is_better: bool) -> Option<&SeriesPoint> {
+        let by = |a: &&SeriesPoint, b: &&SeriesPoint| a.y.median.total_cmp(&b.y.median);
         match lower_is_better {
             true => self.points.iter().min_by(by),
             false => self.points.iter().max_by(by),
@@ -192,7 +192,7 @@ impl Series {
 
 /// A server without figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absent {
+pub struct AbsentServer {
     /// Its name.
     pub name: String,
     /// Why.
@@ -203,36 +203,36 @@ pub struct Absent {
 
 /// A figure with its data.
 #[derive(Debug)]
-pub struct Shown<'a> {
+pub struct FigureData<'a> {
     /// The experiment.
-    pub experiment: &'a Experiment,
+    pub experiment: &'a ExperimentConfig,
     /// How it is drawn.
-    pub figure: &'a Figure,
+    pub figure: &'a FigureConfig,
     /// What is drawn, in the order of the file.
-    pub series: Vec<Series>,
+    pub series: Vec<ServerSeries>,
     /// Who is not.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<AbsentServer>,
     /// What is not measured yet, for the reader.
     pub missing: Vec<String>,
 }
 
-impl Shown<'_> {
+impl FigureData<'_> {
     /// The unit of its values.
     #[must_use]
-    pub fn unit(&self) -> Unit {
+    pub fn unit(&self) -> FigureUnit {
         self.experiment.by.unit(&self.figure.measure)
     }
 
     /// A server's series.
     #[must_use]
-    pub fn series(&self, server: &str) -> Option<&Series> {
+    pub fn series(&self, server: &str) -> Option<&ServerSeries> {
         self.series.iter().find(|series| series.server == server)
     }
 
     /// All x of all series, in order.
     #[must_use]
-    pub fn xs(&self) -> Vec<X> {
-        let mut xs: Vec<X> = Vec::new();
+    pub fn xs(&self) -> Vec<AxisValue> {
+        let mut xs: Vec<AxisValue> = Vec::new();
         for point in self.series.iter().flat_map(|series| &series.points) {
             if !xs.contains(&point.x) {
                 xs.push(point.x.clone());
@@ -250,10 +250,10 @@ impl Shown<'_> {
     }
 }
 
-impl Study {
+impl ExperimentStudy {
     /// Each figure with its data.
     #[must_use]
-    pub fn shown(&self) -> Vec<Shown<'_>> {
+    pub fn shown(&self) -> Vec<FigureData<'_>> {
         self.experiment
             .figures
             .iter()
@@ -275,8 +275,8 @@ impl Study {
         self.records.values().any(|record| record.pretended)
     }
 
-    fn figure<'a>(&'a self, figure: &'a Figure) -> Shown<'a> {
-        let mut shown = Shown {
+    fn figure<'a>(&'a self, figure: &'a FigureConfig) -> FigureData<'a> {
+        let mut shown = FigureData {
             experiment: &self.experiment,
             figure,
             series: Vec::new(),
@@ -303,7 +303,7 @@ impl Study {
         }
         shown
             .absent
-            .extend(self.experiment.not_here.iter().map(|not_here| Absent {
+            .extend(self.experiment.not_here.iter().map(|not_here| AbsentServer {
                 name: not_here.name.clone(),
                 reason: not_here.reason.clone(),
                 may_come: false,
@@ -311,13 +311,13 @@ impl Study {
         shown
     }
 
-    fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a Record> {
-        let wanted = move |record: &&Record| record.role == Role::Point && record.server == server;
+    fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a ResultRecord> {
+        let wanted = move |record: &&ResultRecord| record.role == MeasurementRole::Point && record.server == server;
         self.records.values().filter(wanted)
     }
 
-    fn one_series(&self, figure: &Figure, server: &str) -> Series {
-        let mut by_x: Vec<(X, Vec<f64>)> = Vec::new();
+    fn one_series(&self, figure: &FigureConfig, server: &str) -> ServerSeries {
+        let mut by_x: Vec<(AxisValue, Vec<f64>)> = Vec::new();
         let (mut errors, mut requests) = (0, 0);
         for record in self.of(server) {
             let Some(measured) = record.measured() else {
@@ -333,16 +333,16 @@ impl Study {
                 None => by_x.push((record.x.clone(), vec![value])),
             }
         }
-        let mut xs: Vec<X> = by_x.iter().map(|(x, _)| x.clone()).collect();
+        let mut xs: Vec<AxisValue> = by_x.iter().map(|(x, _)| x.clone()).collect();
         sort(&mut xs, &self.experiment);
-        let point = |x: X| {
+        let point = |x: AxisValue| {
             let values = by_x.iter().find(|(other, _)| *other == x)?.1.clone();
-            Some(Point {
+            Some(SeriesPoint {
                 x,
-                y: Spread::of(values)?,
+                y: PointSpread::of(values)?,
             })
         };
-        Series {
+        ServerSeries {
             server: server.to_owned(),
             points: xs.into_iter().filter_map(point).collect(),
             errors,
@@ -351,12 +351,12 @@ impl Study {
     }
 
     /// Why a server has no figures, if there is a reason.
-    fn absence(&self, figure: &Figure, server: &str, series: &Series) -> Option<Absent> {
+    fn absence(&self, figure: &FigureConfig, server: &str, series: &ServerSeries) -> Option<AbsentServer> {
         if !series.points.is_empty() {
             return None;
         }
         let absent = |reason: String, may_come| {
-            Some(Absent {
+            Some(AbsentServer {
                 name: server.to_owned(),
                 reason,
                 may_come,
@@ -367,22 +367,22 @@ impl Study {
             return absent(format!("its measurements hold no {name}"), true);
         }
         let failed = self.of(server).find_map(|record| match &record.found {
-            Found::Failed { why, text } => Some((*why, text.clone())),
-            Found::Measured(_) => None,
+            PointResult::Failed { why, text } => Some((*why, text.clone())),
+            PointResult::Measured(_) => None,
         });
         let (why, text) = failed?;
-        absent(text, why != Why::Broken)
+        absent(text, why != MissingReason::Broken)
     }
 
-    fn incomplete(&self, series: &Series) -> Option<String> {
+    fn incomplete(&self, series: &ServerSeries) -> Option<String> {
         let experiment = &self.experiment;
-        let extent = Extent::default();
+        let extent = RunExtent::default();
         let count = match experiment.sweep.values.is_empty() {
             true => experiment.sweep.relative_to_capacity.len() * experiment.repeats as usize,
             false => {
                 let points = points(experiment, None, &extent);
                 let steps = steps(experiment, &points, &extent);
-                let own = |step: &&Step| experiment.servers[step.server].name == series.server;
+                let own = |step: &&MeasurementStep| experiment.servers[step.server].name == series.server;
                 steps.iter().filter(own).count()
             }
         };
@@ -401,21 +401,21 @@ impl Study {
 }
 
 /// Why a record holds no figures.
-fn failure(record: &Record) -> Option<&str> {
+fn failure(record: &ResultRecord) -> Option<&str> {
     match &record.found {
-        Found::Failed { text, .. } => Some(text),
-        Found::Measured(_) => None,
+        PointResult::Failed { text, .. } => Some(text),
+        PointResult::Measured(_) => None,
     }
 }
 
 /// Numbers by size, categories as the file has them.
-fn sort(xs: &mut [X], experiment: &Experiment) {
-    let place = |x: &X| {
+fn sort(xs: &mut [AxisValue], experiment: &ExperimentConfig) {
+    let place = |x: &AxisValue| {
         let at = experiment.sweep.values.iter().position(|value| value == x);
         at.unwrap_or(usize::MAX)
     };
     xs.sort_by(|a, b| match (a, b) {
-        (X::Number(a), X::Number(b)) => a.total_cmp(b),
+        (AxisValue::Number(a), AxisValue::Number(b)) => a.total_cmp(b),
         _ => place(a).cmp(&place(b)),
     });
 }
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn medians() {
-        let spread = |values: &[f64]| Spread::of(values.to_vec());
+        let spread = |values: &[f64]| PointSpread::of(values.to_vec());
         assert_eq!(spread(&[]), None);
         let three = spread(&[3.0, 1.0, 2.0]).expect("values");
         assert_eq!(

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use super::model::{Series, Shown, Study};
-use crate::experiment::Record;
+use super::model::{ServerSeries, FigureData, ExperimentStudy};
+use crate::experiment::ResultRecord;
 use crate::experiment::agree::SAME;
-use crate::experiment::counting::By;
-use crate::experiment::schema::{Figure, PaceKind, Parameter};
+use crate::experiment::counting::CountUnit;
+use crate::experiment::schema::{FigureConfig, PaceKind, AxisParameter};
 use crate::experiment::units::number;
 
 /// Experiments with figures, and the others by name, each with the reason if there is one. What was counted or timed is
 /// not without a measurement.
-pub fn measured(studies: &[Study]) -> (Vec<&Study>, Vec<String>) {
-    let measured: Vec<&Study> = studies.iter().filter(|study| study.is_measured()).collect();
+pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<String>) {
+    let measured: Vec<&ExperimentStudy> = studies.iter().filter(|study| study.is_measured()).collect();
     let has = |name: &str| measured.iter().any(|it| it.experiment.plain_name() == name);
     let without = studies
         .iter()
-        .filter(|study| study.experiment.by == By::Clock && !has(&study.experiment.name));
-    let name = |study: &Study| {
+        .filter(|study| study.experiment.by == CountUnit::Clock && !has(&study.experiment.name));
+    let name = |study: &ExperimentStudy| {
         let experiment = &study.experiment;
         let place = format!("{}, {}", experiment.paper, experiment.figure);
         match experiment.uncountable() {
@@ -30,20 +30,20 @@ pub fn measured(studies: &[Study]) -> (Vec<&Study>, Vec<String>) {
 }
 
 /// A figure's place in its paper, and what it was measured by if that is not the clock.
-pub fn figure_name(study: &Study, figure: &Figure) -> String {
+pub fn figure_name(study: &ExperimentStudy, figure: &FigureConfig) -> String {
     format!("{}, {}{}", study.experiment.paper, figure.figure, by(study))
 }
 
 /// Behind a title.
-pub fn by(study: &Study) -> &'static str {
+pub fn by(study: &ExperimentStudy) -> &'static str {
     match study.experiment.by {
-        By::Clock => "",
-        By::Instructions => ", by instructions",
+        CountUnit::Clock => "",
+        CountUnit::Instructions => ", by instructions",
     }
 }
 
 /// A server's version and configuration.
-pub struct Configuration<'a> {
+pub struct ServerConfiguration<'a> {
     /// The server's name.
     pub server: &'a str,
     /// What it stands for in the paper.
@@ -55,7 +55,7 @@ pub struct Configuration<'a> {
 }
 
 /// Those of an experiment, in the order of the file; without figures there is none.
-pub fn configurations(study: &Study) -> Vec<Configuration<'_>> {
+pub fn configurations(study: &ExperimentStudy) -> Vec<ServerConfiguration<'_>> {
     let one = |server: &str| {
         study
             .records
@@ -66,7 +66,7 @@ pub fn configurations(study: &Study) -> Vec<Configuration<'_>> {
     servers
         .filter_map(|server| {
             let record = one(&server.name)?;
-            Some(Configuration {
+            Some(ServerConfiguration {
                 server: &server.name,
                 stands_for: server.stands_for.as_deref(),
                 version: &record.version,
@@ -77,7 +77,7 @@ pub fn configurations(study: &Study) -> Vec<Configuration<'_>> {
 }
 
 /// How it was measured: load, repeats, spread, machine, when.
-pub fn circumstances(study: &Study) -> Vec<String> {
+pub fn circumstances(study: &ExperimentStudy) -> Vec<String> {
     let experiment = &study.experiment;
     let measured = || {
         study
@@ -86,8 +86,8 @@ pub fn circumstances(study: &Study) -> Vec<String> {
             .filter(|record| record.measured().is_some())
     };
     let mut lines = match experiment.by {
-        By::Clock => by_clock(study),
-        By::Instructions => by_instructions(study),
+        CountUnit::Clock => by_clock(study),
+        CountUnit::Instructions => by_instructions(study),
     };
     let machines: BTreeSet<String> = measured()
         .map(|record| record.machine.to_string())
@@ -108,7 +108,7 @@ pub fn circumstances(study: &Study) -> Vec<String> {
     lines
 }
 
-fn by_clock(study: &Study) -> Vec<String> {
+fn by_clock(study: &ExperimentStudy) -> Vec<String> {
     let load = &study.experiment.load;
     let mut lines = vec![format!(
         "Workload {}{}; {}, load generator with {}; {} s a point after {} s of warm-up; {}, \
@@ -125,7 +125,7 @@ fn by_clock(study: &Study) -> Vec<String> {
     lines
 }
 
-fn by_instructions(study: &Study) -> Vec<String> {
+fn by_instructions(study: &ExperimentStudy) -> Vec<String> {
     vec![format!(
         "Workload {}{}; {}; each server in a guest of its own with one processor, under emulation, {}; instructions of \
          the whole machine, 10⁹ of which stand for a second.",
@@ -145,7 +145,7 @@ fn repeated(planned: u32, most: u32) -> String {
 }
 
 /// Repeats that there are: the file's number may not have been reached.
-fn repeats(study: &Study) -> u32 {
+fn repeats(study: &ExperimentStudy) -> u32 {
     let repeats = study
         .records
         .values()
@@ -154,15 +154,15 @@ fn repeats(study: &Study) -> u32 {
 }
 
 /// Repeats of counts that lie further apart than they should.
-fn far_apart(study: &Study) -> Vec<String> {
-    if study.experiment.by == By::Clock {
+fn far_apart(study: &ExperimentStudy) -> Vec<String> {
+    if study.experiment.by == CountUnit::Clock {
         return Vec::new();
     }
     let shown = study.shown();
     let Some(first) = shown.first() else {
         return Vec::new();
     };
-    let points = |series: &Series| {
+    let points = |series: &ServerSeries| {
         let far = series.points.iter().filter(|point| point.y.apart() > SAME);
         let named = far.map(|point| {
             let apart = number(point.y.apart() * 100.0);
@@ -179,12 +179,12 @@ fn far_apart(study: &Study) -> Vec<String> {
 
 /// Says where the load generator had no processor time left, so that it was the limit. Over loopback
 /// the kernel does much of the server's work on its account.
-fn limited(study: &Study) -> Option<String> {
+fn limited(study: &ExperimentStudy) -> Option<String> {
     let whole = 0.9 * f64::from(study.experiment.load.threads);
     let all: Vec<f64> = study
         .records
         .values()
-        .filter_map(Record::measured)
+        .filter_map(ResultRecord::measured)
         .map(|measured| measured.outcome.cpu_share)
         .collect();
     let busy = all.iter().filter(|share| **share >= whole).count();
@@ -197,9 +197,9 @@ fn limited(study: &Study) -> Option<String> {
     })
 }
 
-fn pace(study: &Study) -> String {
+fn pace(study: &ExperimentStudy) -> String {
     let load = &study.experiment.load;
-    let swept = study.experiment.sweep.parameter == Parameter::Connections;
+    let swept = study.experiment.sweep.parameter == AxisParameter::Connections;
     let connections = counted(load.connections, "connection");
     match load.pace {
         PaceKind::Closed if swept => "closed loop".into(),
@@ -216,7 +216,7 @@ fn counted(count: u32, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-fn settings(study: &Study) -> String {
+fn settings(study: &ExperimentStudy) -> String {
     let settings = &study.experiment.workload.settings;
     if settings.is_empty() {
         return String::new();
@@ -229,8 +229,8 @@ fn settings(study: &Study) -> String {
 }
 
 /// Says when points were not as long as the file has it.
-fn durations(study: &Study) -> Option<String> {
-    let record = study.records.values().find_map(Record::measured)?;
+fn durations(study: &ExperimentStudy) -> Option<String> {
+    let record = study.records.values().find_map(ResultRecord::measured)?;
     let measured_s = record.outcome.duration_s;
     let planned_s = study.experiment.load.duration_s;
     let other = measured_s > 0.0 && (measured_s - planned_s).abs() > 0.2 * planned_s;
@@ -243,7 +243,7 @@ fn durations(study: &Study) -> Option<String> {
 }
 
 /// How far repeats lie apart, over all points of the first figure.
-fn spread(study: &Study) -> Option<String> {
+fn spread(study: &ExperimentStudy) -> Option<String> {
     let shown = study.shown();
     let first = shown.first()?;
     let points = first.series.iter().flat_map(|series| &series.points);
@@ -279,7 +279,7 @@ pub fn merged<'a>(lines: impl Iterator<Item = Vec<String>> + 'a) -> Vec<String> 
 }
 
 /// Servers without figures: those that may come, or those that can't be had.
-pub fn absent(shown: &Shown<'_>, may_come: bool) -> Vec<String> {
+pub fn absent(shown: &FigureData<'_>, may_come: bool) -> Vec<String> {
     let some = shown
         .absent
         .iter()
@@ -289,7 +289,7 @@ pub fn absent(shown: &Shown<'_>, may_come: bool) -> Vec<String> {
 }
 
 /// Servers with errors.
-pub fn errors(shown: &Shown<'_>) -> Vec<String> {
+pub fn errors(shown: &FigureData<'_>) -> Vec<String> {
     let with = shown.series.iter().filter(|series| series.errors > 0);
     with.map(|series| {
         let share = series.errors as f64 / series.requests.max(1) as f64 * 100.0;

@@ -2,7 +2,7 @@
 
 /// An axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
+pub struct AxisScale {
     /// The value at the beginning.
     pub low: f64,
     /// The value at the end.
@@ -15,7 +15,7 @@ pub struct Scale {
     pub to: f64,
 }
 
-impl Scale {
+impl AxisScale {
     /// Where a value is drawn.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn places() {
-        let scale = Scale {
+        let scale = AxisScale {
             low: 1.0,
             high: 100.0,
             log: true,
@@ -137,7 +137,7 @@ mod tests {
         };
         assert!((scale.place(10.0) - 100.0).abs() < 1e-9);
         assert_eq!(scale.place(0.0), 0.0);
-        let flat = Scale {
+        let flat = AxisScale {
             low: 5.0,
             high: 5.0,
             log: false,

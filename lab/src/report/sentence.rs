@@ -2,13 +2,13 @@
 //! each is said apart.
 
 use super::chart::x_name;
-use super::model::{Point, Ratio, Series, Shown};
-use crate::experiment::counting::By;
+use super::model::{SeriesPoint, ServerRatio, ServerSeries, FigureData};
+use crate::experiment::counting::CountUnit;
 use crate::experiment::units::number;
 
 /// The sentence.
 #[must_use]
-pub fn sentence(shown: &Shown<'_>) -> String {
+pub fn sentence(shown: &FigureData<'_>) -> String {
     if shown.series.is_empty() {
         return nothing(shown);
     }
@@ -26,7 +26,7 @@ pub fn sentence(shown: &Shown<'_>) -> String {
     format!("{compared}{bests}{}.", leader(shown, subject, against))
 }
 
-fn nothing(shown: &Shown<'_>) -> String {
+fn nothing(shown: &FigureData<'_>) -> String {
     match shown.absent.iter().find(|absent| absent.may_come) {
         Some(absent) if shown.missing.is_empty() => {
             format!(
@@ -38,12 +38,12 @@ fn nothing(shown: &Shown<'_>) -> String {
     }
 }
 
-fn lower_is_better(shown: &Shown<'_>) -> bool {
+fn lower_is_better(shown: &FigureData<'_>) -> bool {
     shown.figure.measure.lower_is_better()
 }
 
 /// Whom the sentence is about, and whom it compares with.
-fn pair<'a>(shown: &'a Shown<'_>) -> Option<(&'a Series, &'a Series)> {
+fn pair<'a>(shown: &'a FigureData<'_>) -> Option<(&'a ServerSeries, &'a ServerSeries)> {
     let figure = shown.figure;
     let lower = lower_is_better(shown);
     let named = |name: &Option<String>| name.as_ref().and_then(|name| shown.series(name));
@@ -57,8 +57,8 @@ fn pair<'a>(shown: &'a Shown<'_>) -> Option<(&'a Series, &'a Series)> {
 }
 
 /// The server with the best value, of those that are not `without`.
-fn best<'a>(shown: &'a Shown<'_>, lower: bool, without: &[&str]) -> Option<&'a Series> {
-    let value = |series: &Series| series.best(lower).map_or(0.0, |point| point.y.median);
+fn best<'a>(shown: &'a FigureData<'_>, lower: bool, without: &[&str]) -> Option<&'a ServerSeries> {
+    let value = |series: &ServerSeries| series.best(lower).map_or(0.0, |point| point.y.median);
     let others = shown
         .series
         .iter()
@@ -69,7 +69,7 @@ fn best<'a>(shown: &'a Shown<'_>, lower: bool, without: &[&str]) -> Option<&'a S
     })
 }
 
-fn alone(shown: &Shown<'_>) -> String {
+fn alone(shown: &FigureData<'_>) -> String {
     let series = &shown.series[0];
     let lower = lower_is_better(shown);
     let point = series
@@ -89,11 +89,11 @@ fn alone(shown: &Shown<'_>) -> String {
 
 /// Where the two are compared: a throughput where the subject is best, a time at the greatest load that both have.
 fn same_place<'a>(
-    shown: &Shown<'_>,
-    subject: &'a Series,
-    against: &'a Series,
-) -> Option<(&'a Point, &'a Point)> {
-    let both = |own: &'a Point| against.at(&own.x).map(|other| (own, other));
+    shown: &FigureData<'_>,
+    subject: &'a ServerSeries,
+    against: &'a ServerSeries,
+) -> Option<(&'a SeriesPoint, &'a SeriesPoint)> {
+    let both = |own: &'a SeriesPoint| against.at(&own.x).map(|other| (own, other));
     let mut common: Vec<_> = subject.points.iter().filter_map(both).collect();
     if !lower_is_better(shown) {
         common.sort_by(|(a, _), (b, _)| a.y.median.total_cmp(&b.y.median));
@@ -101,7 +101,7 @@ fn same_place<'a>(
     common.pop()
 }
 
-fn compared(shown: &Shown<'_>, subject: (&Series, &Point), against: (&Series, &Point)) -> String {
+fn compared(shown: &FigureData<'_>, subject: (&ServerSeries, &SeriesPoint), against: (&ServerSeries, &SeriesPoint)) -> String {
     let ((subject, own), (against, other)) = (subject, against);
     let at = match place(shown, own) {
         at if at.is_empty() => String::new(),
@@ -136,7 +136,7 @@ fn capital_of(verb: &str, begins_a_phrase: bool) -> String {
 }
 
 /// How one value stands to another: a factor above a tenth, and below it what it is smaller by.
-fn times(shown: &Shown<'_>, own: &Point, other: &Point, name: &str) -> String {
+fn times(shown: &FigureData<'_>, own: &SeriesPoint, other: &SeriesPoint, name: &str) -> String {
     let theirs = show(shown, other);
     if other.y.median <= 0.0 || own.y.median <= 0.0 {
         return format!("compared with the {theirs} of {name}");
@@ -154,15 +154,15 @@ fn times(shown: &Shown<'_>, own: &Point, other: &Point, name: &str) -> String {
     )
 }
 
-fn ratio_of(shown: &Shown<'_>, own: &Point, other: &Point) -> Ratio {
+fn ratio_of(shown: &FigureData<'_>, own: &SeriesPoint, other: &SeriesPoint) -> ServerRatio {
     match shown.experiment.by {
-        By::Clock => own.y.ratio(&other.y),
-        By::Instructions => own.y.range(&other.y),
+        CountUnit::Clock => own.y.ratio(&other.y),
+        CountUnit::Instructions => own.y.range(&other.y),
     }
 }
 
 /// Where the ratio lies, and whether the difference may be chance; nothing of single measurements.
-fn doubt(ratio: &Ratio, own: &Point, other: &Point) -> String {
+fn doubt(ratio: &ServerRatio, own: &SeriesPoint, other: &SeriesPoint) -> String {
     if own.y.count < 2 && other.y.count < 2 {
         return String::new();
     }
@@ -179,11 +179,11 @@ fn doubt(ratio: &Ratio, own: &Point, other: &Point) -> String {
 }
 
 /// The best of each, where that is elsewhere.
-fn bests(shown: &Shown<'_>, subject: (&Series, &Point), against: (&Series, &Point)) -> String {
+fn bests(shown: &FigureData<'_>, subject: (&ServerSeries, &SeriesPoint), against: (&ServerSeries, &SeriesPoint)) -> String {
     if lower_is_better(shown) {
         return String::new();
     }
-    let elsewhere = |(series, point): (&Series, &Point)| {
+    let elsewhere = |(series, point): (&ServerSeries, &SeriesPoint)| {
         let best = series.best(false)?;
         (best.x != point.x).then(|| {
             format!(
@@ -201,7 +201,7 @@ fn bests(shown: &Shown<'_>, subject: (&Series, &Point), against: (&Series, &Poin
 }
 
 /// Who is best, if it is neither.
-fn leader(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
+fn leader(shown: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries) -> String {
     let lower = lower_is_better(shown);
     // In a figure of times, best values lie at the lightest load and say little.
     if lower {
@@ -234,7 +234,7 @@ fn leader(shown: &Shown<'_>, subject: &Series, against: &Series) -> String {
 }
 
 /// Whether the bests of two may be the same.
-fn same(shown: &Shown<'_>, one: &Series, other: &Series) -> &'static str {
+fn same(shown: &FigureData<'_>, one: &ServerSeries, other: &ServerSeries) -> &'static str {
     match (one.best(false), other.best(false)) {
         (Some(one), Some(other)) if one.y.count > 1 && ratio_of(shown, one, other).may_be_one() => {
             " (no more than the repeats differ among themselves)"
@@ -243,12 +243,12 @@ fn same(shown: &Shown<'_>, one: &Series, other: &Series) -> &'static str {
     }
 }
 
-fn show(shown: &Shown<'_>, point: &Point) -> String {
+fn show(shown: &FigureData<'_>, point: &SeriesPoint) -> String {
     shown.unit().show(point.y.median)
 }
 
 /// ` at 64 simultaneous connections`, and nothing where there is only one point.
-fn place(shown: &Shown<'_>, point: &Point) -> String {
+fn place(shown: &FigureData<'_>, point: &SeriesPoint) -> String {
     match shown.xs().len() {
         0 | 1 => String::new(),
         _ => format!(" at {}", x_name(shown, &point.x)),

@@ -1,14 +1,14 @@
 //! What the papers claim in ratios, ours beside it, and what has become of the claim. Pure.
 
-use super::beside::{Table, ours_name, ratio, times};
-use super::model::{Shown, Study};
+use super::beside::{ReportTable, ours_name, ratio, times};
+use super::model::{FigureData, ExperimentStudy};
 use crate::experiment::agree::SAME;
-use crate::experiment::counting::By;
+use crate::experiment::counting::CountUnit;
 use crate::experiment::schema::PaperRatio;
 
 /// What has become of a claim.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum ReportVerdict {
     /// As much as the paper says, or more.
     Holds,
     /// So it is, but for less.
@@ -19,11 +19,11 @@ pub enum Verdict {
     Untested(String),
 }
 
-impl Verdict {
+impl ReportVerdict {
     /// What our ratio says of the paper's. A paper's ratio near 1 says that two are alike, or that a difference is small:
     /// it holds if ours is as near to 1, or what repeats may differ by farther.
     #[must_use]
-    pub fn of(paper: f64, ours: f64) -> Verdict {
+    pub fn of(paper: f64, ours: f64) -> ReportVerdict {
         const SMALL: f64 = 1.05;
         let (paper, ours) = match paper < 1.0 {
             true => (1.0 / paper, 1.0 / ours),
@@ -32,14 +32,14 @@ impl Verdict {
         if paper < SMALL {
             let bound = paper * (1.0 + SAME);
             return match (1.0 / bound..=bound).contains(&ours) {
-                true => Verdict::Holds,
-                false => Verdict::Fails,
+                true => ReportVerdict::Holds,
+                false => ReportVerdict::Fails,
             };
         }
         match ours {
-            ours if ours >= paper * (1.0 - SAME) => Verdict::Holds,
-            ours if ours > 1.0 + SAME => Verdict::Less,
-            _ => Verdict::Fails,
+            ours if ours >= paper * (1.0 - SAME) => ReportVerdict::Holds,
+            ours if ours > 1.0 + SAME => ReportVerdict::Less,
+            _ => ReportVerdict::Fails,
         }
     }
 
@@ -47,17 +47,17 @@ impl Verdict {
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Verdict::Holds => "holds".into(),
-            Verdict::Less => "holds, but for less".into(),
-            Verdict::Fails => "no longer holds".into(),
-            Verdict::Untested(why) => format!("could not be tested here: {why}"),
+            ReportVerdict::Holds => "holds".into(),
+            ReportVerdict::Less => "holds, but for less".into(),
+            ReportVerdict::Fails => "no longer holds".into(),
+            ReportVerdict::Untested(why) => format!("could not be tested here: {why}"),
         }
     }
 }
 
 /// A claim with its verdict.
 #[derive(Debug)]
-pub struct Judged {
+pub struct JudgedClaim {
     /// Where the paper has it.
     pub place: String,
     /// What it says, with its numbers.
@@ -65,20 +65,20 @@ pub struct Judged {
     /// Ours, and which.
     pub ours: String,
     /// What has become of it.
-    pub verdict: Verdict,
+    pub verdict: ReportVerdict,
 }
 
 /// All claims of all figures. What was counted is preferred to what was timed.
 #[must_use]
-pub fn all(studies: &[Study]) -> Vec<Judged> {
+pub fn all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
     let mut judged = Vec::new();
     let counted = |name: &str| {
-        let is_it = |study: &&Study| {
-            study.experiment.by == By::Instructions && study.experiment.plain_name() == name
+        let is_it = |study: &&ExperimentStudy| {
+            study.experiment.by == CountUnit::Instructions && study.experiment.plain_name() == name
         };
         studies.iter().find(is_it)
     };
-    for study in studies.iter().filter(|it| it.experiment.by == By::Clock) {
+    for study in studies.iter().filter(|it| it.experiment.by == CountUnit::Clock) {
         let better = counted(&study.experiment.name).filter(|study| study.is_measured());
         for shown in better.unwrap_or(study).shown() {
             let of_figure = shown.figure.paper_ratio.iter();
@@ -88,16 +88,16 @@ pub fn all(studies: &[Study]) -> Vec<Judged> {
     judged
 }
 
-fn judge(shown: &Shown<'_>, claim: &PaperRatio) -> Judged {
+fn judge(shown: &FigureData<'_>, claim: &PaperRatio) -> JudgedClaim {
     let ours = claim.ours.as_ref();
     let value = ours.and_then(|ours| ratio(shown, ours));
     let verdict = match value {
-        Some(value) => Verdict::of(claim.value, value),
-        None => Verdict::Untested(why_not(shown, claim)),
+        Some(value) => ReportVerdict::of(claim.value, value),
+        None => ReportVerdict::Untested(why_not(shown, claim)),
     };
     let said = value.map(times);
     let which = ours.map(|ours| ours_name(shown, ours));
-    Judged {
+    JudgedClaim {
         place: format!("{}, {}", shown.experiment.paper, shown.figure.figure),
         claim: format!("{}: {} ({})", claim.what, times(claim.value), claim.place),
         ours: match (said, which) {
@@ -108,7 +108,7 @@ fn judge(shown: &Shown<'_>, claim: &PaperRatio) -> Judged {
     }
 }
 
-fn why_not(shown: &Shown<'_>, claim: &PaperRatio) -> String {
+fn why_not(shown: &FigureData<'_>, claim: &PaperRatio) -> String {
     let Some(ours) = &claim.ours else {
         return "nothing of ours is like it".into();
     };
@@ -127,8 +127,8 @@ fn why_not(shown: &Shown<'_>, claim: &PaperRatio) -> String {
 
 /// The claims as a table.
 #[must_use]
-pub fn table(judged: &[Judged]) -> Option<Table> {
-    let row = |one: &Judged| {
+pub fn table(judged: &[JudgedClaim]) -> Option<ReportTable> {
+    let row = |one: &JudgedClaim| {
         vec![
             one.place.clone(),
             one.claim.clone(),
@@ -137,7 +137,7 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
         ]
     };
     let head = ["Figure", "What the paper says", "Ours", "Today"];
-    (!judged.is_empty()).then(|| Table {
+    (!judged.is_empty()).then(|| ReportTable {
         caption: "Ratios that the papers state, and ours".into(),
         head: head.map(str::to_owned).to_vec(),
         rows: judged.iter().map(row).collect(),
@@ -151,20 +151,20 @@ mod tests {
     #[test]
     fn verdicts() {
         for (paper, ours, verdict) in [
-            (3.27, 5.0, Verdict::Holds),
-            (3.27, 3.2, Verdict::Holds),
-            (3.27, 1.5, Verdict::Less),
-            (3.27, 1.02, Verdict::Fails),
-            (1.0, 1.02, Verdict::Holds),
-            (1.0, 1.4, Verdict::Fails),
-            (1.04, 0.97, Verdict::Holds),
-            (1.03, 1.04, Verdict::Holds),
-            (1.03, 1.07, Verdict::Fails),
-            (1.04, 0.5, Verdict::Fails),
-            (0.5, 0.4, Verdict::Holds),
-            (0.5, 0.8, Verdict::Less),
+            (3.27, 5.0, ReportVerdict::Holds),
+            (3.27, 3.2, ReportVerdict::Holds),
+            (3.27, 1.5, ReportVerdict::Less),
+            (3.27, 1.02, ReportVerdict::Fails),
+            (1.0, 1.02, ReportVerdict::Holds),
+            (1.0, 1.4, ReportVerdict::Fails),
+            (1.04, 0.97, ReportVerdict::Holds),
+            (1.03, 1.04, ReportVerdict::Holds),
+            (1.03, 1.07, ReportVerdict::Fails),
+            (1.04, 0.5, ReportVerdict::Fails),
+            (0.5, 0.4, ReportVerdict::Holds),
+            (0.5, 0.8, ReportVerdict::Less),
         ] {
-            assert_eq!(Verdict::of(paper, ours), verdict, "{paper} {ours}");
+            assert_eq!(ReportVerdict::of(paper, ours), verdict, "{paper} {ours}");
         }
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::{FileSpec, Fill, Manifest, Plan};
-use super::settings::Settings;
-use super::urls::{Style, UrlSpec, Urls};
-use super::{PerConnection, Version};
+use super::files::{FileSpec, FileFill, FileManifest, FilePlan};
+use super::settings::WorkloadSettings;
+use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
 pub const SETTINGS: &[(&str, &str)] = &[
@@ -42,30 +42,30 @@ const SETS: [(&str, (&str, u64)); 3] = [
 ];
 
 /// What is to be made.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
-    Settings::new("bare", given, SETTINGS)?;
+pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    WorkloadSettings::new("bare", given, SETTINGS)?;
     let (path, len) = PAGE;
     let files = vec![FileSpec {
         path: path.to_string(),
         len,
-        fill: Fill::Text,
+        fill: FileFill::Text,
     }];
-    Ok(Plan {
+    Ok(FilePlan {
         files,
-        ..Plan::default()
+        ..FilePlan::default()
     })
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<Urls, String> {
-    let settings = Settings::new("bare", given, SETTINGS)?;
+pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
+    let settings = WorkloadSettings::new("bare", given, SETTINGS)?;
     let dynamic = settings.percent("dynamic", 0.0)?;
     let (set, dynamic_len) = settings.choice("set", &SETS)?;
     let script = settings.path("script", "/page.php")?;
     let (path, len) = PAGE;
     let manifest = settings
         .given("files")
-        .map(|folder| Manifest::load(Path::new(folder)))
+        .map(|folder| FileManifest::load(Path::new(folder)))
         .transpose()?;
     let page = UrlSpec {
         weight: 1.0 - dynamic,
@@ -82,11 +82,11 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
         expected_len: Some(dynamic_len),
         ..UrlSpec::get(format!("{script}?set={set}"))
     };
-    let style = Style {
+    let style = UrlStyle {
         host: host.to_string(),
         version: settings.choice(
             "style",
-            &[("httperf", Version::Http11), ("http_load", Version::Http10)],
+            &[("httperf", WorkloadVersion::Http11), ("http_load", WorkloadVersion::Http10)],
         )?,
         per_connection: settings.parsed("calls", PerConnection::Fixed(1))?,
         cookies: false,
@@ -102,12 +102,12 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
         .into_iter()
         .enumerate()
         .map(|(class, (_, spec))| (class as u8, spec));
-    Urls::with_classes(classes, specs.collect(), style)
+    UrlWorkload::with_classes(classes, specs.collect(), style)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Workload;
+    use super::super::TrafficWorkload;
     use super::super::draw::tests::assert_fits;
     use super::*;
 

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::files::{self, Plan};
+use super::files::{self, FilePlan};
 
 /// Make the files of a workload
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
-pub struct Args {
+pub struct WorkloadArgs {
     /// The workload: see below
     workload: String,
     /// The folder: servers serve its folder site
@@ -45,10 +45,10 @@ fn help() -> String {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let settings = parse(&args.settings)?;
     let plan = files::plan(&args.workload, &settings).map_err(anyhow::Error::msg)?;
-    let mut meter = Meter::new(plan.bytes());
+    let mut meter = FileMeter::new(plan.bytes());
     if args.check {
         let files = files::check(&plan, &args.dir, &mut |share| meter.show(share));
         meter.end();
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     made
 }
 
-fn make(plan: &Plan, args: &Args, meter: &mut Meter) -> anyhow::Result<ExitCode> {
+fn make(plan: &FilePlan, args: &WorkloadArgs, meter: &mut FileMeter) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second one ends the process at once: even then no half file is left.
@@ -100,7 +100,7 @@ pub(crate) fn parse(settings: &[String]) -> anyhow::Result<BTreeMap<String, Stri
 
 /// Shows how far it is, on standard error: one line that changes, or a line now and then where
 /// lines can't change.
-struct Meter {
+struct FileMeter {
     bytes: u64,
     terminal: bool,
     started: Instant,
@@ -110,10 +110,10 @@ struct Meter {
     open: bool,
 }
 
-impl Meter {
-    fn new(bytes: u64) -> Meter {
+impl FileMeter {
+    fn new(bytes: u64) -> FileMeter {
         let terminal = std::io::stderr().is_terminal();
-        Meter {
+        FileMeter {
             bytes,
             terminal,
             started: Instant::now(),

@@ -1,19 +1,19 @@
 //! Draws from given weights in constant time, and the weights that the workloads use. Knows nothing
 //! of what is drawn.
 
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// A distribution over `0..n` (Walker's alias method, built as by Vose).
 #[derive(Clone, Debug)]
-pub(crate) struct Weighted {
+pub(crate) struct WeightedChoice {
     /// Of each column: the share of it that is its own, and whose the rest is.
     columns: Vec<(f64, u32)>,
 }
 
-impl Weighted {
+impl WeightedChoice {
     /// From weights, which need not sum to 1. There is at least one, none is negative, and their
     /// sum is positive.
-    pub(crate) fn new(weights: &[f64]) -> Weighted {
+    pub(crate) fn new(weights: &[f64]) -> WeightedChoice {
         let sum: f64 = weights.iter().sum();
         assert!(sum > 0.0 && sum.is_finite(), "weights need a positive sum");
         let scale = weights.len() as f64 / sum;
@@ -31,11 +31,11 @@ impl Weighted {
                 low.push(large);
             }
         }
-        Weighted { columns }
+        WeightedChoice { columns }
     }
 
     /// One of `0..n`.
-    pub(crate) fn pick(&self, random: &mut Random) -> usize {
+    pub(crate) fn pick(&self, random: &mut SplitMix) -> usize {
         let column = random.below(self.columns.len() as u64) as usize;
         let (own, other) = self.columns[column];
         if random.unit() < own {
@@ -103,9 +103,9 @@ pub(crate) mod tests {
             poisson(4.0, 9),
             vec![0.001, 1.0],
         ] {
-            let weighted = Weighted::new(&weights);
+            let weighted = WeightedChoice::new(&weights);
             let mut counts = vec![0; weights.len()];
-            let mut random = Random::new(5);
+            let mut random = SplitMix::new(5);
             for _ in 0..1_000_000 {
                 counts[weighted.pick(&mut random)] += 1;
             }

@@ -14,10 +14,10 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) use content::Fill;
-use disk::Folder;
+pub(crate) use content::FileFill;
+use disk::FolderWriter;
 pub(crate) use disk::human;
-pub use manifest::{Listed, Manifest};
+pub use manifest::{ManifestEntry, FileManifest};
 
 use super::{bare, specset, specweb96, specweb99, unknown, webbench, webstone};
 
@@ -29,19 +29,19 @@ pub(crate) struct FileSpec {
     /// Its length.
     pub(crate) len: u64,
     /// What is in it.
-    pub(crate) fill: Fill,
+    pub(crate) fill: FileFill,
 }
 
 /// What is to be made.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct FilePlan {
     /// The site.
     pub(crate) files: Vec<FileSpec>,
     /// What programs read and write, by its path in the folder; short.
     pub(crate) data: Vec<(&'static str, Vec<u8>)>,
 }
 
-impl Plan {
+impl FilePlan {
     /// Number of files of the site.
     pub fn files(&self) -> u64 {
         self.files.len() as u64
@@ -57,14 +57,14 @@ impl Plan {
 ///
 /// # Errors
 /// An unknown workload, setting or value; says what is allowed.
-pub fn plan(workload: &str, settings: &BTreeMap<String, String>) -> Result<Plan, String> {
+pub fn plan(workload: &str, settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
     match workload {
         "specweb99" => specweb99::plan(settings),
         "specweb96" => {
             let files = specset::plan(specweb96::dirs(settings)?);
-            Ok(Plan {
+            Ok(FilePlan {
                 files,
-                ..Plan::default()
+                ..FilePlan::default()
             })
         }
         "webstone" => webstone::plan(settings),
@@ -100,7 +100,7 @@ pub fn make(
 
 /// How making a file set ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct FileSetOutcome {
     /// Files that were there already.
     pub kept: u64,
     /// Files that were written now.
@@ -114,23 +114,23 @@ pub struct Made {
 /// # Errors
 /// No room, or whatever goes wrong with the disk.
 pub fn make_until(
-    plan: &Plan,
+    plan: &FilePlan,
     dir: &Path,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(f64),
-) -> Result<Made, String> {
-    let folder = Folder::open(dir)?;
+) -> Result<FileSetOutcome, String> {
+    let folder = FolderWriter::open(dir)?;
     let mut listed = manifest::load_all(dir)?;
     let missing = missing(plan, &folder, &listed);
     folder.check_room(missing.iter().map(|file| file.len))?;
     for (path, bytes) in &plan.data {
         folder.write(path, bytes)?;
     }
-    let mut made = Made {
+    let mut made = FileSetOutcome {
         kept: plan.files() - missing.len() as u64,
-        ..Made::default()
+        ..FileSetOutcome::default()
     };
-    let mut journal = manifest::Journal::open(dir)?;
+    let mut journal = manifest::ManifestJournal::open(dir)?;
     let all = plan.bytes().max(1) as f64;
     let mut there = plan.bytes() - missing.iter().map(|file| file.len).sum::<u64>();
     let mut buffer = Vec::new();
@@ -154,9 +154,9 @@ pub fn make_until(
 
 /// Files that are not on the disk as the manifest says.
 fn missing<'a>(
-    plan: &'a Plan,
-    folder: &Folder,
-    listed: &BTreeMap<String, Listed>,
+    plan: &'a FilePlan,
+    folder: &FolderWriter,
+    listed: &BTreeMap<String, ManifestEntry>,
 ) -> Vec<&'a FileSpec> {
     let there = |file: &FileSpec| {
         listed
@@ -167,10 +167,10 @@ fn missing<'a>(
     plan.files.iter().filter(|file| !there(file)).collect()
 }
 
-fn write_file(folder: &Folder, file: &FileSpec, buffer: &mut Vec<u8>) -> Result<Listed, String> {
+fn write_file(folder: &FolderWriter, file: &FileSpec, buffer: &mut Vec<u8>) -> Result<ManifestEntry, String> {
     content::fill(&file.path, file.len, file.fill, buffer);
     folder.write_site(&file.path, buffer)?;
-    Ok(Listed {
+    Ok(ManifestEntry {
         len: file.len,
         crc32: crc32fast::hash(buffer),
     })
@@ -180,8 +180,8 @@ fn write_file(folder: &Folder, file: &FileSpec, buffer: &mut Vec<u8>) -> Result<
 ///
 /// # Errors
 /// The first file that is not as listed.
-pub fn check(plan: &Plan, dir: &Path, progress: &mut dyn FnMut(f64)) -> Result<u64, String> {
-    let manifest = Manifest::load(dir)?;
+pub fn check(plan: &FilePlan, dir: &Path, progress: &mut dyn FnMut(f64)) -> Result<u64, String> {
+    let manifest = FileManifest::load(dir)?;
     let all = plan.bytes().max(1) as f64;
     let mut done = 0;
     for file in &plan.files {
@@ -191,7 +191,7 @@ pub fn check(plan: &Plan, dir: &Path, progress: &mut dyn FnMut(f64)) -> Result<u
         let found = File::open(&path).and_then(disk::checksum);
         let found = found.map_err(|why| format!("{}: {why}", path.display()))?;
         if found
-            != (Listed {
+            != (ManifestEntry {
                 len: file.len,
                 crc32: due,
             })

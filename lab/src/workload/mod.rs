@@ -23,7 +23,7 @@ pub use per_connection::PerConnection;
 
 /// How a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Version {
+pub enum WorkloadVersion {
     /// HTTP/1.0, one request.
     Http10,
     /// HTTP/1.0 with `Connection: keep-alive`.
@@ -36,17 +36,17 @@ pub enum Version {
 
 /// What a new connection is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opening {
+pub struct ConnectionOpening {
     /// How it speaks.
-    pub version: Version,
+    pub version: WorkloadVersion,
     /// Requests that it carries before the client closes it; `u64::MAX` for no end. At least 1.
     pub requests: u64,
 }
 
 /// What must come back for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
-    /// The kind of operation: an index into [`Workload::classes`].
+pub struct ExpectedResponse {
+    /// The kind of operation: an index into [`TrafficWorkload::classes`].
     pub class: u8,
     /// The answer has no body whatever its fields say (HEAD).
     pub head_only: bool,
@@ -60,7 +60,7 @@ pub struct Expected {
 
 /// What came back, for sessions whose next request depends on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
+pub struct ReceivedResponse<'a> {
     /// The status.
     pub status: u16,
     /// The value of its `Set-Cookie` field, the last if there are several.
@@ -71,43 +71,43 @@ pub struct Answer<'a> {
 
 /// What a session wants to know of answers; looking for it costs time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
-    /// [`Answer::set_cookie`].
+pub struct ResponseInterest {
+    /// [`ReceivedResponse::set_cookie`].
     pub cookies: bool,
-    /// [`Answer::text`].
+    /// [`ReceivedResponse::text`].
     pub text: bool,
 }
 
 /// A kind of traffic.
-pub trait Workload: Send + Sync {
+pub trait TrafficWorkload: Send + Sync {
     /// Names of the kinds of operations, at most 255.
     fn classes(&self) -> &[String];
 
     /// The traffic of one simulated client, which holds one connection at a time. Equal numbers and
     /// seeds give equal traffic.
-    fn session(&self, number: u64, seed: u64) -> Box<dyn Session>;
+    fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession>;
 }
 
 /// One simulated client.
-pub trait Session: Send {
+pub trait ClientSession: Send {
     /// Begins a connection.
-    fn open(&mut self) -> Opening;
+    fn open(&mut self) -> ConnectionOpening;
 
     /// Appends the next request of the connection, whole, to `out`. `last` says that it is the
     /// connection's last, which an HTTP/1.1 request announces by `Connection: close`.
-    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected;
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse;
 
     /// Takes note of an answer. With HTTP/1 answers come in the order of the requests.
-    fn answered(&mut self, answer: &Answer<'_>) {
+    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
         let _ = answer;
     }
 
     /// Takes note that the request under way gets no answer, though its connection goes on.
     fn failed(&mut self) {}
 
-    /// What [`Session::answered`] wants to know.
-    fn wants(&self) -> Wants {
-        Wants::default()
+    /// What [`ClientSession::answered`] wants to know.
+    fn wants(&self) -> ResponseInterest {
+        ResponseInterest::default()
     }
 
     /// Whether the last answer lacked something that this session needs: then it was wrong.
@@ -165,7 +165,7 @@ pub fn named(
     name: &str,
     settings: &BTreeMap<String, String>,
     host: &str,
-) -> Result<Arc<dyn Workload>, String> {
+) -> Result<Arc<dyn TrafficWorkload>, String> {
     Ok(match name {
         "specweb99" => Arc::new(specweb99::SpecWeb99::new(settings, host)?),
         "specweb96" => Arc::new(specweb96::workload(settings, host)?),

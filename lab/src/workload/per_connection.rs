@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// The number of requests per connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub enum PerConnection {
 
 impl PerConnection {
     /// The number for a new connection, at least 1.
-    pub fn draw(&self, random: &mut Random) -> u64 {
+    pub fn draw(&self, random: &mut SplitMix) -> u64 {
         match *self {
             PerConnection::Unlimited => u64::MAX,
             PerConnection::Fixed(number) => number,
@@ -30,7 +30,7 @@ impl PerConnection {
 }
 
 /// By inversion: the chance of more than n requests is (1 - 1/mean)^n.
-fn geometric(mean: f64, random: &mut Random) -> u64 {
+fn geometric(mean: f64, random: &mut SplitMix) -> u64 {
     if mean <= 1.0 {
         return 1;
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn geometric_has_its_mean_and_share_of_ones() {
         let (mean, draws) = (7.3, 1_000_000u64);
-        let mut random = Random::new(3);
+        let mut random = SplitMix::new(3);
         let (mut sum, mut ones) = (0, 0);
         for _ in 0..draws {
             let number = PerConnection::Geometric(mean).draw(&mut random);

@@ -11,31 +11,31 @@ use std::sync::Arc;
 
 use regex::bytes::Regex;
 
-use super::urls::Cookies;
-use super::{Answer, Expected, Opening, PerConnection, Session, Version, Wants, Workload, wire};
-use crate::random::Random;
-use template::Template;
+use super::urls::CookieJar;
+use super::{ReceivedResponse, ExpectedResponse, ConnectionOpening, PerConnection, ClientSession, WorkloadVersion, ResponseInterest, TrafficWorkload, wire};
+use crate::random::SplitMix;
+use template::TextTemplate;
 
 /// How browsers send forms.
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A script as a workload.
 #[derive(Clone)]
-pub struct Script(Arc<Steps>);
+pub struct ScriptWorkload(Arc<ScriptSteps>);
 
-struct Steps {
-    steps: Vec<Step>,
+struct ScriptSteps {
+    steps: Vec<ScriptStep>,
     classes: Vec<String>,
     /// How many values are taken in all.
     values: usize,
     host: String,
-    version: Version,
-    carries: Carries,
+    version: WorkloadVersion,
+    carries: ScriptConnection,
 }
 
 /// What a connection carries.
 #[derive(Clone, Copy, Debug)]
-pub enum Carries {
+pub enum ScriptConnection {
     /// Everything, one user after the other.
     All,
     /// All steps, once: where connections are due, and with them users.
@@ -45,31 +45,31 @@ pub enum Carries {
 }
 
 /// One request, and what its answer is good for.
-struct Step {
+struct ScriptStep {
     method: String,
-    path: Template,
-    fields: Vec<(String, Template)>,
-    body: Body,
+    path: TextTemplate,
+    fields: Vec<(String, TextTemplate)>,
+    body: StepBody,
     status: Option<u16>,
-    takes: Vec<Take>,
+    takes: Vec<ValueCapture>,
     /// How long is thought afterwards, from and to, ns.
     think_ns: (u64, u64),
 }
 
-enum Body {
+enum StepBody {
     None,
-    Text(Template),
+    Text(TextTemplate),
     /// Names and values.
-    Form(Vec<(String, Template)>),
+    Form(Vec<(String, TextTemplate)>),
 }
 
 /// A value of the answer: what the first group of the pattern matches, or all of it without one.
-struct Take {
+struct ValueCapture {
     value: usize,
     pattern: Regex,
 }
 
-impl Script {
+impl ScriptWorkload {
     /// Reads a script (TOML, docs/lab.md).
     ///
     /// # Errors
@@ -77,16 +77,16 @@ impl Script {
     pub fn parse(
         text: &str,
         host: &str,
-        version: Version,
-        carries: Carries,
-    ) -> Result<Script, String> {
+        version: WorkloadVersion,
+        carries: ScriptConnection,
+    ) -> Result<ScriptWorkload, String> {
         wire::check_host(host)?;
         let (steps, values) = form::steps(text)?;
         let classes = steps
             .iter()
             .enumerate()
             .map(|(at, step)| format!("{} {} {}", at + 1, step.method, step.path.text()));
-        Ok(Script(Arc::new(Steps {
+        Ok(ScriptWorkload(Arc::new(ScriptSteps {
             classes: classes.collect(),
             steps,
             values,
@@ -97,16 +97,16 @@ impl Script {
     }
 }
 
-impl Workload for Script {
+impl TrafficWorkload for ScriptWorkload {
     fn classes(&self) -> &[String] {
         &self.0.classes
     }
 
-    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
-        Box::new(User {
+    fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession> {
+        Box::new(ScriptUser {
             script: self.0.clone(),
-            random: Random::stream(seed, number),
-            cookies: Cookies::default(),
+            random: SplitMix::stream(seed, number),
+            cookies: CookieJar::default(),
             values: vec![String::new(); self.0.values],
             step: 0,
             is_asked: false,
@@ -117,10 +117,10 @@ impl Workload for Script {
 }
 
 /// One user on the way.
-struct User {
-    script: Arc<Steps>,
-    random: Random,
-    cookies: Cookies,
+struct ScriptUser {
+    script: Arc<ScriptSteps>,
+    random: SplitMix,
+    cookies: CookieJar,
     values: Vec<String>,
     /// The next one.
     step: usize,
@@ -131,7 +131,7 @@ struct User {
     pause_ns: u64,
 }
 
-impl User {
+impl ScriptUser {
     /// How long is thought after the step at hand.
     fn think(&mut self) -> u64 {
         let (least_ns, most_ns) = self.script.steps[self.step].think_ns;
@@ -141,35 +141,35 @@ impl User {
     /// Becomes another user, who begins.
     fn begin(&mut self) {
         self.step = 0;
-        self.cookies = Cookies::default();
+        self.cookies = CookieJar::default();
     }
 }
 
-impl Session for User {
-    fn open(&mut self) -> Opening {
+impl ClientSession for ScriptUser {
+    fn open(&mut self) -> ConnectionOpening {
         // Without its answer there is no going on.
         if std::mem::take(&mut self.is_asked) {
             self.begin();
         }
         let script = &*self.script;
         let requests = match (script.version, &script.carries) {
-            (Version::Http10, _) => 1,
-            (_, Carries::All) => u64::MAX,
-            (_, Carries::Once) => script.steps.len() as u64,
-            (_, Carries::Requests(some)) => some.draw(&mut self.random),
+            (WorkloadVersion::Http10, _) => 1,
+            (_, ScriptConnection::All) => u64::MAX,
+            (_, ScriptConnection::Once) => script.steps.len() as u64,
+            (_, ScriptConnection::Requests(some)) => some.draw(&mut self.random),
         };
-        Opening {
+        ConnectionOpening {
             version: script.version,
             requests,
         }
     }
 
-    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         let script = &*self.script;
         let step = &script.steps[self.step];
         step.write(script, (&self.values, &self.cookies), last, out);
         self.is_asked = true;
-        Expected {
+        ExpectedResponse {
             class: self.step as u8,
             head_only: step.method == "HEAD",
             status: step.status,
@@ -178,7 +178,7 @@ impl Session for User {
         }
     }
 
-    fn answered(&mut self, answer: &Answer<'_>) {
+    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
         let script = self.script.clone();
         let step = &script.steps[self.step];
         let text = answer.text.unwrap_or_default();
@@ -201,8 +201,8 @@ impl Session for User {
         self.begin();
     }
 
-    fn wants(&self) -> Wants {
-        Wants {
+    fn wants(&self) -> ResponseInterest {
+        ResponseInterest {
             cookies: false,
             text: true,
         }
@@ -217,7 +217,7 @@ impl Session for User {
     }
 }
 
-impl Step {
+impl ScriptStep {
     fn is_right(&self, status: u16) -> bool {
         match self.status {
             Some(right) => status == right,
@@ -227,15 +227,15 @@ impl Step {
 
     fn write(
         &self,
-        script: &Steps,
-        (values, cookies): (&[String], &Cookies),
+        script: &ScriptSteps,
+        (values, cookies): (&[String], &CookieJar),
         last: bool,
         out: &mut Vec<u8>,
     ) {
         let (body, kind) = match &self.body {
-            Body::None => (String::new(), None),
-            Body::Text(text) => (text.fill(values), None),
-            Body::Form(pairs) => (form_of(pairs, values), Some(FORM)),
+            StepBody::None => (String::new(), None),
+            StepBody::Text(text) => (text.fill(values), None),
+            StepBody::Form(pairs) => (form_of(pairs, values), Some(FORM)),
         };
         let fields = self.fields.iter();
         let fields = fields.map(|(name, value)| (name.as_str(), value.fill(values)));
@@ -254,7 +254,7 @@ impl Step {
     }
 }
 
-impl Take {
+impl ValueCapture {
     /// Notes what it finds; whether it does. A value may stand in a field, so it has no control characters.
     fn of(&self, text: &[u8], values: &mut [String]) -> bool {
         let Some(found) = self.pattern.captures(text) else {
@@ -295,7 +295,7 @@ fn target(path: &str) -> String {
     target
 }
 
-fn form_of(pairs: &[(String, Template)], values: &[String]) -> String {
+fn form_of(pairs: &[(String, TextTemplate)], values: &[String]) -> String {
     let mut text = String::new();
     for (name, value) in pairs {
         if !text.is_empty() {
@@ -337,7 +337,7 @@ fn unescaped(value: &str) -> String {
     value
 }
 
-fn set_cookies(cookies: &mut Cookies, text: &[u8]) {
+fn set_cookies(cookies: &mut CookieJar, text: &[u8]) {
     for line in text.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {

@@ -7,18 +7,18 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// The settings of one workload.
-pub(crate) struct Settings<'a> {
+pub(crate) struct WorkloadSettings<'a> {
     workload: &'static str,
     given: &'a BTreeMap<String, String>,
 }
 
-impl<'a> Settings<'a> {
+impl<'a> WorkloadSettings<'a> {
     /// Refuses keys that are not in the table.
     pub(crate) fn new(
         workload: &'static str,
         given: &'a BTreeMap<String, String>,
         allowed: &[(&str, &str)],
-    ) -> Result<Settings<'a>, String> {
+    ) -> Result<WorkloadSettings<'a>, String> {
         for key in given.keys() {
             if !allowed.iter().any(|(name, _)| name == key) {
                 let names: Vec<&str> = allowed.iter().map(|(name, _)| *name).collect();
@@ -28,7 +28,7 @@ impl<'a> Settings<'a> {
                 ));
             }
         }
-        Ok(Settings { workload, given })
+        Ok(WorkloadSettings { workload, given })
     }
 
     /// The text of a setting, if it was given.
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn says_what_is_allowed() {
         let map = given(&[("dir", "3")]);
-        let error = Settings::new("x", &map, ALLOWED)
+        let error = WorkloadSettings::new("x", &map, ALLOWED)
             .err()
             .expect("unknown key");
         assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
         );
 
         let map = given(&[("dirs", "0"), ("mix", "none"), ("script", "a b")]);
-        let settings = Settings::new("x", &map, ALLOWED).expect("known keys");
+        let settings = WorkloadSettings::new("x", &map, ALLOWED).expect("known keys");
         let error = settings
             .number("dirs", 5u32, 1..=9)
             .expect_err("out of bounds");

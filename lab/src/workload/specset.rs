@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::files::{FileSpec, Fill, Manifest};
+use super::files::{FileSpec, FileFill, FileManifest};
 
 /// Classes of files by size.
 pub const CLASSES: usize = 4;
@@ -60,7 +60,7 @@ pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
         .map(|(dir, class, file)| FileSpec {
             path: format!("file_set/{}", name(dir, class, file)),
             len: file_len(class, file),
-            fill: Fill::Marked {
+            fill: FileFill::Marked {
                 ads: [0, 1, 2, 0][class],
             },
         })
@@ -70,7 +70,7 @@ pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
 /// CRC-32 of all files in the order of [`index`], from the manifest of a folder that was made for
 /// as many folders at least.
 pub(crate) fn checksums(folder: &Path, dirs: u32) -> Result<Vec<u32>, String> {
-    let manifest = Manifest::load(folder)?;
+    let manifest = FileManifest::load(folder)?;
     all(dirs)
         .map(|(dir, class, file)| {
             let path = format!("file_set/{}", name(dir, class, file));

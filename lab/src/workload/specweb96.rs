@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::draw;
-use super::settings::Settings;
+use super::settings::WorkloadSettings;
 use super::specset::{self, CLASS_WEIGHTS, CLASSES, FILES};
-use super::urls::{Style, UrlSpec, Urls};
-use super::{PerConnection, Version};
+use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
 pub const SETTINGS: &[(&str, &str)] = &[
@@ -44,7 +44,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
 
 /// The number of folders.
 pub(crate) fn dirs(given: &BTreeMap<String, String>) -> Result<u32, String> {
-    let settings = Settings::new("specweb96", given, SETTINGS)?;
+    let settings = WorkloadSettings::new("specweb96", given, SETTINGS)?;
     let target = settings.number("target", 500.0, 1.0..=1e9)?;
     let default = (10.0 * (target / 5.0_f64).sqrt()) as u32;
     settings.number(
@@ -63,9 +63,9 @@ fn file_weights(zipf: bool) -> Vec<f64> {
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<Urls, String> {
+pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
     let dirs = dirs(given)?;
-    let settings = Settings::new("specweb96", given, SETTINGS)?;
+    let settings = WorkloadSettings::new("specweb96", given, SETTINGS)?;
     let file_weights =
         file_weights(settings.choice("within", &[("poisson", false), ("zipf", true)])?);
     let file_set = settings.path("file_set", "/file_set")?;
@@ -87,21 +87,21 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
         };
         (class as u8, spec)
     };
-    let style = Style {
+    let style = UrlStyle {
         host: host.to_string(),
-        version: Version::Http10,
+        version: WorkloadVersion::Http10,
         per_connection: PerConnection::Fixed(1),
         cookies: false,
         conditional: settings.percent("conditional", 0.0)?,
     };
     let classes = (0..CLASSES).map(|class| format!("class {class}")).collect();
-    Urls::with_classes(classes, specset::all(dirs).map(spec).collect(), style)
+    UrlWorkload::with_classes(classes, specset::all(dirs).map(spec).collect(), style)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::draw::tests::assert_fits;
-    use super::super::{Opening, Workload};
+    use super::super::{ConnectionOpening, TrafficWorkload};
     use super::*;
 
     #[test]
@@ -126,8 +126,8 @@ mod tests {
         let opening = session.open();
         assert_eq!(
             opening,
-            Opening {
-                version: Version::Http10,
+            ConnectionOpening {
+                version: WorkloadVersion::Http10,
                 requests: 1
             }
         );

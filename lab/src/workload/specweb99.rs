@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::draw::Weighted;
-use super::files::Plan;
-use super::settings::Settings;
-use super::{Answer, Expected, Opening, Session, Version, Wants, Workload, specset, wire};
-use crate::random::Random;
-use ads::{ADS, Housekeeping};
-use deck::{Deck, File, Popularity};
-use mix::{Connections, Mix, Operation};
+use super::draw::WeightedChoice;
+use super::files::FilePlan;
+use super::settings::WorkloadSettings;
+use super::{ReceivedResponse, ExpectedResponse, ConnectionOpening, ClientSession, WorkloadVersion, ResponseInterest, TrafficWorkload, specset, wire};
+use crate::random::SplitMix;
+use ads::{ADS, AdTables};
+use deck::{RequestDeck, ClassFile, FilePopularity};
+use mix::{ConnectionMix, OperationMix, SpecWebOperation};
 /// Simultaneous connections that a set is made for, unless it is told.
 pub const DEFAULT_CONNECTIONS: u32 = 200;
 
@@ -73,15 +73,15 @@ pub const SETTINGS: &[(&str, &str)] = &[
 /// write there.
 pub const DATA_DIR: &str = "specweb99-data";
 
-struct Options {
+struct SpecWebOptions {
     connections: u32,
     dirs: u32,
 }
 
-fn options(settings: &Settings<'_>) -> Result<Options, String> {
+fn options(settings: &WorkloadSettings<'_>) -> Result<SpecWebOptions, String> {
     let connections = settings.number("connections", DEFAULT_CONNECTIONS, 1..=100_000)?;
     let dirs = settings.number("dirs", dirs_for(connections), 1..=specset::DIRS_MAX)?;
-    Ok(Options { connections, dirs })
+    Ok(SpecWebOptions { connections, dirs })
 }
 
 /// Folders for so many simultaneous connections at 400 kbit/s and 122,000 bits an answer.
@@ -90,9 +90,9 @@ fn dirs_for(connections: u32) -> u32 {
 }
 
 /// What is to be made: the site and the data of the dynamic program.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
-    let options = options(&Settings::new("specweb99", given, SETTINGS)?)?;
-    let keeping = Housekeeping::fixed(options.connections);
+pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    let options = options(&WorkloadSettings::new("specweb99", given, SETTINGS)?)?;
+    let keeping = AdTables::fixed(options.connections);
     let data = vec![
         (
             "specweb99-data/User.Personality",
@@ -101,7 +101,7 @@ pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
         ("specweb99-data/Custom.Ads", keeping.custom_ads()),
         ("specweb99-data/post.log", post_log::EMPTY.to_vec()),
     ];
-    Ok(Plan {
+    Ok(FilePlan {
         files: specset::plan(options.dirs),
         data,
     })
@@ -109,20 +109,20 @@ pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
 
 /// The workload.
 #[derive(Clone)]
-pub struct SpecWeb99(Arc<Inner>);
+pub struct SpecWeb99(Arc<SpecWebState>);
 
-struct Inner {
-    mix: Mix,
-    popularity: Popularity,
+struct SpecWebState {
+    mix: OperationMix,
+    popularity: FilePopularity,
     users: u64,
-    persistent: Version,
+    persistent: WorkloadVersion,
     conditional: f64,
     checksums: Option<Vec<u32>>,
-    pieces: Pieces,
+    pieces: RequestPieces,
 }
 
 /// What requests are put together from.
-struct Pieces {
+struct RequestPieces {
     host: String,
     file_set: String,
     script: String,
@@ -136,23 +136,23 @@ impl SpecWeb99 {
     /// An unknown setting or value, or files that are not as they must be.
     pub fn new(given: &BTreeMap<String, String>, host: &str) -> Result<SpecWeb99, String> {
         wire::check_host(host)?;
-        let settings = Settings::new("specweb99", given, SETTINGS)?;
-        let Options { connections, dirs } = options(&settings)?;
+        let settings = WorkloadSettings::new("specweb99", given, SETTINGS)?;
+        let SpecWebOptions { connections, dirs } = options(&settings)?;
         let official = settings.choice("mix", &[("paper", false), ("official", true)])?;
-        let protocols = [("1.1", Version::Http11), ("1.0", Version::Http10KeepAlive)];
+        let protocols = [("1.1", WorkloadVersion::Http11), ("1.0", WorkloadVersion::Http10KeepAlive)];
         let script = settings.path("script", "/specweb99.php")?;
         let checksums = match settings.given("files") {
             Some(folder) => Some(specset::checksums(Path::new(folder), dirs)?),
             None => None,
         };
-        Ok(SpecWeb99(Arc::new(Inner {
-            mix: Mix::new(settings.percent("dynamic", 30.0)?, official),
-            popularity: Popularity::new(dirs),
+        Ok(SpecWeb99(Arc::new(SpecWebState {
+            mix: OperationMix::new(settings.percent("dynamic", 30.0)?, official),
+            popularity: FilePopularity::new(dirs),
             users: u64::from(connections),
             persistent: settings.choice("protocol", &protocols)?,
             conditional: settings.percent("conditional", 0.0)?,
             checksums,
-            pieces: Pieces {
+            pieces: RequestPieces {
                 host: host.to_string(),
                 file_set: settings
                     .path("file_set", "/file_set")?
@@ -165,56 +165,56 @@ impl SpecWeb99 {
     }
 }
 
-impl Workload for SpecWeb99 {
+impl TrafficWorkload for SpecWeb99 {
     fn classes(&self) -> &[String] {
         self.0.mix.classes()
     }
 
-    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
-        let mut random = Random::stream(seed, number);
+    fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession> {
+        let mut random = SplitMix::stream(seed, number);
         let last_ad = random.below(ADS as u64) as u32;
-        Box::new(Client {
+        Box::new(SpecWebClient {
             inner: self.0.clone(),
-            deck: Deck::default(),
+            deck: RequestDeck::default(),
             user: 10_000 + number % self.0.users,
             number,
             last_ad,
-            version: Version::Http10,
+            version: WorkloadVersion::Http10,
             random,
         })
     }
 }
 
-struct Client {
-    inner: Arc<Inner>,
-    random: Random,
-    deck: Deck,
+struct SpecWebClient {
+    inner: Arc<SpecWebState>,
+    random: SplitMix,
+    deck: RequestDeck,
     user: u64,
     number: u64,
     last_ad: u32,
-    version: Version,
+    version: WorkloadVersion,
 }
 
-impl Session for Client {
-    fn open(&mut self) -> Opening {
-        let (persistent, requests) = Connections::draw(&mut self.random);
+impl ClientSession for SpecWebClient {
+    fn open(&mut self) -> ConnectionOpening {
+        let (persistent, requests) = ConnectionMix::draw(&mut self.random);
         self.version = if persistent {
             self.inner.persistent
         } else {
-            Version::Http10
+            WorkloadVersion::Http10
         };
-        Opening {
+        ConnectionOpening {
             version: self.version,
             requests,
         }
     }
 
-    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         let inner = self.inner.clone();
         let operation = inner.mix.draw(&mut self.random);
         let file = self.deck.draw(&inner.popularity, &mut self.random);
         let class = inner.mix.class(operation, file.class);
-        let expected = Expected {
+        let expected = ExpectedResponse {
             class,
             head_only: false,
             status: Some(200),
@@ -222,26 +222,26 @@ impl Session for Client {
             crc32: None,
         };
         match operation {
-            Operation::Static => self.ask_file(file, last, expected, out),
-            Operation::Get | Operation::Cgi | Operation::Ad => {
+            SpecWebOperation::Static => self.ask_file(file, last, expected, out),
+            SpecWebOperation::Get | SpecWebOperation::Cgi | SpecWebOperation::Ad => {
                 self.ask_program(operation, file, last, out);
                 expected
             }
-            Operation::Post => {
+            SpecWebOperation::Post => {
                 self.post(file, last, out);
                 expected
             }
         }
     }
 
-    fn answered(&mut self, answer: &Answer<'_>) {
+    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
         if let Some(ad) = answer.set_cookie.and_then(given_ad) {
             self.last_ad = ad;
         }
     }
 
-    fn wants(&self) -> Wants {
-        Wants {
+    fn wants(&self) -> ResponseInterest {
+        ResponseInterest {
             cookies: self.inner.mix.has_ads(),
             text: false,
         }
@@ -256,14 +256,14 @@ fn given_ad(field: &str) -> Option<u32> {
     digits.trim().parse().ok().filter(|&ad| ad < ADS as u32)
 }
 
-impl Client {
+impl SpecWebClient {
     fn ask_file(
         &mut self,
-        file: File,
+        file: ClassFile,
         last: bool,
-        expected: Expected,
+        expected: ExpectedResponse,
         out: &mut Vec<u8>,
-    ) -> Expected {
+    ) -> ExpectedResponse {
         let inner = &*self.inner;
         out.extend_from_slice(b"GET ");
         inner.pieces.append_path(file, out);
@@ -274,7 +274,7 @@ impl Client {
         }
         out.extend_from_slice(b"\r\n");
         if conditional {
-            return Expected {
+            return ExpectedResponse {
                 status: Some(304),
                 len: Some(0),
                 ..expected
@@ -282,16 +282,16 @@ impl Client {
         }
         let (class, number) = (usize::from(file.class), usize::from(file.number));
         let at = specset::index(file.dir, class, number);
-        Expected {
+        ExpectedResponse {
             len: Some(specset::file_len(class, number)),
             crc32: inner.checksums.as_ref().map(|all| all[at]),
             ..expected
         }
     }
 
-    fn ask_program(&self, operation: Operation, file: File, last: bool, out: &mut Vec<u8>) {
+    fn ask_program(&self, operation: SpecWebOperation, file: ClassFile, last: bool, out: &mut Vec<u8>) {
         let pieces = &self.inner.pieces;
-        let program = if operation == Operation::Cgi {
+        let program = if operation == SpecWebOperation::Cgi {
             &pieces.cgi
         } else {
             &pieces.script
@@ -300,13 +300,13 @@ impl Client {
         pieces.append_query(program, out);
         pieces.append_path(file, out);
         self.append_end_of_line_and_host(last, out);
-        if operation == Operation::Ad {
+        if operation == SpecWebOperation::Ad {
             self.append_cookie(out);
         }
         out.extend_from_slice(b"\r\n");
     }
 
-    fn post(&self, file: File, last: bool, out: &mut Vec<u8>) {
+    fn post(&self, file: ClassFile, last: bool, out: &mut Vec<u8>) {
         let pieces = &self.inner.pieces;
         out.extend_from_slice(b"POST ");
         out.extend_from_slice(pieces.script.as_bytes());
@@ -358,8 +358,8 @@ impl Client {
     }
 }
 
-impl Pieces {
-    fn append_path(&self, file: File, out: &mut Vec<u8>) {
+impl RequestPieces {
+    fn append_path(&self, file: ClassFile, out: &mut Vec<u8>) {
         out.extend_from_slice(self.file_set.as_bytes());
         out.extend_from_slice(b"/dir");
         wire::decimal(out, u64::from(file.dir), 5);

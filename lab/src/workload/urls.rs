@@ -7,11 +7,11 @@ mod request;
 
 use std::sync::Arc;
 
-use super::draw::Weighted;
-use super::{Answer, Expected, Opening, PerConnection, Session, Version, Wants, Workload};
-use crate::random::Random;
-pub(super) use cookies::Cookies;
-use request::Request;
+use super::draw::WeightedChoice;
+use super::{ReceivedResponse, ExpectedResponse, ConnectionOpening, PerConnection, ClientSession, WorkloadVersion, ResponseInterest, TrafficWorkload};
+use crate::random::SplitMix;
+pub(super) use cookies::CookieJar;
+use request::PreparedRequest;
 
 /// One URL, and what must come back for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,11 +53,11 @@ impl UrlSpec {
 
 /// What all URLs of a list have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Style {
+pub(crate) struct UrlStyle {
     /// The value of `Host`.
     pub(crate) host: String,
     /// How connections speak.
-    pub(crate) version: Version,
+    pub(crate) version: WorkloadVersion,
     /// How many requests they carry.
     pub(crate) per_connection: PerConnection,
     /// Send back what `Set-Cookie` said.
@@ -68,16 +68,16 @@ pub(crate) struct Style {
 
 /// A list of URLs as a workload.
 #[derive(Clone)]
-pub struct Urls(Arc<List>);
+pub struct UrlWorkload(Arc<UrlList>);
 
-struct List {
-    requests: Vec<Request>,
-    weighted: Weighted,
+struct UrlList {
+    requests: Vec<PreparedRequest>,
+    weighted: WeightedChoice,
     classes: Vec<String>,
-    style: Style,
+    style: UrlStyle,
 }
 
-impl Urls {
+impl UrlWorkload {
     /// A list that is asked for by weight.
     ///
     /// # Errors
@@ -85,11 +85,11 @@ impl Urls {
     pub fn new(
         specs: Vec<UrlSpec>,
         host: &str,
-        version: Version,
+        version: WorkloadVersion,
         per_connection: PerConnection,
         cookies: bool,
-    ) -> Result<Urls, String> {
-        let style = Style {
+    ) -> Result<UrlWorkload, String> {
+        let style = UrlStyle {
             host: host.to_string(),
             version,
             per_connection,
@@ -99,7 +99,7 @@ impl Urls {
         // Classes are numbered by a byte, and nobody reads a table of more lines.
         if specs.len() > 100 {
             let specs = specs.into_iter().map(|spec| (0, spec)).collect();
-            return Urls::with_classes(vec!["all".to_string()], specs, style);
+            return UrlWorkload::with_classes(vec!["all".to_string()], specs, style);
         }
         let classes = specs
             .iter()
@@ -110,15 +110,15 @@ impl Urls {
             .enumerate()
             .map(|(at, spec)| (at as u8, spec))
             .collect();
-        Urls::with_classes(classes, specs, style)
+        UrlWorkload::with_classes(classes, specs, style)
     }
 
     /// A list whose URLs belong to kinds of operations: indexes into `classes`.
     pub(crate) fn with_classes(
         classes: Vec<String>,
         specs: Vec<(u8, UrlSpec)>,
-        style: Style,
-    ) -> Result<Urls, String> {
+        style: UrlStyle,
+    ) -> Result<UrlWorkload, String> {
         super::wire::check_host(&style.host)?;
         if specs.is_empty() {
             return Err("there is no URL to ask for; give one at least".to_string());
@@ -138,51 +138,51 @@ impl Urls {
         }
         let requests = specs
             .iter()
-            .map(|(class, spec)| Request::new(*class, spec, &style))
+            .map(|(class, spec)| PreparedRequest::new(*class, spec, &style))
             .collect::<Result<_, _>>()?;
-        Ok(Urls(Arc::new(List {
+        Ok(UrlWorkload(Arc::new(UrlList {
             requests,
-            weighted: Weighted::new(&weights),
+            weighted: WeightedChoice::new(&weights),
             classes,
             style,
         })))
     }
 }
 
-impl Workload for Urls {
+impl TrafficWorkload for UrlWorkload {
     fn classes(&self) -> &[String] {
         &self.0.classes
     }
 
-    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+    fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession> {
         Box::new(UrlSession {
             list: self.0.clone(),
-            random: Random::stream(seed, number),
-            cookies: Cookies::default(),
+            random: SplitMix::stream(seed, number),
+            cookies: CookieJar::default(),
         })
     }
 }
 
 struct UrlSession {
-    list: Arc<List>,
-    random: Random,
-    cookies: Cookies,
+    list: Arc<UrlList>,
+    random: SplitMix,
+    cookies: CookieJar,
 }
 
-impl Session for UrlSession {
-    fn open(&mut self) -> Opening {
+impl ClientSession for UrlSession {
+    fn open(&mut self) -> ConnectionOpening {
         let style = &self.list.style;
         let requests = match style.version {
-            Version::Http10 => 1,
+            WorkloadVersion::Http10 => 1,
             _ => style.per_connection.draw(&mut self.random),
         };
-        Opening {
+        ConnectionOpening {
             version: style.version,
             requests,
         }
     }
 
-    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         let list = &*self.list;
         let request = match &list.requests[..] {
             [only] => only,
@@ -206,14 +206,14 @@ impl Session for UrlSession {
         request.expected(conditional)
     }
 
-    fn answered(&mut self, answer: &Answer<'_>) {
+    fn answered(&mut self, answer: &ReceivedResponse<'_>) {
         if let (true, Some(field)) = (self.list.style.cookies, answer.set_cookie) {
             self.cookies.set(field);
         }
     }
 
-    fn wants(&self) -> Wants {
-        Wants {
+    fn wants(&self) -> ResponseInterest {
+        ResponseInterest {
             cookies: self.list.style.cookies,
             text: false,
         }

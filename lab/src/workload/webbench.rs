@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::{FileSpec, Fill, Manifest, Plan};
-use super::settings::Settings;
-use super::urls::{Style, UrlSpec, Urls};
-use super::{PerConnection, Version};
+use super::files::{FileSpec, FileFill, FileManifest, FilePlan};
+use super::settings::WorkloadSettings;
+use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
 pub const SETTINGS: &[(&str, &str)] = &[
@@ -30,7 +30,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// Files of one kind.
-struct Kind {
+struct WebBenchKind {
     name: &'static str,
     extension: &'static str,
     /// Lengths go evenly from the first to the second.
@@ -48,8 +48,8 @@ const fn kind(
     len: u64,
     files: u64,
     share: f64,
-) -> Kind {
-    Kind {
+) -> WebBenchKind {
+    WebBenchKind {
         name,
         extension,
         lens: (len, len),
@@ -59,7 +59,7 @@ const fn kind(
     }
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [WebBenchKind; 9] = [
     kind("223.gif", "gif", 223, 400, 20.0),
     kind("735.gif", "gif", 735, 400, 8.0),
     kind("1522.gif", "gif", 1522, 500, 12.0),
@@ -67,19 +67,19 @@ const KINDS: [Kind; 9] = [
     kind("6040.htm", "htm", 6040, 1100, 14.0),
     kind("11426.htm", "htm", 11_426, 1250, 16.0),
     kind("22132.htm", "htm", 22_132, 1350, 7.0),
-    Kind {
+    WebBenchKind {
         lens: (45_000, 530_000),
         ..kind("large", "exe", 0, 10, 1.0)
     },
-    Kind {
+    WebBenchKind {
         exists: false,
         ..kind("missing", "htm", 0, 100, 2.0)
     },
 ];
 
-impl Kind {
+impl WebBenchKind {
     fn path(&self, number: u64) -> String {
-        let Kind {
+        let WebBenchKind {
             name, extension, ..
         } = self;
         format!(
@@ -100,13 +100,13 @@ impl Kind {
 }
 
 /// What is to be made.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
-    Settings::new("webbench", given, SETTINGS)?;
-    let files = |kind: &'static Kind| {
+pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    WorkloadSettings::new("webbench", given, SETTINGS)?;
+    let files = |kind: &'static WebBenchKind| {
         let fill = if kind.extension == "htm" {
-            Fill::Text
+            FileFill::Text
         } else {
-            Fill::Binary
+            FileFill::Binary
         };
         kind.paths()
             .map(move |(path, len)| FileSpec { path, len, fill })
@@ -116,21 +116,21 @@ pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
         .filter(|kind| kind.exists)
         .flat_map(files)
         .collect();
-    Ok(Plan {
+    Ok(FilePlan {
         files,
-        ..Plan::default()
+        ..FilePlan::default()
     })
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<Urls, String> {
-    let settings = Settings::new("webbench", given, SETTINGS)?;
+pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
+    let settings = WorkloadSettings::new("webbench", given, SETTINGS)?;
     let versions = [
-        ("1.0", Version::Http10),
-        ("1.0-keepalive", Version::Http10KeepAlive),
-        ("1.1", Version::Http11),
+        ("1.0", WorkloadVersion::Http10),
+        ("1.0-keepalive", WorkloadVersion::Http10KeepAlive),
+        ("1.1", WorkloadVersion::Http11),
     ];
-    let style = Style {
+    let style = UrlStyle {
         host: host.to_string(),
         version: settings.choice("protocol", &versions)?,
         per_connection: settings.parsed("per-connection", PerConnection::Unlimited)?,
@@ -139,7 +139,7 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
     };
     let manifest = settings
         .given("files")
-        .map(|folder| Manifest::load(Path::new(folder)))
+        .map(|folder| FileManifest::load(Path::new(folder)))
         .transpose()?;
     let mut specs = Vec::new();
     for (class, kind) in KINDS.iter().enumerate() {
@@ -160,7 +160,7 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
             specs.push((class as u8, spec));
         }
     }
-    Urls::with_classes(
+    UrlWorkload::with_classes(
         KINDS.iter().map(|kind| kind.name.to_string()).collect(),
         specs,
         style,
@@ -169,7 +169,7 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
 
 #[cfg(test)]
 mod tests {
-    use super::super::Workload;
+    use super::super::TrafficWorkload;
     use super::super::draw::tests::assert_fits;
     use super::*;
 
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(opening(given("protocol", "1.1")).requests, u64::MAX);
         assert_eq!(
             opening(given("protocol", "1.0-keepalive")).version,
-            Version::Http10KeepAlive
+            WorkloadVersion::Http10KeepAlive
         );
         assert!(
             workload(&given("protocol", "2"), "h")

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::{FileSpec, Fill, Manifest, Plan};
-use super::settings::Settings;
-use super::urls::{Style, UrlSpec, Urls};
-use super::{PerConnection, Version};
+use super::files::{FileSpec, FileFill, FileManifest, FilePlan};
+use super::settings::WorkloadSettings;
+use super::urls::{UrlStyle, UrlSpec, UrlWorkload};
+use super::{PerConnection, WorkloadVersion};
 
 /// The settings, each with a line on what it does.
 pub const SETTINGS: &[(&str, &str)] = &[
@@ -38,21 +38,21 @@ const LIST: [(&str, u64, f64); 5] = [
 const EXPONENTS: std::ops::RangeInclusive<u32> = 6..=20;
 
 /// What is to be made: all of it, whichever is asked for.
-pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<Plan, String> {
-    Settings::new("webstone", given, SETTINGS)?;
+pub(crate) fn plan(given: &BTreeMap<String, String>) -> Result<FilePlan, String> {
+    WorkloadSettings::new("webstone", given, SETTINGS)?;
     let list = LIST.map(|(name, len, _)| FileSpec {
         path: name.to_string(),
         len,
-        fill: Fill::Text,
+        fill: FileFill::Text,
     });
     let fixed = EXPONENTS.map(|exponent| FileSpec {
         path: fixed(1 << exponent),
         len: 1 << exponent,
-        fill: Fill::Binary,
+        fill: FileFill::Binary,
     });
-    Ok(Plan {
+    Ok(FilePlan {
         files: list.into_iter().chain(fixed).collect(),
-        ..Plan::default()
+        ..FilePlan::default()
     })
 }
 
@@ -61,8 +61,8 @@ fn fixed(len: u64) -> String {
 }
 
 /// The workload.
-pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<Urls, String> {
-    let settings = Settings::new("webstone", given, SETTINGS)?;
+pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<UrlWorkload, String> {
+    let settings = WorkloadSettings::new("webstone", given, SETTINGS)?;
     let choices = match settings.given("size") {
         None => LIST
             .map(|(name, len, weight)| (name.to_string(), len, weight))
@@ -79,7 +79,7 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
     };
     let manifest = settings
         .given("files")
-        .map(|folder| Manifest::load(Path::new(folder)))
+        .map(|folder| FileManifest::load(Path::new(folder)))
         .transpose()?;
     let mut specs = Vec::new();
     for (class, (path, len, weight)) in choices.iter().enumerate() {
@@ -96,14 +96,14 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
         };
         specs.push((class as u8, spec));
     }
-    let style = Style {
+    let style = UrlStyle {
         host: host.to_string(),
-        version: Version::Http10,
+        version: WorkloadVersion::Http10,
         per_connection: PerConnection::Fixed(1),
         cookies: false,
         conditional: settings.percent("conditional", 0.0)?,
     };
-    Urls::with_classes(
+    UrlWorkload::with_classes(
         choices.into_iter().map(|(path, ..)| path).collect(),
         specs,
         style,
@@ -112,7 +112,7 @@ pub(crate) fn workload(given: &BTreeMap<String, String>, host: &str) -> Result<U
 
 #[cfg(test)]
 mod tests {
-    use super::super::Workload;
+    use super::super::TrafficWorkload;
     use super::super::draw::tests::assert_fits;
     use super::*;
 

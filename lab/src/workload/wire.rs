@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use super::Version;
+use super::WorkloadVersion;
 
 /// Date of every file that the lab makes (its `mtime`), in seconds since 1970. It is before
 /// any run, because servers take no notice of conditions on dates to come.
@@ -13,18 +13,18 @@ pub(crate) const FILES_DATE_UNIX_S: u64 = 1_767_225_600;
 pub(crate) const FILES_CONDITION: &str = "If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
 
 /// The end of a request line.
-pub(crate) fn version(version: Version) -> &'static str {
+pub(crate) fn version(version: WorkloadVersion) -> &'static str {
     match version {
-        Version::Http10 | Version::Http10KeepAlive => " HTTP/1.0\r\n",
-        Version::Http11 | Version::Http2 => " HTTP/1.1\r\n",
+        WorkloadVersion::Http10 | WorkloadVersion::Http10KeepAlive => " HTTP/1.0\r\n",
+        WorkloadVersion::Http11 | WorkloadVersion::Http2 => " HTTP/1.1\r\n",
     }
 }
 
 /// The field that says what becomes of the connection, where its version needs one.
-pub(crate) fn connection(version: Version, last: bool) -> &'static str {
+pub(crate) fn connection(version: WorkloadVersion, last: bool) -> &'static str {
     match (version, last) {
-        (Version::Http10KeepAlive, false) => "Connection: keep-alive\r\n",
-        (Version::Http11, true) => "Connection: close\r\n",
+        (WorkloadVersion::Http10KeepAlive, false) => "Connection: keep-alive\r\n",
+        (WorkloadVersion::Http11, true) => "Connection: close\r\n",
         _ => "",
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn is_method(text: &str) -> bool {
 
 /// A request up to its last field: `last` says that it is its connection's last.
 pub(crate) fn head<'n, V: Display>(
-    (method, target, version): (&str, &str, Version),
+    (method, target, version): (&str, &str, WorkloadVersion),
     fields: impl Iterator<Item = (&'n str, V)>,
     (body_len, last): (usize, bool),
 ) -> String {

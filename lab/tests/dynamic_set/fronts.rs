@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use lowroad_lab::workload::files;
-use lowroad_testkit::{Folder, skip};
+use lowroad_testkit::{TempFolder, skip};
 
 use crate::fastcgi;
 
@@ -99,11 +99,11 @@ impl Answer {
 }
 
 /// A file set with its data.
-pub struct Data(Folder);
+pub struct Data(TempFolder);
 
 impl Data {
     pub fn new(connections: u32) -> Data {
-        let folder = Folder::in_memory();
+        let folder = TempFolder::in_memory();
         let settings = [
             ("dirs", "1".to_string()),
             ("connections", connections.to_string()),

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::thread;
 
 use bytes::Bytes;
-use lowroad_config::{Destination, Module, ModuleCode};
-use lowroad_engine::stream::{Next, stream};
-use lowroad_handler::request::Head;
-use lowroad_handler::{Begun, Body, Content, Handler, Loading, Objects, Request, Response};
+use lowroad_config::{AllowedDestination, ModuleConfig, ModuleCode};
+use lowroad_engine::stream::{StreamItem, stream};
+use lowroad_handler::request::RequestHead;
+use lowroad_handler::{HandlerResult, RequestBody, ResponseContent, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse};
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
-use lowroad_module_host::module::{Limits, Opened, open_native};
+use lowroad_http::version::HttpVersion;
+use lowroad_module_host::module::{CallLimits, ModuleHandle, open_native};
 use lowroad_module_host::wasm;
 
 use crate::fronts::{Answer, Ask, Built, Data, get};
@@ -33,12 +33,12 @@ impl Site {
     }
 }
 
-impl Objects for Site {
+impl SubrequestSource for Site {
     fn now(&self, path: &[u8]) -> Option<Bytes> {
         self.read(path).filter(|bytes| bytes.len() < 4096)
     }
 
-    fn load(&self, path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> SubrequestLoad {
         let bytes = self.read(path);
         Box::pin(async move {
             tokio::task::yield_now().await;
@@ -56,9 +56,9 @@ pub struct Host {
 impl Host {
     pub fn library(built: &Built, data: &Data) -> Host {
         let code = ModuleCode::Library(built.file("specweb99.so"));
-        let module = Module {
+        let module = ModuleConfig {
             settings: vec![("data".into(), data.folder().display().to_string())],
-            ..Module::new("specweb99".into(), code)
+            ..ModuleConfig::new("specweb99".into(), code)
         };
         let opened = open_native(&module, &[], 2, None).expect("it loads");
         Host::new(&*opened.expect("a library"), data)
@@ -70,22 +70,22 @@ impl Host {
         if !file.is_file() {
             return None;
         }
-        let module = Module {
+        let module = ModuleConfig {
             settings: vec![
                 ("data".into(), "/specweb99-data".into()),
                 ("log".into(), format!("http://{log}/log")),
             ],
-            fetch: vec![Destination::parse(&log.to_string()).expect("a destination")],
-            ..Module::new("specweb99".into(), ModuleCode::Wasm(file))
+            fetch: vec![AllowedDestination::parse(&log.to_string()).expect("a destination")],
+            ..ModuleConfig::new("specweb99".into(), ModuleCode::Wasm(file))
         };
-        let runtime = wasm::Runtime::new(wasm::Limits::default()).expect("a runtime");
+        let runtime = wasm::WasmRuntime::new(wasm::RuntimeLimits::default()).expect("a runtime");
         let opened = wasm::open(&runtime, &module, 2, None).expect("it loads");
         Some(Host::new(&*opened, data))
     }
 
-    fn new(opened: &dyn Opened, data: &Data) -> Host {
+    fn new(opened: &dyn ModuleHandle, data: &Data) -> Host {
         Host {
-            handler: opened.handler(Limits::default(), None),
+            handler: opened.handler(CallLimits::default(), None),
             site: Arc::new(Site(data.path())),
         }
     }
@@ -93,11 +93,11 @@ impl Host {
     /// Asks, and says whether the answer was there at once.
     pub async fn ask(&self, ask: &Ask) -> (Answer, bool) {
         match self.handler.clone().begin(0, self.request(ask)) {
-            Begun::Answered(answer) => {
+            HandlerResult::Ready(answer) => {
                 let answer = answer.unwrap_or_else(|failure| panic!("{ask:?}: {failure:?}"));
                 (self.read(answer).await, true)
             }
-            Begun::Later(answer) | Begun::Here(answer) => {
+            HandlerResult::OnRuntime(answer) | HandlerResult::OnWorker(answer) => {
                 let answer = answer.await;
                 let answer = answer.unwrap_or_else(|failure| panic!("{ask:?}: {failure:?}"));
                 (self.read(answer).await, false)
@@ -105,22 +105,22 @@ impl Host {
         }
     }
 
-    fn request(&self, ask: &Ask) -> Request {
+    fn request(&self, ask: &Ask) -> HandlerRequest {
         let lines = match ask.cookie.as_str() {
             "" => String::new(),
             cookie => format!("Cookie: {cookie}\r\n"),
         };
         let body = match ask.method {
             "POST" => posted(&ask.form),
-            _ => Body::none(),
+            _ => RequestBody::none(),
         };
-        Request {
+        HandlerRequest {
             method: match ask.method {
                 "POST" => Method::Post,
                 _ => Method::Get,
             },
-            version: Version::Http11,
-            head: Head::new(
+            version: HttpVersion::Http11,
+            head: RequestHead::new(
                 (b"/specweb99", Some(ask.query.as_bytes())),
                 b"/specweb99",
                 b"h",
@@ -140,25 +140,25 @@ impl Host {
     }
 
     /// What a server makes of a response.
-    async fn read(&self, response: Response) -> Answer {
+    async fn read(&self, response: HandlerResponse) -> Answer {
         let field = |name: &str| {
             let found = response.fields.values(name).next();
             found.map(|value| String::from_utf8_lossy(value).into_owned())
         };
         let body = match &response.content {
-            Content::Bytes(bytes) => bytes.to_vec(),
-            Content::Stored(around) => {
+            ResponseContent::Bytes(bytes) => bytes.to_vec(),
+            ResponseContent::Stored(around) => {
                 let file = self.site.read(&around.path).expect("the site has it");
                 [&around.before[..], &file, &around.after].concat()
             }
-            Content::Stream { stream, .. } => {
+            ResponseContent::Stream { stream, .. } => {
                 let mut all = Vec::new();
-                while let Next::Bytes(bytes) = stream.next().await {
+                while let StreamItem::Bytes(bytes) = stream.next().await {
                     all.extend_from_slice(&bytes);
                 }
                 all
             }
-            Content::Upgrade(_) | Content::Local(_) => Vec::new(),
+            ResponseContent::Upgrade(_) | ResponseContent::Local(_) => Vec::new(),
         };
         Answer {
             status: response.status.code(),
@@ -169,13 +169,13 @@ impl Host {
     }
 }
 
-fn posted(form: &str) -> Body {
+fn posted(form: &str) -> RequestBody {
     let (sender, receiver) = stream(16);
     for part in form.as_bytes().chunks(40) {
         sender.push(Bytes::copy_from_slice(part)).expect("room");
     }
     sender.end();
-    Body {
+    RequestBody {
         len: Some(form.len() as u64),
         stream: Some(receiver),
     }

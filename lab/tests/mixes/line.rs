@@ -10,12 +10,12 @@ use std::thread;
 
 use lowroad_lab::workload::files;
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::level::Level;
+use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::now_ns;
 use lowroad_softirq::programs::folder;
-use lowroad_testkit::net::namespace::Program;
-use lowroad_testkit::net::{self, DEVICE, Mangling, Manglings, Path, SERVER};
-use lowroad_testkit::{Folder, wait_until};
+use lowroad_testkit::net::namespace::NamespaceProgram;
+use lowroad_testkit::net::{self, DEVICE, ManglingRule, LinkMangling, TestPath, SERVER};
+use lowroad_testkit::{TempFolder, wait_until};
 
 const PORT: u16 = 80;
 
@@ -58,7 +58,7 @@ pub fn skipped(test: &str, above: Above) -> bool {
 
 /// The files of a workload; removed with the last test that needs them.
 pub struct Site {
-    folder: Folder,
+    folder: TempFolder,
     /// Of the workload.
     pub settings: BTreeMap<String, String>,
 }
@@ -78,7 +78,7 @@ impl Site {
     }
 
     fn new(workload: &str, settings: &[(&str, &str)]) -> Site {
-        let folder = Folder::in_memory();
+        let folder = TempFolder::in_memory();
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let settings = settings.iter().map(owned).collect();
         let made = files::make(workload, &settings, folder.path(), &mut |_| {});
@@ -95,31 +95,31 @@ impl Site {
 /// The whole of it; ends with the value.
 pub struct Line {
     // These end before their namespaces do.
-    programs: Vec<Program>,
+    programs: Vec<NamespaceProgram>,
     /// The level's maps.
-    pub level: Level,
+    pub level: SoftirqLevel,
     /// What is between, and both ends.
-    pub path: Path,
+    pub path: TestPath,
     /// Configurations and logs.
-    logs: Folder,
+    logs: TempFolder,
     place: PathBuf,
 }
 
 impl Line {
     /// Starts a server for the files with a level before it, and waits until both serve.
     pub fn start(site: &Site, above: Above, loss_percent: f64, seed: u64) -> Line {
-        let mangling = Mangling {
+        let mangling = ManglingRule {
             loss_percent,
-            ..Mangling::default()
+            ..ManglingRule::default()
         };
-        let path = Path::new(&Manglings::both(seed, mangling), 1500).expect("a path");
-        let logs = Folder::new();
+        let path = TestPath::new(&LinkMangling::both(seed, mangling), 1500).expect("a path");
+        let logs = TempFolder::new();
         let root = site.folder().join("site");
         let commands = match above {
             Above::Own => vec![own(&logs, &root)],
             Above::Nginx => vec![nginx(&logs, &root), attach(&logs, &path)],
         };
-        let place = path.server.enter(|| folder::of_port(PORT));
+        let place = path.server.enter(|| folder::port_folder(PORT));
         let mut line = Started {
             programs: Vec::new(),
             place: place.expect("a folder"),
@@ -137,7 +137,7 @@ impl Line {
         }
         let level = wait_until("the level", || {
             line.assert_alive();
-            let level = Level::open(&line.place).ok()?;
+            let level = SoftirqLevel::open(&line.place).ok()?;
             let control = level.control();
             let serves = control.mode == layout::MODE_SERVE && control.heartbeat_ns > begin_ns;
             serves.then_some(level)
@@ -161,7 +161,7 @@ impl Line {
 
     /// What there is to know of its connections: the level's, and those of both kernels.
     pub fn state(&self) -> String {
-        let sockets = |namespace: &net::Namespace| {
+        let sockets = |namespace: &net::NetNamespace| {
             let said = namespace.run("ss", &["-tniaoe"]);
             said.unwrap_or_else(|error| error.to_string())
         };
@@ -191,7 +191,7 @@ impl Drop for Line {
 }
 
 struct Started {
-    programs: Vec<Program>,
+    programs: Vec<NamespaceProgram>,
     place: PathBuf,
 }
 
@@ -204,7 +204,7 @@ impl Started {
     }
 }
 
-fn own(logs: &Folder, root: &FilePath) -> Command {
+fn own(logs: &TempFolder, root: &FilePath) -> Command {
     let (folder, root) = (logs.path().display(), root.display());
     let config = format!(
         "[server]\nworkers = 1\nsoftirq = \"{DEVICE}\"\nadmin = \"{folder}/admin\"\n\
@@ -218,7 +218,7 @@ fn own(logs: &Folder, root: &FilePath) -> Command {
 }
 
 /// One process, so that none outlives the one that is killed.
-fn nginx(logs: &Folder, root: &FilePath) -> Command {
+fn nginx(logs: &TempFolder, root: &FilePath) -> Command {
     let (folder, root) = (logs.path().display(), root.display());
     let config = format!(
         "daemon off;
@@ -244,7 +244,7 @@ http {{
     command
 }
 
-fn attach(logs: &Folder, path: &Path) -> Command {
+fn attach(logs: &TempFolder, path: &TestPath) -> Command {
     let said = std::fs::File::create(logs.path().join("attach")).expect("a file");
     let mut command = Command::new(program());
     command.args(["attach", &PORT.to_string(), "--netns", &path.server.path()]);

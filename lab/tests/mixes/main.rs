@@ -11,7 +11,7 @@ mod stall;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lowroad_lab::load::{self, Load, Outcome};
+use lowroad_lab::load::{self, LoadRun, LoadResult};
 use lowroad_lab::workload;
 
 use line::{Above, Line, Site};
@@ -93,22 +93,22 @@ fn setting(name: &str, default: u64) -> u64 {
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-fn load(mix: &Mix, site: &Site, requests: u64, seed: u64) -> Load {
+fn load(mix: &Mix, site: &Site, requests: u64, seed: u64) -> LoadRun {
     let mut settings = site.settings.clone();
     settings.insert("files".to_owned(), site.folder().display().to_string());
     let address = line::server();
     let workload = workload::named(mix.name, &settings, &address.ip().to_string());
-    Load {
+    LoadRun {
         connections: CONNECTIONS,
         duration: BOUND,
         requests: Some(requests),
         timeout: SILENCE,
         seed,
-        ..Load::plain(address, workload.expect("good settings"))
+        ..LoadRun::plain(address, workload.expect("good settings"))
     }
 }
 
-fn assert_right(outcome: &Outcome, requests: u64, line: &Line) {
+fn assert_right(outcome: &LoadResult, requests: u64, line: &Line) {
     assert!(
         outcome.errors == 0 && outcome.requests == requests && outcome.unfinished == 0,
         "{} of {requests} requests done, {} unfinished: {:?} {:?}\n{}",

@@ -1,6 +1,6 @@
 //! Tells what is where when nothing comes any more, as long as the connections are still there to be looked at.
 
-use lowroad_lab::load::Snapshot;
+use lowroad_lab::load::LoadSnapshot;
 
 use crate::line::Line;
 
@@ -20,7 +20,7 @@ impl<'l> Watch<'l> {
     }
 
     /// Once a second.
-    pub fn look(&mut self, now: &Snapshot) {
+    pub fn look(&mut self, now: &LoadSnapshot) {
         if now.requests_per_s > 0.0 {
             self.silent = 0;
             return;

@@ -3,9 +3,9 @@
 //!
 //! Read first: VIRTIO 1.2, 5.1.6.5.
 
-use super::queue::{NEXT, Ring, WRITE};
-use super::transport::{Doorbell, Error, Transport, queue_len};
-use crate::cpu::{Registers, in8};
+use super::queue::{NEXT, VirtQueue, WRITE};
+use super::transport::{QueueDoorbell, VirtioError, VirtioTransport, queue_len};
+use crate::cpu::{DeviceRegisters, in8};
 use crate::heap;
 
 /// The most descriptors: a command takes two.
@@ -22,36 +22,36 @@ const NO_ANSWER: u8 = 0xff;
 const POLLS_MAX: u32 = 1_000_000;
 
 /// The control queue.
-pub struct Control {
-    ring: Ring,
-    doorbell: Doorbell,
-    memory: Registers,
+pub struct ControlQueue {
+    ring: VirtQueue,
+    doorbell: QueueDoorbell,
+    memory: DeviceRegisters,
 }
 
-impl Control {
+impl ControlQueue {
     /// Creates the queue, before the device starts.
-    pub fn open(device: &dyn Transport, queue: u16, has_events: bool) -> Result<Control, Error> {
+    pub fn open(device: &dyn VirtioTransport, queue: u16, has_events: bool) -> Result<ControlQueue, VirtioError> {
         let len = queue_len(device, queue, LEN_MAX);
         // A command takes two descriptors: the request, and the reply.
         if len < 2 {
             return Err("the device has no control queue");
         }
-        let mut ring = Ring::new(len, has_events).ok_or("no memory for a queue")?;
+        let mut ring = VirtQueue::new(len, has_events).ok_or("no memory for a queue")?;
         let memory = heap::pages(COMMAND_LEN + 1).ok_or("no memory for a command")?;
         ring.keep_quiet(0);
         let doorbell = device
             .open_queue(queue, &ring, None)
             .ok_or("the device takes no control queue")?;
-        Ok(Control {
+        Ok(ControlQueue {
             ring,
             doorbell,
             // SAFETY: memory that is the device's for good; no Rust object is there.
-            memory: unsafe { Registers::new(memory.as_ptr() as u64) },
+            memory: unsafe { DeviceRegisters::new(memory.as_ptr() as u64) },
         })
     }
 
     /// Sends the number of used pairs to the started device.
-    pub fn set_pairs(mut self, count: u16) -> Result<(), Error> {
+    pub fn set_pairs(mut self, count: u16) -> Result<(), VirtioError> {
         let [low, high] = count.to_le_bytes();
         for (n, byte) in [MULTIPLE, PAIRS, low, high, NO_ANSWER]
             .into_iter()

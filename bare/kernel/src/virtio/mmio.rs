@@ -4,9 +4,9 @@
 
 use lowroad_kernel::command_line;
 
-use super::queue::Ring;
-use super::transport::{Doorbell, Error, Transport};
-use crate::cpu::Registers;
+use super::queue::VirtQueue;
+use super::transport::{QueueDoorbell, VirtioError, VirtioTransport};
+use crate::cpu::DeviceRegisters;
 use crate::mapping;
 
 const MAGIC: usize = 0;
@@ -27,30 +27,30 @@ const QUEUE_ADDRESSES: usize = 0x80;
 const OWN: usize = 0x100;
 
 /// A virtio-mmio device.
-pub struct Mmio {
-    registers: Registers,
+pub struct MmioTransport {
+    registers: DeviceRegisters,
 }
 
 /// The device's id, 0 for an empty slot.
-pub fn kind(device: command_line::Device) -> Result<(u32, Mmio), Error> {
+pub fn kind(device: command_line::VirtioMmioDevice) -> Result<(u32, MmioTransport), VirtioError> {
     if !mapping::map(device.address, 0x200) {
         return Err("no memory to map it");
     }
     // SAFETY: the hypervisor listed a device there; mapped.
-    let registers = unsafe { Registers::new(device.address) };
+    let registers = unsafe { DeviceRegisters::new(device.address) };
     if registers.read::<u32>(MAGIC) != 0x7472_6976 {
         return Err("no virtio device is there");
     }
     match registers.read(KIND) {
-        0 => Ok((0, Mmio { registers })),
-        kind if registers.read::<u32>(VERSION) == 2 => Ok((kind, Mmio { registers })),
+        0 => Ok((0, MmioTransport { registers })),
+        kind if registers.read::<u32>(VERSION) == 2 => Ok((kind, MmioTransport { registers })),
         _ => {
             Err("the device knows only the old virtio (QEMU: -global virtio-mmio.force-legacy=off)")
         }
     }
 }
 
-impl Transport for Mmio {
+impl VirtioTransport for MmioTransport {
     fn offered(&self) -> u64 {
         let half = |n: u32| {
             self.registers.write(OFFERED_SELECT, n);
@@ -82,7 +82,7 @@ impl Transport for Mmio {
             .unwrap_or(1 << 15)
     }
 
-    fn open_queue(&self, queue: u16, ring: &Ring, _wakes: Option<u16>) -> Option<Doorbell> {
+    fn open_queue(&self, queue: u16, ring: &VirtQueue, _wakes: Option<u16>) -> Option<QueueDoorbell> {
         self.registers.write(QUEUE_SELECT, u32::from(queue));
         self.registers.write(QUEUE_LEN, u32::from(ring.len()));
         for (n, address) in ring.addresses().into_iter().enumerate() {
@@ -93,7 +93,7 @@ impl Transport for Mmio {
         }
         self.registers.write(QUEUE_READY, 1_u32);
         let is_ready = self.registers.read::<u32>(QUEUE_READY) == 1;
-        is_ready.then_some(Doorbell {
+        is_ready.then_some(QueueDoorbell {
             register: self.registers.at(DOORBELL),
             queue,
             is_long: true,
@@ -104,11 +104,11 @@ impl Transport for Mmio {
         1
     }
 
-    fn own(&self) -> Registers {
+    fn own(&self) -> DeviceRegisters {
         self.registers.at(OWN)
     }
 
-    fn acknowledgement(&self) -> Option<Registers> {
+    fn acknowledgement(&self) -> Option<DeviceRegisters> {
         Some(self.registers.at(ACKNOWLEDGEMENT))
     }
 }

@@ -7,6 +7,6 @@ pub mod mmio;
 pub mod net;
 pub mod pci;
 mod queue;
-mod receive;
-mod send;
+mod receive_queue;
+mod transmit_queue;
 pub mod transport;

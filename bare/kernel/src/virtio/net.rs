@@ -8,13 +8,13 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use lowroad_net::Offload;
+use lowroad_net::DeviceOffload;
 
-use super::control::Control;
-use super::receive::Receiver;
-use super::send::Sender;
-use super::transport::{EVENT_IDX, Error, Transport, agree, begin};
-use crate::cpu::Registers;
+use super::control::ControlQueue;
+use super::receive_queue::FrameReceiver;
+use super::transmit_queue::FrameSender;
+use super::transport::{EVENT_IDX, VirtioError, VirtioTransport, agree, begin};
+use crate::cpu::DeviceRegisters;
 
 const SUM: u64 = 1 << 0;
 const RECEIVED_SUM: u64 = 1 << 1;
@@ -31,8 +31,8 @@ const MTU_AT: usize = 10;
 const PAIRS_MAX: u16 = 0x8000;
 
 /// A device after feature negotiation.
-pub struct Device {
-    transport: Box<dyn Transport>,
+pub struct VirtioNetDevice {
+    transport: Box<dyn VirtioTransport>,
     features: u64,
     /// Its MAC address.
     pub mac: [u8; 6],
@@ -45,22 +45,22 @@ pub struct Device {
 }
 
 /// A pair of queues of a running device.
-pub struct Net {
+pub struct NetQueuePair {
     /// The receiving queue.
-    pub receiver: Receiver,
+    pub receiver: FrameReceiver,
     /// The transmitting queue.
-    pub sender: Sender,
+    pub sender: FrameSender,
     /// The register for acknowledging interrupts, if needed.
-    pub acknowledgement: Option<Registers>,
+    pub acknowledgement: Option<DeviceRegisters>,
 }
 
 // SAFETY: the memory belongs to the queues and the device alone; any core may use it, one at a time.
-unsafe impl Send for Net {}
+unsafe impl Send for NetQueuePair {}
 
-impl Device {
+impl VirtioNetDevice {
     /// Negotiates features: multiple pairs of queues only if `many`.
-    pub fn open(transport: Box<dyn Transport>, many: bool) -> Result<Device, Error> {
-        let mut device = Device {
+    pub fn open(transport: Box<dyn VirtioTransport>, many: bool) -> Result<VirtioNetDevice, VirtioError> {
+        let mut device = VirtioNetDevice {
             transport,
             features: 0,
             mac: [0; 6],
@@ -72,7 +72,7 @@ impl Device {
         Ok(device)
     }
 
-    fn agree(&mut self, many: bool) -> Result<(), Error> {
+    fn agree(&mut self, many: bool) -> Result<(), VirtioError> {
         let transport = &*self.transport;
         let wanted = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
         let features = agree(transport, |offered| {
@@ -106,25 +106,25 @@ impl Device {
     }
 
     /// Creates `count` pairs of queues, at most `pairs_max`, and starts the device.
-    pub fn begin(&self, count: u16) -> Result<Vec<Net>, Error> {
+    pub fn begin(&self, count: u16) -> Result<Vec<NetQueuePair>, VirtioError> {
         let transport = &*self.transport;
         let has_events = self.features & EVENT_IDX != 0;
         let sum = self.features & SUM != 0;
-        let offload = Offload {
+        let offload = DeviceOffload {
             sum,
             segmentation: sum && self.features & CUT_TCP4 != 0,
         };
         let pair = |n| {
-            Ok(Net {
-                receiver: Receiver::open(transport, n, has_events)?,
-                sender: Sender::open(transport, n, has_events, offload)?,
+            Ok(NetQueuePair {
+                receiver: FrameReceiver::open(transport, n, has_events)?,
+                sender: FrameSender::open(transport, n, has_events, offload)?,
                 acknowledgement: transport.acknowledgement(),
             })
         };
-        let mut all = (0..count).map(pair).collect::<Result<Vec<Net>, Error>>()?;
+        let mut all = (0..count).map(pair).collect::<Result<Vec<NetQueuePair>, VirtioError>>()?;
         let control = match count {
             1 => None,
-            _ => Some(Control::open(transport, 2 * self.pairs, has_events)?),
+            _ => Some(ControlQueue::open(transport, 2 * self.pairs, has_events)?),
         };
         // Buffers are offered only now: the device may be notified after DRIVER_OK only (3.1.1).
         begin(transport);
@@ -138,7 +138,7 @@ impl Device {
     }
 
     /// Restarts with one pair, after `VirtioNetDevice::begin` failed with more.
-    pub fn begin_alone(&mut self) -> Result<Vec<Net>, Error> {
+    pub fn begin_alone(&mut self) -> Result<Vec<NetQueuePair>, VirtioError> {
         self.agree(false)?;
         self.begin(1)
     }

@@ -2,10 +2,10 @@
 //!
 //! Read first: VIRTIO 1.2, 4.1.
 
-use super::queue::Ring;
-use super::transport::{Doorbell, Transport};
-use crate::cpu::Registers;
-use crate::pci::Function;
+use super::queue::VirtQueue;
+use super::transport::{QueueDoorbell, VirtioTransport};
+use crate::cpu::DeviceRegisters;
+use crate::pci::PciFunction;
 
 const VENDOR: u16 = 0x1af4;
 /// No interrupt vector.
@@ -26,17 +26,17 @@ const QUEUE_NOTIFY: usize = 30;
 const QUEUE_ADDRESSES: usize = 32;
 
 /// A virtio-pci device.
-pub struct Pci {
-    common: Registers,
-    own: Registers,
-    doorbells: Registers,
+pub struct PciTransport {
+    common: DeviceRegisters,
+    own: DeviceRegisters,
+    doorbells: DeviceRegisters,
     doorbell_step: u32,
     doorbells_len: u32,
     messages_max: u16,
 }
 
 /// The id of a virtio device; None for another device.
-pub fn kind(function: Function) -> Option<u32> {
+pub fn kind(function: PciFunction) -> Option<u32> {
     match function.identity() {
         (VENDOR, device @ 0x1040..=0x107f) => Some(u32::from(device) - 0x1040),
         // Transitional devices have the id in the subsystem id.
@@ -46,7 +46,7 @@ pub fn kind(function: Function) -> Option<u32> {
 }
 
 /// Maps the registers. None: a legacy device, or the firmware assigned no address.
-pub fn open(function: Function) -> Option<Pci> {
+pub fn open(function: PciFunction) -> Option<PciTransport> {
     function.enable();
     let (mut common, mut own, mut doorbells) = (None, None, None);
     for at in function.capabilities(9) {
@@ -66,7 +66,7 @@ pub fn open(function: Function) -> Option<Pci> {
         }
     }
     let (doorbells, doorbell_step, doorbells_len) = doorbells?;
-    let device = Pci {
+    let device = PciTransport {
         common: common?,
         own: own?,
         doorbells,
@@ -79,7 +79,7 @@ pub fn open(function: Function) -> Option<Pci> {
     Some(device)
 }
 
-impl Transport for Pci {
+impl VirtioTransport for PciTransport {
     fn offered(&self) -> u64 {
         let half = |n: u32| {
             self.common.write(OFFERED_SELECT, n);
@@ -108,7 +108,7 @@ impl Transport for Pci {
         self.common.read(QUEUE_LEN)
     }
 
-    fn open_queue(&self, queue: u16, ring: &Ring, wakes: Option<u16>) -> Option<Doorbell> {
+    fn open_queue(&self, queue: u16, ring: &VirtQueue, wakes: Option<u16>) -> Option<QueueDoorbell> {
         self.common.write(QUEUE_SELECT, queue);
         self.common.write(QUEUE_LEN, ring.len());
         let vector = wakes.unwrap_or(NO_VECTOR);
@@ -129,7 +129,7 @@ impl Transport for Pci {
             return None;
         }
         self.common.write(QUEUE_ENABLE, 1_u16);
-        Some(Doorbell {
+        Some(QueueDoorbell {
             register: self.doorbells.at(offset as usize),
             queue,
             is_long: false,
@@ -140,11 +140,11 @@ impl Transport for Pci {
         self.messages_max
     }
 
-    fn own(&self) -> Registers {
+    fn own(&self) -> DeviceRegisters {
         self.own
     }
 
-    fn acknowledgement(&self) -> Option<Registers> {
+    fn acknowledgement(&self) -> Option<DeviceRegisters> {
         None
     }
 }

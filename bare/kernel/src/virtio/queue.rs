@@ -18,7 +18,7 @@ const NO_DOORBELL: u16 = 1;
 
 /// A virtqueue's memory. Positions wrap at 65,536; a ring's index is the position modulo the length. The addresses of
 /// the parts are precomputed, since this is the hottest code of the machine.
-pub struct Ring {
+pub struct VirtQueue {
     descriptors: NonNull<u8>,
     available: NonNull<u8>,
     used: NonNull<u8>,
@@ -30,9 +30,9 @@ pub struct Ring {
     has_events: bool,
 }
 
-impl Ring {
+impl VirtQueue {
     /// A queue of `len` entries, a power of two of at most 32,768. None: no memory.
-    pub fn new(len: u16, has_events: bool) -> Option<Ring> {
+    pub fn new(len: u16, has_events: bool) -> Option<VirtQueue> {
         if !len.is_power_of_two() {
             return None;
         }
@@ -43,7 +43,7 @@ impl Ring {
         let base = heap::pages(used_at + 6 + 8 * entries)?;
         // SAFETY: all offsets are within the memory just allocated.
         let at = |offset| unsafe { base.add(offset) };
-        Some(Ring {
+        Some(VirtQueue {
             descriptors: base,
             available: at(available_at),
             used: at(used_at),

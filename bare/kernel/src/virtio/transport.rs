@@ -1,7 +1,7 @@
 //! The access to a device, independent of its bus, and feature negotiation.
 
-use super::queue::Ring;
-use crate::cpu::Registers;
+use super::queue::VirtQueue;
+use crate::cpu::DeviceRegisters;
 
 const ACKNOWLEDGE: u8 = 1;
 const DRIVER: u8 = 2;
@@ -16,13 +16,13 @@ pub const EVENT_IDX: u64 = 1 << 29;
 const ACCESS_PLATFORM: u64 = 1 << 33;
 
 /// The reason of a failure, for the operator.
-pub type Error = &'static str;
+pub type VirtioError = &'static str;
 
 /// The id of a network device.
 pub const NET: u32 = 1;
 
 /// Access to a device's registers.
-pub trait Transport {
+pub trait VirtioTransport {
     /// The features that the device offers.
     fn offered(&self) -> u64;
     /// Sets the features that the driver accepts.
@@ -35,24 +35,24 @@ pub trait Transport {
     fn queue_len_max(&self, queue: u16) -> u16;
     /// Passes a queue to the device, with this interrupt number (MSI-X entry, if it uses messages), or without
     /// interrupts. None: the device refuses it.
-    fn open_queue(&self, queue: u16, ring: &Ring, wakes: Option<u16>) -> Option<Doorbell>;
+    fn open_queue(&self, queue: u16, ring: &VirtQueue, wakes: Option<u16>) -> Option<QueueDoorbell>;
     /// The number of queues that can have an interrupt each.
     fn messages_max(&self) -> u16;
     /// The device-specific configuration.
-    fn own(&self) -> Registers;
+    fn own(&self) -> DeviceRegisters;
     /// The register for acknowledging interrupts, if needed.
-    fn acknowledgement(&self) -> Option<Registers>;
+    fn acknowledgement(&self) -> Option<DeviceRegisters>;
 }
 
 /// The register for notifications of new buffers.
 #[derive(Clone, Copy)]
-pub struct Doorbell {
-    pub(super) register: Registers,
+pub struct QueueDoorbell {
+    pub(super) register: DeviceRegisters,
     pub(super) queue: u16,
     pub(super) is_long: bool,
 }
 
-impl Doorbell {
+impl QueueDoorbell {
     /// Notifies the device.
     pub fn ring(self) {
         if self.is_long {
@@ -64,7 +64,7 @@ impl Doorbell {
 }
 
 /// The length for a queue: as long as the device permits, up to `max`; a power of two, or 0 without a queue.
-pub fn queue_len(device: &dyn Transport, queue: u16, max: u16) -> u16 {
+pub fn queue_len(device: &dyn VirtioTransport, queue: u16, max: u16) -> u16 {
     let len = device.queue_len_max(queue).min(max);
     if len.is_power_of_two() {
         len
@@ -74,7 +74,7 @@ pub fn queue_len(device: &dyn Transport, queue: u16, max: u16) -> u16 {
 }
 
 /// Resets the device and negotiates features: the offered ones that `wanted` selects.
-pub fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<u64, Error> {
+pub fn agree(device: &dyn VirtioTransport, wanted: impl FnOnce(u64) -> u64) -> Result<u64, VirtioError> {
     device.set_status(0);
     // A reset is complete when the status reads 0.
     if !(0..1_000_000).any(|_| device.status() == 0) {
@@ -97,6 +97,6 @@ pub fn agree(device: &dyn Transport, wanted: impl FnOnce(u64) -> u64) -> Result<
 }
 
 /// Starts the device, after the queues are set up.
-pub fn begin(device: &dyn Transport) {
+pub fn begin(device: &dyn VirtioTransport) {
     device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
 }

@@ -15,16 +15,16 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// The credentials of a client.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Credentials {
+pub struct BasicCredentials {
     /// The user.
     pub user: String,
     /// The password.
     pub password: Vec<u8>,
 }
 
-impl Credentials {
+impl BasicCredentials {
     /// The credentials of a request, if it has exactly one valid field.
-    pub fn of(request: &Request<'_>) -> Option<Credentials> {
+    pub fn from_request(request: &Request<'_>) -> Option<BasicCredentials> {
         let fields = request.fields();
         let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
         let (value, None) = (found.next()?.1, found.next()) else {
@@ -36,7 +36,7 @@ impl Credentials {
         }
         let pair = BASE64.decode(encoded.trim_ascii()).ok()?;
         let colon = pair.iter().position(|byte| *byte == b':')?;
-        Some(Credentials {
+        Some(BasicCredentials {
             user: String::from_utf8(pair[..colon].to_vec()).ok()?,
             password: pair[colon + 1..].to_vec(),
         })
@@ -47,14 +47,14 @@ impl Credentials {
 mod tests {
     use super::*;
     use lowroad_http::h1::parse;
-    use lowroad_http::limits::Limits;
+    use lowroad_http::limits::RequestLimits;
 
     fn read(lines: &str) -> Option<(String, String)> {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-        let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
+        let Ok(Some(head)) = parse(head.as_bytes(), &RequestLimits::default()) else {
             panic!("it is a request: {lines}");
         };
-        let found = Credentials::of(&head.request)?;
+        let found = BasicCredentials::from_request(&head.request)?;
         Some((found.user, String::from_utf8_lossy(&found.password).into()))
     }
 

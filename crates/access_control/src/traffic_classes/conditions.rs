@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use lowroad_config::{Members, Name, PrefixSet};
+use lowroad_config::{ClassMembers, SiteName, PrefixSet};
 use lowroad_http::request::Request;
 use lowroad_site_rules::FieldMap;
 
@@ -30,7 +30,7 @@ pub(super) struct ClassConditions {
 
 impl ClassConditions {
     /// The conditions of these members; their patterns have these numbers.
-    pub(super) fn new(members: &Members, patterns: Vec<u32>) -> ClassConditions {
+    pub(super) fn new(members: &ClassMembers, patterns: Vec<u32>) -> ClassConditions {
         let (mut hosts, mut fields) = (HostMap::default(), FieldMap::default());
         for name in &members.hosts {
             hosts.insert(name, ());
@@ -61,7 +61,7 @@ pub(super) struct HostMap<T> {
     exact: HashMap<Box<[u8]>, Vec<T>>,
     /// `*.example.com` under `example.com`.
     wildcard: HashMap<Box<[u8]>, Vec<T>>,
-    /// Those of [`Name::Default`].
+    /// Those of [`SiteName::Default`].
     default: Vec<T>,
 }
 
@@ -77,11 +77,11 @@ impl<T> Default for HostMap<T> {
 
 impl<T> HostMap<T> {
     /// Adds a value for a name.
-    pub(super) fn insert(&mut self, name: &Name, value: T) {
+    pub(super) fn insert(&mut self, name: &SiteName, value: T) {
         let values = match name {
-            Name::Exact(name) => self.exact.entry(name.as_bytes().into()).or_default(),
-            Name::Wildcard(suffix) => self.wildcard.entry(suffix.as_bytes().into()).or_default(),
-            Name::Default => &mut self.default,
+            SiteName::Exact(name) => self.exact.entry(name.as_bytes().into()).or_default(),
+            SiteName::Wildcard(suffix) => self.wildcard.entry(suffix.as_bytes().into()).or_default(),
+            SiteName::Default => &mut self.default,
         };
         values.push(value);
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use lowroad_config as config;
-use lowroad_config::{MatchScope, Pattern, PatternSet, PatternSetBuilder, PrefixMap};
+use lowroad_config::{MatchScope, PathPattern, PatternSet, PatternSetBuilder, PrefixMap};
 use lowroad_http::host;
 use lowroad_http::request::Request;
 use lowroad_site_rules::FieldMap;
@@ -35,7 +35,7 @@ struct PatternNumbers {
 }
 
 impl PatternNumbers {
-    fn number(&mut self, pattern: &Pattern) -> u32 {
+    fn number(&mut self, pattern: &PathPattern) -> u32 {
         let next = u32::try_from(self.by_text.len()).unwrap_or(u32::MAX);
         *self.by_text.entry(pattern.to_string()).or_insert_with(|| {
             self.builder.add(pattern, MatchScope::Script);
@@ -46,7 +46,7 @@ impl PatternNumbers {
 
 impl ClassIndex {
     /// For classes in the order in which they are tried.
-    pub(super) fn new(classes: &[&config::Class]) -> ClassIndex {
+    pub(super) fn new(classes: &[&config::ClassConfig]) -> ClassIndex {
         let mut numbers = PatternNumbers::default();
         let conditions = classes.iter().map(|class| {
             let routes = class.members.routes.iter();
@@ -68,8 +68,8 @@ impl ClassIndex {
         index
     }
 
-    fn enter(&mut self, number: usize, members: &config::Members) {
-        let config::Members {
+    fn enter(&mut self, number: usize, members: &config::ClassMembers) {
+        let config::ClassMembers {
             hosts,
             routes,
             addresses,
@@ -127,30 +127,30 @@ impl ClassIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_config::{FieldLine, Members, Name, Prefix};
+    use lowroad_config::{FieldMatch, ClassMembers, SiteName, AddressPrefix};
     use lowroad_http::h1::parse;
-    use lowroad_http::limits::Limits;
+    use lowroad_http::limits::RequestLimits;
 
     const HEAD: &str = "GET /api/x HTTP/1.1\r\nHost: A.example.com:81\r\nX-Tier:  gold \r\n\r\n";
 
-    fn members(hosts: &[&str], routes: &[&str], addresses: &[&str], headers: &[&str]) -> Members {
+    fn members(hosts: &[&str], routes: &[&str], addresses: &[&str], headers: &[&str]) -> ClassMembers {
         let name = |text: &&str| match text.strip_prefix("*.") {
-            Some(suffix) => Name::Wildcard(suffix.into()),
-            None => Name::Exact((*text).into()),
+            Some(suffix) => SiteName::Wildcard(suffix.into()),
+            None => SiteName::Exact((*text).into()),
         };
-        let pattern = |text: &&str| Pattern::parse(text).expect("a pattern");
-        let prefix = |text: &&str| Prefix::parse(text).expect("a prefix");
+        let pattern = |text: &&str| PathPattern::parse(text).expect("a pattern");
+        let prefix = |text: &&str| AddressPrefix::parse(text).expect("a prefix");
         let line = |text: &&str| match text.split_once(": ") {
-            Some((name, value)) => FieldLine {
+            Some((name, value)) => FieldMatch {
                 name: name.into(),
                 value: Some(value.into()),
             },
-            None => FieldLine {
+            None => FieldMatch {
                 name: (*text).into(),
                 value: None,
             },
         };
-        Members {
+        ClassMembers {
             hosts: hosts.iter().map(name).collect(),
             routes: routes.iter().map(pattern).collect(),
             addresses: addresses.iter().map(prefix).collect(),
@@ -158,14 +158,14 @@ mod tests {
         }
     }
 
-    fn first(all: &[Members], head: &str, path: &str, peer: &str) -> Option<usize> {
-        let class = |members: &Members| config::Class {
+    fn first(all: &[ClassMembers], head: &str, path: &str, peer: &str) -> Option<usize> {
+        let class = |members: &ClassMembers| config::ClassConfig {
             members: members.clone(),
-            ..config::Class::new(String::new())
+            ..config::ClassConfig::new(String::new())
         };
-        let classes: Vec<config::Class> = all.iter().map(class).collect();
+        let classes: Vec<config::ClassConfig> = all.iter().map(class).collect();
         let index = ClassIndex::new(&classes.iter().collect::<Vec<_>>());
-        let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
+        let Ok(Some(head)) = parse(head.as_bytes(), &RequestLimits::default()) else {
             panic!("it is a request");
         };
         let peer = peer.parse().expect("an address");
@@ -197,7 +197,7 @@ mod tests {
             assert!(is_in(&HEAD.replace("A.", "c.d."), "/api/x", peer));
             assert!(!is_in("GET / HTTP/1.0\r\n\r\n", "/api/x", peer));
         }
-        let everything = [Members::default()];
+        let everything = [ClassMembers::default()];
         assert_eq!(
             first(&everything, "GET / HTTP/1.0\r\n\r\n", "/", "::1"),
             Some(0)
@@ -228,7 +228,7 @@ mod tests {
                 Some(0)
             );
         }
-        let others = [&conditions[..], &[Members::default(), Members::default()]].concat();
+        let others = [&conditions[..], &[ClassMembers::default(), ClassMembers::default()]].concat();
         let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(first(&others, head, "/", "::1"), Some(conditions.len()));
         assert_eq!(first(&others, head, "/x.php/y", "::1"), Some(0));

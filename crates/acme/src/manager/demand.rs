@@ -3,21 +3,21 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::entry::Entry;
+use super::entry::CertificateEntry;
 use super::history::increment;
-use super::{Inner, Shared};
-use crate::name::{self, NotAName};
+use super::{ManagerState, ManagerContext};
+use crate::name::{self, InvalidIdentifier};
 
 /// The most refused names that are remembered.
 const DENIED_MAX: usize = 10_000;
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub enum DemandRefusal {
     /// Certificates on demand are off.
     Off,
     /// The name is invalid.
-    Name(NotAName),
+    Name(InvalidIdentifier),
     /// The operator's service refused it.
     Unwanted,
     /// Too many names were requested in this minute, or too many exist.
@@ -26,25 +26,25 @@ pub enum Denied {
     Failed(String),
 }
 
-impl fmt::Display for Denied {
+impl fmt::Display for DemandRefusal {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Denied::Off => to.write_str("there are no certificates on demand"),
-            Denied::Name(why) => write!(to, "{why}"),
-            Denied::Unwanted => to.write_str("nobody wants one"),
-            Denied::TooMany => to.write_str("too many names are asked for"),
-            Denied::Failed(why) => to.write_str(why),
+            DemandRefusal::Off => to.write_str("there are no certificates on demand"),
+            DemandRefusal::Name(why) => write!(to, "{why}"),
+            DemandRefusal::Unwanted => to.write_str("nobody wants one"),
+            DemandRefusal::TooMany => to.write_str("too many names are asked for"),
+            DemandRefusal::Failed(why) => to.write_str(why),
         }
     }
 }
 
-impl std::error::Error for Denied {}
+impl std::error::Error for DemandRefusal {}
 
-pub(super) async fn get(shared: &Arc<Shared>, name: &str) -> Result<(), Denied> {
-    let name = name::check(name).map_err(Denied::Name)?;
+pub(super) async fn get(shared: &Arc<ManagerContext>, name: &str) -> Result<(), DemandRefusal> {
+    let name = name::check(name).map_err(DemandRefusal::Name)?;
     // A client's SNI is never a wildcard.
     if name.starts_with("*.") {
-        return Err(Denied::Name(NotAName::Label));
+        return Err(DemandRefusal::Name(InvalidIdentifier::Label));
     }
     // Subscribed before the first look, so that an end in between is not missed.
     let mut ended = shared.ended.subscribe();
@@ -58,7 +58,7 @@ pub(super) async fn get(shared: &Arc<Shared>, name: &str) -> Result<(), Denied> 
         match (is_there, asked) {
             (true, _) => {}
             // The entry was there and is gone: the service has refused the name.
-            (false, true) => return Err(Denied::Unwanted),
+            (false, true) => return Err(DemandRefusal::Unwanted),
             (false, false) => ask_for(shared, &name, now_s)?,
         }
         asked = true;
@@ -68,11 +68,11 @@ pub(super) async fn get(shared: &Arc<Shared>, name: &str) -> Result<(), Denied> 
 }
 
 /// Requests an order, unless there is one.
-fn ask_for(shared: &Shared, name: &str, now_s: u64) -> Result<(), Denied> {
-    let on_demand = shared.settings.on_demand.as_ref().ok_or(Denied::Off)?;
+fn ask_for(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), DemandRefusal> {
+    let on_demand = shared.settings.on_demand.as_ref().ok_or(DemandRefusal::Off)?;
     let too_many = || {
         increment(&shared.history.counters.demand_limited);
-        Denied::TooMany
+        DemandRefusal::TooMany
     };
     let mut inner = shared.inner();
     // Another caller has requested it since the look.
@@ -85,16 +85,16 @@ fn ask_for(shared: &Shared, name: &str, now_s: u64) -> Result<(), Denied> {
     }
     // Each new name costs a request to the operator's service, so clients' names are rate-limited.
     inner.asked.take(now_s).map_err(|_| too_many())?;
-    let entry = Entry::new(vec![name.into()], true, None, shared.settings.directories());
+    let entry = CertificateEntry::new(vec![name.into()], true, None, shared.settings.directories());
     inner.entries.insert(name.into(), entry);
     drop(inner);
     shared.wake.notify_one();
     Ok(())
 }
 
-impl Inner {
+impl ManagerState {
     /// The known result. `None`: it must be requested, or waited for.
-    fn look(&self, name: &str, now_s: u64) -> Option<Result<(), Denied>> {
+    fn look(&self, name: &str, now_s: u64) -> Option<Result<(), DemandRefusal>> {
         let Some(entry) = self.entries.get(name) else {
             let (until_s, why) = self.denied.get(name)?;
             return (now_s < *until_s).then(|| Err(why.clone()));
@@ -107,11 +107,11 @@ impl Inner {
         // Certificates of the configuration have separate retries.
         let error = entry.plan.last_error();
         let error = error.filter(|_| !entry.on_demand && !self.busy.contains_key(name))?;
-        Some(Err(Denied::Failed(error.text.clone())))
+        Some(Err(DemandRefusal::Failed(error.text.clone())))
     }
 
     /// Refuses the name until a second.
-    pub(super) fn deny(&mut self, name: &str, why: Denied, now_s: u64, until_s: u64) {
+    pub(super) fn deny(&mut self, name: &str, why: DemandRefusal, now_s: u64, until_s: u64) {
         if self.denied.len() >= DENIED_MAX {
             self.denied.retain(|_, (until_s, _)| now_s < *until_s);
         }

@@ -2,16 +2,16 @@
 
 use super::file_check::{FileCheck, FileRecord};
 use super::jitter;
-use crate::folder::Saved;
-use crate::issued::Issued;
-use crate::plan::{LifetimeStage, Plan};
-use crate::settings::Settings;
+use crate::folder::CertificateRecord;
+use crate::issued_certificate::IssuedCertificate;
+use crate::plan::{LifetimeStage, RenewalPlan};
+use crate::settings::AcmeSettings;
 use crate::severity::Severity;
-use crate::state::{Next, State, display_time};
+use crate::state::{RenewalStep, CertificateState, display_time};
 
 /// The running task of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Busy {
+pub(super) enum EntryActivity {
     /// An order from the authority at this index.
     Ordering(usize),
     /// A request for its renewal window.
@@ -19,12 +19,12 @@ pub(super) enum Busy {
 }
 
 /// One certificate.
-pub(super) struct Entry {
+pub(super) struct CertificateEntry {
     pub names: Vec<String>,
     pub on_demand: bool,
-    pub plan: Plan,
+    pub plan: RenewalPlan,
     /// The certificate in use, even for other names, or expired.
-    pub issued: Option<Issued>,
+    pub issued: Option<IssuedCertificate>,
     /// The directory URL of its issuer.
     pub authority: Option<String>,
     pub file: FileRecord,
@@ -36,18 +36,18 @@ pub(super) struct Entry {
     pub has_window_failed: bool,
 }
 
-impl Entry {
+impl CertificateEntry {
     pub fn new<'a>(
         names: Vec<String>,
         on_demand: bool,
-        saved: Option<Saved>,
+        saved: Option<CertificateRecord>,
         urls: impl Iterator<Item = &'a str>,
-    ) -> Entry {
+    ) -> CertificateEntry {
         let (plan, authority) = match saved {
             Some(saved) => (saved.plan, saved.authority),
-            None => (Plan::default(), None),
+            None => (RenewalPlan::default(), None),
         };
-        Entry {
+        CertificateEntry {
             names,
             on_demand,
             // The stored plan may be of other authorities; those that are still configured keep their state.
@@ -62,7 +62,7 @@ impl Entry {
     }
 
     /// Uses a certificate from a file. One that lacks names is better than none.
-    pub fn take(&mut self, issued: Issued) {
+    pub fn take(&mut self, issued: IssuedCertificate) {
         match issued.covers(&self.names) {
             true => {
                 let fingerprint = issued.pair.fingerprint();
@@ -131,8 +131,8 @@ impl Entry {
         }
     }
 
-    pub fn saved(&self) -> Saved {
-        Saved {
+    pub fn saved(&self) -> CertificateRecord {
+        CertificateRecord {
             names: self.names.clone(),
             on_demand: self.on_demand,
             authority: self.authority.clone(),
@@ -141,24 +141,24 @@ impl Entry {
     }
 
     /// The index of its issuer, if that is still configured.
-    pub fn place(&self, settings: &Settings) -> Option<usize> {
+    pub fn place(&self, settings: &AcmeSettings) -> Option<usize> {
         let url = self.authority.as_ref()?;
         let mut authorities = settings.authorities.iter();
         authorities.position(|authority| authority.directory == *url)
     }
 
-    pub fn state(&self, busy: Option<Busy>, settings: &Settings, now_s: u64) -> State {
+    pub fn state(&self, busy: Option<EntryActivity>, settings: &AcmeSettings, now_s: u64) -> CertificateState {
         let (next, authority) = match busy {
-            Some(Busy::Ordering(place)) => {
+            Some(EntryActivity::Ordering(place)) => {
                 let asked = settings.authorities.get(place);
-                (Next::Ordering, asked.map(|asked| asked.directory.clone()))
+                (RenewalStep::Ordering, asked.map(|asked| asked.directory.clone()))
             }
             _ => (
-                Next::Order(self.plan.next_order_s(now_s)),
+                RenewalStep::Order(self.plan.next_order_s(now_s)),
                 self.authority.clone(),
             ),
         };
-        State {
+        CertificateState {
             names: self.names.clone(),
             authority,
             not_after_s: self

@@ -3,9 +3,9 @@
 
 use lowroad_file_stamp::FileStamp;
 
-use super::Shared;
-use crate::issued::Issued;
-use crate::plan::Trouble;
+use super::ManagerContext;
+use crate::issued_certificate::IssuedCertificate;
+use crate::plan::AcmeFailure;
 
 /// The known state of a certificate's file.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct FileCheck {
     pub names: Vec<String>,
     pub record: FileRecord,
     /// The certificate in use.
-    pub issued: Option<Issued>,
+    pub issued: Option<IssuedCertificate>,
 }
 
 /// The outcome of a check.
@@ -39,13 +39,13 @@ pub(super) enum FileFinding {
     /// The file has the certificate in use.
     Intact,
     /// The file has a better certificate, issued by this authority.
-    Better(Issued, Option<String>),
+    Better(IssuedCertificate, Option<String>),
     /// The file has a certificate that cannot be used, for this reason.
     Useless(&'static str),
     /// The file had this fault, and was restored.
     Restored(String),
     /// The file has this fault, and cannot be written.
-    NotRestored(String, Trouble),
+    NotRestored(String, AcmeFailure),
     /// The file has this fault, and there is no certificate in use.
     Lost(String),
     /// The file has a fault, and another process orders, which will replace the file.
@@ -54,7 +54,7 @@ pub(super) enum FileFinding {
 
 impl FileCheck {
     /// Compares the file. `None`: nothing has changed.
-    pub fn run(self, shared: &Shared) -> Option<CheckedFile> {
+    pub fn run(self, shared: &ManagerContext) -> Option<CheckedFile> {
         let folder = &shared.folder;
         // Taken before the file is read, so that a change in between is seen by the next check.
         let stamp = folder.certificate_stamp(&self.key);
@@ -86,7 +86,7 @@ impl FileCheck {
     ///
     /// # Errors
     /// The fault that requires replacing it.
-    fn read(&self, shared: &Shared) -> Result<FileFinding, String> {
+    fn read(&self, shared: &ManagerContext) -> Result<FileFinding, String> {
         let found = shared.read_certificate(&self.key)?;
         let now_s = shared.settings.clock.unix_s();
         let Some(held) = &self.issued else {
@@ -102,7 +102,7 @@ impl FileCheck {
         if let Some(fault) = &self.record.fault {
             return Err(fault.clone());
         }
-        let ends_s = |issued: &Issued| issued.validity.not_after_s;
+        let ends_s = |issued: &IssuedCertificate| issued.validity.not_after_s;
         match found.covers(&self.names) {
             // Two processes with different names would otherwise overwrite each other's file for ever.
             false => Ok(FileFinding::Useless("is not for all names")),
@@ -113,12 +113,12 @@ impl FileCheck {
         }
     }
 
-    fn better(&self, shared: &Shared, found: Issued) -> FileFinding {
+    fn better(&self, shared: &ManagerContext, found: IssuedCertificate) -> FileFinding {
         let saved = shared.folder.saved(&self.key);
         FileFinding::Better(found, saved.and_then(|saved| saved.authority))
     }
 
-    fn restore(&self, shared: &Shared, issued: &Issued, fault: String) -> FileFinding {
+    fn restore(&self, shared: &ManagerContext, issued: &IssuedCertificate, fault: String) -> FileFinding {
         let folder = &shared.folder;
         let lock = match folder.lock(&self.key) {
             Ok(Some(lock)) => lock,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::plan::Kind;
+use crate::plan::FailureKind;
 
 /// Counters since the start of the process, and certificates ordered by it.
 #[derive(Default)]
@@ -52,14 +52,14 @@ impl OrderHistory {
 }
 
 impl AcmeCounters {
-    pub fn count_failure(&self, kind: Kind) {
+    pub fn count_failure(&self, kind: FailureKind) {
         increment(&self.orders_failed);
         increment(match kind {
-            Kind::Unreachable => &self.unreachable,
-            Kind::RateLimited => &self.rate_limited,
-            Kind::Refused => &self.refused,
-            Kind::WrongAnswer => &self.wrong_answers,
-            Kind::Local => &self.local_errors,
+            FailureKind::Unreachable => &self.unreachable,
+            FailureKind::RateLimited => &self.rate_limited,
+            FailureKind::Refused => &self.refused,
+            FailureKind::WrongAnswer => &self.wrong_answers,
+            FailureKind::Local => &self.local_errors,
         });
     }
 

@@ -4,22 +4,22 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::Shared;
-use super::entry::Entry;
-use crate::issued::Issued;
-use crate::settings::OnDemand;
+use super::ManagerContext;
+use super::entry::CertificateEntry;
+use crate::issued_certificate::IssuedCertificate;
+use crate::settings::OnDemandSettings;
 
 /// The certificates in use before a change of the settings.
 #[derive(Default)]
 pub(super) struct CertificatesInUse {
     folder: PathBuf,
     /// With a flag for certificates on demand.
-    by_key: HashMap<String, (Issued, bool)>,
+    by_key: HashMap<String, (IssuedCertificate, bool)>,
 }
 
-impl Shared {
+impl ManagerContext {
     /// The stored certificate, if it covers all these names.
-    pub(crate) fn stored(&self, key: &str, names: &[String]) -> Option<Issued> {
+    pub(crate) fn load_stored(&self, key: &str, names: &[String]) -> Option<IssuedCertificate> {
         let found = self.read_certificate(key).ok();
         found.filter(|issued| issued.covers(names))
     }
@@ -28,7 +28,7 @@ impl Shared {
     ///
     /// # Errors
     /// The fault of its file, as the rest of a sentence.
-    pub(super) fn read_certificate(&self, key: &str) -> Result<Issued, String> {
+    pub(super) fn read_certificate(&self, key: &str) -> Result<IssuedCertificate, String> {
         let pem = self.folder.certificate(key).map_err(|error| {
             match error.kind() == io::ErrorKind::NotFound {
                 true => "is gone".to_owned(),
@@ -36,14 +36,14 @@ impl Shared {
             }
         })?;
         let file = self.folder.certificate_file(key);
-        let read = Issued::read(&pem, &file, self.settings.clock.unix_s());
+        let read = IssuedCertificate::read(&pem, &file, self.settings.clock.unix_s());
         read.map_err(|error| format!("is damaged: {error}"))
     }
 
     /// The certificates in use.
     pub(super) fn in_use(&self) -> CertificatesInUse {
         let inner = self.inner();
-        let of_entry = |(key, entry): (&String, &Entry)| {
+        let of_entry = |(key, entry): (&String, &CertificateEntry)| {
             let issued = entry.issued.clone()?;
             Some((key.clone(), (issued, entry.on_demand)))
         };
@@ -74,7 +74,7 @@ impl Shared {
             let urls = self.settings.directories();
             let mut entry = read
                 .or(before)
-                .unwrap_or_else(|| Entry::new(names, false, None, urls));
+                .unwrap_or_else(|| CertificateEntry::new(names, false, None, urls));
             // A name that was on demand before may now be configured.
             entry.on_demand = false;
             inner.entries.insert(key, entry);
@@ -85,7 +85,7 @@ impl Shared {
 
     /// Loads certificates made on demand before; they are renewed if clients still use them.
     pub(super) fn take_asked_before(&self, in_use: &CertificatesInUse) {
-        let Some(OnDemand { names_max, .. }) = self.settings.on_demand else {
+        let Some(OnDemandSettings { names_max, .. }) = self.settings.on_demand else {
             return;
         };
         let saved = self.folder.all_saved().into_iter();
@@ -115,20 +115,20 @@ impl Shared {
         names: &[String],
         on_demand: bool,
         in_use: &CertificatesInUse,
-    ) -> Entry {
+    ) -> CertificateEntry {
         let urls = self.settings.directories();
         // A state for other names has a plan that does not apply.
         let saved = self.folder.saved(key).filter(|saved| saved.names == names);
-        let mut entry = Entry::new(names.to_vec(), on_demand, saved, urls);
+        let mut entry = CertificateEntry::new(names.to_vec(), on_demand, saved, urls);
         // Taken before the file is read, so that a change in between is seen by the next check.
         entry.file.stamp = self.folder.certificate_stamp(key);
         let read = self.read_certificate(key).ok();
         let in_use_before = in_use.by_key.get(key).map(|(issued, _)| issued.clone());
         let is_same_folder = in_use.folder == self.settings.folder;
-        let is_worse = |before: &Issued| {
-            let is_better = |read: &Issued| read.is_better_than(before, names);
-            let is_same = |read: &Issued| read.pair.fingerprint() == before.pair.fingerprint();
-            let is_fine = |read: &Issued| is_better(read) || is_same(read);
+        let is_worse = |before: &IssuedCertificate| {
+            let is_better = |read: &IssuedCertificate| read.is_better_than(before, names);
+            let is_same = |read: &IssuedCertificate| read.pair.fingerprint() == before.pair.fingerprint();
+            let is_fine = |read: &IssuedCertificate| is_better(read) || is_same(read);
             !read.as_ref().is_some_and(is_fine)
         };
         match in_use_before.filter(is_worse) {

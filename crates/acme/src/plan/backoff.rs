@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Jitter;
+use super::RenewalJitter;
 
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 3600;
@@ -12,7 +12,7 @@ const RETRY_AFTER_S_MAX: u64 = 7 * DAY_S;
 
 /// The class of a failure, by its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailureKind {
     /// Time: the authority does not respond, or reports an internal error.
     Unreachable,
     /// Time: a rate limit of the authority.
@@ -27,37 +27,37 @@ pub enum Kind {
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct AcmeFailure {
     /// Its class.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// The authority's Retry-After in seconds.
     pub retry_after_s: Option<u64>,
     /// A text for the operator.
     pub text: String,
 }
 
-impl Trouble {
-    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Trouble {
-        Trouble {
+impl AcmeFailure {
+    pub(crate) fn new(kind: FailureKind, text: impl Into<String>) -> AcmeFailure {
+        AcmeFailure {
             kind,
             retry_after_s: None,
             text: text.into(),
         }
     }
 
-    pub(crate) fn local(text: impl fmt::Display) -> Trouble {
-        Trouble::new(Kind::Local, text.to_string())
+    pub(crate) fn local(text: impl fmt::Display) -> AcmeFailure {
+        AcmeFailure::new(FailureKind::Local, text.to_string())
     }
 
     /// The delay after this many failures: doubled each time up to a limit, with a random addition of up to a quarter,
     /// so that retries of many names are spread. With a certificate of a few days, no delay exceeds a twentieth of its
     /// lifetime, unless the authority requires it.
-    pub(super) fn delay_s(&self, failures: u32, lifetime_s: Option<u64>, jitter: Jitter) -> u64 {
+    pub(super) fn delay_s(&self, failures: u32, lifetime_s: Option<u64>, jitter: RenewalJitter) -> u64 {
         let (first_s, max_s) = match self.kind {
-            Kind::Unreachable | Kind::Local => (MINUTE_S, HOUR_S),
-            Kind::RateLimited => (HOUR_S, DAY_S),
-            Kind::Refused => (15 * MINUTE_S, DAY_S),
-            Kind::WrongAnswer => (5 * MINUTE_S, 6 * HOUR_S),
+            FailureKind::Unreachable | FailureKind::Local => (MINUTE_S, HOUR_S),
+            FailureKind::RateLimited => (HOUR_S, DAY_S),
+            FailureKind::Refused => (15 * MINUTE_S, DAY_S),
+            FailureKind::WrongAnswer => (5 * MINUTE_S, 6 * HOUR_S),
         };
         // The shift is bounded, so that it cannot overflow.
         let doubled_s = first_s << failures.saturating_sub(1).min(16);
@@ -67,17 +67,17 @@ impl Trouble {
         let asked_s = self.retry_after_s.unwrap_or(0).min(RETRY_AFTER_S_MAX);
         let least_s = match (self.kind, self.retry_after_s) {
             // The authority's own delay replaces the estimate.
-            (Kind::RateLimited, Some(_)) => asked_s.max(MINUTE_S),
+            (FailureKind::RateLimited, Some(_)) => asked_s.max(MINUTE_S),
             _ => own_s.max(asked_s),
         };
-        least_s + jitter.of(own_s / 4)
+        least_s + jitter.share_of(own_s / 4)
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for AcmeFailure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for AcmeFailure {}

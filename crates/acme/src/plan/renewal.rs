@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Jitter;
+use super::RenewalJitter;
 
 /// The validity of a certificate, in seconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Validity {
+pub struct ValidityPeriod {
     /// The first second.
     pub not_before_s: u64,
     /// The last one.
@@ -16,7 +16,7 @@ pub struct Validity {
 
 /// An authority's renewal window, in seconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
+pub struct RenewalWindow {
     /// The earliest renewal.
     pub start_s: u64,
     /// The latest renewal.
@@ -35,7 +35,7 @@ pub enum LifetimeStage {
     Expired,
 }
 
-impl Validity {
+impl ValidityPeriod {
     /// The stage at this time.
     pub fn stage(self, now_s: u64) -> LifetimeStage {
         match now_s {
@@ -65,17 +65,17 @@ impl Validity {
 
     /// The time of the renewal. A window that ends before it starts is ignored; one that is too late for two attempts
     /// is not waited for.
-    pub fn renewal_s(self, window: Option<Window>, jitter: Jitter) -> u64 {
+    pub fn renewal_s(self, window: Option<RenewalWindow>, jitter: RenewalJitter) -> u64 {
         let lifetime_s = self.lifetime_s();
         // 95 % of the lifetime: a later renewal would leave no time for a second attempt.
         let latest_s = self.not_before_s + lifetime_s / 20 * 19;
         match window {
             Some(window) if window.start_s < window.end_s => {
-                let within_s = window.start_s + jitter.of(window.end_s - window.start_s);
+                let within_s = window.start_s + jitter.share_of(window.end_s - window.start_s);
                 within_s.min(latest_s)
             }
             // Spread over a thirtieth of the lifetime, before two thirds of it.
-            _ => self.not_before_s + lifetime_s / 3 * 2 - jitter.of(lifetime_s / 30),
+            _ => self.not_before_s + lifetime_s / 3 * 2 - jitter.share_of(lifetime_s / 30),
         }
     }
 }

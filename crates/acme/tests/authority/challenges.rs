@@ -6,9 +6,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
-use lowroad_acme::{Challenge, ExternalAccount, Hook, Next};
-use lowroad_tls::certificates::Store;
-use lowroad_tls::{Acceptor, Clock, Settings as TlsSettings};
+use lowroad_acme::{ChallengeMethod, ExternalAccount, DnsHook, RenewalStep};
+use lowroad_tls::certificates::CertificateStore;
+use lowroad_tls::{TlsAcceptor, TlsClock, TlsServerSettings as TlsSettings};
 
 use crate::kit::pebble::{Options, Pebble};
 use crate::kit::{Folder, Running, stored, web};
@@ -41,7 +41,7 @@ fn http_01() {
     let left_s = state.not_after_s.expect("a certificate") - state.now_s;
     assert!((89 * DAY_S..=90 * DAY_S).contains(&left_s), "{left_s}");
     assert!(
-        matches!(state.next, Next::Order(at_s) if at_s > state.now_s + 50 * DAY_S),
+        matches!(state.next, RenewalStep::Order(at_s) if at_s > state.now_s + 50 * DAY_S),
         "{state}"
     );
 
@@ -66,7 +66,7 @@ fn http_01() {
     assert!(again.store.current().covers("www.a.example"));
     let state = again.state("a.example");
     assert!(
-        matches!(state.next, Next::Order(at_s) if at_s > state.now_s + 50 * DAY_S),
+        matches!(state.next, RenewalStep::Order(at_s) if at_s > state.now_s + 50 * DAY_S),
         "{state}"
     );
     assert_eq!(stored(&settings.folder, "a.example"), pem);
@@ -79,7 +79,7 @@ fn tls_alpn_01() {
     };
     let folder = Folder::new();
     let mut settings = pebble.settings(&folder, &[&["a.example", "b.example"]]);
-    settings.challenge = Challenge::TlsAlpn01;
+    settings.challenge = ChallengeMethod::TlsAlpn01;
     let listener = pebble.tls.take().expect("a port");
     let running = Running::start(settings);
     serve_tls(listener, running.store.clone());
@@ -88,13 +88,13 @@ fn tls_alpn_01() {
 }
 
 /// Does a TLS handshake with each client.
-fn serve_tls(listener: TcpListener, store: Store) {
+fn serve_tls(listener: TcpListener, store: CertificateStore) {
     let now_s = std::time::UNIX_EPOCH
         .elapsed()
         .expect("after 1970")
         .as_secs();
-    let settings = TlsSettings::new(store, Clock::new(now_s));
-    let acceptor = Acceptor::new(&settings).expect("settings");
+    let settings = TlsSettings::new(store, TlsClock::new(now_s));
+    let acceptor = TlsAcceptor::new(&settings).expect("settings");
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let acceptor = acceptor.clone();
@@ -114,7 +114,7 @@ fn serve_tls(listener: TcpListener, store: Store) {
 }
 
 /// A hook that configures the resolver, and logs its calls.
-pub fn hook(pebble: &Pebble, folder: &Folder) -> Hook {
+pub fn hook(pebble: &Pebble, folder: &Folder) -> DnsHook {
     let path = folder.path().join("hook.sh");
     let (log, addr) = (folder.path().join("hook.log"), pebble.dns_management);
     let script = format!(
@@ -129,7 +129,7 @@ esac
         log.display()
     );
     fs::write(&path, script).expect("a script");
-    Hook {
+    DnsHook {
         command: vec!["/bin/sh".into(), path.display().to_string()],
         timeout_s: 60,
     }
@@ -142,7 +142,7 @@ fn dns_01_with_a_wildcard() {
     };
     let folder = Folder::new();
     let mut settings = pebble.settings(&folder, &[&["*.a.example", "a.example"]]);
-    settings.challenge = Challenge::Dns01(hook(&pebble, &folder));
+    settings.challenge = ChallengeMethod::Dns01(hook(&pebble, &folder));
     let running = Running::start(settings.clone());
     running.wait_for("*.a.example: got a certificate");
     let certificates = running.store.current();
@@ -163,7 +163,7 @@ fn a_hook_that_fails_is_named() {
     };
     let folder = Folder::new();
     let mut settings = pebble.settings(&folder, &[&["a.example"]]);
-    settings.challenge = Challenge::Dns01(Hook {
+    settings.challenge = ChallengeMethod::Dns01(DnsHook {
         command: ["/bin/sh", "-c", "echo no such zone; exit 7"]
             .map(str::to_owned)
             .to_vec(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use lowroad_acme::{Settings, Severity};
+use lowroad_acme::{AcmeSettings, Severity};
 
 use crate::kit::fake::{fake, place_certificate, settings};
 use crate::kit::web::Answer;
@@ -12,7 +12,7 @@ use crate::kit::{Folder, Running};
 const DAY_S: u64 = 86_400;
 
 /// A way to fail, and the counter for it.
-type Failure = (&'static str, fn(&Folder) -> Settings);
+type Failure = (&'static str, fn(&Folder) -> AcmeSettings);
 
 const FAILURES: [Failure; 6] = [
     ("acme.unreachable", |folder| {

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lowroad_acme::{Next, Severity};
+use lowroad_acme::{RenewalStep, Severity};
 use lowroad_testkit::skip;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -23,7 +23,7 @@ fn outcome(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (Str
     running.wait_for("a.example: no certificate");
     let state = running.state("a.example");
     let error = state.last_error.as_ref().expect("an error");
-    let Next::Order(next_s) = state.next else {
+    let RenewalStep::Order(next_s) = state.next else {
         panic!("{state}");
     };
     (error.text.clone(), next_s - error.at_s)
@@ -170,7 +170,7 @@ fn a_refusal_says_why() {
             .contains("cannot verify a.example: unauthorized: "),
         "{state}"
     );
-    assert!(matches!(state.next, Next::Order(at_s) if at_s >= error.at_s + 900));
+    assert!(matches!(state.next, RenewalStep::Order(at_s) if at_s >= error.at_s + 900));
     let state = running.state("blocked.example");
     let error = state.last_error.as_ref().expect("an error");
     assert!(error.text.contains("rejectedIdentifier"), "{state}");

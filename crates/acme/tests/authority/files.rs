@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lowroad_acme::{Settings, Severity};
+use lowroad_acme::{AcmeSettings, Severity};
 use lowroad_testkit::wait_until;
 
 use crate::kit::fake::{fake, place_certificate, settings};
@@ -45,7 +45,7 @@ const DAMAGES: [Damage; 6] = [
 ];
 
 /// A folder with a certificate, an authority that refuses all orders, and the number of its requests.
-fn with_certificate(folder: &Folder) -> (Settings, Arc<AtomicUsize>) {
+fn with_certificate(folder: &Folder) -> (AcmeSettings, Arc<AtomicUsize>) {
     let orders = Arc::new(AtomicUsize::new(0));
     let count = orders.clone();
     let addr = fake(move |_, _| {
@@ -62,7 +62,7 @@ fn certificate_file(folder: &Folder) -> std::path::PathBuf {
 }
 
 /// Whether a new process finds a certificate in the folder.
-fn is_readable(settings: &Settings) -> bool {
+fn is_readable(settings: &AcmeSettings) -> bool {
     let other = Running::start(settings.clone());
     other.store.current().covers("a.example")
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use lowroad_acme::{Denied, OnDemand, Severity};
+use lowroad_acme::{DemandRefusal, OnDemandSettings, Severity};
 use lowroad_testkit::wait_until;
 
 use crate::kit::pebble::{Options, Pebble};
@@ -30,9 +30,9 @@ fn on_demand_for_those_who_are_wanted() {
         }
     });
     let mut settings = pebble.settings(&folder, &[]);
-    settings.on_demand = Some(OnDemand {
+    settings.on_demand = Some(OnDemandSettings {
         per_minute_max: 2,
-        ..OnDemand::new(format!("http://{ask}/ask"))
+        ..OnDemandSettings::new(format!("http://{ask}/ask"))
     });
     let clock = settings.clock.clone();
     let listener = pebble.http.take().expect("a port");
@@ -66,16 +66,16 @@ fn on_demand_for_those_who_are_wanted() {
     // The service refuses the next name; it is not asked twice.
     for _ in 0..2 {
         let other = running.runtime.block_on(manager.on_demand("b.example"));
-        assert_eq!(other, Err(Denied::Unwanted));
+        assert_eq!(other, Err(DemandRefusal::Unwanted));
     }
     assert_eq!(asked.load(Ordering::Relaxed), 2);
     let third = || running.runtime.block_on(manager.on_demand("c.example"));
-    assert_eq!(third(), Err(Denied::TooMany));
+    assert_eq!(third(), Err(DemandRefusal::TooMany));
     assert_eq!(running.count("acme.demand_limited"), 1);
     clock.advance(60);
-    assert_eq!(third(), Err(Denied::Unwanted));
+    assert_eq!(third(), Err(DemandRefusal::Unwanted));
     let name = running.runtime.block_on(manager.on_demand("10.0.0.1"));
-    assert!(matches!(name, Err(Denied::Name(_))));
+    assert!(matches!(name, Err(DemandRefusal::Name(_))));
 
     // The next start loads it. At its renewal the service refuses it; it stays in use while it is valid.
     drop(running);
@@ -98,17 +98,17 @@ fn on_demand_for_those_who_are_wanted() {
 #[test]
 fn without_the_setting_there_are_none_on_demand() {
     let folder = Folder::new();
-    let mut settings = lowroad_acme::Settings::new(folder.path());
+    let mut settings = lowroad_acme::AcmeSettings::new(folder.path());
     settings.terms_agreed = true;
-    settings.authorities.push(lowroad_acme::Authority {
+    settings.authorities.push(lowroad_acme::AuthoritySettings {
         directory: "https://127.0.0.1:1/dir".into(),
-        ..lowroad_acme::Authority::default()
+        ..lowroad_acme::AuthoritySettings::default()
     });
     let running = Running::start(settings);
     let denied = running
         .runtime
         .block_on(running.manager.on_demand("a.example"));
-    assert_eq!(denied, Err(Denied::Off));
+    assert_eq!(denied, Err(DemandRefusal::Off));
 }
 
 #[test]

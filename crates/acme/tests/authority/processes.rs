@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use lowroad_acme::{Authority, Challenge, Hook, Settings};
+use lowroad_acme::{AuthoritySettings, ChallengeMethod, DnsHook, AcmeSettings};
 
 use crate::challenges::hook;
 use crate::kit::pebble::{Options, Pebble};
@@ -11,7 +11,7 @@ use crate::kit::{Folder, Running, names};
 const SETTINGS: &str = "LOWROAD_ACME_CHILD";
 
 /// The settings of a child: folder, directory, roots, hook.
-fn child(settings: &Settings, hook: &Hook) -> Child {
+fn child(settings: &AcmeSettings, hook: &DnsHook) -> Child {
     let authority = &settings.authorities[0];
     let roots = authority.roots.as_ref().expect("roots");
     let told = [
@@ -36,14 +36,14 @@ fn as_a_child() {
         return;
     };
     let told: Vec<&str> = told.split('\n').collect();
-    let mut settings = Settings::new(told[0]);
+    let mut settings = AcmeSettings::new(told[0]);
     settings.terms_agreed = true;
-    settings.authorities = vec![Authority {
+    settings.authorities = vec![AuthoritySettings {
         directory: told[1].into(),
         roots: Some(told[2].into()),
-        ..Authority::default()
+        ..AuthoritySettings::default()
     }];
-    settings.challenge = Challenge::Dns01(Hook {
+    settings.challenge = ChallengeMethod::Dns01(DnsHook {
         command: vec!["/bin/sh".into(), told[3].into()],
         timeout_s: 60,
     });

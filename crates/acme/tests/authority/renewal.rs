@@ -1,6 +1,6 @@
 //! Certificates are renewed in time, despite failures of the authority.
 
-use lowroad_acme::Next;
+use lowroad_acme::RenewalStep;
 use lowroad_testkit::wait_until;
 
 use crate::kit::pebble::{Options, Pebble};
@@ -61,7 +61,7 @@ fn the_window_of_the_authority_is_kept_to() {
     assert_ne!(stored(&settings.folder, "a.example"), pem);
     let state = running.state("a.example");
     assert!(
-        matches!(state.next, Next::Order(at_s) if at_s > state.now_s + 50 * DAY_S),
+        matches!(state.next, RenewalStep::Order(at_s) if at_s > state.now_s + 50 * DAY_S),
         "{state}"
     );
 }
@@ -103,7 +103,7 @@ fn an_authority_that_is_down_for_days() {
     let error = state.last_error.as_ref().expect("an error");
     assert!(error.text.contains(&pebble.url()), "{state}");
     assert!(error.text.contains("refused"), "{state}");
-    assert!(matches!(state.next, Next::Order(at_s) if at_s <= state.now_s + 2 * HOUR_S));
+    assert!(matches!(state.next, RenewalStep::Order(at_s) if at_s <= state.now_s + 2 * HOUR_S));
 
     pebble.up();
     clock.advance(2 * HOUR_S);

@@ -5,19 +5,19 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use lowroad_http::encoding::{Encoding, EncodingSet};
-use lowroad_http::head::HeadWriter;
-use lowroad_http::status::Status;
-use lowroad_wire::checksum::Sum;
+use lowroad_http::content_coding::{ContentCoding, CodingSet};
+use lowroad_http::head_writer::HeadWriter;
+use lowroad_http::status::StatusCode;
+use lowroad_wire::checksum::InternetChecksum;
 
-use super::layout::{self, ALIGN, HEADER_LEN, MAGIC, Table, kind};
+use super::layout::{self, ALIGN, HEADER_LEN, MAGIC, TableKind, kind};
 use super::{SUMMED_LEN, hash};
 
 /// A file in one content coding, as input of the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVariant {
     /// The content coding.
-    pub encoding: Encoding,
+    pub encoding: ContentCoding,
     /// Field lines, `name: value\r\n` each, that a 304 has too.
     pub shared_fields: Vec<u8>,
     /// Field lines of responses with content only, without Content-Length.
@@ -60,7 +60,7 @@ impl core::error::Error for BuildError {}
 
 /// Collects the parts of a site and writes the archive.
 #[derive(Default)]
-pub struct Builder {
+pub struct ArchiveBuilder {
     files: Vec<Vec<NewVariant>>,
     entries: BTreeMap<Vec<u8>, NewEntry>,
     /// By name.
@@ -78,11 +78,11 @@ enum NewEntry {
     Page(String),
 }
 
-impl Builder {
+impl ArchiveBuilder {
     /// A builder without resources.
     #[must_use]
-    pub fn new() -> Builder {
-        Builder::default()
+    pub fn new() -> ArchiveBuilder {
+        ArchiveBuilder::default()
     }
 
     /// Adds a file at one or more paths, decoded as request paths are.
@@ -90,10 +90,10 @@ impl Builder {
     /// # Errors
     /// A path is invalid or taken, or identity is not the first of different content codings.
     pub fn file(&mut self, paths: &[&[u8]], variants: Vec<NewVariant>) -> Result<(), BuildError> {
-        let mut seen = EncodingSet::EMPTY;
+        let mut seen = CodingSet::EMPTY;
         for (at, variant) in variants.iter().enumerate() {
             let is_first = at == 0;
-            let is_identity = variant.encoding == Encoding::Identity;
+            let is_identity = variant.encoding == ContentCoding::Identity;
             // Identity first, and only there: readers use the first variant as the fallback.
             if is_first != is_identity || seen.contains(variant.encoding) {
                 return Err(BuildError::Encodings(shown(
@@ -166,7 +166,7 @@ impl Builder {
     /// # Errors
     /// The archive is too long.
     pub fn finish(self) -> Result<Vec<u8>, BuildError> {
-        let mut writer = Writer::default();
+        let mut writer = ArchiveWriter::default();
         writer.out.resize(HEADER_LEN, 0);
         let firsts = self.files.iter().map(|file| writer.file(file));
         let firsts: Vec<u32> = firsts.collect::<Result<_, _>>()?;
@@ -240,7 +240,7 @@ fn slots<'p>(paths: impl ExactSizeIterator<Item = &'p Vec<u8>>) -> Vec<u32> {
 }
 
 #[derive(Default)]
-struct Writer {
+struct ArchiveWriter {
     out: Vec<u8>,
     slots: Vec<u32>,
     entries: Vec<u32>,
@@ -251,7 +251,7 @@ struct Writer {
     sources: Vec<u32>,
 }
 
-impl Writer {
+impl ArchiveWriter {
     /// Appends bytes and returns their offset and length.
     fn put(&mut self, bytes: &[u8]) -> Result<[u32; 2], BuildError> {
         let at = number(self.out.len())?;
@@ -306,13 +306,13 @@ impl Writer {
     fn finish(mut self) -> Result<Vec<u8>, BuildError> {
         let sums: Vec<u8> = self.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
         let tables = [
-            (Table::Slots, bytes(&self.slots)),
-            (Table::Entries, bytes(&self.entries)),
-            (Table::Variants, bytes(&self.variants)),
-            (Table::Sums, sums),
-            (Table::ErrorPages, bytes(&self.error_pages)),
-            (Table::Settings, bytes(&self.settings)),
-            (Table::Sources, bytes(&self.sources)),
+            (TableKind::Slots, bytes(&self.slots)),
+            (TableKind::Entries, bytes(&self.entries)),
+            (TableKind::Variants, bytes(&self.variants)),
+            (TableKind::Sums, sums),
+            (TableKind::ErrorPages, bytes(&self.error_pages)),
+            (TableKind::Settings, bytes(&self.settings)),
+            (TableKind::Sources, bytes(&self.sources)),
         ];
         let mut header = MAGIC.to_vec();
         header.resize(HEADER_LEN, 0);
@@ -332,7 +332,7 @@ impl Writer {
 /// The head of a 200 response on a persistent connection, with zeros for the date.
 fn head(variant: &NewVariant) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut head = HeadWriter::start(&mut out, Status::OK, &[0; 29]);
+    let mut head = HeadWriter::start(&mut out, StatusCode::OK, &[0; 29]);
     head.lines(&variant.shared_fields);
     head.lines(&variant.own_fields);
     head.field_u64("Content-Length", variant.body.len() as u64);
@@ -341,7 +341,7 @@ fn head(variant: &NewVariant) -> Vec<u8> {
 }
 
 fn sum(bytes: &[u8]) -> u16 {
-    !Sum::default().bytes(bytes).checksum()
+    !InternetChecksum::default().bytes(bytes).checksum()
 }
 
 fn bytes(numbers: &[u32]) -> Vec<u8> {

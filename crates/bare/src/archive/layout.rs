@@ -15,7 +15,7 @@
 //! texts, responses    at the places in the tables; responses at multiples of eight
 //! ```
 
-use lowroad_http::encoding::Encoding;
+use lowroad_http::content_coding::ContentCoding;
 
 /// The first bytes of an archive; the last one is the version.
 pub const MAGIC: [u8; 8] = *b"lowroad\x02";
@@ -28,7 +28,7 @@ pub const ALIGN: usize = 8;
 
 /// A table, by its index in the header.
 #[derive(Clone, Copy)]
-pub enum Table {
+pub enum TableKind {
     Slots,
     /// Paths, sorted.
     Entries,
@@ -74,18 +74,18 @@ pub mod kind {
 }
 
 /// The number of a content coding.
-pub fn number_of(encoding: Encoding) -> u32 {
+pub fn number_of(encoding: ContentCoding) -> u32 {
     match encoding {
-        Encoding::Identity => 0,
-        Encoding::Gzip => 1,
-        Encoding::Brotli => 2,
-        Encoding::Zstd => 3,
+        ContentCoding::Identity => 0,
+        ContentCoding::Gzip => 1,
+        ContentCoding::Brotli => 2,
+        ContentCoding::Zstd => 3,
     }
 }
 
 /// The content coding with a number.
-pub fn encoding_of(number: u32) -> Option<Encoding> {
-    Encoding::ALL
+pub fn encoding_of(number: u32) -> Option<ContentCoding> {
+    ContentCoding::ALL
         .into_iter()
         .find(|encoding| number_of(*encoding) == number)
 }

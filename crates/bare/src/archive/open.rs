@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str;
 
-use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_http::content_coding::{ContentCoding, CodingSet};
 
-use super::layout::{self, MAGIC, Table, kind};
-use super::{Entry, ErrorPage, FIELDS_AT, File, Named, Page, SUMMED_LEN, Slot, Tables, Variant};
+use super::layout::{self, MAGIC, TableKind, kind};
+use super::{ArchiveEntry, ArchivedErrorPage, FIELDS_AT, ArchivedFile, PathEntry, PageSource, SUMMED_LEN, HashSlot, ArchiveTables, FileVariant};
 
 /// The reason that an archive can't be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,53 +40,53 @@ impl From<OpenError> for String {
     }
 }
 
-type Opened<T> = Result<T, OpenError>;
+type ArchiveResult<T> = Result<T, OpenError>;
 
-pub(super) fn tables(bytes: &'static [u8]) -> Opened<Tables> {
-    let reader = Reader::new(bytes)?;
-    let variants: &'static [Variant] = Box::leak(reader.variants()?.into_boxed_slice());
+pub(super) fn tables(bytes: &'static [u8]) -> ArchiveResult<ArchiveTables> {
+    let reader = ArchiveReader::new(bytes)?;
+    let variants: &'static [FileVariant] = Box::leak(reader.variants()?.into_boxed_slice());
     let sources = reader.sources()?;
     let named = reader.named(variants, &sources)?;
     let slots = reader.slots(named.len())?;
-    let settings = reader.records::<{ layout::SETTING }>(Table::Settings)?;
+    let settings = reader.records::<{ layout::SETTING }>(TableKind::Settings)?;
     let settings = settings.map(|[key_at, key_len, at, len]| {
         Ok((reader.text(key_at, key_len)?, reader.text(at, len)?))
     });
-    Ok(Tables {
+    Ok(ArchiveTables {
         slots,
         named,
-        settings: settings.collect::<Opened<_>>()?,
+        settings: settings.collect::<ArchiveResult<_>>()?,
         error_pages: reader.error_pages()?,
         sources,
     })
 }
 
-struct Reader {
+struct ArchiveReader {
     bytes: &'static [u8],
 }
 
-impl Reader {
-    fn new(bytes: &'static [u8]) -> Opened<Reader> {
+impl ArchiveReader {
+    fn new(bytes: &'static [u8]) -> ArchiveResult<ArchiveReader> {
         let rest = bytes.strip_prefix(&MAGIC).ok_or(OpenError::NotAnArchive)?;
         let len = rest.first_chunk().ok_or(OpenError::Length)?;
         if u32::from_le_bytes(*len) as usize != bytes.len() || bytes.len() < layout::HEADER_LEN {
             return Err(OpenError::Length);
         }
-        Ok(Reader { bytes })
+        Ok(ArchiveReader { bytes })
     }
 
-    fn slice(&self, at: u32, len: u32) -> Opened<&'static [u8]> {
+    fn slice(&self, at: u32, len: u32) -> ArchiveResult<&'static [u8]> {
         let from = self.bytes.get(at as usize..);
         from.and_then(|from| from.get(..len as usize))
             .ok_or(OpenError::Damaged)
     }
 
-    fn text(&self, at: u32, len: u32) -> Opened<&'static str> {
+    fn text(&self, at: u32, len: u32) -> ArchiveResult<&'static str> {
         str::from_utf8(self.slice(at, len)?).map_err(|_| OpenError::Damaged)
     }
 
     /// A table, with a length that is a multiple of `len` bytes.
-    fn table(&self, table: Table, len: usize) -> Opened<&'static [u8]> {
+    fn table(&self, table: TableKind, len: usize) -> ArchiveResult<&'static [u8]> {
         let at = MAGIC.len() + 4 + table as usize * 8;
         let place = self.bytes.get(at..).ok_or(OpenError::Damaged)?;
         let ([at, place_len], _) = place
@@ -104,22 +104,22 @@ impl Reader {
 
     fn records<const N: usize>(
         &self,
-        table: Table,
-    ) -> Opened<impl Iterator<Item = [u32; N]> + use<N>> {
+        table: TableKind,
+    ) -> ArchiveResult<impl Iterator<Item = [u32; N]> + use<N>> {
         let (numbers, _) = self.table(table, N * 4)?.as_chunks::<4>();
         let (records, _) = numbers.as_chunks::<N>();
         Ok(records.iter().map(|record| record.map(u32::from_le_bytes)))
     }
 
-    fn variants(&self) -> Opened<Vec<Variant>> {
-        let (sums, _) = self.table(Table::Sums, 2)?.as_chunks::<2>();
+    fn variants(&self) -> ArchiveResult<Vec<FileVariant>> {
+        let (sums, _) = self.table(TableKind::Sums, 2)?.as_chunks::<2>();
         let sums: Vec<u16> = sums.iter().map(|sum| u16::from_le_bytes(*sum)).collect();
         let sums: &'static [u16] = Box::leak(sums.into_boxed_slice());
-        let records = self.records(Table::Variants)?;
+        let records = self.records(TableKind::Variants)?;
         records.map(|record| self.variant(record, sums)).collect()
     }
 
-    fn variant(&self, record: [u32; layout::VARIANT], sums: &'static [u16]) -> Opened<Variant> {
+    fn variant(&self, record: [u32; layout::VARIANT], sums: &'static [u16]) -> ArchiveResult<FileVariant> {
         let [encoding, at, len, head_len, shared_len, own_len, ..] = record;
         let [
             ..,
@@ -148,7 +148,7 @@ impl Reader {
             .get(..response.len().saturating_sub(head_len).div_ceil(SUMMED_LEN))
             .ok_or(OpenError::Damaged)?;
         let modified_s = u64::from(high) << 32 | u64::from(low);
-        Ok(Variant {
+        Ok(FileVariant {
             encoding: layout::encoding_of(encoding).ok_or(OpenError::Damaged)?,
             response,
             head_len,
@@ -161,12 +161,12 @@ impl Reader {
         })
     }
 
-    fn named(&self, variants: &'static [Variant], sources: &[Page]) -> Opened<Vec<Named>> {
-        let records = self.records::<{ layout::ENTRY }>(Table::Entries)?;
+    fn named(&self, variants: &'static [FileVariant], sources: &[PageSource]) -> ArchiveResult<Vec<PathEntry>> {
+        let records = self.records::<{ layout::ENTRY }>(TableKind::Entries)?;
         let named = records.map(|[at, len, kind, first, second]| {
             let path = self.slice(at, len)?;
             let entry = self.entry([kind, first, second], variants, sources)?;
-            Ok(Named { path, entry })
+            Ok(PathEntry { path, entry })
         });
         named.collect()
     }
@@ -174,36 +174,36 @@ impl Reader {
     fn entry(
         &self,
         [kind, first, second]: [u32; 3],
-        variants: &'static [Variant],
-        sources: &[Page],
-    ) -> Opened<Entry> {
+        variants: &'static [FileVariant],
+        sources: &[PageSource],
+    ) -> ArchiveResult<ArchiveEntry> {
         match kind {
             kind::FILE => {
                 let own = variants
                     .get(first as usize..)
                     .and_then(|own| own.get(..second as usize));
-                Ok(Entry::File(file(own.ok_or(OpenError::Damaged)?)?))
+                Ok(ArchiveEntry::File(file(own.ok_or(OpenError::Damaged)?)?))
             }
             kind::REDIRECT => {
                 let location = self.text(first, second)?;
-                Ok(Entry::Redirect { location })
+                Ok(ArchiveEntry::Redirect { location })
             }
-            kind::FORBIDDEN => Ok(Entry::Forbidden),
+            kind::FORBIDDEN => Ok(ArchiveEntry::Forbidden),
             kind::PAGE => {
                 let source = sources.get(first as usize);
-                Ok(Entry::Page(*source.ok_or(OpenError::Damaged)?))
+                Ok(ArchiveEntry::Page(*source.ok_or(OpenError::Damaged)?))
             }
             _ => Err(OpenError::Damaged),
         }
     }
 
-    fn sources(&self) -> Opened<Vec<Page>> {
-        let records = self.records::<{ layout::SOURCE }>(Table::Sources)?;
+    fn sources(&self) -> ArchiveResult<Vec<PageSource>> {
+        let records = self.records::<{ layout::SOURCE }>(TableKind::Sources)?;
         let sources = records.map(|[name_at, name_len, at, len]| {
             let (name, text) = (self.text(name_at, name_len)?, self.text(at, len)?);
-            Ok(Page { name, text })
+            Ok(PageSource { name, text })
         });
-        let sources: Vec<_> = sources.collect::<Opened<_>>()?;
+        let sources: Vec<_> = sources.collect::<ArchiveResult<_>>()?;
         // `SiteArchive::source` uses binary search.
         match sources.is_sorted_by_key(|source| source.name) {
             true => Ok(sources),
@@ -211,9 +211,9 @@ impl Reader {
         }
     }
 
-    fn slots(&self, named: usize) -> Opened<Vec<Slot>> {
-        let records = self.records::<{ layout::SLOT }>(Table::Slots)?;
-        let slots: Vec<Slot> = records.map(|[mark, named]| Slot { mark, named }).collect();
+    fn slots(&self, named: usize) -> ArchiveResult<Vec<HashSlot>> {
+        let records = self.records::<{ layout::SLOT }>(TableKind::Slots)?;
+        let slots: Vec<HashSlot> = records.map(|[mark, named]| HashSlot { mark, named }).collect();
         // Without an empty slot, the search for a missing path would not end.
         let leads_somewhere = slots.iter().all(|slot| slot.named as usize <= named);
         let ends = slots.iter().any(|slot| slot.named == 0);
@@ -223,15 +223,15 @@ impl Reader {
         }
     }
 
-    fn error_pages(&self) -> Opened<Vec<(u16, ErrorPage)>> {
-        let records = self.records::<{ layout::ERROR_PAGE }>(Table::ErrorPages)?;
+    fn error_pages(&self) -> ArchiveResult<Vec<(u16, ArchivedErrorPage)>> {
+        let records = self.records::<{ layout::ERROR_PAGE }>(TableKind::ErrorPages)?;
         let pages = records.map(|[status, type_at, type_len, at, len]| {
             let status = u16::try_from(status).map_err(|_| OpenError::Damaged)?;
             let content_type = self.text(type_at, type_len)?;
             let body = self.slice(at, len)?;
-            Ok((status, ErrorPage { content_type, body }))
+            Ok((status, ArchivedErrorPage { content_type, body }))
         });
-        let pages: Vec<_> = pages.collect::<Opened<_>>()?;
+        let pages: Vec<_> = pages.collect::<ArchiveResult<_>>()?;
         match pages.is_sorted_by_key(|page| page.0) {
             true => Ok(pages),
             false => Err(OpenError::Damaged),
@@ -240,17 +240,17 @@ impl Reader {
 }
 
 /// Checks that a file begins with identity and has each content coding once.
-fn file(variants: &'static [Variant]) -> Opened<File> {
+fn file(variants: &'static [FileVariant]) -> ArchiveResult<ArchivedFile> {
     let (first, others) = variants.split_first().ok_or(OpenError::Damaged)?;
-    let mut encodings = EncodingSet::EMPTY;
+    let mut encodings = CodingSet::EMPTY;
     for variant in others {
-        if variant.encoding == Encoding::Identity || encodings.contains(variant.encoding) {
+        if variant.encoding == ContentCoding::Identity || encodings.contains(variant.encoding) {
             return Err(OpenError::Damaged);
         }
         encodings.insert(variant.encoding);
     }
     match first.encoding {
-        Encoding::Identity => Ok(File {
+        ContentCoding::Identity => Ok(ArchivedFile {
             encodings,
             variants,
         }),

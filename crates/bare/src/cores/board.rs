@@ -5,25 +5,25 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::line::Line;
+use super::cache_line::CacheLine;
 
 /// A read fails if the writer switches twice meanwhile; the number of attempts is bounded.
 const TRIES: usize = 100;
 
 /// The published words.
-pub struct Board {
+pub struct StatusBoard {
     /// The number of writes. If odd, the second half is published.
-    version: Line<AtomicU64>,
+    version: CacheLine<AtomicU64>,
     /// The halves; each begins with the number of valid words.
     halves: [Box<[AtomicU64]>; 2],
 }
 
-impl Board {
+impl StatusBoard {
     /// An empty board for `len` words.
-    pub fn new(len: usize) -> Board {
+    pub fn new(len: usize) -> StatusBoard {
         let half = || (0..=len).map(|_| AtomicU64::new(0)).collect();
-        Board {
-            version: Line::default(),
+        StatusBoard {
+            version: CacheLine::default(),
             halves: [half(), half()],
         }
     }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_last_is_read() {
-        let board = Board::new(3);
+        let board = StatusBoard::new(3);
         let mut words = Vec::from([9]);
         assert_eq!((board.read(&mut words), &words[..]), (0, &[][..]));
         board.show([1, 2].into_iter());
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn readers_never_see_halves_of_two() {
         const TURNS: u64 = 20_000;
-        let board = Board::new(40);
+        let board = StatusBoard::new(40);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {

@@ -2,18 +2,18 @@
 //! cores, the published counters and logs, the sleep flags, and the shutdown state. All operations are wait-free.
 
 mod board;
-mod line;
+mod cache_line;
 mod ring;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use lowroad_net::Steering;
+use lowroad_net::FlowSteering;
 
-use board::Board;
-use line::Line;
-use ring::Ring;
+use board::StatusBoard;
+use cache_line::CacheLine;
+use ring::FrameRing;
 
 pub use ring::FRAME_LEN_MAX;
 
@@ -28,7 +28,7 @@ pub const LOG_WORDS_MAX: usize = (6 << 10) + 4;
 
 /// Counters of frames between cores.
 #[derive(Clone, Copy)]
-pub enum Traffic {
+pub enum CrossCoreCounter {
     /// Frames passed to another core.
     Forwarded,
     /// Frames dropped since another core's ring was full.
@@ -45,54 +45,54 @@ const TRAFFIC: [&str; 3] = [
 ];
 
 /// The state of one core: the other cores fill its rings and read the rest.
-struct Core {
+struct CoreState {
     /// By writer, without the core itself.
-    rings: Box<[Ring]>,
+    rings: Box<[FrameRing]>,
     /// The core may be asleep and needs a wake-up.
-    sleeps: Line<AtomicBool>,
-    traffic: Line<[AtomicU64; TRAFFIC.len()]>,
-    numbers: Board,
-    log: Board,
+    sleeps: CacheLine<AtomicBool>,
+    traffic: CacheLine<[AtomicU64; TRAFFIC.len()]>,
+    numbers: StatusBoard,
+    log: StatusBoard,
 }
 
 /// The shared state of all cores, created once before the servers.
-pub struct Cores {
-    steering: Steering,
-    cores: Box<[Core]>,
+pub struct CoreSet {
+    steering: FlowSteering,
+    cores: Box<[CoreState]>,
     /// The machine's address, published by core 0.
-    address: Board,
-    is_stopping: Line<AtomicBool>,
+    address: StatusBoard,
+    is_stopping: CacheLine<AtomicBool>,
     /// Bit n: core n has finished its shutdown.
-    done: Line<AtomicU64>,
+    done: CacheLine<AtomicU64>,
 }
 
-impl Cores {
+impl CoreSet {
     /// The most cores that are used: wake-ups are bits of a `u64`.
     pub const COUNT_MAX: u16 = 64;
 
     /// The state for `count` cores, 1 to `CoreSet::COUNT_MAX`. Allocates all shared memory, up to 640 KiB for each
     /// core, which is not part of the memory in `MachineSetup`. `secret` is random and new at each start.
     #[must_use]
-    pub fn new(count: u16, secret: &[u8; 32]) -> Cores {
-        let count = count.clamp(1, Cores::COUNT_MAX);
+    pub fn new(count: u16, secret: &[u8; 32]) -> CoreSet {
+        let count = count.clamp(1, CoreSet::COUNT_MAX);
         let others = usize::from(count) - 1;
         // The largest power of two within an equal share.
         let ring_len = RINGS_LEN
             .checked_div(others)
             .map_or(0, |len| (1 << len.ilog2()).min(RING_LEN_MAX));
-        let core = |_| Core {
-            rings: (0..others).map(|_| Ring::new(ring_len)).collect(),
-            sleeps: Line::default(),
-            traffic: Line::default(),
-            numbers: Board::new(NUMBERS_MAX),
-            log: Board::new(LOG_WORDS_MAX),
+        let core = |_| CoreState {
+            rings: (0..others).map(|_| FrameRing::new(ring_len)).collect(),
+            sleeps: CacheLine::default(),
+            traffic: CacheLine::default(),
+            numbers: StatusBoard::new(NUMBERS_MAX),
+            log: StatusBoard::new(LOG_WORDS_MAX),
         };
-        Cores {
-            steering: Steering::new(secret, count),
+        CoreSet {
+            steering: FlowSteering::new(secret, count),
             cores: (0..count).map(core).collect(),
-            address: Board::new(2),
-            is_stopping: Line::default(),
-            done: Line::default(),
+            address: StatusBoard::new(2),
+            is_stopping: CacheLine::default(),
+            done: CacheLine::default(),
         }
     }
 
@@ -103,16 +103,16 @@ impl Cores {
     }
 
     /// The steering of connections to cores.
-    pub fn steering(&self) -> Steering {
+    pub fn steering(&self) -> FlowSteering {
         self.steering
     }
 
-    fn core(&self, core: u16) -> &Core {
+    fn core(&self, core: u16) -> &CoreState {
         &self.cores[usize::from(core)]
     }
 
     /// The ring that `from` fills and `to` empties; none from a core to itself.
-    fn ring(&self, from: u16, to: u16) -> Option<&Ring> {
+    fn ring(&self, from: u16, to: u16) -> Option<&FrameRing> {
         if from == to {
             return None;
         }
@@ -138,7 +138,7 @@ impl Cores {
     }
 
     /// Increments a counter of the calling core.
-    pub fn count_one(&self, core: u16, traffic: Traffic) {
+    pub fn count_one(&self, core: u16, traffic: CrossCoreCounter) {
         // Load and store suffice: each counter has one writer.
         let count = &self.core(core).traffic[traffic as usize];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -154,17 +154,17 @@ impl Cores {
     }
 
     /// The address, as written by `core_member`.
-    pub fn address(&self) -> &Board {
+    pub fn address(&self) -> &StatusBoard {
         &self.address
     }
 
     /// The published counters of a core.
-    pub fn numbers(&self, core: u16) -> &Board {
+    pub fn numbers(&self, core: u16) -> &StatusBoard {
         &self.core(core).numbers
     }
 
     /// The published log of a core.
-    pub fn log(&self, core: u16) -> &Board {
+    pub fn log(&self, core: u16) -> &StatusBoard {
         &self.core(core).log
     }
 

@@ -7,30 +7,30 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::line::Line;
+use super::cache_line::CacheLine;
 
 /// The longest frame: the largest MTU with its header, and some room.
 pub const FRAME_LEN_MAX: usize = 1536;
 /// Flag in a record's first word: the frame's checksums are good.
 const SUM_IS_GOOD: u64 = 1 << 32;
 
-pub struct Ring {
+pub struct FrameRing {
     /// A power of two in number.
     words: Box<[AtomicU64]>,
     /// Words written since the start. 0 <= put - taken <= words.len().
-    put: Line<AtomicU64>,
+    put: CacheLine<AtomicU64>,
     /// Words read since the start.
-    taken: Line<AtomicU64>,
+    taken: CacheLine<AtomicU64>,
 }
 
-impl Ring {
+impl FrameRing {
     /// A ring of about `len` bytes, at least for a few frames.
-    pub fn new(len: usize) -> Ring {
+    pub fn new(len: usize) -> FrameRing {
         let count = (len / 8).max(2 * FRAME_LEN_MAX / 8).next_power_of_two();
-        Ring {
+        FrameRing {
             words: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            put: Line::default(),
-            taken: Line::default(),
+            put: CacheLine::default(),
+            taken: CacheLine::default(),
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
         frame
     }
 
-    fn take(ring: &Ring) -> Option<(Vec<u8>, bool)> {
+    fn take(ring: &FrameRing) -> Option<(Vec<u8>, bool)> {
         let mut buffer = [0xee; FRAME_LEN_MAX];
         let (len, sum_is_good) = ring.take(&mut buffer)?;
         Some((buffer[..len].to_vec(), sum_is_good))
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in_around_the_end() {
-        let ring = Ring::new(0);
+        let ring = FrameRing::new(0);
         assert!(ring.is_empty() && take(&ring).is_none());
         let mut next = 0;
         for number in 0..2000 {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_refuses_and_loses_nothing() {
-        let ring = Ring::new(4096);
+        let ring = FrameRing::new(4096);
         let count = (0..).take_while(|_| ring.put(&[7; 56], false)).count();
         // A record of 56 bytes takes 64: its length precedes it.
         assert_eq!(count, 4096 / 64);
@@ -175,7 +175,7 @@ mod tests {
     fn two_threads_pass_on_frames_whole_and_in_order() {
         const COUNT: u64 = 5_000;
         for len in [0, 64 << 10] {
-            let ring = Ring::new(len);
+            let ring = FrameRing::new(len);
             let is_over = AtomicBool::new(false);
             let refused = std::thread::scope(|scope| {
                 let writer = scope.spawn(|| {

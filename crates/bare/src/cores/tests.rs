@@ -11,7 +11,7 @@ use std::time::Duration;
 #[test]
 fn each_pair_of_cores_has_a_ring_of_its_own() {
     const COUNT: u16 = 5;
-    let cores = Cores::new(COUNT, &[1; 32]);
+    let cores = CoreSet::new(COUNT, &[1; 32]);
     let mut buffer = [0; FRAME_LEN_MAX];
     for from in 0..COUNT {
         for to in 0..COUNT {
@@ -34,11 +34,11 @@ fn each_pair_of_cores_has_a_ring_of_its_own() {
 
 #[test]
 fn counts_are_bounded_and_one_core_has_nobody() {
-    assert_eq!(Cores::new(0, &[1; 32]).count(), 1);
-    let one = Cores::new(1, &[1; 32]);
+    assert_eq!(CoreSet::new(0, &[1; 32]).count(), 1);
+    let one = CoreSet::new(1, &[1; 32]);
     assert_eq!((one.others(0), one.has_frames(0)), (0, false));
-    let most = Cores::new(u16::MAX, &[1; 32]);
-    assert_eq!(most.count(), Cores::COUNT_MAX);
+    let most = CoreSet::new(u16::MAX, &[1; 32]);
+    assert_eq!(most.count(), CoreSet::COUNT_MAX);
     assert_eq!(most.others(0), u64::MAX - 1);
     assert_eq!(most.others(63), u64::MAX >> 1);
     assert!(most.put(63, 0, &[1; 1514], true) && most.put(0, 63, &[1; 1514], true));
@@ -46,7 +46,7 @@ fn counts_are_bounded_and_one_core_has_nobody() {
 
 #[test]
 fn only_who_sleeps_is_woken_and_by_one() {
-    let cores = Cores::new(3, &[1; 32]);
+    let cores = CoreSet::new(3, &[1; 32]);
     assert_eq!(cores.to_wake(0b111), 0);
     cores.sleep(1);
     cores.sleep(2);
@@ -59,7 +59,7 @@ fn only_who_sleeps_is_woken_and_by_one() {
 
 #[test]
 fn the_end_is_when_all_are_done() {
-    let cores = Cores::new(3, &[1; 32]);
+    let cores = CoreSet::new(3, &[1; 32]);
     assert!(!cores.is_stopping());
     cores.stop();
     assert!(cores.is_stopping());
@@ -73,10 +73,10 @@ fn the_end_is_when_all_are_done() {
 
 #[test]
 fn counts_of_all_cores_are_summed() {
-    let cores = Cores::new(3, &[1; 32]);
-    cores.count_one(0, Traffic::Forwarded);
-    cores.count_one(2, Traffic::Forwarded);
-    cores.count_one(1, Traffic::Dropped);
+    let cores = CoreSet::new(3, &[1; 32]);
+    cores.count_one(0, CrossCoreCounter::Forwarded);
+    cores.count_one(2, CrossCoreCounter::Forwarded);
+    cores.count_one(1, CrossCoreCounter::Dropped);
     let all: Vec<u64> = cores.traffic().map(|(_, count)| count).collect();
     assert_eq!(all, [2, 1, 0]);
 }
@@ -101,7 +101,7 @@ fn bytes_are_read_as_they_were_put_into_words() {
 #[test]
 fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
     const ROUNDS: u64 = 10_000;
-    let cores = Cores::new(2, &[1; 32]);
+    let cores = CoreSet::new(2, &[1; 32]);
     let (round, done) = (AtomicU64::new(0), AtomicU64::new(0));
     // The sleeper's thread starts a round, and ends it when both sides have looked.
     let wait = |of: &AtomicU64, value: u64| {
@@ -172,7 +172,7 @@ impl Bed {
 fn nobody_sleeps_over_what_has_come() {
     const ROUNDS: u64 = 5_000;
     for (count, balls) in [(2u16, 1u64), (2, 3), (4, 2)] {
-        let cores = Cores::new(count, &[1; 32]);
+        let cores = CoreSet::new(count, &[1; 32]);
         let beds: Vec<Bed> = (0..count).map(|_| Bed::new()).collect();
         let over = AtomicU64::new(0);
         let slept = AtomicU32::new(0);

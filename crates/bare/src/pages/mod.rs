@@ -10,15 +10,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use lowroad_http::h1::Head;
-use lowroad_mysql::{DataFault, Event, Refused};
-use lowroad_net::{Calls, Full, Id};
-use lowroad_page::{Page, Step};
+use lowroad_http::h1::H1RequestHead;
+use lowroad_mysql::{DataFault, MySqlEvent, StatementRefusal};
+use lowroad_net::{StackCalls, SendQueueFull, ConnectionId};
+use lowroad_page::{CompiledPage, RunStep};
 
-use crate::archive::{self, Archive, Entry};
-use crate::database::{self, Database, LossCause, Lost};
-pub use task::{Failure, Made, Visit};
-use task::{State, Task};
+use crate::archive::{self, SiteArchive, ArchiveEntry};
+use crate::database::{self, DatabaseClient, LossCause, LostQuery};
+pub use task::{PageFailure, FinishedPage, PageVisit};
+use task::{PageState, PageTask};
 use values::{from_database, to_database};
 
 /// The most concurrent pages, if memory suffices. Their memory is the only one that isn't allocated at the start; this
@@ -34,41 +34,41 @@ const QUEUE_MAX: usize = 1024;
 const TASK_TIMEOUT_US: u64 = 15_000_000;
 
 /// The site's pages, the tasks that generate them, and the database.
-pub struct Pages {
+pub struct PageEngine {
     /// By the address of the source, as returned by a lookup.
-    pages: Vec<(&'static archive::Page, Page)>,
-    tasks: Vec<Task>,
+    pages: Vec<(&'static archive::PageSource, CompiledPage)>,
+    tasks: Vec<PageTask>,
     free: Vec<usize>,
     /// Tasks that can continue.
     ready: VecDeque<usize>,
     /// Connections with an unread request that wait for a free task.
-    queue: VecDeque<Id>,
+    queue: VecDeque<ConnectionId>,
     /// Tasks that wait for a database connection, in order.
     wanting: VecDeque<usize>,
-    database: Option<Database>,
+    database: Option<DatabaseClient>,
     /// The database connections were closed for the shutdown.
     is_stopped: bool,
     trouble: Option<String>,
     made: u64,
 }
 
-impl Pages {
+impl PageEngine {
     /// Parses the site's pages. As many run concurrently as `memory_len` bytes suffice for, and at least one.
     ///
     /// # Errors
     /// A text for the operator: a page or the database settings are invalid.
     pub fn new(
-        site: &Archive,
+        site: &SiteArchive,
         secret: [u8; 32],
         memory_len: usize,
         cores: u16,
-    ) -> Result<Pages, String> {
+    ) -> Result<PageEngine, String> {
         let count = (memory_len.saturating_sub(OTHERS_LEN) / TASK_LEN).clamp(1, TASKS_MAX);
         let mut pages = Vec::new();
         for (_, entry) in site.entries() {
-            if let Entry::Page(source) = entry {
+            if let ArchiveEntry::Page(source) = entry {
                 let page =
-                    Page::parse_with(source.name, source.text, &mut |name| site.source(name))
+                    CompiledPage::parse_with(source.name, source.text, &mut |name| site.source(name))
                         .map_err(|error| {
                             format!("{}:{}: {}", source.name, error.line, error.what)
                         })?;
@@ -76,14 +76,14 @@ impl Pages {
             }
         }
         pages.sort_by_key(|(source, _)| core::ptr::from_ref(*source).addr());
-        Ok(Pages {
+        Ok(PageEngine {
             pages,
-            tasks: (0..count).map(|_| Task::new()).collect(),
+            tasks: (0..count).map(|_| PageTask::new()).collect(),
             free: (0..count).rev().collect(),
             ready: VecDeque::with_capacity(TASKS_MAX),
             queue: VecDeque::with_capacity(QUEUE_MAX),
             wanting: VecDeque::with_capacity(TASKS_MAX),
-            database: Database::of(site, secret, cores)?,
+            database: DatabaseClient::of(site, secret, cores)?,
             is_stopped: false,
             trouble: None,
             made: 0,
@@ -96,19 +96,19 @@ impl Pages {
     /// `SendQueueFull` if the queue is full.
     pub fn begin(
         &mut self,
-        visit: Visit,
-        source: &'static archive::Page,
-        head: &Head<'_>,
+        visit: PageVisit,
+        source: &'static archive::PageSource,
+        head: &H1RequestHead<'_>,
         peer: SocketAddrV4,
-    ) -> Result<bool, Full> {
+    ) -> Result<bool, SendQueueFull> {
         let wanted = core::ptr::from_ref(source).addr();
-        let place = |known: &(&'static archive::Page, Page)| core::ptr::from_ref(known.0).addr();
+        let place = |known: &(&'static archive::PageSource, CompiledPage)| core::ptr::from_ref(known.0).addr();
         // A source is identified by its address: the archive gives the same reference at each lookup.
         let page = self.pages.binary_search_by_key(&wanted, place);
-        let page = page.map_err(|_| Full)?;
+        let page = page.map_err(|_| SendQueueFull)?;
         let Some(at) = self.free.pop() else {
             if self.queue.len() == QUEUE_MAX {
-                return Err(Full);
+                return Err(SendQueueFull);
             }
             self.queue.push_back(visit.id);
             return Ok(false);
@@ -119,7 +119,7 @@ impl Pages {
         task.page = page;
         task.run.begin(&self.pages[page].1);
         task.text.clear();
-        task.state = State::Runs;
+        task.state = PageState::Runs;
         task.is_repeated = false;
         self.ready.push_back(at);
         Ok(true)
@@ -127,14 +127,14 @@ impl Pages {
 
     /// Continues the tasks that can run. Returns a finished page, which the caller passes to `PageEngine::end`; to be
     /// called until `None`.
-    pub fn run(&mut self, calls: &mut impl Calls) -> Option<Made> {
+    pub fn run(&mut self, calls: &mut impl StackCalls) -> Option<FinishedPage> {
         self.ask(calls);
         while let Some(at) = self.ready.pop_front() {
             if let Some(result) = self.step(at) {
                 self.made += 1;
-                self.tasks[at].state = State::Ended;
+                self.tasks[at].state = PageState::Ended;
                 let visit = self.tasks[at].visit;
-                return Some(Made { visit, at, result });
+                return Some(FinishedPage { visit, at, result });
             }
             self.ask(calls);
         }
@@ -142,12 +142,12 @@ impl Pages {
     }
 
     /// The task of a finished page.
-    pub fn task(&self, at: usize) -> &Task {
+    pub fn task(&self, at: usize) -> &PageTask {
         &self.tasks[at]
     }
 
     /// The next queued connection for which a task is free; `begun` were returned since the last page began.
-    pub fn next_queued(&mut self, begun: usize) -> Option<Id> {
+    pub fn next_queued(&mut self, begun: usize) -> Option<ConnectionId> {
         match begun < self.free.len() {
             true => self.queue.pop_front(),
             false => None,
@@ -161,58 +161,58 @@ impl Pages {
     }
 
     /// Runs a page until it ends or needs the database.
-    fn step(&mut self, at: usize) -> Option<Result<(), Failure>> {
+    fn step(&mut self, at: usize) -> Option<Result<(), PageFailure>> {
         let task = &mut self.tasks[at];
-        if let State::Fails(failure) = task.state {
+        if let PageState::Fails(failure) = task.state {
             return Some(Err(failure));
         }
         let (source, page) = &self.pages[task.page];
         let name = source.name;
         let (failure, reason) = match task.run.step(page, &task.asked, &mut task.text) {
-            Step::Done => return Some(Ok(())),
-            Step::Query { .. } => match &mut self.database {
-                _ if self.is_stopped => (Failure::NoDatabase, format!("{name}: the machine ends")),
+            RunStep::Done => return Some(Ok(())),
+            RunStep::Query { .. } => match &mut self.database {
+                _ if self.is_stopped => (PageFailure::NoDatabase, format!("{name}: the machine ends")),
                 None => (
-                    Failure::Page,
+                    PageFailure::Page,
                     format!("{name}: the site has no database: build it with --database"),
                 ),
                 Some(database) if database.is_unreachable() => {
                     database.ask_for_retry();
-                    (Failure::NoDatabase, format!("{name}: {}", database.reason))
+                    (PageFailure::NoDatabase, format!("{name}: {}", database.reason))
                 }
                 Some(_) => {
-                    task.state = State::Wants;
+                    task.state = PageState::Wants;
                     self.wanting.push_back(at);
                     return None;
                 }
             },
-            Step::Failed(failure) => (
-                Failure::Page,
+            RunStep::Failed(failure) => (
+                PageFailure::Page,
                 format!("{name}:{}: {}", failure.line, failure.what),
             ),
         };
         task.reason = reason;
         // Only faults of the page itself concern the operator; the database reports its own.
-        if failure == Failure::Page {
+        if failure == PageFailure::Page {
             self.trouble = Some(task.reason.clone());
         }
         Some(Err(failure))
     }
 
     /// Fails a waiting page.
-    fn fail(&mut self, at: usize, failure: Failure, reason: &str) {
+    fn fail(&mut self, at: usize, failure: PageFailure, reason: &str) {
         let task = &mut self.tasks[at];
         let name = self.pages[task.page].0.name;
-        task.state = State::Fails(failure);
+        task.state = PageState::Fails(failure);
         task.reason = format!("{name}: {reason}");
-        if failure == Failure::Page {
+        if failure == PageFailure::Page {
             self.trouble = Some(task.reason.clone());
         }
         self.ready.push_back(at);
     }
 
     /// Sends the queries of waiting tasks while database connections are free.
-    fn ask(&mut self, calls: &mut impl Calls) {
+    fn ask(&mut self, calls: &mut impl StackCalls) {
         let Some(database) = &mut self.database else {
             return;
         };
@@ -225,49 +225,49 @@ impl Pages {
             let page = &self.pages[task.page].1;
             // A repeated step returns the same query as before.
             let step = task.run.step(page, &task.asked, &mut task.text);
-            let Step::Query { statement, values } = step else {
-                task.state = State::Runs;
+            let RunStep::Query { statement, values } = step else {
+                task.state = PageState::Runs;
                 self.ready.push_back(at);
                 continue;
             };
             match database.ask(calls, at, statement, values.map(to_database)) {
-                Ok(()) => task.state = State::Asks,
-                Err(Refused::Busy) => {
+                Ok(()) => task.state = PageState::Asks,
+                Err(StatementRefusal::Busy) => {
                     // The task keeps its turn.
                     self.wanting.push_front(at);
                     break;
                 }
-                Err(Refused::TooLong) => too_long.push(at),
+                Err(StatementRefusal::TooLong) => too_long.push(at),
             }
         }
         for at in too_long {
             let reason = "a statement with its values is longer than 60,000 bytes";
-            self.fail(at, Failure::Page, reason);
+            self.fail(at, PageFailure::Page, reason);
         }
     }
 
     /// Processes bytes from the database server.
-    pub fn input(&mut self, calls: &mut impl Calls, now_us: u64, id: Id, bytes: &[u8]) {
+    pub fn input(&mut self, calls: &mut impl StackCalls, now_us: u64, id: ConnectionId, bytes: &[u8]) {
         let Some(database) = &mut self.database else {
             return;
         };
         let (tasks, pages) = (&mut self.tasks, &self.pages);
         let (ready, trouble) = (&mut self.ready, &mut self.trouble);
         let taken = database.input(calls, now_us, id, bytes, |asker, event| {
-            let task: &mut Task = &mut tasks[asker];
+            let task: &mut PageTask = &mut tasks[asker];
             match event {
-                Event::Columns(columns) => {
+                MySqlEvent::Columns(columns) => {
                     task.run
                         .columns(columns.iter().map(|column| column.name.as_str()));
                 }
-                Event::Value(value) => task.run.value(from_database(value)),
-                Event::RowEnd => task.run.row_end(),
-                Event::Done { .. } => {
+                MySqlEvent::Value(value) => task.run.value(from_database(value)),
+                MySqlEvent::RowEnd => task.run.row_end(),
+                MySqlEvent::Done { .. } => {
                     task.run.answered();
-                    task.state = State::Runs;
+                    task.state = PageState::Runs;
                     ready.push_back(asker);
                 }
-                Event::Failed(failure) => {
+                MySqlEvent::Failed(failure) => {
                     let name = pages[task.page].0.name;
                     task.reason = format!(
                         "{name}: the database says {}: {}",
@@ -275,10 +275,10 @@ impl Pages {
                     );
                     *trouble = Some(task.reason.clone());
                     let fault = DataFault::from_number(failure.code);
-                    task.state = State::Fails(fault.map_or(Failure::Page, Failure::Data));
+                    task.state = PageState::Fails(fault.map_or(PageFailure::Page, PageFailure::Data));
                     ready.push_back(asker);
                 }
-                Event::StartTls | Event::Ready => {}
+                MySqlEvent::StartTls | MySqlEvent::Ready => {}
             }
         });
         if let Err(lost) = taken {
@@ -290,14 +290,14 @@ impl Pages {
     }
 
     /// Sends output to the database server that did not fit before.
-    pub fn sent(&mut self, calls: &mut impl Calls, id: Id) {
+    pub fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         if let Some(database) = &mut self.database {
             database.sent(calls, id);
         }
     }
 
     /// Handles the end of a database connection.
-    pub fn lost(&mut self, now_us: u64, id: Id) {
+    pub fn lost(&mut self, now_us: u64, id: ConnectionId) {
         let lost = self
             .database
             .as_mut()
@@ -320,43 +320,43 @@ impl Pages {
         // Each page's log entry gets the same reason.
         let reason = database.reason.clone();
         for at in core::mem::take(&mut self.wanting) {
-            self.fail(at, Failure::NoDatabase, &reason);
+            self.fail(at, PageFailure::NoDatabase, &reason);
         }
     }
 
     /// Repeats a lost query once if that is safe; otherwise fails its page.
-    fn lose(&mut self, lost: &Lost) {
+    fn lose(&mut self, lost: &LostQuery) {
         let asker = lost.asker;
         let task = &mut self.tasks[asker];
         let (failure, reason) = match &lost.cause {
             LossCause::Stale if !task.is_repeated => {
                 task.is_repeated = true;
-                task.state = State::Wants;
+                task.state = PageState::Wants;
                 return self.wanting.push_front(asker);
             }
             LossCause::Stale | LossCause::Server => {
                 let reason = self.database.as_ref().map(|database| &database.reason);
-                (Failure::NoDatabase, reason.cloned().unwrap_or_default())
+                (PageFailure::NoDatabase, reason.cloned().unwrap_or_default())
             }
-            LossCause::Answer(error) => (Failure::Page, error.to_string()),
+            LossCause::Answer(error) => (PageFailure::Page, error.to_string()),
         };
         self.fail(asker, failure, &reason);
     }
 
     /// Removes a queued connection that has ended.
-    pub fn unqueue(&mut self, id: Id) {
+    pub fn unqueue(&mut self, id: ConnectionId) {
         self.queue.retain(|queued| *queued != id);
     }
 
     /// Aborts the page of a connection that has ended.
-    pub fn forget(&mut self, calls: &mut impl Calls, id: Id) {
+    pub fn forget(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         if let Some(at) = self.tasks.iter().position(|task| task.visit.id == id) {
             self.drop_task(calls, at);
         }
     }
 
-    fn drop_task(&mut self, calls: &mut impl Calls, at: usize) {
-        if let (State::Asks, Some(database)) = (&self.tasks[at].state, &mut self.database) {
+    fn drop_task(&mut self, calls: &mut impl StackCalls, at: usize) {
+        if let (PageState::Asks, Some(database)) = (&self.tasks[at].state, &mut self.database) {
             database.give_up(calls, at);
         }
         self.ready.retain(|one| *one != at);
@@ -365,7 +365,7 @@ impl Pages {
     }
 
     /// Aborts overdue pages and maintains the database connections. Returns the time of the next call.
-    pub fn tick(&mut self, calls: &mut impl Calls, now_us: u64) -> Option<u64> {
+    pub fn tick(&mut self, calls: &mut impl StackCalls, now_us: u64) -> Option<u64> {
         let mut next_us = (!self.queue.is_empty()).then_some(now_us + 100_000);
         let Some(database) = self.database.as_mut() else {
             return next_us;
@@ -375,12 +375,12 @@ impl Pages {
             next_us = Some(now_us + 1_000_000);
             for at in 0..self.tasks.len() {
                 let task = &mut self.tasks[at];
-                let waits = matches!(task.state, State::Asks | State::Wants);
+                let waits = matches!(task.state, PageState::Asks | PageState::Wants);
                 // Running pages end by their limit of steps.
                 if !waits || now_us < task.visit.begun_us + TASK_TIMEOUT_US {
                     continue;
                 }
-                if matches!(task.state, State::Asks) {
+                if matches!(task.state, PageState::Asks) {
                     database.give_up(calls, at);
                 }
                 self.wanting.retain(|one| *one != at);
@@ -390,7 +390,7 @@ impl Pages {
         let database_us = database.tick(calls, now_us, self.wanting.len());
         for at in late {
             let reason = format!("it took longer than {} s", TASK_TIMEOUT_US / 1_000_000);
-            self.fail(at, Failure::TimedOut, &reason);
+            self.fail(at, PageFailure::TimedOut, &reason);
         }
         self.fail_if_unreachable();
         [next_us, database_us].into_iter().flatten().min()
@@ -402,7 +402,7 @@ impl Pages {
     }
 
     /// During the shutdown, closes the database connections once no page needs them.
-    pub fn stop(&mut self, calls: &mut impl Calls) {
+    pub fn stop(&mut self, calls: &mut impl StackCalls) {
         // Pages that have begun are completed first.
         if self.free.len() < self.tasks.len() || !self.queue.is_empty() {
             return;
@@ -414,16 +414,16 @@ impl Pages {
     }
 
     /// Database connections opened since the last call.
-    pub fn take_opened(&mut self) -> Vec<Id> {
+    pub fn take_opened(&mut self) -> Vec<ConnectionId> {
         self.database
             .as_mut()
-            .map(Database::take_opened)
+            .map(DatabaseClient::take_opened)
             .unwrap_or_default()
     }
 
     /// The last problem, for the operator; returned once.
     pub fn take_trouble(&mut self) -> Option<String> {
-        let of_database = || self.database.as_mut().and_then(Database::take_trouble);
+        let of_database = || self.database.as_mut().and_then(DatabaseClient::take_trouble);
         self.trouble.take().or_else(of_database)
     }
 

@@ -4,18 +4,18 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lowroad_http::head::HeadWriter;
+use lowroad_http::head_writer::HeadWriter;
 use lowroad_http::method::Method;
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 use lowroad_mysql::DataFault;
-use lowroad_net::{Id, LARGE};
-use lowroad_page::{Limits, Run};
+use lowroad_net::{ConnectionId, LARGE};
+use lowroad_page::{PageLimits, PageRun};
 
-use crate::asked::Asked;
-use crate::out::{About, Out};
+use crate::page_input::PageInput;
+use crate::response::{ResponseContext, UnikernelResponse};
 
 /// The limits of a page; its text and head fit one buffer.
-const LIMITS: Limits = Limits {
+const LIMITS: PageLimits = PageLimits {
     output_len_max: LARGE - 8192,
     memory_len_max: 64 << 10,
     step_count_max: 1_000_000,
@@ -26,7 +26,7 @@ const KEPT_LEN_MAX: usize = 16 << 10;
 
 /// The reason that a page failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum PageFailure {
     /// The page or one of its statements is invalid or exceeds a limit.
     Page,
     /// The client's data are invalid.
@@ -37,55 +37,55 @@ pub enum Failure {
     TimedOut,
 }
 
-impl Failure {
+impl PageFailure {
     /// The status code of the response.
-    pub fn status(self) -> Status {
+    pub fn status(self) -> StatusCode {
         match self {
-            Failure::Page => Status::INTERNAL_ERROR,
-            Failure::Data(DataFault::Invalid) => Status::BAD_REQUEST,
-            Failure::Data(DataFault::Conflict) => Status::CONFLICT,
-            Failure::NoDatabase => Status::SERVICE_UNAVAILABLE,
-            Failure::TimedOut => Status::GATEWAY_TIMEOUT,
+            PageFailure::Page => StatusCode::INTERNAL_ERROR,
+            PageFailure::Data(DataFault::Invalid) => StatusCode::BAD_REQUEST,
+            PageFailure::Data(DataFault::Conflict) => StatusCode::CONFLICT,
+            PageFailure::NoDatabase => StatusCode::SERVICE_UNAVAILABLE,
+            PageFailure::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
     /// The explanation for the client.
     pub fn explanation(self) -> &'static str {
         match self {
-            Failure::Page => "The page could not be made.",
-            Failure::Data(DataFault::Invalid) => "The data are not valid.",
-            Failure::Data(DataFault::Conflict) => "The data are in conflict with others.",
-            Failure::NoDatabase => "The database can't be asked. Try again in a moment.",
-            Failure::TimedOut => "The database did not answer in time.",
+            PageFailure::Page => "The page could not be made.",
+            PageFailure::Data(DataFault::Invalid) => "The data are not valid.",
+            PageFailure::Data(DataFault::Conflict) => "The data are in conflict with others.",
+            PageFailure::NoDatabase => "The database can't be asked. Try again in a moment.",
+            PageFailure::TimedOut => "The database did not answer in time.",
         }
     }
 }
 
 /// A finished page, successful or failed.
-pub struct Made {
+pub struct FinishedPage {
     /// The request.
-    pub visit: Visit,
+    pub visit: PageVisit,
     /// The index of the task, for `PageEngine::task` and `PageEngine::end`.
     pub at: usize,
     /// The result.
-    pub result: Result<(), Failure>,
+    pub result: Result<(), PageFailure>,
 }
 
 /// The request that a page is for.
 #[derive(Clone, Copy)]
-pub struct Visit {
+pub struct PageVisit {
     /// The client's connection.
-    pub id: Id,
+    pub id: ConnectionId,
     /// The connection persists after the response.
     pub keep_alive: bool,
     /// The arrival of the request, in microseconds.
     pub begun_us: u64,
 }
 
-impl Visit {
+impl PageVisit {
     /// The placeholder of a free task.
-    pub const NOBODY: Visit = Visit {
-        id: Id {
+    pub const NOBODY: PageVisit = PageVisit {
+        id: ConnectionId {
             index: u32::MAX,
             generation: 0,
         },
@@ -95,7 +95,7 @@ impl Visit {
 }
 
 /// The state of a task.
-pub enum State {
+pub enum PageState {
     /// Not in use.
     Free,
     /// Finished; its text is still needed.
@@ -107,39 +107,39 @@ pub enum State {
     /// Waits for the database's response.
     Asks,
     /// Fails with this reason when it runs next.
-    Fails(Failure),
+    Fails(PageFailure),
 }
 
 /// A task that generates a page. Its memory is reused for the next one.
-pub struct Task {
+pub struct PageTask {
     /// The request that it is for.
-    pub visit: Visit,
+    pub visit: PageVisit,
     /// The request's data.
-    pub asked: Asked,
+    pub asked: PageInput,
     /// The index of the page.
     pub page: usize,
     /// The page's interpreter: variables and position.
-    pub run: Run,
+    pub run: PageRun,
     /// The generated text.
     pub text: Vec<u8>,
     /// The task's state.
-    pub state: State,
+    pub state: PageState,
     /// Its query was repeated once, since the server had closed the connection.
     pub is_repeated: bool,
     /// The reason of its failure, for the log.
     pub reason: String,
 }
 
-impl Task {
+impl PageTask {
     /// A free task.
-    pub fn new() -> Task {
-        Task {
-            visit: Visit::NOBODY,
-            asked: Asked::new(),
+    pub fn new() -> PageTask {
+        PageTask {
+            visit: PageVisit::NOBODY,
+            asked: PageInput::new(),
             page: 0,
-            run: Run::new(LIMITS),
+            run: PageRun::new(LIMITS),
             text: Vec::new(),
-            state: State::Free,
+            state: PageState::Free,
             is_repeated: false,
             reason: String::new(),
         }
@@ -147,18 +147,18 @@ impl Task {
 
     /// Releases the data of a page, and memory of an unusual size.
     pub fn clear(&mut self) {
-        self.state = State::Free;
+        self.state = PageState::Free;
         self.reason = String::new();
-        self.visit = Visit::NOBODY;
+        self.visit = PageVisit::NOBODY;
         if self.text.capacity() > KEPT_LEN_MAX {
-            *self = Task::new();
+            *self = PageTask::new();
         }
     }
 
     /// Writes the response.
-    pub fn write(&self, about: &About, out: &mut Out) {
+    pub fn write(&self, about: &ResponseContext, out: &mut UnikernelResponse) {
         let reply = self.run.reply();
-        let status = reply.status.and_then(Status::new).unwrap_or(Status::OK);
+        let status = reply.status.and_then(StatusCode::new).unwrap_or(StatusCode::OK);
         out.status(status);
         let mut head = HeadWriter::start(&mut out.copied, status, &about.date);
         let has = |name: &str| {

@@ -27,11 +27,11 @@ fn a_page_waits_for_the_database_and_fails_without_it() {
     assert!(net.send(request).is_empty());
     // The client's next request waits.
     assert_eq!(net.web.input(&mut net.calls, VISITOR, request), 0);
-    let link = Id {
+    let link = ConnectionId {
         index: 11,
         generation: 0,
     };
-    net.web.ended(&mut net.calls, link, End::Reset);
+    net.web.ended(&mut net.calls, link, ConnectionEnd::Reset);
     let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
     assert!(
         sent.starts_with(b"HTTP/1.1 503 "),
@@ -54,7 +54,7 @@ fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The database server accepts the login.
-fn log_in(net: &mut Net, link: Id) {
+fn log_in(net: &mut Net, link: ConnectionId) {
     const OK: [u8; 7] = [0, 0, 0, 2, 0, 0, 0];
     let mut greeting = b"\x0a8.0.40\0\x01\0\0\x0001234567\0\xff\xf7\x2d\x02\0\x28\x01\x15".to_vec();
     greeting.extend([0; 10]);
@@ -75,20 +75,20 @@ fn a_database_that_ends_each_login_is_not_asked_again_at_once() {
     for tries in 1..10 {
         net.web.tick(&mut net.calls);
         assert_eq!(net.calls.connects, tries);
-        let link = Id {
+        let link = ConnectionId {
             index: 10 + tries,
             generation: 0,
         };
         log_in(&mut net, link);
         assert!(net.calls.aborted.is_empty());
-        net.web.ended(&mut net.calls, link, End::Reset);
+        net.web.ended(&mut net.calls, link, ConnectionEnd::Reset);
         let due_us = net.web.tick(&mut net.calls).expect("another try");
         assert_eq!(net.calls.connects, tries);
         // Doubled each time, up to 5 seconds.
         let wait_us = (100_000 << (tries - 1)).min(5_000_000);
         assert_eq!(due_us, now_us + wait_us);
         now_us = due_us;
-        net.web.set_now(Now {
+        net.web.set_now(CurrentTime {
             mono_us: now_us,
             unix_s: 784_111_800,
         });
@@ -98,13 +98,13 @@ fn a_database_that_ends_each_login_is_not_asked_again_at_once() {
 #[test]
 fn a_page_fails_at_once_while_the_database_is_away() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
-    let link = |index| Id {
+    let link = |index| ConnectionId {
         index,
         generation: 0,
     };
     let mut now_us = 1_000_000;
     let set_now = |net: &mut Net, mono_us| {
-        net.web.set_now(Now {
+        net.web.set_now(CurrentTime {
             mono_us,
             unix_s: 784_111_800,
         });
@@ -112,13 +112,13 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     for tries in 1..8 {
         net.web.tick(&mut net.calls);
         assert_eq!(net.calls.connects, tries);
-        net.web.ended(&mut net.calls, link(10 + tries), End::Reset);
+        net.web.ended(&mut net.calls, link(10 + tries), ConnectionEnd::Reset);
         now_us += 5_000_000;
         set_now(&mut net, now_us);
     }
     net.web.tick(&mut net.calls);
     // The eighth failure: the delay has reached its limit.
-    net.web.ended(&mut net.calls, link(18), End::Reset);
+    net.web.ended(&mut net.calls, link(18), ConnectionEnd::Reset);
     assert_eq!(net.web.tick(&mut net.calls), Some(now_us + 5_000_000));
     assert!(net.web.take_trouble().is_some());
     let fails = |net: &mut Net| {
@@ -155,24 +155,24 @@ fn a_silent_database_fails_all_pages_with_the_first_attempt() {
     let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
     // The first client waits for the attempt that is running.
     assert!(net.send(request).is_empty());
-    let other = Id {
+    let other = ConnectionId {
         index: 4,
         generation: 0,
     };
-    let opened = Opened {
+    let opened = ConnectionInitiator {
         peer: PEER,
         port: 80,
         by_us: false,
     };
     net.web.opened(&mut net.calls, other, opened);
-    net.web.set_now(Now {
+    net.web.set_now(CurrentTime {
         mono_us: 4_000_000,
         unix_s: 784_111_800,
     });
     assert_eq!(net.web.input(&mut net.calls, other, request), request.len());
     net.web.tick(&mut net.calls);
     assert_eq!(net.calls.connects, 2);
-    net.web.set_now(Now {
+    net.web.set_now(CurrentTime {
         // The first attempt has timed out; the second is still running.
         mono_us: 6_000_000,
         unix_s: 784_111_800,
@@ -188,7 +188,7 @@ fn a_silent_database_fails_all_pages_with_the_first_attempt() {
 fn the_log_has_the_reason_of_a_failed_page() {
     let mut net = Net::new("{{ 1 // 0 }}{{ query('SELECT 1') }}");
     assert!(net.ask("GET /page.lrp", "").starts_with("HTTP/1.1 500 "));
-    let log = Whole(None).log(&net.web.journal);
+    let log = MachineView(None).log(&net.web.journal);
     let mut lines = log.lines();
     let reason = lines.next().expect("a line");
     let begin = "192.0.2.9 - - [06/Nov/1994:08:50:00 +0000] error: page.lrp:1: ";
@@ -198,15 +198,15 @@ fn the_log_has_the_reason_of_a_failed_page() {
     // The database's message, and its absence.
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     net.web.tick(&mut net.calls);
-    let link = Id {
+    let link = ConnectionId {
         index: 11,
         generation: 0,
     };
-    net.web.ended(&mut net.calls, link, End::Reset);
+    net.web.ended(&mut net.calls, link, ConnectionEnd::Reset);
     for _ in 0..2 {
         assert!(net.ask("GET /page.lrp", "").starts_with("HTTP/1.1 503 "));
     }
-    let log = Whole(None).log(&net.web.journal);
+    let log = MachineView(None).log(&net.web.journal);
     let reason = "error: page.lrp: database server 192.0.2.1:3306: the connection is refused";
     assert_eq!(log.matches(reason).count(), 2, "{log}");
 }
@@ -230,13 +230,13 @@ fn a_page_that_comes_when_the_database_was_left_is_not_there() {
 fn visitors_that_have_gone_keep_no_place_in_the_queue() {
     let mut net = Net::new("{% for x in query('SELECT 1') %}{{ x }}{% endfor %}");
     let request = b"GET /page.lrp HTTP/1.1\r\nHost: a\r\n\r\n";
-    let opened = Opened {
+    let opened = ConnectionInitiator {
         peer: PEER,
         port: 80,
         by_us: false,
     };
     let ask = |net: &mut Net, index: u32, generation: u32| {
-        let id = Id { index, generation };
+        let id = ConnectionId { index, generation };
         net.web.opened(&mut net.calls, id, opened);
         net.web.input(&mut net.calls, id, request);
         id
@@ -247,11 +247,11 @@ fn visitors_that_have_gone_keep_no_place_in_the_queue() {
         let index = if generation < 63 { generation } else { 63 };
         let id = ask(&mut net, index, generation);
         if generation >= 64 {
-            net.web.ended(&mut net.calls, id, End::Reset);
+            net.web.ended(&mut net.calls, id, ConnectionEnd::Reset);
         }
     }
     ask(&mut net, 63, 5000);
-    assert_eq!(net.web.counters[Counter::PagesRefused], 0);
+    assert_eq!(net.web.counters[UnikernelCounter::PagesRefused], 0);
     assert_eq!(net.calls.sent.len(), 0);
 }
 
@@ -259,7 +259,7 @@ fn visitors_that_have_gone_keep_no_place_in_the_queue() {
 fn where_memory_is_little_fewer_pages_are_made_at_once() {
     let site = site("");
     let count = |memory_len| {
-        let pages = Pages::new(&site, [1; 32], memory_len, 1).expect("pages");
+        let pages = PageEngine::new(&site, [1; 32], memory_len, 1).expect("pages");
         let mut counters = pages.counters();
         let free = counters.find(|(name, _)| *name == "pages_max");
         free.expect("a counter").1

@@ -5,25 +5,25 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-use lowroad_http::h1::{self, Head};
+use lowroad_http::h1::{self, H1RequestHead};
 use lowroad_http::method::Method;
-use lowroad_http::refusal::Refusal;
-use lowroad_http::status::Status;
-use lowroad_http::version::Version;
-use lowroad_net::{Calls, Full, Id, Piece, WAITING_MAX};
+use lowroad_http::refusal::RequestRefusal;
+use lowroad_http::status::StatusCode;
+use lowroad_http::version::HttpVersion;
+use lowroad_net::{StackCalls, SendQueueFull, ConnectionId, SendPiece, WAITING_MAX};
 
-use super::Web;
-use super::body::{self, RequestBody};
-use super::places::Use;
-use crate::counters::Counter;
-use crate::decide::{self, Decision, Own};
-use crate::journal::Record;
-use crate::known::Found;
-use crate::out::{About, Out};
-use crate::pages::{Made, Visit};
-use crate::refuse::{self, Page};
-use crate::respond;
-use crate::server::Now;
+use super::WebService;
+use super::body::{self, BodyHandling};
+use super::connection_table::SlotUse;
+use crate::counters::UnikernelCounter;
+use crate::decision::{self, SiteDecision, BuiltinResource};
+use crate::journal::JournalRecord;
+use crate::request_memo::MemoHit;
+use crate::response::{ResponseContext, UnikernelResponse};
+use crate::pages::{FinishedPage, PageVisit};
+use crate::refusal_page::{self, RefusalPage};
+use crate::response_fields;
+use crate::server::CurrentTime;
 use crate::status;
 
 /// The response to a failed page must not be cached.
@@ -32,12 +32,12 @@ const NO_STORE: Option<(&str, &[u8])> = Some(("Cache-Control", b"no-store"));
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
 /// The texts of a request in the log: request line, Referer, User-Agent.
-type Texts<'r> = [&'r [u8]; 3];
+type LogTexts<'r> = [&'r [u8]; 3];
 
-impl Web {
+impl WebService {
     /// Processes one request. Returns the number of consumed bytes; 0 if it is incomplete.
     #[inline]
-    pub(super) fn request(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+    pub(super) fn request(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
         // Memoized responses keep the connection open, which draining must not.
         if !self.is_draining
             && let Some(found) = self.known.find(bytes)
@@ -65,9 +65,9 @@ impl Web {
                 let mut used_len = Some(head.len);
                 if head.framing.has_body() {
                     match body::find(&head, bytes, &self.limits) {
-                        Ok(RequestBody::Here { end }) => used_len = Some(end),
-                        Ok(RequestBody::Unread) => used_len = None,
-                        Ok(RequestBody::Coming { end }) => {
+                        Ok(BodyHandling::Here { end }) => used_len = Some(end),
+                        Ok(BodyHandling::Unread) => used_len = None,
+                        Ok(BodyHandling::Coming { end }) => {
                             self.places.get(id).needed_len = end;
                             return self.wait_for_more(calls, id, bytes.len());
                         }
@@ -89,12 +89,12 @@ impl Web {
     /// Refuses an invalid request and drops all bytes behind it.
     fn refuse_request(
         &mut self,
-        calls: &mut impl Calls,
-        id: Id,
-        refusal: Refusal,
+        calls: &mut impl StackCalls,
+        id: ConnectionId,
+        refusal: RequestRefusal,
         bytes: &[u8],
     ) -> usize {
-        self.counters.add(Counter::RequestsRefused);
+        self.counters.add(UnikernelCounter::RequestsRefused);
         let line = h1::first_line(bytes);
         // A response to HEAD has no content, though the request was not read to its end.
         let method = match line.starts_with(b"HEAD ") {
@@ -108,7 +108,7 @@ impl Web {
     }
 
     /// Waits for the rest of a request; closes the connection if the client will send no more.
-    fn wait_for_more(&mut self, calls: &mut impl Calls, id: Id, len: usize) -> usize {
+    fn wait_for_more(&mut self, calls: &mut impl StackCalls, id: ConnectionId, len: usize) -> usize {
         let now_us = self.now.mono_us;
         let place = self.places.get(id);
         if place.is_finished {
@@ -125,12 +125,12 @@ impl Web {
 
     /// Responds to a request that is in the memo.
     #[inline]
-    fn answer_known(&mut self, calls: &mut impl Calls, id: Id, found: &Found<'_>) {
+    fn answer_known(&mut self, calls: &mut impl StackCalls, id: ConnectionId, found: &MemoHit<'_>) {
         if self.places.get(id).is_partial() {
             self.places.set_begun(id, 0);
         }
-        respond::kept(found.file, &self.date, &mut self.out);
-        self.counters.add(Counter::Requests);
+        response_fields::kept(found.file, &self.date, &mut self.out);
+        self.counters.add(UnikernelCounter::Requests);
         self.log(id, 0, found.texts);
         self.send(calls, id, true);
     }
@@ -139,9 +139,9 @@ impl Web {
     /// request is known.
     fn answer(
         &mut self,
-        calls: &mut impl Calls,
-        id: Id,
-        head: &Head<'_>,
+        calls: &mut impl StackCalls,
+        id: ConnectionId,
+        head: &H1RequestHead<'_>,
         bytes: &[u8],
         may_keep: bool,
     ) -> bool {
@@ -151,15 +151,15 @@ impl Web {
         let keep_alive = head.keep_alive && may_keep;
         let (about, mut out) = self.begin(keep_alive, head.version);
         let is_trusted = !self.trusted.is_empty() && self.trusted.has(*peer.ip());
-        match decide::decide(&self.site, request, is_trusted, &about, &mut out) {
-            Decision::Answered => {}
-            Decision::Own(own) => {
+        match decision::decide(&self.site, request, is_trusted, &about, &mut out) {
+            SiteDecision::Answered => {}
+            SiteDecision::Own(own) => {
                 let has_body = request.method != Method::Head;
                 let of_net = calls.counters();
                 self.own(own, of_net, has_body, &about, &mut out);
             }
-            Decision::Page(page) => {
-                let visit = Visit {
+            SiteDecision::Page(page) => {
+                let visit = PageVisit {
                     id,
                     keep_alive: about.keep_alive,
                     begun_us: self.now.mono_us,
@@ -171,9 +171,9 @@ impl Web {
                         self.page_begun(calls, id, is_begun);
                         return is_begun;
                     }
-                    Err(Full) => {
-                        self.counters.add(Counter::PagesRefused);
-                        let status = Status::SERVICE_UNAVAILABLE;
+                    Err(SendQueueFull) => {
+                        self.counters.add(UnikernelCounter::PagesRefused);
+                        let status = StatusCode::SERVICE_UNAVAILABLE;
                         self.say(status, None, request.method, NO_STORE, &about, &mut out);
                     }
                 }
@@ -184,7 +184,7 @@ impl Web {
         }
         let keep_alive = about.keep_alive && !out.closes;
         self.out = out;
-        self.counters.add(Counter::Requests);
+        self.counters.add(UnikernelCounter::Requests);
         let [referer, user_agent] = [request.referer(), request.user_agent()];
         let texts = [
             head.line(),
@@ -196,21 +196,21 @@ impl Web {
         true
     }
 
-    fn page_begun(&mut self, calls: &mut impl Calls, id: Id, is_begun: bool) {
+    fn page_begun(&mut self, calls: &mut impl StackCalls, id: ConnectionId, is_begun: bool) {
         if !is_begun {
-            self.places.get(id).used = Use::Queued;
+            self.places.get(id).used = SlotUse::Queued;
             return;
         }
-        self.counters.add(Counter::Requests);
-        self.places.get(id).used = Use::Waiting;
+        self.counters.add(UnikernelCounter::Requests);
+        self.places.get(id).used = SlotUse::Waiting;
         self.make_pages(calls);
     }
 
     /// Sends a finished page, successful or failed.
-    pub(super) fn answer_made(&mut self, calls: &mut impl Calls, made: Made) {
+    pub(super) fn answer_made(&mut self, calls: &mut impl StackCalls, made: FinishedPage) {
         let id = made.visit.id;
         let place = self.places.get(id);
-        if place.generation != id.generation || place.used != Use::Waiting {
+        if place.generation != id.generation || place.used != SlotUse::Waiting {
             // The client's connection has ended.
             return self.pages.end(made.at);
         }
@@ -220,7 +220,7 @@ impl Web {
         match made.result {
             Ok(()) => self.pages.task(made.at).write(&about, &mut out),
             Err(failure) => {
-                self.counters.add(Counter::PagesFailed);
+                self.counters.add(UnikernelCounter::PagesFailed);
                 let text = Some(failure.explanation());
                 self.say(failure.status(), text, method, NO_STORE, &about, &mut out);
             }
@@ -234,7 +234,7 @@ impl Web {
         if made.result.is_err() {
             let reason = &self.pages.task(made.at).reason;
             self.journal
-                .put(&Record::failure(self.now.unix_s, peer, reason));
+                .put(&JournalRecord::failure(self.now.unix_s, peer, reason));
         }
         self.journal
             .put(&record(&self.out, self.now, peer, duration_us, texts));
@@ -247,22 +247,22 @@ impl Web {
     /// Sends an error response and closes the connection.
     pub(super) fn refuse(
         &mut self,
-        calls: &mut impl Calls,
-        id: Id,
-        status: Status,
+        calls: &mut impl StackCalls,
+        id: ConnectionId,
+        status: StatusCode,
         text: Option<&str>,
         method: Method,
     ) {
         self.places.set_begun(id, 0);
-        let (about, mut out) = self.begin(false, Version::Http11);
+        let (about, mut out) = self.begin(false, HttpVersion::Http11);
         self.say(status, text, method, None, &about, &mut out);
         self.out = out;
         self.send(calls, id, false);
     }
 
     /// The inputs of a response, and the object for it.
-    fn begin(&mut self, keep_alive: bool, version: Version) -> (About, Out) {
-        let about = About {
+    fn begin(&mut self, keep_alive: bool, version: HttpVersion) -> (ResponseContext, UnikernelResponse) {
+        let about = ResponseContext {
             unix_s: self.now.unix_s,
             date: self.date,
             keep_alive: keep_alive && !self.is_draining,
@@ -277,35 +277,35 @@ impl Web {
     /// Writes the page for a status.
     fn say(
         &self,
-        status: Status,
+        status: StatusCode,
         explanation: Option<&str>,
         method: Method,
         field: Option<(&str, &[u8])>,
-        about: &About,
-        out: &mut Out,
+        about: &ResponseContext,
+        out: &mut UnikernelResponse,
     ) {
-        let page = Page {
+        let page = RefusalPage {
             status,
             explanation,
             field,
             has_body: method != Method::Head,
         };
-        refuse::page(&self.site, page, about, out);
+        refusal_page::page(&self.site, page, about, out);
     }
 
     /// Writes a built-in resource.
     fn own(
         &self,
-        own: Own,
+        own: BuiltinResource,
         of_net: Vec<(&'static str, u64)>,
         has_body: bool,
-        about: &About,
-        out: &mut Out,
+        about: &ResponseContext,
+        out: &mut UnikernelResponse,
     ) {
         let (content_type, body): (&[u8], String) = match own {
-            Own::Log => (TEXT, self.whole.log(&self.journal)),
-            Own::Status => (TEXT, status::text(&self.shown(of_net))),
-            Own::StatusJson => (b"application/json", status::json(&self.shown(of_net))),
+            BuiltinResource::Log => (TEXT, self.whole.log(&self.journal)),
+            BuiltinResource::Status => (TEXT, status::text(&self.shown(of_net))),
+            BuiltinResource::StatusJson => (b"application/json", status::json(&self.shown(of_net))),
         };
         status::write(content_type, body.as_bytes(), has_body, about, out);
     }
@@ -334,38 +334,38 @@ impl Web {
         named.chain(of_net).chain(self.pages.counters())
     }
 
-    /// Logs the response in `out`.
+    /// Logs the response in `response`.
     #[inline]
-    fn log(&mut self, id: Id, duration_us: u32, texts: Texts<'_>) {
+    fn log(&mut self, id: ConnectionId, duration_us: u32, texts: LogTexts<'_>) {
         let peer = self.places.get(id).peer;
         self.journal
             .put(&record(&self.out, self.now, peer, duration_us, texts));
     }
 
-    /// Sends the response in `out`. The queue is empty before each response, so there is room; without a free buffer
+    /// Sends the response in `response`. The queue is empty before each response, so there is room; without a free buffer
     /// the connection is reset.
     #[inline]
-    fn send(&mut self, calls: &mut impl Calls, id: Id, keep_alive: bool) {
+    fn send(&mut self, calls: &mut impl StackCalls, id: ConnectionId, keep_alive: bool) {
         let out = &self.out;
         let len = out.copied.len() + out.lasting.len();
-        self.counters.add_all(Counter::BytesSent, len as u64);
-        let mut sent = calls.send(id, Piece::Copied(&out.copied));
+        self.counters.add_all(UnikernelCounter::BytesSent, len as u64);
+        let mut sent = calls.send(id, SendPiece::Copied(&out.copied));
         if sent.is_ok() && !out.lasting.is_empty() {
             let (bytes, sums) = (out.lasting, out.sums);
-            sent = calls.send(id, Piece::Lasting { bytes, sums });
+            sent = calls.send(id, SendPiece::Lasting { bytes, sums });
         }
         match (sent, keep_alive) {
-            (Ok(()), true) => self.places.get(id).used = Use::Answering,
+            (Ok(()), true) => self.places.get(id).used = SlotUse::Answering,
             (Ok(()), false) => self.close(calls, id),
-            (Err(Full), _) => self.give_up(calls, id),
+            (Err(SendQueueFull), _) => self.give_up(calls, id),
         }
     }
 
     /// Resets the connection, since there is no buffer for the response.
     #[cold]
-    fn give_up(&mut self, calls: &mut impl Calls, id: Id) {
-        self.counters.add(Counter::AnswersWithoutMemory);
-        self.places.get(id).used = Use::Closing;
+    fn give_up(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+        self.counters.add(UnikernelCounter::AnswersWithoutMemory);
+        self.places.get(id).used = SlotUse::Closing;
         // Without a buffer even an error response can't be queued.
         calls.abort(id);
     }
@@ -373,13 +373,13 @@ impl Web {
 
 #[inline]
 fn record<'r>(
-    out: &Out,
-    now: Now,
+    out: &UnikernelResponse,
+    now: CurrentTime,
     peer: SocketAddrV4,
     duration_us: u32,
-    [line, referer, user_agent]: Texts<'r>,
-) -> Record<'r> {
-    Record {
+    [line, referer, user_agent]: LogTexts<'r>,
+) -> JournalRecord<'r> {
+    JournalRecord {
         unix_s: now.unix_s,
         peer,
         status: out.status,

@@ -6,75 +6,75 @@
 
 mod answer;
 mod body;
-mod places;
+mod connection_table;
 
 use alloc::string::String;
 
 use lowroad_http::date;
-use lowroad_http::limits::Limits;
+use lowroad_http::limits::RequestLimits;
 use lowroad_http::method::Method;
-use lowroad_http::status::Status;
-use lowroad_net::{Calls, End, Id, Opened, Service, WAITING_MAX};
+use lowroad_http::status::StatusCode;
+use lowroad_net::{StackCalls, ConnectionEnd, ConnectionId, ConnectionInitiator, TcpService, WAITING_MAX};
 
-use crate::archive::Archive;
-use crate::counters::{Counter, Counters};
-use crate::journal::Journal;
-use crate::known::Known;
-use crate::out::Out;
-use crate::pages::Pages;
-use crate::server::{Now, earlier};
-use crate::trusted::Trusted;
-use crate::whole::Whole;
-use places::{Places, Use};
+use crate::archive::SiteArchive;
+use crate::counters::{UnikernelCounter, UnikernelCounters};
+use crate::journal::RequestJournal;
+use crate::request_memo::RequestMemo;
+use crate::response::UnikernelResponse;
+use crate::pages::PageEngine;
+use crate::server::{CurrentTime, earlier};
+use crate::trusted_networks::TrustedNetworks;
+use crate::machine_view::MachineView;
+use connection_table::{ConnectionTable, SlotUse};
 
 /// The time in which a client must complete the head of a request.
 const HEAD_TIMEOUT_US: u64 = 10_000_000;
 
 /// The site, its clients and their requests.
-pub struct Web {
-    site: Archive,
-    limits: Limits,
-    places: Places,
-    known: Known,
-    out: Out,
+pub struct WebService {
+    site: SiteArchive,
+    limits: RequestLimits,
+    places: ConnectionTable,
+    known: RequestMemo,
+    out: UnikernelResponse,
     date: [u8; 29],
-    now: Now,
+    now: CurrentTime,
     /// The number of the last response; never repeated.
     serial: u64,
-    trusted: Trusted,
-    pages: Pages,
-    whole: Whole,
+    trusted: TrustedNetworks,
+    pages: PageEngine,
+    whole: MachineView,
     /// The earliest deadline of the incomplete requests.
     heads_due_us: u64,
-    pub(crate) journal: Journal,
-    pub(crate) counters: Counters,
+    pub(crate) journal: RequestJournal,
+    pub(crate) counters: UnikernelCounters,
     /// Connections are closed after their next response.
     is_draining: bool,
 }
 
-impl Web {
+impl WebService {
     /// A service for `connections_max` connections.
     pub fn new(
-        site: Archive,
+        site: SiteArchive,
         connections_max: usize,
         journal_len: usize,
-        pages: Pages,
-        trusted: Trusted,
+        pages: PageEngine,
+        trusted: TrustedNetworks,
         serial: u64,
-        whole: Whole,
-    ) -> Web {
-        let limits = Limits {
+        whole: MachineView,
+    ) -> WebService {
+        let limits = RequestLimits {
             head_len_max: WAITING_MAX,
-            ..Limits::default()
+            ..RequestLimits::default()
         };
-        Web {
+        WebService {
             site,
             limits,
-            places: Places::new(connections_max),
-            known: Known::new(),
-            out: Out::default(),
+            places: ConnectionTable::new(connections_max),
+            known: RequestMemo::new(),
+            out: UnikernelResponse::default(),
             date: date::format(0),
-            now: Now {
+            now: CurrentTime {
                 mono_us: 0,
                 unix_s: 0,
             },
@@ -83,15 +83,15 @@ impl Web {
             pages,
             whole,
             heads_due_us: 0,
-            journal: Journal::new(journal_len),
-            counters: Counters::default(),
+            journal: RequestJournal::new(journal_len),
+            counters: UnikernelCounters::default(),
             is_draining: false,
         }
     }
 
     /// Sets the time for the following calls.
     #[inline]
-    pub fn set_now(&mut self, now: Now) {
+    pub fn set_now(&mut self, now: CurrentTime) {
         if now.unix_s != self.now.unix_s {
             self.date = date::format(now.unix_s);
         }
@@ -99,7 +99,7 @@ impl Web {
     }
 
     /// Ends slow requests and maintains the database connections. Returns the time of the next call.
-    pub fn tick(&mut self, calls: &mut impl Calls) -> Option<u64> {
+    pub fn tick(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
         let mut next_us = None;
         if self.places.partial_count() > 0 {
             // Not at each call, since it scans all connections.
@@ -120,11 +120,11 @@ impl Web {
     /// Records the connections that were opened to the database.
     fn claim_databases(&mut self) {
         for id in self.pages.take_opened() {
-            self.places.take(id, Use::Database, None);
+            self.places.take(id, SlotUse::Database, None);
         }
     }
 
-    fn end_slow_heads(&mut self, calls: &mut impl Calls) -> Option<u64> {
+    fn end_slow_heads(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
         let now_us = self.now.mono_us;
         let mut first_us = None;
         for index in 0..self.places.len() {
@@ -136,8 +136,8 @@ impl Web {
                 first_us = earlier(first_us, Some(due_us));
                 continue;
             }
-            self.counters.add(Counter::HeadTimeouts);
-            self.refuse(calls, id, Status::REQUEST_TIMEOUT, None, Method::Get);
+            self.counters.add(UnikernelCounter::HeadTimeouts);
+            self.refuse(calls, id, StatusCode::REQUEST_TIMEOUT, None, Method::Get);
         }
         // Deadlines are grouped: a timeout is late by a second at most.
         first_us.map(|first| first.max(now_us + 1_000_000))
@@ -149,24 +149,24 @@ impl Web {
     }
 
     /// Closes idle connections of clients, and those to the database when no page needs them.
-    pub fn end_idle(&mut self, calls: &mut impl Calls) {
+    pub fn end_idle(&mut self, calls: &mut impl StackCalls) {
         self.is_draining = true;
         // Database connections are closed once their pages are done.
         self.pages.stop(calls);
         for index in 0..self.places.len() {
-            if let (id, Use::Reading, None) = self.places.at(index) {
+            if let (id, SlotUse::Reading, None) = self.places.at(index) {
                 self.close(calls, id);
             }
         }
     }
 
-    fn close(&mut self, calls: &mut impl Calls, id: Id) {
-        self.places.get(id).used = Use::Closing;
+    fn close(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+        self.places.get(id).used = SlotUse::Closing;
         calls.close(id);
     }
 
     /// Sends the finished pages, and begins queued ones.
-    fn make_pages(&mut self, calls: &mut impl Calls) {
+    fn make_pages(&mut self, calls: &mut impl StackCalls) {
         while let Some(made) = self.pages.run(calls) {
             self.answer_made(calls, made);
         }
@@ -175,8 +175,8 @@ impl Web {
             begun += 1;
             let place = self.places.get(id);
             // The connection may have ended, and its slot may be in use again.
-            if place.generation == id.generation && place.used == Use::Queued {
-                place.used = Use::Reading;
+            if place.generation == id.generation && place.used == SlotUse::Queued {
+                place.used = SlotUse::Reading;
                 calls.resume(id);
             }
         }
@@ -184,24 +184,24 @@ impl Web {
     }
 }
 
-impl Service for Web {
-    fn opened(&mut self, _calls: &mut impl Calls, id: Id, opened: Opened) {
+impl TcpService for WebService {
+    fn opened(&mut self, _calls: &mut impl StackCalls, id: ConnectionId, opened: ConnectionInitiator) {
         if opened.by_us {
             // The database server sends the first packet.
             return;
         }
-        self.counters.add(Counter::Connections);
-        self.places.take(id, Use::Reading, Some(opened.peer));
+        self.counters.add(UnikernelCounter::Connections);
+        self.places.take(id, SlotUse::Reading, Some(opened.peer));
     }
 
     #[inline]
-    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+    fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
         match self.places.get(id).used {
-            Use::Reading => {}
+            SlotUse::Reading => {}
             // The current request isn't finished: pipelined requests stay unread.
-            Use::Answering | Use::Queued | Use::Waiting => return 0,
-            Use::Closing | Use::Free => return bytes.len(),
-            Use::Database => {
+            SlotUse::Answering | SlotUse::Queued | SlotUse::Waiting => return 0,
+            SlotUse::Closing | SlotUse::Free => return bytes.len(),
+            SlotUse::Database => {
                 self.pages.input(calls, self.now.mono_us, id, bytes);
                 self.make_pages(calls);
                 return bytes.len();
@@ -210,52 +210,52 @@ impl Service for Web {
         self.request(calls, id, bytes)
     }
 
-    fn finished(&mut self, calls: &mut impl Calls, id: Id) {
+    fn finished(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         match self.places.get(id).used {
-            Use::Database => {
+            SlotUse::Database => {
                 self.pages.lost(self.now.mono_us, id);
                 // Pages that waited for the lost connection fail or retry now.
                 calls.close(id);
                 self.make_pages(calls);
             }
             // A half-closed client still gets its responses.
-            Use::Answering | Use::Queued | Use::Waiting => self.places.get(id).is_finished = true,
-            Use::Reading | Use::Closing | Use::Free => {
+            SlotUse::Answering | SlotUse::Queued | SlotUse::Waiting => self.places.get(id).is_finished = true,
+            SlotUse::Reading | SlotUse::Closing | SlotUse::Free => {
                 self.places.set_begun(id, 0);
                 self.close(calls, id);
             }
         }
     }
 
-    fn sent(&mut self, calls: &mut impl Calls, id: Id) {
+    fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         let place = self.places.get(id);
         match place.used {
-            Use::Answering => {
+            SlotUse::Answering => {
                 let is_waiting = calls.waiting_len(id) > 0;
                 // A half-closed client gets the responses to all of its pipelined requests first.
                 if place.is_finished && !is_waiting {
                     return self.close(calls, id);
                 }
-                place.used = Use::Reading;
+                place.used = SlotUse::Reading;
                 if is_waiting {
                     calls.resume(id);
                 }
             }
-            Use::Database => self.pages.sent(calls, id),
+            SlotUse::Database => self.pages.sent(calls, id),
             _ => {}
         }
     }
 
-    fn ended(&mut self, calls: &mut impl Calls, id: Id, _end: End) {
+    fn ended(&mut self, calls: &mut impl StackCalls, id: ConnectionId, _end: ConnectionEnd) {
         self.places.set_begun(id, 0);
-        let used = core::mem::replace(&mut self.places.get(id).used, Use::Free);
+        let used = core::mem::replace(&mut self.places.get(id).used, SlotUse::Free);
         match used {
-            Use::Database => {
+            SlotUse::Database => {
                 self.pages.lost(self.now.mono_us, id);
                 self.make_pages(calls);
             }
-            Use::Waiting => self.pages.forget(calls, id),
-            Use::Queued => self.pages.unqueue(id),
+            SlotUse::Waiting => self.pages.forget(calls, id),
+            SlotUse::Queued => self.pages.unqueue(id),
             _ => {}
         }
     }

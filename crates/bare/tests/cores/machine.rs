@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-use lowroad_bare::archive::{Archive, Builder, NewVariant};
-use lowroad_bare::{Cores, Machine as Has, Now, Server};
-use lowroad_http::encoding::Encoding;
-use lowroad_net::{Address, Frame, Link, Offload, Received, Steering};
+use lowroad_bare::archive::{SiteArchive, ArchiveBuilder, NewVariant};
+use lowroad_bare::{CoreSet, MachineSetup as Has, CurrentTime, UnikernelServer};
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_net::{AddressSource, OutgoingFrame, LinkDevice, DeviceOffload, ReceivedFrame, FlowSteering};
 
 use crate::frames::{packet, repair, segment};
 
@@ -28,21 +28,21 @@ pub struct Wire {
     pub frames: Vec<Vec<u8>>,
 }
 
-impl Link for Wire {
-    fn send(&mut self, frame: &Frame<'_>) {
+impl LinkDevice for Wire {
+    fn send(&mut self, frame: &OutgoingFrame<'_>) {
         let whole = [frame.head, frame.copied, frame.lasting].concat();
         assert!(whole.len() <= 1514 && frame.cut_len.is_none());
         self.frames.push(whole);
         assert!(self.frames.len() < 5000, "sent without end");
     }
 
-    fn offload(&self) -> Offload {
-        Offload::default()
+    fn offload(&self) -> DeviceOffload {
+        DeviceOffload::default()
     }
 }
 
 struct Core {
-    server: Server,
+    server: UnikernelServer,
     wire: Wire,
     /// Frames in the core's queue of the device.
     queue: VecDeque<Vec<u8>>,
@@ -59,13 +59,13 @@ struct Core {
 
 pub struct Machine {
     cores: Vec<Core>,
-    steering: Steering,
+    steering: FlowSteering,
     said: Vec<String>,
 }
 
 fn file(body: &[u8]) -> Vec<NewVariant> {
     vec![NewVariant {
-        encoding: Encoding::Identity,
+        encoding: ContentCoding::Identity,
         shared_fields: b"ETag: \"e\"\r\n".to_vec(),
         own_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
         etag: "\"e\"".into(),
@@ -89,8 +89,8 @@ const MANY: &str =
 const WIDE: &str =
     "{% for one in query(\"SELECT a, b FROM wide WHERE b < ?\", 1) %}{{ one.a }}{% endfor %}";
 
-fn site(long: &[u8]) -> Archive {
-    let mut builder = Builder::new();
+fn site(long: &[u8]) -> SiteArchive {
+    let mut builder = ArchiveBuilder::new();
     builder.file(&[b"/"], file(b"<p>Hello")).expect("a file");
     builder.file(&[b"/long"], file(long)).expect("a file");
     builder
@@ -106,20 +106,20 @@ fn site(long: &[u8]) -> Archive {
     builder.setting("database.user", "u");
     builder.setting("status.from", "10.0.0.0/24");
     let bytes = builder.finish().expect("an archive");
-    Archive::open(Vec::leak(bytes)).expect("an archive")
+    SiteArchive::open(Vec::leak(bytes)).expect("an archive")
 }
 
 impl Machine {
     pub fn new(count: u16, kind: Kind, long: &'static [u8]) -> Machine {
         let archive = site(long);
-        let cores: &'static Cores = Box::leak(Box::new(Cores::new(count, &SECRET)));
+        let cores: &'static CoreSet = Box::leak(Box::new(CoreSet::new(count, &SECRET)));
         let core = |core| {
             let has = Has {
                 mac: SERVER_MAC,
                 mtu: 1500,
                 address: match kind {
-                    Kind::Dhcp => Address::Dhcp,
-                    Kind::Static => Address::Static {
+                    Kind::Dhcp => AddressSource::Dhcp,
+                    Kind::Static => AddressSource::Static {
                         address: Ipv4Addr::from_bits(SERVER),
                         prefix_len: 24,
                         gateway: None,
@@ -130,7 +130,7 @@ impl Machine {
                 cores: (count > 1).then_some((cores, core)),
             };
             Core {
-                server: Server::new(archive, has).expect("a server"),
+                server: UnikernelServer::new(archive, has).expect("a server"),
                 wire: Wire::default(),
                 queue: VecDeque::new(),
                 is_awake: true,
@@ -142,7 +142,7 @@ impl Machine {
         };
         Machine {
             cores: (0..count).map(core).collect(),
-            steering: Steering::new(&SECRET, count),
+            steering: FlowSteering::new(&SECRET, count),
             said: Vec::new(),
         }
     }
@@ -154,7 +154,7 @@ impl Machine {
     /// The core that owns a frame; core 0 if any core may process it.
     pub fn owner(&self, frame: &[u8]) -> usize {
         match self.steering.owner(SERVER_MAC, Some(SERVER), frame) {
-            lowroad_net::Owner::Core(core) => core.into(),
+            lowroad_net::FrameOwner::Core(core) => core.into(),
             _ => 0,
         }
     }
@@ -172,7 +172,7 @@ impl Machine {
     }
 
     /// Runs one core with work; the search begins at `first`. False: all cores sleep.
-    pub fn step(&mut self, now: Now, first: usize) -> bool {
+    pub fn step(&mut self, now: CurrentTime, first: usize) -> bool {
         let count = self.cores.len();
         let all = (first..first + count).map(|at| at % count);
         let mut runnable = all.filter(|core| self.has_reason(*core, now.mono_us));
@@ -184,7 +184,7 @@ impl Machine {
     }
 
     /// Runs one step of a core's loop.
-    fn run(&mut self, at: usize, now: Now) {
+    fn run(&mut self, at: usize, now: CurrentTime) {
         let core = &mut self.cores[at];
         if std::mem::take(&mut core.is_tired) {
             // The flag is set in a step of its own: other cores run between the last work and the sleep.
@@ -196,7 +196,7 @@ impl Machine {
             let Some(frame) = core.queue.pop_front() else {
                 break;
             };
-            let received = Received {
+            let received = ReceivedFrame {
                 frame: &frame,
                 sum_is_good: false,
             };
@@ -219,13 +219,13 @@ impl Machine {
 
     /// One core receives frames and passes them on while the others stand still.
     pub fn take_only(&mut self, at: usize, frames: &[Vec<u8>]) {
-        let now = Now {
+        let now = CurrentTime {
             mono_us: 50_000_000,
             unix_s: 784_111_800,
         };
         let core = &mut self.cores[at];
         for frame in frames {
-            let received = Received {
+            let received = ReceivedFrame {
                 frame,
                 sum_is_good: false,
             };

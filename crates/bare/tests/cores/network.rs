@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use lowroad_bare::Now;
-use lowroad_net::{Address, Calls, Received, Service, Settings, Stack};
+use lowroad_bare::CurrentTime;
+use lowroad_net::{AddressSource, StackCalls, ReceivedFrame, TcpService, StackSettings, TcpStack};
 
 use crate::frames::{Random, packet};
 use crate::liar::Liar;
@@ -35,7 +35,7 @@ pub struct Weather {
 
 struct Peer<S> {
     mac: [u8; 6],
-    stack: Stack,
+    stack: TcpStack,
     wire: Wire,
     user: S,
 }
@@ -44,12 +44,12 @@ fn mac(address: u32) -> [u8; 6] {
     [2, 0, 0, 0, 0, address as u8]
 }
 
-impl<S: Service> Peer<S> {
+impl<S: TcpService> Peer<S> {
     fn new(address: u32, ports: Vec<u16>, user: S) -> Peer<S> {
-        let stack = Stack::new(Settings {
+        let stack = TcpStack::new(StackSettings {
             mac: mac(address),
             mtu: 1500,
-            address: Address::Static {
+            address: AddressSource::Static {
                 address: Ipv4Addr::from_bits(address),
                 prefix_len: 24,
                 gateway: None,
@@ -71,7 +71,7 @@ impl<S: Service> Peer<S> {
     }
 
     fn receive(&mut self, now_us: u64, frame: &[u8]) {
-        let received = Received {
+        let received = ReceivedFrame {
             frame,
             sum_is_good: false,
         };
@@ -159,8 +159,8 @@ impl Network {
         self.now_us
     }
 
-    pub fn now(&self) -> Now {
-        Now {
+    pub fn now(&self) -> CurrentTime {
+        CurrentTime {
             mono_us: self.now_us,
             unix_s: 784_111_800 + self.now_us / 1_000_000,
         }

@@ -1,7 +1,7 @@
 //! A database server that sends invalid responses at times.
 
 use super::frames::Random;
-use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
+use lowroad_net::{StackCalls, ConnectionEnd, ConnectionId, ConnectionInitiator, SendPiece, TcpService};
 
 pub struct Liar {
     pub random: Random,
@@ -155,16 +155,16 @@ impl Liar {
     }
 }
 
-impl Service for Liar {
-    fn opened(&mut self, calls: &mut impl Calls, id: Id, _: Opened) {
+impl TcpService for Liar {
+    fn opened(&mut self, calls: &mut impl StackCalls, id: ConnectionId, _: ConnectionInitiator) {
         let mut bytes = greeting();
         if self.random.is(self.lies) {
             bytes = self.lie(bytes);
         }
-        let _ = calls.send(id, Piece::Copied(&bytes));
+        let _ = calls.send(id, SendPiece::Copied(&bytes));
     }
 
-    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+    fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut at = 0;
         while let Some([a, b, c, seq, command, ..]) = bytes.get(at..) {
             let len = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
@@ -176,7 +176,7 @@ impl Service for Liar {
                 answer = self.lie(answer);
             }
             for part in answer.chunks(60_000) {
-                let _ = calls.send(id, Piece::Copied(part));
+                let _ = calls.send(id, SendPiece::Copied(part));
             }
             if self.random.is(self.lies / 4) {
                 calls.close(id);
@@ -190,11 +190,11 @@ impl Service for Liar {
         bytes.len()
     }
 
-    fn finished(&mut self, calls: &mut impl Calls, id: Id) {
+    fn finished(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         calls.close(id);
     }
 
-    fn sent(&mut self, _: &mut impl Calls, _: Id) {}
+    fn sent(&mut self, _: &mut impl StackCalls, _: ConnectionId) {}
 
-    fn ended(&mut self, _: &mut impl Calls, _: Id, _: End) {}
+    fn ended(&mut self, _: &mut impl StackCalls, _: ConnectionId, _: ConnectionEnd) {}
 }

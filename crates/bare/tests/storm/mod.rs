@@ -10,10 +10,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use frames::{Random, be16, be32, mutate, packet, segment};
 use liar::Liar;
-use lowroad_bare::archive::{Archive, Builder, NewVariant};
-use lowroad_bare::{Machine, Now, Server};
-use lowroad_http::encoding::Encoding;
-use lowroad_net::{Address, Frame, Link, Offload, Received, Service, Settings, Stack};
+use lowroad_bare::archive::{SiteArchive, ArchiveBuilder, NewVariant};
+use lowroad_bare::{MachineSetup, CurrentTime, UnikernelServer};
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_net::{AddressSource, OutgoingFrame, LinkDevice, DeviceOffload, ReceivedFrame, TcpService, StackSettings, TcpStack};
 use visitor::Visitor;
 
 const SERVER: u32 = 0x0a00_0001;
@@ -48,8 +48,8 @@ struct Wire {
     spare: Vec<Vec<u8>>,
 }
 
-impl Link for Wire {
-    fn send(&mut self, frame: &Frame<'_>) {
+impl LinkDevice for Wire {
+    fn send(&mut self, frame: &OutgoingFrame<'_>) {
         let mut whole = self.spare.pop().unwrap_or_default();
         whole.clear();
         for part in [frame.head, frame.copied, frame.lasting] {
@@ -60,23 +60,23 @@ impl Link for Wire {
         assert!(self.frames.len() < 5000, "sent without end");
     }
 
-    fn offload(&self) -> Offload {
-        Offload::default()
+    fn offload(&self) -> DeviceOffload {
+        DeviceOffload::default()
     }
 }
 
 struct Peer<S> {
-    stack: Stack,
+    stack: TcpStack,
     wire: Wire,
     user: S,
 }
 
-impl<S: Service> Peer<S> {
+impl<S: TcpService> Peer<S> {
     fn new(address: u32, mac: [u8; 6], ports: Vec<u16>, user: S) -> Peer<S> {
-        let stack = Stack::new(Settings {
+        let stack = TcpStack::new(StackSettings {
             mac,
             mtu: 1500,
-            address: Address::Static {
+            address: AddressSource::Static {
                 address: Ipv4Addr::from_bits(address),
                 prefix_len: 24,
                 gateway: None,
@@ -97,7 +97,7 @@ impl<S: Service> Peer<S> {
     }
 
     fn receive(&mut self, now_us: u64, frame: &[u8]) {
-        let received = Received {
+        let received = ReceivedFrame {
             frame,
             sum_is_good: false,
         };
@@ -119,7 +119,7 @@ struct Flow {
 
 pub struct Storm {
     random: Random,
-    server: Server,
+    server: UnikernelServer,
     wire: Wire,
     visitor: Peer<Visitor>,
     database: Peer<Liar>,
@@ -150,7 +150,7 @@ pub enum Kind {
 
 fn file(body: &[u8]) -> Vec<NewVariant> {
     vec![NewVariant {
-        encoding: Encoding::Identity,
+        encoding: ContentCoding::Identity,
         shared_fields: b"ETag: \"e\"\r\n".to_vec(),
         own_fields: b"Content-Type: text/plain\r\nAccept-Ranges: bytes\r\n".to_vec(),
         etag: "\"e\"".into(),
@@ -168,8 +168,8 @@ fn long() -> &'static [u8] {
 const PAGE: &str = "{% set all = query(\"SELECT a, b FROM t WHERE b < ?\", request.params.n or 100) %}\
     {{ request.params.n or 'nobody' }}{% for one in all %}<li>{{ one.a }} {{ one.b }}{% endfor %}";
 
-fn site(long: &[u8]) -> Archive {
-    let mut builder = Builder::new();
+fn site(long: &[u8]) -> SiteArchive {
+    let mut builder = ArchiveBuilder::new();
     let small = b"<p>Hello";
     builder
         .file(&[b"/", b"/index.html"], file(small))
@@ -186,7 +186,7 @@ fn site(long: &[u8]) -> Archive {
     builder.setting("status.from", "10.0.0.2");
     builder.setting("status.from", "10.0.0.66");
     let bytes = builder.finish().expect("an archive");
-    Archive::open(Vec::leak(bytes)).expect("an archive")
+    SiteArchive::open(Vec::leak(bytes)).expect("an archive")
 }
 
 impl Storm {
@@ -194,12 +194,12 @@ impl Storm {
         let is_dhcp = kind == Kind::Dhcp;
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let long = long();
-        let machine = Machine {
+        let machine = MachineSetup {
             mac: SERVER_MAC,
             mtu: 1500,
             address: match is_dhcp {
-                true => Address::Dhcp,
-                false => Address::Static {
+                true => AddressSource::Dhcp,
+                false => AddressSource::Static {
                     address: Ipv4Addr::from_bits(SERVER),
                     prefix_len: 24,
                     gateway: Some(Ipv4Addr::from_bits(GATEWAY)),
@@ -210,7 +210,7 @@ impl Storm {
             secret: std::array::from_fn(|_| random.next() as u8),
             cores: None,
         };
-        let server = Server::new(site(long), machine).expect("a server");
+        let server = UnikernelServer::new(site(long), machine).expect("a server");
         let sites: Vec<(&'static str, &'static [u8])> = vec![
             ("/", b"<p>Hello"),
             ("/long", long),
@@ -311,8 +311,8 @@ impl Storm {
         (user.answers, user.pages, self.database.user.statements)
     }
 
-    fn now(&self) -> Now {
-        Now {
+    fn now(&self) -> CurrentTime {
+        CurrentTime {
             mono_us: self.now_us,
             unix_s: 784_111_800 + self.now_us / 1_000_000,
         }
@@ -325,7 +325,7 @@ impl Storm {
             // Frames on Ethernet have at least 60 bytes.
             self.forged.0 += frame.len().max(60) as u64;
         }
-        let received = Received {
+        let received = ReceivedFrame {
             frame,
             sum_is_good: false,
         };
@@ -416,7 +416,7 @@ impl Storm {
         let to = SocketAddrV4::new(Ipv4Addr::from_bits(SERVER), 80);
         user.since_us = now_us;
         user.id = stack.calls(now_us, wire, user, |_, calls| {
-            use lowroad_net::Calls;
+            use lowroad_net::StackCalls;
             calls.connect(to).ok()
         });
     }
@@ -427,7 +427,7 @@ impl Storm {
         let Peer { stack, wire, user } = &mut self.visitor;
         if let Some(id) = user.forget(now_us) {
             stack.calls(now_us, wire, user, |_, calls| {
-                use lowroad_net::Calls;
+                use lowroad_net::StackCalls;
                 calls.abort(id);
             });
         }

@@ -1,13 +1,13 @@
 //! A well-behaved client that checks the responses.
 
-use lowroad_net::{Calls, End, Id, Opened, Piece, Service};
+use lowroad_net::{StackCalls, ConnectionEnd, ConnectionId, ConnectionInitiator, SendPiece, TcpService};
 
 /// Expected from a page that can't be generated.
 pub const FAILS: &[u8] = b"500";
 
 pub struct Visitor {
     /// Its connection.
-    pub id: Option<Id>,
+    pub id: Option<ConnectionId>,
     is_open: bool,
     got: Vec<u8>,
     /// Index in `sites` of the current request.
@@ -47,7 +47,7 @@ impl Visitor {
     }
 
     /// Drops the state of the old connection.
-    pub fn forget(&mut self, now_us: u64) -> Option<Id> {
+    pub fn forget(&mut self, now_us: u64) -> Option<ConnectionId> {
         self.is_open = false;
         self.since_us = now_us;
         self.id.take()
@@ -59,7 +59,7 @@ impl Visitor {
         self.is_open && (wanted.is_empty() || wanted == FAILS)
     }
 
-    fn ask(&mut self, calls: &mut impl Calls, id: Id) {
+    fn ask(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         self.got.clear();
         self.asks = (self.asks + 1) % self.sites.len();
         self.since_us = calls.now_us();
@@ -68,7 +68,7 @@ impl Visitor {
             self.sites[self.asks].0
         );
         calls
-            .send(id, Piece::Copied(request.as_bytes()))
+            .send(id, SendPiece::Copied(request.as_bytes()))
             .expect("room");
     }
 
@@ -107,8 +107,8 @@ impl Visitor {
     }
 }
 
-impl Service for Visitor {
-    fn opened(&mut self, calls: &mut impl Calls, id: Id, _: Opened) {
+impl TcpService for Visitor {
+    fn opened(&mut self, calls: &mut impl StackCalls, id: ConnectionId, _: ConnectionInitiator) {
         if self.id == Some(id) {
             self.is_open = true;
             self.count = 0;
@@ -116,7 +116,7 @@ impl Service for Visitor {
         }
     }
 
-    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+    fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
         if self.id != Some(id) {
             return bytes.len();
         }
@@ -140,7 +140,7 @@ impl Service for Visitor {
         bytes.len()
     }
 
-    fn finished(&mut self, calls: &mut impl Calls, id: Id) {
+    fn finished(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         assert!(
             self.id != Some(id),
             "the server has closed: {}",
@@ -149,9 +149,9 @@ impl Service for Visitor {
         calls.close(id);
     }
 
-    fn sent(&mut self, _: &mut impl Calls, _: Id) {}
+    fn sent(&mut self, _: &mut impl StackCalls, _: ConnectionId) {}
 
-    fn ended(&mut self, calls: &mut impl Calls, id: Id, end: End) {
+    fn ended(&mut self, calls: &mut impl StackCalls, id: ConnectionId, end: ConnectionEnd) {
         if self.id == Some(id) {
             // The server may end a well-behaved client's connection only without an address.
             assert!(self.is_lenient, "ended: {end:?}");

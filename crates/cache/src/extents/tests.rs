@@ -3,17 +3,17 @@
 use super::*;
 use alloc::vec::Vec;
 
-fn unit(extents: &mut Extents, len: u64) -> Extent {
-    extents.allocate(len, Align::Unit).expect("there is room")
+fn unit(extents: &mut ExtentAllocator, len: u64) -> ArenaExtent {
+    extents.allocate(len, ExtentAlign::Unit).expect("there is room")
 }
 
 /// The invariants after any operation.
-fn check(extents: &Extents, held: &[Extent], seed: u64) {
+fn check(extents: &ExtentAllocator, held: &[ArenaExtent], seed: u64) {
     let free: u64 = extents.free.values().sum();
     assert_eq!(extents.used + free, extents.len, "seed {seed}: used + free");
     assert_eq!(
         extents.used,
-        held.iter().map(Extent::len).sum::<u64>(),
+        held.iter().map(ArenaExtent::len).sum::<u64>(),
         "seed {seed}: used"
     );
     let turned: BTreeSet<_> = extents
@@ -60,27 +60,27 @@ fn an_arena_is_whole_units() {
         (2 * UNIT - 1, UNIT),
         (2 * UNIT, 2 * UNIT),
     ] {
-        let extents = Extents::new(len);
+        let extents = ExtentAllocator::new(len);
         assert_eq!(
             (extents.len(), extents.used(), extents.largest_free()),
             (whole, 0, whole)
         );
     }
-    assert_eq!(Extents::new(u64::MAX).largest_free(), u64::MAX - (UNIT - 1));
+    assert_eq!(ExtentAllocator::new(u64::MAX).largest_free(), u64::MAX - (UNIT - 1));
 }
 
 #[test]
 fn lengths_are_rounded_up() {
     for (align, asked, len) in [
-        (Align::Unit, 0, UNIT),
-        (Align::Unit, 1, UNIT),
-        (Align::Unit, UNIT, UNIT),
-        (Align::Unit, UNIT + 1, 2 * UNIT),
-        (Align::Page, 1, 4096),
-        (Align::Page, 4096, 4096),
-        (Align::Page, 4097, 8192),
+        (ExtentAlign::Unit, 0, UNIT),
+        (ExtentAlign::Unit, 1, UNIT),
+        (ExtentAlign::Unit, UNIT, UNIT),
+        (ExtentAlign::Unit, UNIT + 1, 2 * UNIT),
+        (ExtentAlign::Page, 1, 4096),
+        (ExtentAlign::Page, 4096, 4096),
+        (ExtentAlign::Page, 4097, 8192),
     ] {
-        let mut extents = Extents::new(1 << 20);
+        let mut extents = ExtentAllocator::new(1 << 20);
         let extent = extents.allocate(asked, align).expect("there is room");
         assert_eq!(
             (extent.len(), extents.used(), extent.asked()),
@@ -92,15 +92,15 @@ fn lengths_are_rounded_up() {
 
 #[test]
 fn an_impossible_length_is_none_and_changes_nothing() {
-    let mut extents = Extents::new(8192);
+    let mut extents = ExtentAllocator::new(8192);
     for len in [8193, u64::MAX - 4096, u64::MAX] {
-        assert_eq!(extents.allocate(len, Align::Unit), None);
-        assert_eq!(extents.allocate(len, Align::Page), None);
+        assert_eq!(extents.allocate(len, ExtentAlign::Unit), None);
+        assert_eq!(extents.allocate(len, ExtentAlign::Page), None);
     }
     check(&extents, &[], 0);
     let all = unit(&mut extents, 8192);
     assert_eq!(
-        (extents.largest_free(), extents.allocate(1, Align::Unit)),
+        (extents.largest_free(), extents.allocate(1, ExtentAlign::Unit)),
         (0, None)
     );
     extents.free(all);
@@ -109,8 +109,8 @@ fn an_impossible_length_is_none_and_changes_nothing() {
 
 #[test]
 fn the_smallest_hole_that_fits_is_taken() {
-    let mut extents = Extents::new(UNIT * 10);
-    let held: Vec<Extent> = [3, 1, 2, 1, 3]
+    let mut extents = ExtentAllocator::new(UNIT * 10);
+    let held: Vec<ArenaExtent> = [3, 1, 2, 1, 3]
         .map(|units| unit(&mut extents, UNIT * units))
         .into();
     let mut held = held.into_iter();
@@ -138,10 +138,10 @@ fn the_smallest_hole_that_fits_is_taken() {
 #[test]
 fn pages_are_never_shared() {
     // Freed pages are punched out of the arena, so no other extent may be in them.
-    let mut extents = Extents::new(4 * PAGE);
+    let mut extents = ExtentAllocator::new(4 * PAGE);
     let first = unit(&mut extents, 1);
     let page = extents
-        .allocate(1, Align::Page)
+        .allocate(1, ExtentAlign::Page)
         .expect("three whole pages are left");
     assert_eq!((page.offset(), page.len()), (PAGE, PAGE));
     let second = unit(&mut extents, 1);
@@ -157,7 +157,7 @@ fn pages_are_never_shared() {
 fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
     // More holes than `TRIES`.
     // Ten holes of one page's length, each half a page off, then one that is a page.
-    let mut extents = Extents::new(64 * PAGE);
+    let mut extents = ExtentAllocator::new(64 * PAGE);
     let mut walls = Vec::new();
     let mut holes = Vec::new();
     walls.push(unit(&mut extents, PAGE / 2));
@@ -171,7 +171,7 @@ fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
         extents.free(hole);
     }
     let page = extents
-        .allocate(PAGE, Align::Page)
+        .allocate(PAGE, ExtentAlign::Page)
         .expect("two pages are free at the end");
     assert_eq!(page.offset() % PAGE, 0);
     walls.push(page);
@@ -180,7 +180,7 @@ fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
 
 #[test]
 fn both_neighbours_are_joined() {
-    let mut extents = Extents::new(UNIT * 3);
+    let mut extents = ExtentAllocator::new(UNIT * 3);
     let (a, b, c) = (
         unit(&mut extents, 1),
         unit(&mut extents, 1),
@@ -198,15 +198,15 @@ fn random_walks_keep_every_byte_accounted() {
     for seed in 1..=20u64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut random = || crate::xorshift(&mut state);
-        let mut extents = Extents::new(64 * PAGE);
-        let mut held: Vec<Extent> = Vec::new();
+        let mut extents = ExtentAllocator::new(64 * PAGE);
+        let mut held: Vec<ArenaExtent> = Vec::new();
         for _ in 0..400 {
             let choice = random();
             if choice % 5 < 3 || held.is_empty() {
                 let align = if choice % 3 == 0 {
-                    Align::Page
+                    ExtentAlign::Page
                 } else {
-                    Align::Unit
+                    ExtentAlign::Unit
                 };
                 held.extend(extents.allocate(random() % (6 * PAGE), align));
             } else {
@@ -228,12 +228,12 @@ fn random_walks_keep_every_byte_accounted() {
 #[test]
 fn what_is_short_is_one_number() {
     // `Option` of it must not be larger, hence `NonZeroU64`.
-    let mut extents = Extents::new(1 << 48);
-    let far = extents.allocate((1 << 42) + 5, Align::Unit).expect("room");
-    for asked in [0, 1, 1191, Short::LEN_MAX] {
-        let extent = extents.allocate(asked, Align::Unit).expect("room");
+    let mut extents = ExtentAllocator::new(1 << 48);
+    let far = extents.allocate((1 << 42) + 5, ExtentAlign::Unit).expect("room");
+    for asked in [0, 1, 1191, ShortExtent::LEN_MAX] {
+        let extent = extents.allocate(asked, ExtentAlign::Unit).expect("room");
         let (offset, asked, len) = (extent.offset(), extent.asked(), extent.len());
-        let short = Short::new(extent).expect("it is short");
+        let short = ShortExtent::new(extent).expect("it is short");
         assert_eq!((short.offset(), short.asked()), (offset, asked));
         let extent = short.extent();
         assert_eq!(
@@ -242,15 +242,15 @@ fn what_is_short_is_one_number() {
         );
         extents.free(extent);
     }
-    let long = extents.allocate(Short::LEN_MAX + 1, Align::Unit);
-    let paged = extents.allocate(PAGE, Align::Page);
+    let long = extents.allocate(ShortExtent::LEN_MAX + 1, ExtentAlign::Unit);
+    let paged = extents.allocate(PAGE, ExtentAlign::Page);
     for extent in [long, paged, Some(far)] {
-        let back = Short::new(extent.expect("room")).expect_err("it is none");
+        let back = ShortExtent::new(extent.expect("room")).expect_err("it is none");
         extents.free(back);
     }
-    let farther = extents.allocate(1 << 43, Align::Unit).expect("room");
-    let behind = extents.allocate(1, Align::Unit).expect("room");
-    extents.free(Short::new(behind).expect_err("it lies too far out"));
+    let farther = extents.allocate(1 << 43, ExtentAlign::Unit).expect("room");
+    let behind = extents.allocate(1, ExtentAlign::Unit).expect("room");
+    extents.free(ShortExtent::new(behind).expect_err("it lies too far out"));
     extents.free(farther);
-    assert_eq!((extents.used(), size_of::<Option<Short>>()), (0, 8));
+    assert_eq!((extents.used(), size_of::<Option<ShortExtent>>()), (0, 8));
 }

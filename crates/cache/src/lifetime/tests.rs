@@ -1,22 +1,22 @@
 use super::*;
-use crate::freshness::Received;
-use crate::storable::{self, NotStorable, Policy};
+use crate::freshness::ReceiveTime;
+use crate::storage_policy::{self, StorageRefusal, StoragePolicy};
 
 const NOW: u64 = 1_795_207_512;
 const AT_MS: u64 = 1_000_000;
 
-fn decide(asked: &Asked, fields: &[(&str, &str)]) -> Result<Storing, NotStorable> {
+fn decide(asked: &RequestDirectives, fields: &[(&str, &str)]) -> Result<StoragePlan, StorageRefusal> {
     let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
-    let received = Received {
+    let received = ReceiveTime {
         at_unix_secs: NOW,
         delay_ms: 0,
     };
-    storable::decide(&Policy::ORIGIN, asked, 200, fields, &received)
+    storage_policy::decide(&StoragePolicy::ORIGIN, asked, 200, fields, &received)
 }
 
-fn stored(control: &str) -> Lifetime {
+fn stored(control: &str) -> FreshnessLifetime {
     let fields = [("Cache-Control", control), ("ETag", "\"a\"")];
-    decide(&Asked::GET, &fields)
+    decide(&RequestDirectives::GET, &fields)
         .expect("it may be stored")
         .lifetime(AT_MS)
 }
@@ -25,24 +25,24 @@ fn after(secs: u64) -> u64 {
     AT_MS + secs * 1000
 }
 
-fn asks(control: &'static str) -> Asked {
-    Asked::read(true, [(&b"cache-control"[..], control.as_bytes())], true)
+fn asks(control: &'static str) -> RequestDirectives {
+    RequestDirectives::read(true, [(&b"cache-control"[..], control.as_bytes())], true)
 }
 
 #[test]
 fn fresh_until_its_lifetime_ends() {
     let it = stored("max-age=10");
-    assert_eq!(it.use_for(&Asked::GET, after(9)), Use::Fresh);
-    assert_eq!(it.use_for(&Asked::GET, after(10)), Use::Validate);
+    assert_eq!(it.use_for(&RequestDirectives::GET, after(9)), Reusability::Fresh);
+    assert_eq!(it.use_for(&RequestDirectives::GET, after(10)), Reusability::Validate);
     for at_ms in [0, AT_MS, after(10) - 1, after(10), u64::MAX] {
-        let is_fresh = it.use_for(&Asked::GET, at_ms) == Use::Fresh;
+        let is_fresh = it.use_for(&RequestDirectives::GET, at_ms) == Reusability::Fresh;
         assert_eq!(it.is_fresh(at_ms), is_fresh);
     }
     assert!(!stored("max-age=10, no-cache").is_fresh(AT_MS));
     assert_eq!(it.age_ms(after(9)), 9000);
     assert_eq!(
-        it.expired(after(1)).use_for(&Asked::GET, after(1)),
-        Use::Validate
+        it.expired(after(1)).use_for(&RequestDirectives::GET, after(1)),
+        Reusability::Validate
     );
 }
 
@@ -50,7 +50,7 @@ fn fresh_until_its_lifetime_ends() {
 fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
     // A monotonic clock starts at boot, so the time of origin may be negative.
     let fields = [("Cache-Control", "max-age=9000"), ("Age", "7200")];
-    let it = decide(&Asked::GET, &fields)
+    let it = decide(&RequestDirectives::GET, &fields)
         .expect("it may be stored")
         .lifetime(500);
     assert_eq!(it.age_ms(500), 7_200_500);
@@ -62,26 +62,26 @@ fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
 fn no_cache_is_validated_each_time() {
     // Not even `stale-if-error` may override it.
     let it = stored("max-age=10, no-cache");
-    assert_eq!(it.use_for(&Asked::GET, after(0)), Use::Validate);
-    assert!(!it.stands_in(&Asked::GET, after(0)));
+    assert_eq!(it.use_for(&RequestDirectives::GET, after(0)), Reusability::Validate);
+    assert!(!it.stands_in(&RequestDirectives::GET, after(0)));
     let bare = [("Cache-Control", "no-cache")];
-    assert_eq!(decide(&Asked::GET, &bare), Err(NotStorable::NoValidator));
+    assert_eq!(decide(&RequestDirectives::GET, &bare), Err(StorageRefusal::NoValidator));
 }
 
 #[test]
 fn the_request_limits_what_is_used() {
     // RFC 9111 §5.2.1.
     let it = stored("max-age=10");
-    assert_eq!(it.use_for(&asks("max-age=5"), after(5)), Use::Fresh);
-    assert_eq!(it.use_for(&asks("max-age=5"), after(6)), Use::Validate);
-    assert_eq!(it.use_for(&asks("max-age=0"), after(0)), Use::Validate);
-    assert_eq!(it.use_for(&asks("no-cache"), after(0)), Use::Validate);
-    assert_eq!(it.use_for(&asks("min-fresh=5"), after(5)), Use::Fresh);
-    assert_eq!(it.use_for(&asks("min-fresh=5"), after(6)), Use::Validate);
-    assert_eq!(it.use_for(&asks("only-if-cached"), after(5)), Use::Fresh);
+    assert_eq!(it.use_for(&asks("max-age=5"), after(5)), Reusability::Fresh);
+    assert_eq!(it.use_for(&asks("max-age=5"), after(6)), Reusability::Validate);
+    assert_eq!(it.use_for(&asks("max-age=0"), after(0)), Reusability::Validate);
+    assert_eq!(it.use_for(&asks("no-cache"), after(0)), Reusability::Validate);
+    assert_eq!(it.use_for(&asks("min-fresh=5"), after(5)), Reusability::Fresh);
+    assert_eq!(it.use_for(&asks("min-fresh=5"), after(6)), Reusability::Validate);
+    assert_eq!(it.use_for(&asks("only-if-cached"), after(5)), Reusability::Fresh);
     assert_eq!(
         it.use_for(&asks("only-if-cached"), after(10)),
-        Use::Unusable
+        Reusability::Unusable
     );
 }
 
@@ -89,16 +89,16 @@ fn the_request_limits_what_is_used() {
 fn max_stale_takes_what_may_be_stale() {
     // RFC 9111 §4.2.4: the response's prohibition takes precedence.
     let it = stored("max-age=10");
-    assert_eq!(it.use_for(&asks("max-stale=5"), after(14)), Use::Stale);
-    assert_eq!(it.use_for(&asks("max-stale=5"), after(15)), Use::Validate);
-    assert_eq!(it.use_for(&asks("max-stale"), after(9999)), Use::Stale);
+    assert_eq!(it.use_for(&asks("max-stale=5"), after(14)), Reusability::Stale);
+    assert_eq!(it.use_for(&asks("max-stale=5"), after(15)), Reusability::Validate);
+    assert_eq!(it.use_for(&asks("max-stale"), after(9999)), Reusability::Stale);
     for control in [
         "max-age=10, must-revalidate",
         "s-maxage=10",
         "max-age=10, proxy-revalidate",
     ] {
         let verdict = stored(control).use_for(&asks("max-stale"), after(11));
-        assert_eq!(verdict, Use::Validate, "{control}");
+        assert_eq!(verdict, Reusability::Validate, "{control}");
     }
 }
 
@@ -107,14 +107,14 @@ fn windows_of_stale_use() {
     // RFC 5861; `must-revalidate` excludes both windows.
     let it = stored("s-maxage=10, stale-while-revalidate=5, stale-if-error=9");
     assert_eq!(
-        it.use_for(&Asked::GET, after(14)),
-        Use::StaleWhileRevalidate
+        it.use_for(&RequestDirectives::GET, after(14)),
+        Reusability::StaleWhileRevalidate
     );
-    assert_eq!(it.use_for(&Asked::GET, after(15)), Use::Validate);
-    assert!(it.stands_in(&Asked::GET, after(18)) && !it.stands_in(&Asked::GET, after(19)));
+    assert_eq!(it.use_for(&RequestDirectives::GET, after(15)), Reusability::Validate);
+    assert!(it.stands_in(&RequestDirectives::GET, after(18)) && !it.stands_in(&RequestDirectives::GET, after(19)));
     let strict = stored("max-age=10, must-revalidate, stale-while-revalidate=5, stale-if-error=9");
-    assert_eq!(strict.use_for(&Asked::GET, after(11)), Use::Validate);
-    assert!(!strict.stands_in(&Asked::GET, after(11)));
+    assert_eq!(strict.use_for(&RequestDirectives::GET, after(11)), Reusability::Validate);
+    assert!(!strict.stands_in(&RequestDirectives::GET, after(11)));
     let client = stored("max-age=10");
     assert!(client.stands_in(&asks("stale-if-error=5"), after(14)));
     assert!(!client.stands_in(&asks("stale-if-error=5"), after(15)));
@@ -125,24 +125,24 @@ fn stale_responses_are_stored_to_be_validated() {
     // Stale, without a lifetime, and invalid.
     for control in ["max-age=0", "public", "max-age=x"] {
         assert_eq!(
-            stored(control).use_for(&Asked::GET, after(0)),
-            Use::Validate,
+            stored(control).use_for(&RequestDirectives::GET, after(0)),
+            Reusability::Validate,
             "{control}"
         );
     }
     let without = [("Cache-Control", "max-age=0")];
-    assert_eq!(decide(&Asked::GET, &without), Err(NotStorable::NoValidator));
+    assert_eq!(decide(&RequestDirectives::GET, &without), Err(StorageRefusal::NoValidator));
 }
 
 #[test]
 fn requests_that_are_not_for_everybody() {
     // RFC 9111 §3.5.
-    let authorized = Asked {
+    let authorized = RequestDirectives {
         is_authorized: true,
-        ..Asked::GET
+        ..RequestDirectives::GET
     };
     let of = |control| decide(&authorized, &[("Cache-Control", control)]).err();
-    assert_eq!(of("max-age=5"), Some(NotStorable::Authorization));
+    assert_eq!(of("max-age=5"), Some(StorageRefusal::Authorization));
     for control in [
         "max-age=5, public",
         "s-maxage=5",
@@ -150,13 +150,13 @@ fn requests_that_are_not_for_everybody() {
     ] {
         assert_eq!(of(control), None, "{control}");
     }
-    let of = |asked: &Asked| decide(asked, &[("Cache-Control", "max-age=5")]).err();
-    assert_eq!(of(&asks("no-store")), Some(NotStorable::Asked));
-    let head = Asked {
+    let of = |asked: &RequestDirectives| decide(asked, &[("Cache-Control", "max-age=5")]).err();
+    assert_eq!(of(&asks("no-store")), Some(StorageRefusal::Asked));
+    let head = RequestDirectives {
         is_get: false,
-        ..Asked::GET
+        ..RequestDirectives::GET
     };
-    assert_eq!(of(&head), Some(NotStorable::Method));
+    assert_eq!(of(&head), Some(StorageRefusal::Method));
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn cookies_need_words_for_shared_caches() {
     // A lifetime alone may be meant for private caches.
     let of = |control| {
         decide(
-            &Asked::GET,
+            &RequestDirectives::GET,
             &[("Cache-Control", control), ("Set-Cookie", "a=b")],
         )
         .err()
     };
-    assert_eq!(of("max-age=5"), Some(NotStorable::SetCookie));
+    assert_eq!(of("max-age=5"), Some(StorageRefusal::SetCookie));
     for control in [
         "max-age=5, public",
         "s-maxage=5",
@@ -182,7 +182,7 @@ fn cookies_need_words_for_shared_caches() {
 #[test]
 fn named_fields_are_left_out() {
     let fields = [("Cache-Control", "max-age=5, private=\"a\", no-cache=\"B\"")];
-    let storing = decide(&Asked::GET, &fields).expect("it may be stored");
+    let storing = decide(&RequestDirectives::GET, &fields).expect("it may be stored");
     assert!(!storing.no_cache);
     assert!(storing.left_out.has(b"a") && storing.left_out.has(b"b"));
     assert!(!storing.left_out.has(b"c"));
@@ -193,10 +193,10 @@ fn what_is_said_to_cdns_counts() {
     // RFC 9213 §2.2: the targeted field replaces Cache-Control; an invalid one is ignored (§2.1).
     let of = |cdn, control| {
         let fields = [("CDN-Cache-Control", cdn), ("Cache-Control", control)];
-        decide(&Asked::GET, &fields).map(|s| s.freshness.lifetime_secs)
+        decide(&RequestDirectives::GET, &fields).map(|s| s.freshness.lifetime_secs)
     };
     assert_eq!(of("max-age=60", "no-store"), Ok(60));
     assert_eq!(of("max-age=1", "max-age=60"), Ok(1));
-    assert_eq!(of("no-store", "max-age=60"), Err(NotStorable::NoStore));
-    assert_eq!(of("max-age=60, &&", "no-store"), Err(NotStorable::NoStore));
+    assert_eq!(of("no-store", "max-age=60"), Err(StorageRefusal::NoStore));
+    assert_eq!(of("max-age=60, &&", "no-store"), Err(StorageRefusal::NoStore));
 }

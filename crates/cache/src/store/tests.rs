@@ -6,7 +6,7 @@ use crate::xorshift;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 
-const OVERHEAD: u64 = Store::<Number>::ENTRY_OVERHEAD;
+const OVERHEAD: u64 = CacheStore::<Number>::ENTRY_OVERHEAD;
 
 /// A value under a key of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ struct Number {
     value: u64,
 }
 
-impl Keyed for Number {
+impl KeyedValue for Number {
     fn key(&self) -> &[u8] {
         &self.key
     }
@@ -39,35 +39,35 @@ fn hash_of(key: u64) -> u64 {
 }
 
 /// A store with room for `objects` values of 100 bytes.
-fn store_for(objects: u64) -> Store<Number> {
-    Store::new(objects * (100 + OVERHEAD))
+fn store_for(objects: u64) -> CacheStore<Number> {
+    CacheStore::new(objects * (100 + OVERHEAD))
 }
 
-fn find(store: &mut Store<Number>, key: u64) -> Option<u64> {
+fn find(store: &mut CacheStore<Number>, key: u64) -> Option<u64> {
     let found = store.find(hash_of(key), &key.to_be_bytes());
     found.map(|number| number.value)
 }
 
-fn holds(store: &Store<Number>, key: u64) -> bool {
+fn holds(store: &CacheStore<Number>, key: u64) -> bool {
     store.peek(hash_of(key), &key.to_be_bytes()).is_some()
 }
 
 /// Inserts `key` with itself as the value; returns the dropped values.
-fn put(store: &mut Store<Number>, key: u64) -> Vec<u64> {
+fn put(store: &mut CacheStore<Number>, key: u64) -> Vec<u64> {
     let mut dropped = Vec::new();
     let stored = store.insert(hash_of(key), number(key, key), 100, &mut dropped);
     assert_eq!(stored, Ok(()));
     values(&dropped)
 }
 
-fn queue_of(store: &Store<Number>, key: u64) -> Option<Queue> {
+fn queue_of(store: &CacheStore<Number>, key: u64) -> Option<FifoQueue> {
     store
         .index(hash_of(key), &key.to_be_bytes())
         .map(|at| store.nodes.node(at).queue)
 }
 
 /// The invariants after any operation.
-fn check(store: &Store<Number>, seed: u64) {
+fn check(store: &CacheStore<Number>, seed: u64) {
     let mut bytes = [0, 0];
     let mut count = 0;
     for at in store.nodes.indices() {
@@ -86,7 +86,7 @@ fn check(store: &Store<Number>, seed: u64) {
         count,
         "seed {seed}: no index is left over"
     );
-    for queue in [Queue::Small, Queue::Main] {
+    for queue in [FifoQueue::Small, FifoQueue::Main] {
         assert_eq!(
             store.nodes.bytes(queue),
             bytes[queue as usize],
@@ -111,11 +111,11 @@ fn what_was_put_is_found_and_counted() {
     assert!(put(&mut store, 1).is_empty());
     assert_eq!(find(&mut store, 1), Some(1));
     assert!(holds(&store, 1) && !holds(&store, 2), "peek counts nothing");
-    let expected = Counters {
+    let expected = StoreCounters {
         inserted: 1,
         objects: 1,
         bytes: 100 + OVERHEAD,
-        ..Counters::default()
+        ..StoreCounters::default()
     };
     assert_eq!(store.counters(), expected);
     assert_eq!(store.iter().collect::<Vec<_>>(), [&number(1, 1)]);
@@ -124,7 +124,7 @@ fn what_was_put_is_found_and_counted() {
 #[test]
 fn keys_with_one_hash_are_told_apart() {
     // Clients could provoke collisions, so they must stay correct.
-    let mut store: Store<Number> = Store::new(1 << 20);
+    let mut store: CacheStore<Number> = CacheStore::new(1 << 20);
     let mut dropped = Vec::new();
     for key in 0..50u64 {
         let stored = store.insert(7, number(key, key), 1, &mut dropped);
@@ -160,7 +160,7 @@ fn one_hit_wonders_leave_from_small_and_main_stays() {
         "only those that were asked for once go"
     );
     assert!(gone.is_sorted(), "first in, first out");
-    assert!((0..50).all(|key| queue_of(&store, key) == Some(Queue::Main)));
+    assert!((0..50).all(|key| queue_of(&store, key) == Some(FifoQueue::Main)));
     check(&store, 0);
 }
 
@@ -177,7 +177,7 @@ fn one_hit_in_small_is_not_enough_for_main() {
     }
     assert_eq!(
         (queue_of(&store, 1), queue_of(&store, 2)),
-        (None, Some(Queue::Main))
+        (None, Some(FifoQueue::Main))
     );
 }
 
@@ -189,7 +189,7 @@ fn who_returns_while_remembered_goes_to_main() {
     }
     assert!(!holds(&store, 0));
     put(&mut store, 0);
-    assert_eq!(queue_of(&store, 0), Some(Queue::Main));
+    assert_eq!(queue_of(&store, 0), Some(FifoQueue::Main));
     for key in 100..200 {
         put(&mut store, key);
     }
@@ -197,7 +197,7 @@ fn who_returns_while_remembered_goes_to_main() {
     put(&mut store, 1);
     assert_eq!(
         queue_of(&store, 1),
-        Some(Queue::Small),
+        Some(FifoQueue::Small),
         "forgotten in the meantime"
     );
 }
@@ -211,9 +211,9 @@ fn main_leaves_in_order_and_a_hit_gives_another_round() {
         find(&mut store, key);
     }
     assert_eq!(store.evict_one(), Some(number(0, 0)), "the oldest of main");
-    assert!((1..18).all(|key| queue_of(&store, key) == Some(Queue::Main)));
+    assert!((1..18).all(|key| queue_of(&store, key) == Some(FifoQueue::Main)));
     assert!(
-        (18..20).all(|key| queue_of(&store, key) == Some(Queue::Small)),
+        (18..20).all(|key| queue_of(&store, key) == Some(FifoQueue::Small)),
         "its share is kept"
     );
     find(&mut store, 1);
@@ -241,7 +241,7 @@ fn an_equal_key_is_replaced_in_its_place() {
     }
     assert_eq!(
         queue_of(&store, 1),
-        Some(Queue::Small),
+        Some(FifoQueue::Small),
         "evict_one took it, it began anew"
     );
     find(&mut store, 1);
@@ -257,9 +257,9 @@ fn an_equal_key_is_replaced_in_its_place() {
     for key in 100..150 {
         put(&mut store, key);
     }
-    assert_eq!(queue_of(&store, 1), Some(Queue::Main), "its hits were kept");
+    assert_eq!(queue_of(&store, 1), Some(FifoQueue::Main), "its hits were kept");
     put(&mut store, 1);
-    assert_eq!(queue_of(&store, 1), Some(Queue::Main), "and its queue");
+    assert_eq!(queue_of(&store, 1), Some(FifoQueue::Main), "and its queue");
     check(&store, 0);
 }
 
@@ -267,7 +267,7 @@ fn an_equal_key_is_replaced_in_its_place() {
 fn what_is_too_large_is_given_back_and_the_old_value_goes() {
     // The old response is outdated, even if the new one cannot be stored.
     let capacity = 4 * (100 + OVERHEAD);
-    let mut store: Store<Number> = Store::new(capacity);
+    let mut store: CacheStore<Number> = CacheStore::new(capacity);
     let mut dropped = Vec::new();
     assert_eq!(
         store.insert(hash_of(1), number(1, 1), 101, &mut dropped),
@@ -294,7 +294,7 @@ fn what_is_too_large_is_given_back_and_the_old_value_goes() {
 
 #[test]
 fn a_capacity_of_zero_refuses_everything() {
-    let mut store: Store<Number> = Store::new(0);
+    let mut store: CacheStore<Number> = CacheStore::new(0);
     let mut dropped = Vec::new();
     let one = number(1, 1);
     assert_eq!(store.insert(1, one, 0, &mut dropped), Err(one));
@@ -350,7 +350,7 @@ fn the_ghost_is_bounded_by_what_is_held() {
         put(&mut store, key);
     }
     let remembered = (0..10_000)
-        .filter(|&key| store.ghost.contains(Hash::from(hash_of(key)).for_table()))
+        .filter(|&key| store.ghost.contains(KeyHash::from(hash_of(key)).for_table()))
         .count();
     assert!((40..=50).contains(&remembered), "{remembered}");
 }
@@ -360,7 +360,7 @@ fn random_walks_agree_with_a_plain_map() {
     for seed in 1..=10u64 {
         let mut state = hash_of(seed);
         let mut random = move |below: u64| xorshift(&mut state) % below;
-        let mut store: Store<Number> = Store::new(40_000);
+        let mut store: CacheStore<Number> = CacheStore::new(40_000);
         let mut model: BTreeMap<u64, u64> = BTreeMap::new();
         let mut dropped = Vec::new();
         for step in 0..3000u64 {
@@ -434,7 +434,7 @@ impl Lru {
     }
 }
 
-fn hit_or_insert(store: &mut Store<Number>, key: u64) -> bool {
+fn hit_or_insert(store: &mut CacheStore<Number>, key: u64) -> bool {
     let hit = find(store, key).is_some();
     if !hit {
         put(store, key);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::Notice;
+use crate::ChildNotice;
 
 /// Longer lines are split.
 const LINE_LEN_MAX: usize = 4096;
@@ -30,7 +30,7 @@ impl LineStream {
     }
 
     /// Reads the output that is there and passes on complete lines. Returns whether more can follow.
-    pub fn read(&mut self, notice: &Notice) -> bool {
+    pub fn read(&mut self, notice: &ChildNotice) -> bool {
         let mut bytes = [0; LINE_LEN_MAX];
         let len = match self.pipe.read(&mut bytes) {
             Ok(len) => len,
@@ -48,7 +48,7 @@ impl LineStream {
     }
 
     /// Passes on an incomplete line.
-    pub fn end(&mut self, notice: &Notice) {
+    pub fn end(&mut self, notice: &ChildNotice) {
         if !self.line.is_empty() {
             notice(String::from_utf8_lossy(&self.line).trim_end());
             self.line.clear();

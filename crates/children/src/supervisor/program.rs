@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use super::Application;
+use super::ApplicationSpec;
 
 /// The search path without `PATH`: glibc's default.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
@@ -16,7 +16,7 @@ const PATH_DEFAULT: &str = "/bin:/usr/bin";
 ///
 /// # Errors
 /// The error with which the start would fail.
-pub fn find(application: &Application) -> io::Result<()> {
+pub fn find(application: &ApplicationSpec) -> io::Result<()> {
     let folder = application.folder.as_deref().unwrap_or(Path::new("."));
     if !folder.metadata()?.is_dir() {
         return Err(Errno::NOTDIR.into());
@@ -40,7 +40,7 @@ pub fn find(application: &Application) -> io::Result<()> {
     Err(failure)
 }
 
-fn search_path(application: &Application) -> OsString {
+fn search_path(application: &ApplicationSpec) -> OsString {
     let own = application.env.iter().rfind(|(name, _)| name == "PATH");
     let own = own.map(|(_, value)| value.into());
     own.or_else(|| std::env::var_os("PATH"))

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{CAPTURES_MAX, Captured, Captures, Paths};
+use super::{CAPTURES_MAX, CapturedText, CaptureRanges, PathSelector};
 
 /// A valid path, in the client's spelling and decoded.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ impl<'p> RequestPath<'p> {
     }
 
     /// The captures in the bytes that the client sent; `None` if `paths` do not match.
-    pub(super) fn capture(self, paths: &Paths) -> Option<Captured<'p>> {
+    pub(super) fn capture(self, paths: &PathSelector) -> Option<CapturedText<'p>> {
         if self.raw == self.decoded {
             let ranges = paths.capture(self.raw)?;
             return Some(ranges.map(|range| self.raw.get(range).unwrap_or_default()));
@@ -128,7 +128,7 @@ impl<'p> PathForm<'p> {
         form
     }
 
-    fn capture(&self, paths: &Paths) -> Option<Captured<'p>> {
+    fn capture(&self, paths: &PathSelector) -> Option<CapturedText<'p>> {
         let ranges = paths.capture(&self.bytes)?;
         let raw = self.raw;
         let mut spans = self.spans(&ranges);
@@ -142,7 +142,7 @@ impl<'p> PathForm<'p> {
     /// Extends captures by merged slashes at their borders, if the pattern still matches: a pattern decides on the
     /// merged path, but a capture carries everything that was sent. Only the borders of captures are tried, so the
     /// cost is bounded.
-    fn widen(&self, paths: &Paths, mut ranges: Captures, mut spans: Captures) -> Captures {
+    fn widen(&self, paths: &PathSelector, mut ranges: CaptureRanges, mut spans: CaptureRanges) -> CaptureRanges {
         let (mut longest, mut restored) = (None, Vec::new());
         for border in 0..2 * CAPTURES_MAX {
             let range = &ranges[border / 2];
@@ -182,7 +182,7 @@ impl<'p> PathForm<'p> {
     }
 
     /// Converts ranges of this form to ranges of the sent path.
-    fn spans(&self, ranges: &Captures) -> Captures {
+    fn spans(&self, ranges: &CaptureRanges) -> CaptureRanges {
         let start_of = |at: usize| *self.raw_starts.get(at).unwrap_or(&self.raw.len());
         ranges
             .each_ref()
@@ -191,7 +191,7 @@ impl<'p> PathForm<'p> {
 }
 
 /// Whether the wider spans differ from the first ones only by additional slashes at their borders.
-fn gain_slashes(raw: &[u8], spans: &Captures, wider: &Captures) -> bool {
+fn gain_slashes(raw: &[u8], spans: &CaptureRanges, wider: &CaptureRanges) -> bool {
     let are_slashes = |range: Range<usize>| {
         let mut at = range.start;
         while at < range.end && matches!(raw.get(at..).and_then(first_byte), Some(b'/')) {

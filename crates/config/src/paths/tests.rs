@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn regex(text: &str) -> Paths {
-    Paths::Regex(Expression::parse(text).expect("an expression"))
+fn regex(text: &str) -> PathSelector {
+    PathSelector::Regex(PathExpression::parse(text).expect("an expression"))
 }
 
 /// Decodes a path.
@@ -22,8 +22,8 @@ fn decoded(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-fn leads(from: Paths, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
-    let rewrite = Rewrite {
+fn leads(from: PathSelector, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
+    let rewrite = RewriteConfig {
         from,
         to: to.to_string(),
         missing: false,
@@ -138,13 +138,13 @@ fn an_expression_that_is_wrong_is_told_in_a_line() {
             "10 groups are more than 9",
         ),
     ] {
-        let told = Expression::parse(text).expect_err(text);
+        let told = PathExpression::parse(text).expect_err(text);
         assert!(
             told.contains(said) && !told.contains('\n'),
             "{text}: {told}"
         );
     }
-    assert!(Expression::parse(&"a".repeat(1025)).is_err());
+    assert!(PathExpression::parse(&"a".repeat(1025)).is_err());
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn expressions_are_the_same_by_their_text() {
 }
 
 fn location(from: &str, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
-    let redirect = Redirect {
-        from: Paths::Pattern(Pattern::parse(from).expect("a pattern")),
+    let redirect = RedirectConfig {
+        from: PathSelector::Pattern(PathPattern::parse(from).expect("a pattern")),
         to: to.to_string(),
         status: 301,
     };
@@ -266,7 +266,7 @@ fn captures_are_what_the_client_sent() {
     ] {
         let raw = format!("/p%72e/{path}");
         for from in [
-            Paths::Pattern(Pattern::parse("/pre/**").expect("a pattern")),
+            PathSelector::Pattern(PathPattern::parse("/pre/**").expect("a pattern")),
             regex("^/pre/(.*)$"),
         ] {
             let target = leads(from, "/$1", raw.as_bytes(), None);
@@ -325,7 +325,7 @@ fn unit_borders(path: &str) -> impl Iterator<Item = usize> {
 }
 
 /// The text that the wildcard after `prefix` captures: all after the shortest front of the path that `prefix` matches.
-fn raw_rest<'p>(prefix: &Pattern, path: &'p str) -> Option<&'p str> {
+fn raw_rest<'p>(prefix: &PathPattern, path: &'p str) -> Option<&'p str> {
     let matches = |at: &usize| prefix.matches(&decoded(&path.as_bytes()[..*at]));
     let at = unit_borders(path).find(matches)?;
     Some(&path[at..])
@@ -336,10 +336,10 @@ fn a_wildcard_at_the_end_captures_the_raw_rest() {
     for text in [
         "/", "/a", "/a/", "/a/b/", "/*/", "/*/b/", "/a*/", "/**/", "/**/b/", "/**b",
     ] {
-        let prefix = Pattern::parse(text).expect("a pattern");
+        let prefix = PathPattern::parse(text).expect("a pattern");
         for path in short_paths() {
-            let pattern = Pattern::parse(&format!("{text}**")).expect("a pattern");
-            let target = leads(Paths::Pattern(pattern), "/x$1", path.as_bytes(), None);
+            let pattern = PathPattern::parse(&format!("{text}**")).expect("a pattern");
+            let target = leads(PathSelector::Pattern(pattern), "/x$1", path.as_bytes(), None);
             let rest = raw_rest(&prefix, &path).map(|rest| format!("/x{rest}"));
             assert_eq!(target, rest, "{text}** {path}");
         }
@@ -350,11 +350,11 @@ fn a_wildcard_at_the_end_captures_the_raw_rest() {
 fn a_wildcard_within_a_segment_captures_no_slash() {
     for (pattern, expression) in [("/*", "^/([^/]*)$"), ("/a/*", "^/a/([^/]*)$")] {
         for path in short_paths() {
-            let glob = Pattern::parse(pattern).expect("a pattern");
+            let glob = PathPattern::parse(pattern).expect("a pattern");
             let merged = decoded(path.as_bytes());
             let name = path.rsplit('/').next().unwrap_or_default();
             let expected = glob.matches(&merged).then(|| format!("/x{name}"));
-            for from in [Paths::Pattern(glob), regex(expression)] {
+            for from in [PathSelector::Pattern(glob), regex(expression)] {
                 let target = leads(from, "/x$1", path.as_bytes(), None);
                 assert_eq!(target, expected, "{pattern} {path}");
             }

@@ -3,7 +3,7 @@
 
 /// Notation that patterns do not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notation {
+pub(crate) enum UnsupportedNotation {
     /// `{a,b}`
     Braces,
     /// `[ab]`
@@ -24,10 +24,10 @@ pub(crate) enum Notation {
     Nul,
 }
 
-impl Notation {
+impl UnsupportedNotation {
     /// Finds unsupported notation. Patterns match decoded paths, so `(`, `+` and a `$` in the middle are ordinary
     /// characters.
-    pub(crate) fn find(text: &str) -> Option<Notation> {
+    pub(crate) fn find(text: &str) -> Option<UnsupportedNotation> {
         let has = |any: &[char]| text.contains(any);
         let is_escape = |at: usize| {
             let digits = text.as_bytes().get(at + 1..at + 3);
@@ -40,22 +40,22 @@ impl Notation {
             || text.contains(".*)");
         // The first that applies gives the advice, so the more specific notations come first.
         match () {
-            () if is_expression => Some(Notation::Expression),
-            () if has(&['{', '}']) => Some(Notation::Braces),
-            () if has(&['[', ']']) => Some(Notation::Class),
-            () if has(&['?']) => Some(Notation::Query),
-            () if has(&['\0']) => Some(Notation::Nul),
-            () if is_list(text) => Some(Notation::List),
-            () if text.contains("//") => Some(Notation::EmptySegment),
+            () if is_expression => Some(UnsupportedNotation::Expression),
+            () if has(&['{', '}']) => Some(UnsupportedNotation::Braces),
+            () if has(&['[', ']']) => Some(UnsupportedNotation::Class),
+            () if has(&['?']) => Some(UnsupportedNotation::Query),
+            () if has(&['\0']) => Some(UnsupportedNotation::Nul),
+            () if is_list(text) => Some(UnsupportedNotation::List),
+            () if text.contains("//") => Some(UnsupportedNotation::EmptySegment),
             () if text.split('/').any(|segment| matches!(segment, "." | "..")) => {
-                Some(Notation::DotSegment)
+                Some(UnsupportedNotation::DotSegment)
             }
             () => {
                 // A lone `%` is an ordinary character of a decoded path.
                 let mut escapes = text.match_indices('%');
                 escapes
                     .any(|(at, _)| is_escape(at))
-                    .then_some(Notation::Escape)
+                    .then_some(UnsupportedNotation::Escape)
             }
         }
     }
@@ -63,29 +63,29 @@ impl Notation {
     /// A suggestion for the operator.
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            Notation::Braces => {
+            UnsupportedNotation::Braces => {
                 "a pattern without { }: one for each choice, or * in place of a letter"
             }
-            Notation::Class => {
+            UnsupportedNotation::Class => {
                 "a pattern without [ ]: one for each choice, or * in place of a letter"
             }
-            Notation::Expression => {
+            UnsupportedNotation::Expression => {
                 "a pattern of * and **, not a regular expression: /config/**, *.sql"
             }
-            Notation::Escape => {
+            UnsupportedNotation::Escape => {
                 "the decoded path, without %XX; * in place of a segment with an encoded slash: /queues/*/x"
             }
-            Notation::Query => {
+            UnsupportedNotation::Query => {
                 "a pattern without ?: the query is not matched; * in place of a letter"
             }
-            Notation::EmptySegment => {
+            UnsupportedNotation::EmptySegment => {
                 "single slashes, since paths are compared with slashes merged: /a/b; * in place of a segment with an encoded slash: /queues/*/x"
             }
-            Notation::DotSegment => {
+            UnsupportedNotation::DotSegment => {
                 "a pattern without segments . and .., since paths with them are refused: the path that they lead to"
             }
-            Notation::List => "one pattern, not a list in one text",
-            Notation::Nul => "a pattern without NUL, since paths with it are refused",
+            UnsupportedNotation::List => "one pattern, not a list in one text",
+            UnsupportedNotation::Nul => "a pattern without NUL, since paths with it are refused",
         }
     }
 }
@@ -106,35 +106,35 @@ mod tests {
     #[test]
     fn other_notations_are_found() {
         for (text, notation) in [
-            ("*.{sql,bak}", Notation::Braces),
-            ("/(config|data)/**", Notation::Expression),
-            ("~ ^/config/", Notation::Expression),
-            ("^/config/**", Notation::Expression),
-            ("\\.(sql|bak)$", Notation::Expression),
-            ("/config/.*$", Notation::Expression),
-            ("*\\.sql", Notation::Expression),
-            ("/api/(.*)", Notation::Expression),
-            ("/(.*).sql", Notation::Expression),
-            ("/config/.+", Notation::Expression),
-            ("*.sql,*.bak", Notation::List),
-            ("*.sql; *.bak", Notation::List),
-            ("*.sql *.bak", Notation::List),
-            ("/config/**, /data/**", Notation::List),
-            ("*.[sS][qQ][lL]", Notation::Class),
-            ("/%63onfig/**", Notation::Escape),
-            ("/a%2Fb", Notation::Escape),
-            ("/dump?.sql", Notation::Query),
-            ("//", Notation::EmptySegment),
-            ("/a//b", Notation::EmptySegment),
-            ("/api/queues///secret", Notation::EmptySegment),
-            ("/**//x", Notation::EmptySegment),
-            (".", Notation::DotSegment),
-            ("/..", Notation::DotSegment),
-            ("/a/./b", Notation::DotSegment),
-            ("/a/../**", Notation::DotSegment),
-            ("/a\0", Notation::Nul),
+            ("*.{sql,bak}", UnsupportedNotation::Braces),
+            ("/(config|data)/**", UnsupportedNotation::Expression),
+            ("~ ^/config/", UnsupportedNotation::Expression),
+            ("^/config/**", UnsupportedNotation::Expression),
+            ("\\.(sql|bak)$", UnsupportedNotation::Expression),
+            ("/config/.*$", UnsupportedNotation::Expression),
+            ("*\\.sql", UnsupportedNotation::Expression),
+            ("/api/(.*)", UnsupportedNotation::Expression),
+            ("/(.*).sql", UnsupportedNotation::Expression),
+            ("/config/.+", UnsupportedNotation::Expression),
+            ("*.sql,*.bak", UnsupportedNotation::List),
+            ("*.sql; *.bak", UnsupportedNotation::List),
+            ("*.sql *.bak", UnsupportedNotation::List),
+            ("/config/**, /data/**", UnsupportedNotation::List),
+            ("*.[sS][qQ][lL]", UnsupportedNotation::Class),
+            ("/%63onfig/**", UnsupportedNotation::Escape),
+            ("/a%2Fb", UnsupportedNotation::Escape),
+            ("/dump?.sql", UnsupportedNotation::Query),
+            ("//", UnsupportedNotation::EmptySegment),
+            ("/a//b", UnsupportedNotation::EmptySegment),
+            ("/api/queues///secret", UnsupportedNotation::EmptySegment),
+            ("/**//x", UnsupportedNotation::EmptySegment),
+            (".", UnsupportedNotation::DotSegment),
+            ("/..", UnsupportedNotation::DotSegment),
+            ("/a/./b", UnsupportedNotation::DotSegment),
+            ("/a/../**", UnsupportedNotation::DotSegment),
+            ("/a\0", UnsupportedNotation::Nul),
         ] {
-            assert_eq!(Notation::find(text), Some(notation), "{text}");
+            assert_eq!(UnsupportedNotation::find(text), Some(notation), "{text}");
         }
         for text in [
             "/wiki/Rust_(language)",
@@ -154,7 +154,7 @@ mod tests {
             "..*",
             "/.well-known/**",
         ] {
-            assert_eq!(Notation::find(text), None, "{text}");
+            assert_eq!(UnsupportedNotation::find(text), None, "{text}");
         }
     }
 }

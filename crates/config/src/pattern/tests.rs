@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn pattern(text: &str) -> Pattern {
-    Pattern::parse(text).expect("a pattern")
+fn pattern(text: &str) -> PathPattern {
+    PathPattern::parse(text).expect("a pattern")
 }
 
 /// The capture of a pattern in a path, as text.
@@ -75,22 +75,22 @@ fn what_is_no_pattern_is_refused() {
         format!("/{}", "*a".repeat(17)),
     );
     for (text, error) in [
-        ("", PatternError::Empty),
-        ("a/b", PatternError::NotAbsolute),
-        ("a/", PatternError::NotAbsolute),
-        ("**/x", PatternError::NotAbsolute),
-        (long.as_str(), PatternError::TooLong),
-        (wild.as_str(), PatternError::TooLong),
+        ("", PathPatternError::Empty),
+        ("a/b", PathPatternError::NotAbsolute),
+        ("a/", PathPatternError::NotAbsolute),
+        ("**/x", PathPatternError::NotAbsolute),
+        (long.as_str(), PathPatternError::TooLong),
+        (wild.as_str(), PathPatternError::TooLong),
     ] {
-        assert_eq!(Pattern::parse(text), Err(error), "{text}");
+        assert_eq!(PathPattern::parse(text), Err(error), "{text}");
     }
-    assert!(Pattern::parse(&long[..1024]).is_ok() && Pattern::parse(&wild[..33]).is_ok());
+    assert!(PathPattern::parse(&long[..1024]).is_ok() && PathPattern::parse(&wild[..33]).is_ok());
 }
 
 #[test]
 fn a_pattern_is_shown_as_written_and_knows_its_end() {
     assert_eq!(pattern("/a/***/b").to_string(), "/a/***/b");
-    assert_eq!(Pattern::everything(), pattern("/**"));
+    assert_eq!(PathPattern::everything(), pattern("/**"));
     let ends = ["/a*", "/**", "*", "/a*b", "/a"].map(|text| pattern(text).has_capture());
     assert_eq!(ends, [true, true, true, false, false]);
 }
@@ -170,7 +170,7 @@ fn the_front_is_what_all_matches_begin_with() {
         ("*.php", ""),
         ("index.php", ""),
     ] {
-        let pattern = Pattern::parse(text).expect("a pattern");
+        let pattern = PathPattern::parse(text).expect("a pattern");
         assert_eq!(pattern.front(), front, "{text}");
     }
 }

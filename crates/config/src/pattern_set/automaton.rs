@@ -14,13 +14,13 @@ const LINEAR_MAX: usize = 8;
 pub(super) struct LiteralAutomaton {
     /// The root's child for each byte.
     root: Box<[u32; 256]>,
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
     /// The bytes of all edges, sorted and contiguous for each node, and their target nodes.
     labels: Vec<u8>,
     targets: Vec<u32>,
 }
 
-struct Node {
+struct TrieNode {
     edges: Range<u32>,
     /// The node of the longest proper suffix that is in the trie.
     failure: u32,
@@ -37,7 +37,7 @@ impl LiteralAutomaton {
     pub(super) fn new(literals: &[&[u8]]) -> LiteralAutomaton {
         let mut automaton = LiteralAutomaton {
             root: Box::new([ROOT; 256]),
-            nodes: vec![Node::new(ROOT)],
+            nodes: vec![TrieNode::new(ROOT)],
             labels: Vec::new(),
             targets: Vec::new(),
         };
@@ -73,7 +73,7 @@ impl LiteralAutomaton {
             _ => self.next(self.nodes[parent as usize].failure, byte),
         };
         let child = number(self.nodes.len());
-        self.nodes.push(Node::new(failure));
+        self.nodes.push(TrieNode::new(failure));
         self.labels.push(byte);
         self.targets.push(child);
         if parent == ROOT {
@@ -133,9 +133,9 @@ impl LiteralAutomaton {
     }
 }
 
-impl Node {
-    fn new(failure: u32) -> Node {
-        Node {
+impl TrieNode {
+    fn new(failure: u32) -> TrieNode {
+        TrieNode {
             edges: 0..0,
             failure,
             literal: NONE,

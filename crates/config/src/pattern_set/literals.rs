@@ -3,7 +3,7 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
-use crate::pattern::Part;
+use crate::pattern::PatternPart;
 
 /// An expression with more alternatives is matched with each path.
 const ALTERNATIVES_MAX: usize = 16;
@@ -19,17 +19,17 @@ pub(super) struct RequiredLiteral {
 }
 
 /// All literals of a glob except lone slashes, which each path has.
-pub(super) fn of_parts(parts: &[Part]) -> Vec<RequiredLiteral> {
+pub(super) fn collect_parts(parts: &[PatternPart]) -> Vec<RequiredLiteral> {
     let literals = parts
         .iter()
         .enumerate()
         .filter_map(|(at, part)| match part {
-            Part::Literal(text) => Some(RequiredLiteral {
+            PatternPart::Literal(text) => Some(RequiredLiteral {
                 text: text.clone(),
                 is_at_start: at == 0,
                 is_at_end: at + 1 == parts.len(),
             }),
-            Part::Within | Part::Across => None,
+            PatternPart::Within | PatternPart::Across => None,
         });
     literals
         // The pattern `/` has no other literal.
@@ -38,30 +38,30 @@ pub(super) fn of_parts(parts: &[Part]) -> Vec<RequiredLiteral> {
 }
 
 /// Literals of which every matching path contains at least one; `None` if none are known.
-pub(super) fn of_expression(text: &str) -> Option<Vec<Vec<u8>>> {
+pub(super) fn collect_expression(text: &str) -> Option<Vec<Vec<u8>>> {
     // The same options as for the compiled expression.
     let mut parser = ParserBuilder::new()
         .unicode(false)
         .utf8(false)
         .dot_matches_new_line(true)
         .build();
-    of_hir(&parser.parse(text).ok()?)
+    collect_hir(&parser.parse(text).ok()?)
 }
 
-fn of_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
+fn collect_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
     match hir.kind() {
         HirKind::Literal(literal) => is_selective(&literal.0).then(|| vec![literal.0.to_vec()]),
-        HirKind::Capture(capture) => of_hir(&capture.sub),
+        HirKind::Capture(capture) => collect_hir(&capture.sub),
         // Zero repetitions require no literal.
-        HirKind::Repetition(repetition) if repetition.min > 0 => of_hir(&repetition.sub),
+        HirKind::Repetition(repetition) if repetition.min > 0 => collect_hir(&repetition.sub),
         HirKind::Concat(all) => {
-            let known = all.iter().filter_map(of_hir);
+            let known = all.iter().filter_map(collect_hir);
             // One part is enough: the one with the longest shortest literal is the most selective.
             known.max_by_key(|any| any.iter().map(Vec::len).min())
         }
         HirKind::Alternation(any) if any.len() <= ALTERNATIVES_MAX => {
             // Each alternative must have a literal, or a match without any of them would be missed.
-            let each: Option<Vec<_>> = any.iter().map(of_hir).collect();
+            let each: Option<Vec<_>> = any.iter().map(collect_hir).collect();
             let all: Vec<Vec<u8>> = each?.into_iter().flatten().collect();
             (all.len() <= ALTERNATIVES_MAX).then_some(all)
         }
@@ -92,7 +92,7 @@ mod tests {
             ("^/", None),
             ("", None),
         ] {
-            let found = of_expression(text);
+            let found = collect_expression(text);
             let expected =
                 expected.map(|all| all.iter().map(|it| it.as_bytes().to_vec()).collect());
             assert_eq!(found, expected, "{text}");

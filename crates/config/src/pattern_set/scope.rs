@@ -4,8 +4,8 @@
 //! after its name in the path (PATH_INFO), the path of a folder stands for its index file, and a client may request a
 //! file by the name of its compressed sibling. None of them bypasses a rule.
 
-use crate::Pattern;
-use crate::pattern::{Part, match_ends};
+use crate::PathPattern;
+use crate::pattern::{PatternPart, match_ends};
 
 /// Suffixes of compressed siblings.
 pub(super) const SIBLINGS: [&[u8]; 3] = [b".br", b".zst", b".gz"];
@@ -34,14 +34,14 @@ impl MatchScope {
 /// A pattern with its scope.
 pub(super) struct ScopedPattern {
     /// `None` where the caller verifies.
-    pattern: Option<Pattern>,
+    pattern: Option<PathPattern>,
     /// The parts of an equivalent pattern for whole paths.
-    parts: Vec<Part>,
+    parts: Vec<PatternPart>,
     scope: MatchScope,
 }
 
 impl ScopedPattern {
-    pub(super) fn new(pattern: &Pattern, scope: MatchScope) -> ScopedPattern {
+    pub(super) fn new(pattern: &PathPattern, scope: MatchScope) -> ScopedPattern {
         ScopedPattern {
             pattern: (scope != MatchScope::Unverified).then(|| pattern.clone()),
             parts: pattern.absolute_parts(),
@@ -57,7 +57,7 @@ impl ScopedPattern {
         }
     }
 
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[PatternPart] {
         &self.parts
     }
 

@@ -1,12 +1,12 @@
 //! Compares sets with a naive matcher, which tries each pattern with each form of a path, on random patterns and paths.
 
 use super::*;
-use crate::{Paths, Pattern};
+use crate::{PathSelector, PathPattern};
 
 const INDEXES: [&str; 2] = ["ab", "index.b"];
 
 /// Whether a pattern applies to a path, by the definition of each scope.
-fn is_for(pattern: &Pattern, scope: MatchScope, path: &[u8]) -> bool {
+fn is_for(pattern: &PathPattern, scope: MatchScope, path: &[u8]) -> bool {
     let mut forms = vec![path.to_vec()];
     let slashes: Vec<usize> = (1..path.len()).filter(|at| path[*at] == b'/').collect();
     match scope {
@@ -69,7 +69,7 @@ fn a_set_finds_what_the_naive_matcher_finds() {
                     random.word(&["a", "b", "/", "*", "**", "/**/", ".b"], 6)
                 ),
             };
-            let Ok(pattern) = Pattern::parse(&text) else {
+            let Ok(pattern) = PathPattern::parse(&text) else {
                 continue;
             };
             let scope = random.below(3);
@@ -80,7 +80,7 @@ fn a_set_finds_what_the_naive_matcher_finds() {
         for _ in 0..8 {
             let pieces = ["a", "b", "/", ".b", "ab", "index.b", ".gz", "/a", "/b"];
             let path = format!("/{}", random.word(&pieces, 8));
-            let is_for = |(_, (pattern, scope)): &(usize, &(Pattern, usize))| {
+            let is_for = |(_, (pattern, scope)): &(usize, &(PathPattern, usize))| {
                 is_for(pattern, scopes[*scope], path.as_bytes())
             };
             let expected: Vec<u32> = patterns
@@ -124,8 +124,8 @@ fn an_expression_is_found_wherever_it_matches() {
         let texts: Vec<String> = (0..6).map(|_| random.word(&pieces, 5)).collect();
         let parsed = texts
             .iter()
-            .filter_map(|text| crate::Expression::parse(text).ok());
-        let all: Vec<Paths> = parsed.map(Paths::Regex).collect();
+            .filter_map(|text| crate::PathExpression::parse(text).ok());
+        let all: Vec<PathSelector> = parsed.map(PathSelector::Regex).collect();
         let mut builder = PatternSetBuilder::default();
         all.iter().for_each(|paths| builder.add_capturing(paths));
         let set = builder.build([]);
@@ -154,7 +154,7 @@ fn twenty_thousand_patterns_leave_few_to_match() {
     });
     let mut builder = PatternSetBuilder::default();
     for text in texts {
-        let pattern = Pattern::parse(&text).expect("a pattern");
+        let pattern = PathPattern::parse(&text).expect("a pattern");
         builder.add(&pattern, MatchScope::Access);
     }
     let set = builder.build(["index.html"]);
@@ -166,7 +166,7 @@ fn twenty_thousand_patterns_leave_few_to_match() {
 
 fn is_matched(pattern: &str, scope: MatchScope, path: &str) -> bool {
     let mut builder = PatternSetBuilder::default();
-    builder.add(&Pattern::parse(pattern).expect("a pattern"), scope);
+    builder.add(&PathPattern::parse(pattern).expect("a pattern"), scope);
     let set = builder.build(["index.html"]);
     !set.matches(path.as_bytes()).is_empty()
 }

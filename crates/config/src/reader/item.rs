@@ -2,25 +2,25 @@
 //!
 //! Like the rest of the reader it has no knowledge of the schema.
 
-use super::{At, Section, Source};
-use crate::pattern::Notation;
-use crate::value::Refused;
-use crate::{Pattern, PatternError};
+use super::{KeyPosition, ConfigSection, ConfigSource};
+use crate::pattern::UnsupportedNotation;
+use crate::value::InvalidValue;
+use crate::{PathPattern, PathPatternError};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 
 /// One value that is being read.
-pub(crate) struct Item<'d> {
-    pub(super) source: &'d Source<'d>,
+pub(crate) struct ConfigValue<'d> {
+    pub(super) source: &'d ConfigSource<'d>,
     pub(super) value: &'d DeValue<'d>,
-    pub(crate) at: At,
+    pub(crate) at: KeyPosition,
 }
 
-impl<'d> Item<'d> {
+impl<'d> ConfigValue<'d> {
     /// Reads text, or a whole number as its digits, with a reader of [`crate::value`].
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&str) -> Result<T, Refused>) -> Option<T> {
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&str) -> Result<T, InvalidValue>) -> Option<T> {
         // Other types become "-", which every reader refuses with its own description of the allowed values.
         let text = match self.value {
             DeValue::String(text) => Cow::Borrowed(&**text),
@@ -88,19 +88,19 @@ impl<'d> Item<'d> {
         folder.join(path)
     }
 
-    pub(crate) fn pattern(&self) -> Option<Pattern> {
+    pub(crate) fn pattern(&self) -> Option<PathPattern> {
         let text = self.text()?;
         // Before the parser, which would accept these as literal text without any match.
-        if let Some(notation) = Notation::find(text) {
+        if let Some(notation) = UnsupportedNotation::find(text) {
             self.refuse("a pattern", notation.advice());
             return None;
         }
-        let refused = match Pattern::parse(text) {
+        let refused = match PathPattern::parse(text) {
             Ok(pattern) => return Some(pattern),
-            Err(PatternError::Empty | PatternError::NotAbsolute) => {
+            Err(PathPatternError::Empty | PathPatternError::NotAbsolute) => {
                 "/PATH or a FILE NAME, with * (within a segment) and ** (across segments): /img/**, *.css"
             }
-            Err(PatternError::TooLong) => "at most 1024 bytes and 16 wildcards",
+            Err(PathPatternError::TooLong) => "at most 1024 bytes and 16 wildcards",
         };
         self.refuse("a pattern", refused);
         None
@@ -125,17 +125,17 @@ impl<'d> Item<'d> {
     }
 
     /// The values of an array.
-    pub(crate) fn items(&self) -> Option<Vec<Item<'d>>> {
+    pub(crate) fn items(&self) -> Option<Vec<ConfigValue<'d>>> {
         let Some(array) = self.value.as_array() else {
             self.refuse("an array", "[…]");
             return None;
         };
         let item = |(index, value): (usize, &'d toml::Spanned<DeValue<'d>>)| {
-            let at = At {
+            let at = KeyPosition {
                 key: format!("{}[{index}]", self.at.key),
                 offset: value.span().start,
             };
-            Item {
+            ConfigValue {
                 source: self.source,
                 value: value.get_ref(),
                 at,
@@ -145,19 +145,19 @@ impl<'d> Item<'d> {
     }
 
     /// The values of an array; a single value counts as an array of one.
-    pub(crate) fn one_or_many(self) -> Vec<Item<'d>> {
+    pub(crate) fn one_or_many(self) -> Vec<ConfigValue<'d>> {
         match self.value {
             DeValue::Array(_) => self.items().unwrap_or_default(),
             _ => vec![self],
         }
     }
 
-    pub(crate) fn section(&self) -> Option<Section<'d>> {
+    pub(crate) fn section(&self) -> Option<ConfigSection<'d>> {
         let Some(table) = self.value.as_table() else {
             self.refuse("a table", "keys with values");
             return None;
         };
-        Some(Section {
+        Some(ConfigSection {
             source: self.source,
             table,
             at: self.at.clone(),

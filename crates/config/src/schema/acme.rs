@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// How certificates are obtained and stored. `[acme]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acme {
+pub struct AcmeConfig {
     /// Whether the operator agrees to the authorities' terms of service; always true in a parsed file.
     pub terms_agreed: bool,
     /// The folder of accounts, keys and certificates. Default `/var/lib/lowroad/acme`.
@@ -18,7 +18,7 @@ pub struct Acme {
     /// The maximum of orders per hour. Default 100.
     pub orders_per_hour: u64,
     /// Certificates on demand, for names that clients request. Default: off.
-    pub on_demand: Option<OnDemand>,
+    pub on_demand: Option<OnDemandConfig>,
 }
 
 /// The challenge that proves control of a name (RFC 8555 §8).
@@ -54,7 +54,7 @@ pub struct AcmeAuthority {
 
 /// Certificates on demand, for names that the configuration does not list. `[acme.on_demand]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OnDemand {
+pub struct OnDemandConfig {
     /// The URL that decides whether a name is wanted.
     pub ask: String,
     /// The maximum of new names per minute. Default 10.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// A folder whose files are served at a path of the site. `[[site.alias]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alias {
+pub struct AliasConfig {
     /// The path, decoded, without a slash at its end; all paths below it map to files below the folder. If a path is
     /// below several aliases, the longest applies.
     pub path: String,
@@ -14,7 +14,7 @@ pub struct Alias {
     pub internal: bool,
 }
 
-impl Alias {
+impl AliasConfig {
     /// The path relative to the folder, without a leading slash; `None` if the path is not below this alias.
     pub fn within<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         match path.strip_prefix(self.path.as_bytes())? {

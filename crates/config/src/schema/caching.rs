@@ -2,7 +2,7 @@
 
 /// How the responses of a route's origin are stored and reused. `[site.route.cache]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caching {
+pub struct CacheConfig {
     /// The freshness lifetime in seconds of responses without one; `None`: heuristic freshness (RFC 9111 §4.2.2), a
     /// tenth of the time since Last-Modified, a day at most. Key `ttl`.
     pub ttl_s: Option<u64>,
@@ -13,7 +13,7 @@ pub struct Caching {
     /// `stale_if_error`.
     pub stale_if_error_s: u64,
     /// Which responses with Set-Cookie are stored. Key `cookies`.
-    pub cookies: Cookies,
+    pub cookies: CookieStorage,
     /// Whether Cache-Control in requests is honored, so that any client can force a request to the origin. Default
     /// false; `no-store` is always honored. Key `request_directives`.
     pub request_directives: bool,
@@ -45,7 +45,7 @@ pub struct CacheBypass {
 
 /// Which responses with Set-Cookie are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cookies {
+pub enum CookieStorage {
     /// Those with an explicit permission for shared caches: `public`, `s-maxage`, CDN-Cache-Control.
     #[default]
     Shared,
@@ -55,13 +55,13 @@ pub enum Cookies {
     Always,
 }
 
-impl Default for Caching {
-    fn default() -> Caching {
-        Caching {
+impl Default for CacheConfig {
+    fn default() -> CacheConfig {
+        CacheConfig {
             ttl_s: None,
             stale_while_revalidate_s: 0,
             stale_if_error_s: 3600,
-            cookies: Cookies::default(),
+            cookies: CookieStorage::default(),
             request_directives: false,
             status_field: true,
             guessed_s_max: 24 * 3600,

@@ -1,12 +1,12 @@
 //! Traffic classes: requests that share a bound and a weight at programs and origins.
 
-use lowroad_limits::Rate;
+use lowroad_limits::RequestRate;
 
-use crate::{Name, Pattern, Prefix};
+use crate::{SiteName, PathPattern, AddressPrefix};
 
 /// A traffic class: its requests share the capacity of programs and origins with the other classes. `[[class]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct ClassConfig {
     /// Its name in status reports and explanations.
     pub name: String,
     /// Its share relative to other classes, 1 to 1000; the class with the least weight is shed first. Default 10.
@@ -14,48 +14,48 @@ pub struct Class {
     /// Concurrent calls of programs and origins, 1 to 65 536. Default `LimitsConfig::calls_max`. Key `concurrency`.
     pub concurrency_max: Option<usize>,
     /// The rate of requests, whatever level answers them. Default: unlimited.
-    pub rate: Option<Rate>,
+    pub rate: Option<RequestRate>,
     /// Calls in the queue, 0 to 65 536. Default 128. Key `queue`.
     pub queue_len_max: usize,
     /// The maximum time of a call in the queue, in milliseconds. 1 ms to 1 hour. Default 10 000. Key `deadline`.
     pub deadline_ms: u64,
     /// The requests that belong to it.
-    pub members: Members,
+    pub members: ClassMembers,
 }
 
 /// The requests of a class: those that match every list here. An empty list matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members {
-    /// Requests to one of these hosts; never [`Name::Default`].
-    pub hosts: Vec<Name>,
+pub struct ClassMembers {
+    /// Requests to one of these hosts; never [`SiteName::Default`].
+    pub hosts: Vec<SiteName>,
     /// For one of these paths. Key `routes`.
-    pub routes: Vec<Pattern>,
+    pub routes: Vec<PathPattern>,
     /// From a client with one of these addresses.
-    pub addresses: Vec<Prefix>,
+    pub addresses: Vec<AddressPrefix>,
     /// With one of these fields.
-    pub headers: Vec<FieldLine>,
+    pub headers: Vec<FieldMatch>,
 }
 
 /// A request field to match.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldLine {
+pub struct FieldMatch {
     /// The name, case-insensitive.
     pub name: String,
     /// The exact value; `None`: any.
     pub value: Option<String>,
 }
 
-impl Class {
+impl ClassConfig {
     /// A class of all requests, with every default.
-    pub fn new(name: String) -> Class {
-        Class {
+    pub fn new(name: String) -> ClassConfig {
+        ClassConfig {
             name,
             weight: 10,
             concurrency_max: None,
             rate: None,
             queue_len_max: 128,
             deadline_ms: 10_000,
-            members: Members::default(),
+            members: ClassMembers::default(),
         }
     }
 
@@ -63,9 +63,9 @@ impl Class {
     pub const OTHERS: &str = "others";
 }
 
-impl Members {
+impl ClassMembers {
     /// Whether all requests match.
     pub fn is_everything(&self) -> bool {
-        *self == Members::default()
+        *self == ClassMembers::default()
     }
 }

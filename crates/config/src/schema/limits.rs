@@ -6,7 +6,7 @@ use std::path::PathBuf;
 ///
 /// Every wait is bounded: timeouts are 1 ms to 24 hours, an unlimited one is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct LimitsConfig {
     /// From the first byte of a request to the end of its head, milliseconds. Default 15 000.
     pub header_timeout_ms: u64,
     /// Between two reads of a request body, milliseconds. Default 30 000.
@@ -50,17 +50,17 @@ pub struct Limits {
     pub compressors_max: usize,
 }
 
-impl Limits {
+impl LimitsConfig {
     /// The default of the longest request target: 8 KiB, or the whole of a smaller head.
     pub fn target_len_default(head_len_max: usize) -> usize {
         head_len_max.min(8 << 10)
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
+impl Default for LimitsConfig {
+    fn default() -> LimitsConfig {
         let head_len_max = 16 << 10;
-        Limits {
+        LimitsConfig {
             header_timeout_ms: 15_000,
             body_timeout_ms: 30_000,
             idle_timeout_ms: 60_000,
@@ -72,7 +72,7 @@ impl Default for Limits {
             requests_per_connection_max: 0,
             streams_per_connection_max: 128,
             head_len_max,
-            target_len_max: Limits::target_len_default(head_len_max),
+            target_len_max: LimitsConfig::target_len_default(head_len_max),
             fields_max: 100,
             body_len_max: 1 << 20,
             calls_max: 256,
@@ -84,7 +84,7 @@ impl Default for Limits {
 
 /// Buffers in memory and files between clients and programs, for routes that buffer. `[buffering]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Buffering {
+pub struct BufferConfig {
     /// The folder of the spool files, which have no names. Default None: `/var/tmp`, or `/tmp` if no
     /// files can be created there. Key `temp_path`.
     pub temp_path: Option<PathBuf>,
@@ -102,9 +102,9 @@ pub struct Buffering {
     pub temp_total_len_max: u64,
 }
 
-impl Default for Buffering {
-    fn default() -> Buffering {
-        Buffering {
+impl Default for BufferConfig {
+    fn default() -> BufferConfig {
+        BufferConfig {
             temp_path: None,
             request_buffer_len: 16 << 10,
             response_buffer_len: 64 << 10,

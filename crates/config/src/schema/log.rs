@@ -4,32 +4,32 @@ use std::path::PathBuf;
 
 /// The logs. `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
+pub struct LogConfig {
     /// The access log; None = off, the default.
-    pub access: Option<AccessLog>,
+    pub access: Option<AccessLogConfig>,
     /// The error log. Default [`LogTarget::Stderr`].
     pub error: LogTarget,
     /// The least severe level that is written to the error log. Default `ErrorLogLevel::Info`.
-    pub level: Level,
+    pub level: ErrorLogLevel,
 }
 
-impl Default for Log {
-    fn default() -> Log {
-        Log {
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig {
             access: None,
             error: LogTarget::Stderr,
-            level: Level::Info,
+            level: ErrorLogLevel::Info,
         }
     }
 }
 
 /// An enabled access log. Keys `log.access` and `log.format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessLog {
+pub struct AccessLogConfig {
     /// The target of the lines.
     pub path: LogTarget,
     /// The format of the lines. Default `AccessLogFormat::Combined`.
-    pub format: Format,
+    pub format: AccessLogFormat,
 }
 
 /// The target of log lines.
@@ -45,7 +45,7 @@ pub enum LogTarget {
 
 /// The format of the access log's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum AccessLogFormat {
     /// The combined log format of Apache. `"combined"`
     #[default]
     Combined,
@@ -57,7 +57,7 @@ pub enum Format {
 
 /// The severity of a line in the error log, the most severe first (a line is written if `line <= level`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum ErrorLogLevel {
     /// A loss or refusal that is a fault of the server or its machine. `"error"`
     Error,
     /// A limit is near, or a setting cannot take effect as configured. `"warn"`

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 /// One server, or several interchangeable ones. `[[origin]]`, or a URL in a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct OriginConfig {
     /// The name in routes; the URL, if a route gives one.
     pub name: String,
     /// The servers: at least one. Key `servers`.
     pub servers: Vec<OriginServer>,
     /// The load balancing policy. Keys `balance` and `hash`.
-    pub balance: Balance,
+    pub balance: BalanceConfig,
     /// The active health check. Default none: only failures of requests count. `[origin.check]`
     pub check: Option<OriginCheck>,
     /// Connections to each server, all workers together, 1 to 65 536. Default 1024. Key `connections`.
@@ -40,13 +40,13 @@ pub struct Origin {
     pub adds_via: bool,
 }
 
-impl Origin {
+impl OriginConfig {
     /// An origin with every default, without servers.
-    pub fn named(name: String) -> Origin {
-        Origin {
+    pub fn named(name: String) -> OriginConfig {
+        OriginConfig {
             name,
             servers: Vec::new(),
-            balance: Balance::default(),
+            balance: BalanceConfig::default(),
             check: None,
             connections_max: 1024,
             connect_timeout_ms: 5_000,
@@ -63,10 +63,10 @@ impl Origin {
     }
 
     /// An origin with the one server at this URL, with every default.
-    pub fn new(url: OriginUrl) -> Origin {
-        Origin {
+    pub fn new(url: OriginUrl) -> OriginConfig {
+        OriginConfig {
             servers: vec![OriginServer::new(url.clone())],
-            ..Origin::named(url.to_string())
+            ..OriginConfig::named(url.to_string())
         }
     }
 
@@ -161,7 +161,7 @@ impl std::fmt::Display for OriginUrl {
 
 /// The load balancing policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Balance {
+pub enum BalanceConfig {
     /// The servers take turns. `"round-robin"`
     #[default]
     RoundRobin,

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::{Destination, OriginUrl};
+use crate::{AllowedDestination, OriginUrl};
 
 /// A module: code that answers requests. `[[module]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
+pub struct ModuleConfig {
     /// Its unique name in routes: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// Its code.
@@ -15,7 +15,7 @@ pub struct Module {
     pub settings: Vec<(String, String)>,
     /// Servers that it may request by `http://` URLs, `["HOST:PORT", …]`. Default none: only paths
     /// of the site. Key `fetch`.
-    pub fetch: Vec<Destination>,
+    pub fetch: Vec<AllowedDestination>,
     /// Whether a library runs in a separate process. Default false. Key `separate`.
     pub separate: bool,
     /// WebAssembly: bytes of memory for an instance, 64 KiB to 4 GiB. Default 16 MiB. Key `memory`.
@@ -28,10 +28,10 @@ pub struct Module {
     pub keep: bool,
 }
 
-impl Module {
+impl ModuleConfig {
     /// A module with every default.
-    pub fn new(name: String, code: ModuleCode) -> Module {
-        Module {
+    pub fn new(name: String, code: ModuleCode) -> ModuleConfig {
+        ModuleConfig {
             name,
             code,
             settings: Vec::new(),
@@ -57,7 +57,7 @@ pub enum ModuleCode {
 
 /// A database. `[[database]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Database {
+pub struct DatabaseConfig {
     /// Its unique name in routes and pages; the same form as a module's.
     pub name: String,
     /// `sqlite:FILE`, `mysql://USER:PASSWORD@HOST/NAME` (or `mariadb:`) or `postgres://…` (or
@@ -74,10 +74,10 @@ pub struct Database {
     pub rows_max: usize,
 }
 
-impl Database {
+impl DatabaseConfig {
     /// A database with every default.
-    pub fn new(name: String, url: String) -> Database {
-        Database {
+    pub fn new(name: String, url: String) -> DatabaseConfig {
+        DatabaseConfig {
             name,
             url,
             connections_max: 8,
@@ -89,7 +89,7 @@ impl Database {
 
 /// A program that the server starts, supervises and stops. `[[application]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Application {
+pub struct ApplicationConfig {
     /// Its unique name in the log: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// The program and its arguments; never empty.
@@ -106,10 +106,10 @@ pub struct Application {
     pub stop_timeout_ms: u64,
 }
 
-impl Application {
+impl ApplicationConfig {
     /// An application with every default.
-    pub fn new(name: String, command: Vec<String>) -> Application {
-        Application {
+    pub fn new(name: String, command: Vec<String>) -> ApplicationConfig {
+        ApplicationConfig {
             name,
             command,
             folder: None,

@@ -1,34 +1,34 @@
 //! Representations of a site's files: content codings, fields, redirects.
 
-use crate::{Paths, Pattern};
+use crate::{PathSelector, PathPattern};
 
 /// Compression of responses. `[site.compress]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compress {
+pub struct CompressConfig {
     /// Whether text without a precompressed sibling is compressed on the fly. Default true.
     pub enabled: bool,
     /// Files shorter than this, in bytes, are not compressed. 0 to 1 GiB. Default 256.
     pub len_min: u64,
     /// The codings, in the order of preference, without duplicates; not empty. Default br, zstd, gzip.
-    pub encodings: Vec<Encoding>,
+    pub encodings: Vec<OfferedCoding>,
     /// Siblings with `.br`, `.zst` and `.gz` are sent to clients that accept them. Default true.
     pub precompressed: bool,
     /// The codings for responses of programs and origins, unless their route sets them; no duplicates. Default none:
     /// they are not compressed. `true` is `CompressConfig::ON_THE_FLY`.
-    pub programs: Vec<Encoding>,
+    pub programs: Vec<OfferedCoding>,
 }
 
-impl Compress {
+impl CompressConfig {
     /// The codings that are fast enough for dynamic responses.
-    pub const ON_THE_FLY: [Encoding; 2] = [Encoding::Zstd, Encoding::Gzip];
+    pub const ON_THE_FLY: [OfferedCoding; 2] = [OfferedCoding::Zstd, OfferedCoding::Gzip];
 }
 
-impl Default for Compress {
-    fn default() -> Compress {
-        Compress {
+impl Default for CompressConfig {
+    fn default() -> CompressConfig {
+        CompressConfig {
             enabled: true,
             len_min: 256,
-            encodings: vec![Encoding::Br, Encoding::Zstd, Encoding::Gzip],
+            encodings: vec![OfferedCoding::Br, OfferedCoding::Zstd, OfferedCoding::Gzip],
             precompressed: true,
             programs: Vec::new(),
         }
@@ -37,7 +37,7 @@ impl Default for Compress {
 
 /// A content coding (RFC 9110 §8.4.1) that the server can produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum OfferedCoding {
     /// Brotli, RFC 7932. `"br"`
     Br,
     /// Zstandard, RFC 8878. `"zstd"`
@@ -59,16 +59,16 @@ pub enum EntityTags {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternRule {
     /// The paths.
-    pub pattern: Pattern,
+    pub pattern: PathPattern,
     /// The value: visible ASCII, spaces and tabs between.
     pub value: String,
 }
 
 /// A redirect. `RedirectConfig::location` computes its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redirect {
+pub struct RedirectConfig {
     /// The paths.
-    pub from: Paths,
+    pub from: PathSelector,
     /// An absolute path or an `http`/`https` URL, percent-encoded; `$1` in its path, query or fragment stands
     /// for captured text, `$query` for the request's query.
     pub to: String,
@@ -78,9 +78,9 @@ pub struct Redirect {
 
 /// A rewrite: another path is answered in place of the requested one. `RewriteConfig::target` computes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rewrite {
+pub struct RewriteConfig {
     /// The paths.
-    pub from: Paths,
+    pub from: PathSelector,
     /// An absolute path, percent-encoded, perhaps with a query; `$1` and `$query` as in a redirect.
     pub to: String,
     /// It applies only if no file is at the path, and no route takes the path regardless of files. Default false.
@@ -91,7 +91,7 @@ pub struct Rewrite {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
     /// The paths. Default: all.
-    pub pattern: Pattern,
+    pub pattern: PathPattern,
     /// Names as written (tokens) and values, each set in place of any field of that name.
     pub set: Vec<(String, String)>,
     /// Names and values of lines that are added to existing fields of the same name.

@@ -4,14 +4,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Balance, Caching, Encoding, Origin};
-use crate::Pattern;
+use super::{BalanceConfig, CacheConfig, OfferedCoding, OriginConfig};
+use crate::PathPattern;
 
 /// Paths whose requests, of all methods, go to one handler. `[[site.route]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteConfig {
     /// The paths. Files that it matches are never sent as files.
-    pub pattern: Pattern,
+    pub pattern: PathPattern,
     /// The route applies only if no file is at the path: for applications with paths of their
     /// own. Default false.
     pub missing: bool,
@@ -51,17 +51,17 @@ pub struct Route {
     /// true. Not for pages, whose responses are complete before they are sent. Key `response_buffering`.
     pub response_buffering: bool,
     /// Further conditions on requests.
-    pub conditions: Conditions,
+    pub conditions: RouteConditions,
     /// Which responses are stored for other requests. Key `keep`.
-    pub keep: Keep,
+    pub keep: ResponseStorage,
     /// The codings for its responses; an empty list: no compression. Default `None`: as set for the site in
     /// `CompressConfig::programs`. Key `compress`.
-    pub compress: Option<Vec<Encoding>>,
+    pub compress: Option<Vec<OfferedCoding>>,
     /// The caching of an origin's responses. `[site.route.cache]`
-    pub caching: Caching,
+    pub caching: CacheConfig,
 }
 
-impl Route {
+impl RouteConfig {
     /// The default of `timeout_ms`.
     pub const TIMEOUT_MS: u64 = 30_000;
     /// The default of `concurrency_max`.
@@ -76,33 +76,33 @@ impl Route {
     pub const CLIENT_SHARE_PERCENT: usize = 75;
 
     /// A route with every default.
-    pub fn new(pattern: Pattern, to: RouteTo) -> Route {
-        Route {
+    pub fn new(pattern: PathPattern, to: RouteTo) -> RouteConfig {
+        RouteConfig {
             pattern,
             missing: false,
             to,
-            timeout_ms: Route::TIMEOUT_MS,
-            concurrency_max: Route::CONCURRENCY_MAX,
-            tunnels_max: Route::TUNNELS_MAX,
-            client_share_percent: Route::CLIENT_SHARE_PERCENT,
+            timeout_ms: RouteConfig::TIMEOUT_MS,
+            concurrency_max: RouteConfig::CONCURRENCY_MAX,
+            tunnels_max: RouteConfig::TUNNELS_MAX,
+            client_share_percent: RouteConfig::CLIENT_SHARE_PERCENT,
             own_redirects: true,
             internal_redirects: false,
             internal: false,
-            head_len_max: Route::HEAD_LEN_MAX,
-            head_fields_max: Route::HEAD_FIELDS_MAX,
+            head_len_max: RouteConfig::HEAD_LEN_MAX,
+            head_fields_max: RouteConfig::HEAD_FIELDS_MAX,
             request_buffering: true,
             response_buffering: true,
-            conditions: Conditions::default(),
-            keep: Keep::default(),
+            conditions: RouteConditions::default(),
+            keep: ResponseStorage::default(),
             compress: None,
-            caching: Caching::default(),
+            caching: CacheConfig::default(),
         }
     }
 }
 
 /// Which responses of a route are stored for other requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
+pub enum ResponseStorage {
     /// Those that a cache may store: of a program, all with an explicit lifetime. `"allowed"`
     #[default]
     Allowed,
@@ -115,7 +115,7 @@ pub enum Keep {
 
 /// Conditions on a request, in addition to its path, for a route to apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conditions {
+pub struct RouteConditions {
     /// Its method is one of these. Empty: any. Key `methods`.
     pub methods: Vec<String>,
     /// It has all of these fields, with this value if there is one. Key `header`.
@@ -132,19 +132,19 @@ pub enum RouteTo {
     Module(String),
     /// CGI programs (RFC 3875): those in a folder, one program, or those among the site's files. `cgi = "DIR"`,
     /// `cgi = "FILE"`, `cgi = true`
-    Cgi(Cgi),
+    Cgi(CgiConfig),
     /// FastCGI servers. `fastcgi = "ADDRESS"`, `fastcgi = ["ADDRESS", …]`
-    FastCgi(FastCgi),
+    FastCgi(FastCgiConfig),
     /// Servers that speak HTTP. `origin = "http://HOST:PORT"`, or the name of an `[[origin]]`
-    Origin(Box<Origin>),
+    Origin(Box<OriginConfig>),
     /// Templates among the site's files, with database queries. `pages = "DATABASE"`, or `pages = true`
     /// if they need no database.
-    Pages(Pages),
+    Pages(PagesConfig),
 }
 
 /// CGI programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cgi {
+pub struct CgiConfig {
     /// The folder of the programs: the path segment after `PathPattern::front` names a program in it, and the rest of
     /// the path is PATH_INFO. The front ends in `/`. Or a single program, which gets all of the path after the front as
     /// PATH_INFO. `None`: programs are among the site's files, and the pattern selects them.
@@ -165,10 +165,10 @@ pub struct Cgi {
     pub user: Option<String>,
 }
 
-impl Cgi {
+impl CgiConfig {
     /// Programs at this path, with every default.
-    pub fn new(path: Option<PathBuf>) -> Cgi {
-        Cgi {
+    pub fn new(path: Option<PathBuf>) -> CgiConfig {
+        CgiConfig {
             path,
             env: Vec::new(),
             memory_len_max: 1 << 30,
@@ -181,11 +181,11 @@ impl Cgi {
 
 /// Interchangeable FastCGI servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FastCgi {
+pub struct FastCgiConfig {
     /// Their addresses; not empty.
-    pub servers: Vec<Upstream>,
+    pub servers: Vec<UpstreamAddress>,
     /// The load balancing policy: `BalanceConfig::RoundRobin` or `BalanceConfig::LeastConnections`. Key `balance`.
-    pub balance: Balance,
+    pub balance: BalanceConfig,
     /// The script for all requests, as an absolute path under the root; empty if the server is one program without
     /// scripts: then SCRIPT_NAME is `PathPattern::front` without its last slash, and PATH_INFO the rest of the path.
     /// Default none: the path itself is the script. Key `script`.
@@ -205,12 +205,12 @@ pub struct FastCgi {
     pub env: Vec<(String, String)>,
 }
 
-impl FastCgi {
+impl FastCgiConfig {
     /// The server at this address, with every default.
-    pub fn new(address: Upstream) -> FastCgi {
-        FastCgi {
+    pub fn new(address: UpstreamAddress) -> FastCgiConfig {
+        FastCgiConfig {
             servers: vec![address],
-            balance: Balance::default(),
+            balance: BalanceConfig::default(),
             script: None,
             script_root: None,
             index: "index.php".to_string(),
@@ -223,7 +223,7 @@ impl FastCgi {
 
 /// The address of a FastCGI server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Upstream {
+pub enum UpstreamAddress {
     /// `unix:/run/php/php-fpm.sock`
     Unix(PathBuf),
     /// `127.0.0.1:9000`
@@ -237,19 +237,19 @@ pub enum Upstream {
     },
 }
 
-impl fmt::Display for Upstream {
+impl fmt::Display for UpstreamAddress {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Upstream::Unix(path) => write!(to, "unix:{}", path.display()),
-            Upstream::Tcp(address) => write!(to, "{address}"),
-            Upstream::Name { host, port } => write!(to, "{host}:{port}"),
+            UpstreamAddress::Unix(path) => write!(to, "unix:{}", path.display()),
+            UpstreamAddress::Tcp(address) => write!(to, "{address}"),
+            UpstreamAddress::Name { host, port } => write!(to, "{host}:{port}"),
         }
     }
 }
 
 /// Pages: templates with database queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pages {
+pub struct PagesConfig {
     /// The database of `query`.
     pub database: Option<String>,
     /// Bytes of memory for the evaluation of a page: its values, rows and text; a request's body may take an eighth of
@@ -257,15 +257,15 @@ pub struct Pages {
     pub memory_len_max: usize,
 }
 
-impl Pages {
+impl PagesConfig {
     /// The default of `PagesConfig::memory_len_max`.
     pub const MEMORY_LEN_MAX: usize = 32 << 20;
 
     /// Pages with this database and every default.
-    pub fn new(database: Option<String>) -> Pages {
-        Pages {
+    pub fn new(database: Option<String>) -> PagesConfig {
+        PagesConfig {
             database,
-            memory_len_max: Pages::MEMORY_LEN_MAX,
+            memory_len_max: PagesConfig::MEMORY_LEN_MAX,
         }
     }
 }

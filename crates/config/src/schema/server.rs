@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 /// Settings of the process as a whole. `[server]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ProcessConfig {
     /// Workers; 0 = one for each CPU that the process may use. Range 0 to 1024. Default 0.
     pub workers: usize,
     /// Each worker is pinned to one CPU. Default false.
     pub affinity: bool,
     /// How many connections a worker accepts at one wake-up. Default `AcceptLimit::UpTo` 32.
-    pub accept: Accept,
+    pub accept: AcceptLimit,
     /// The user to change to when started as root. The server checks that it exists, the parser does not.
     pub user: Option<String>,
     /// The group to change to when started as root; None = the user's own group.
@@ -43,7 +43,7 @@ pub struct Server {
     /// The admin socket; None = the server chooses the path.
     pub admin: Option<PathBuf>,
     /// Whether hot small responses are answered at the softirq level. Default `SoftirqMode::Off`.
-    pub softirq: Softirq,
+    pub softirq: SoftirqMode,
     /// File descriptors to ask the system for, 64 to 1 048 576; 0 = as many as the hard limit
     /// allows, at most 1 048 576. Default 0.
     pub fd_limit: u64,
@@ -51,7 +51,7 @@ pub struct Server {
 
 /// The interfaces of the softirq level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Softirq {
+pub enum SoftirqMode {
     /// None.
     #[default]
     Off,
@@ -61,14 +61,14 @@ pub enum Softirq {
     Interface(String),
 }
 
-impl Server {
+impl ProcessConfig {
     /// The minimum of the disk cache in bytes; a smaller one would hold too few large responses.
     pub const DISK_CACHE_LEN_MIN: u64 = 64 << 20;
 
     /// Sets the cache size and the default of the largest stored response for that size.
     pub fn choose_cache(&mut self, len_max: u64) {
         self.cache_len_max = len_max;
-        self.cache_object_len_max = Server::cache_object_default(len_max);
+        self.cache_object_len_max = ProcessConfig::cache_object_default(len_max);
         self.is_cache_chosen = true;
     }
 
@@ -78,18 +78,18 @@ impl Server {
     }
 }
 
-impl Default for Server {
-    fn default() -> Server {
+impl Default for ProcessConfig {
+    fn default() -> ProcessConfig {
         let cache_len_max = 256 << 20;
-        Server {
+        ProcessConfig {
             workers: 0,
             affinity: false,
-            accept: Accept::default(),
+            accept: AcceptLimit::default(),
             user: None,
             group: None,
             cache_len_max,
             is_cache_chosen: false,
-            cache_object_len_max: Server::cache_object_default(cache_len_max),
+            cache_object_len_max: ProcessConfig::cache_object_default(cache_len_max),
             cache_variants_max: 64,
             disk_cache: None,
             ticket_keys: None,
@@ -98,7 +98,7 @@ impl Default for Server {
             helpers: 4,
             drain_timeout_ms: 30_000,
             admin: None,
-            softirq: Softirq::Off,
+            softirq: SoftirqMode::Off,
             fd_limit: 0,
         }
     }
@@ -106,7 +106,7 @@ impl Default for Server {
 
 /// How many connections are accepted when a listener is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accept {
+pub enum AcceptLimit {
     /// One; the accepted connections are served before the next. `"one"`
     One,
     /// All pending ones. `"all"`
@@ -115,8 +115,8 @@ pub enum Accept {
     UpTo(u32),
 }
 
-impl Default for Accept {
-    fn default() -> Accept {
-        Accept::UpTo(32)
+impl Default for AcceptLimit {
+    fn default() -> AcceptLimit {
+        AcceptLimit::UpTo(32)
     }
 }

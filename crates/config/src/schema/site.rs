@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::Prefix;
+use crate::AddressPrefix;
 
 use super::{
-    Alias, Compress, EntityTags, HeaderRule, PatternRule, Redirect, Rewrite, Route, Rule, Tls,
+    AliasConfig, CompressConfig, EntityTags, HeaderRule, PatternRule, RedirectConfig, RewriteConfig, RouteConfig, RuleConfig, TlsConfig,
     TrustedProxies,
 };
 
 /// One site: names, listeners, and how its requests are answered. `[[site]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct SiteConfig {
     /// The host names of the site; never empty. Default: `SiteName::Default` alone.
-    pub names: Vec<Name>,
-    /// The addresses it listens at without TLS, no address twice; empty only with [`Site::tls`]. Default
+    pub names: Vec<SiteName>,
+    /// The addresses it listens at without TLS, no address twice; empty only with [`SiteConfig::tls`]. Default
     /// 127.0.0.1:8080, and none with TLS.
     ///
     /// An IPv6 wildcard address (`[::]`, in the file also `*:PORT`) stands for IPv4 as well.
     pub listen: Vec<SocketAddr>,
     /// The folder of its files. No default; not needed if routes answer every path.
-    pub root: Root,
+    pub root: SiteRoot,
     /// Folders outside the root. `[[site.alias]]`
-    pub aliases: Vec<Alias>,
+    pub aliases: Vec<AliasConfig>,
     /// Index file names for a folder, tried in this order; may be empty.
     /// Default `index.html`, then the `index` of FastCGI routes whose pattern matches it.
     pub index: Vec<String>,
@@ -33,11 +33,11 @@ pub struct Site {
     /// Whether names that begin with a dot are served. Default false: they are 404, except `.well-known`.
     pub hidden: bool,
     /// Which symbolic links are followed. Default `SymlinkPolicy::Beneath`.
-    pub symlinks: Symlinks,
+    pub symlinks: SymlinkPolicy,
     /// The source of files' entity tags. Default [`EntityTags::File`].
     pub etag: EntityTags,
     /// Compression, precompressed or on the fly. `[site.compress]`
-    pub compress: Compress,
+    pub compress: CompressConfig,
     /// Media types by file name extension (lower case, no dot), in addition to the built-in table, which they override.
     /// `[site.types]`
     pub types: Vec<(String, String)>,
@@ -46,34 +46,34 @@ pub struct Site {
     /// Values of `Cache-Control`; the first pattern that matches applies. `[[site.cache_control]]`
     pub cache_control: Vec<PatternRule>,
     /// Access control rules, applied in this order before redirects, routes and files. `[[site.rule]]`
-    pub access: Vec<Rule>,
+    pub access: Vec<RuleConfig>,
     /// Redirects, tried in this order before any file. `[[site.redirect]]`
-    pub redirects: Vec<Redirect>,
+    pub redirects: Vec<RedirectConfig>,
     /// Rewrites, tried in this order after redirects. `[[site.rewrite]]`
-    pub rewrites: Vec<Rewrite>,
+    pub rewrites: Vec<RewriteConfig>,
     /// Fields to set and to remove; all matching rules are applied in order. `[[site.header]]`
     pub headers: Vec<HeaderRule>,
     /// Routes to handlers; the first that matches applies.
     /// `[[site.route]]`
-    pub routes: Vec<Route>,
+    pub routes: Vec<RouteConfig>,
     /// Proxies whose connections to the site's addresses begin with a PROXY header, of version 1 or 2, which names the
     /// client; other peers may not send one. The same for all sites of an address. Default: none.
-    pub proxy_protocol: Vec<Prefix>,
+    pub proxy_protocol: Vec<AddressPrefix>,
     /// Proxies that report their clients in a field. Default: none.
     pub trusted_proxies: TrustedProxies,
     /// How it is served over TLS, if it is. `[site.tls]`
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsConfig>,
     /// Clients that may purge by the method PURGE. Default: none, since behind a proxy all requests come from its
     /// address.
-    pub purge_from: Vec<Prefix>,
+    pub purge_from: Vec<AddressPrefix>,
     /// The server to which a connection is passed through from the first request that is not fully understood. Default
     /// none: such a request is refused. Not in files: only `attach`, in front of another web server, sets it.
-    pub pass_through: Option<PassThrough>,
+    pub pass_through: Option<PassThroughConfig>,
 }
 
 /// A server that receives connections unchanged. The same for all sites of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassThrough {
+pub struct PassThroughConfig {
     /// The server.
     pub to: SocketAddr,
     /// Source address of the connections; distinct from the one of origin requests, which the server trusts for client
@@ -84,18 +84,18 @@ pub struct PassThrough {
 }
 
 /// A site for one folder with every default: what `lowroad serve DIR` serves.
-pub fn site_for_folder(root: PathBuf) -> Site {
-    Site {
-        names: vec![Name::Default],
+pub fn site_for_folder(root: PathBuf) -> SiteConfig {
+    SiteConfig {
+        names: vec![SiteName::Default],
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
-        root: Root::Folder(root),
+        root: SiteRoot::Folder(root),
         aliases: Vec::new(),
         index: vec!["index.html".to_string()],
         listing: false,
         hidden: false,
-        symlinks: Symlinks::Beneath,
+        symlinks: SymlinkPolicy::Beneath,
         etag: EntityTags::File,
-        compress: Compress::default(),
+        compress: CompressConfig::default(),
         types: Vec::new(),
         error_pages: BTreeMap::new(),
         cache_control: Vec::new(),
@@ -112,7 +112,7 @@ pub fn site_for_folder(root: PathBuf) -> Site {
     }
 }
 
-impl Site {
+impl SiteConfig {
     /// All addresses, without TLS and with it.
     pub fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
         self.listen.iter().chain(self.tls_addresses())
@@ -126,7 +126,7 @@ impl Site {
 
 /// One of the names of a site: lower case, no trailing dot, A-labels as they came.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Name {
+pub enum SiteName {
     /// This host: `example.com`, or an address as it stands in `Host`: `192.0.2.1`, `[2001:db8::1]`.
     Exact(String),
     /// Every host that ends in a dot and this text: `*.example.com` is held as `example.com`, which
@@ -138,7 +138,7 @@ pub enum Name {
 
 /// The folder of a site's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Root {
+pub enum SiteRoot {
     /// No files: a route answers every path.
     None,
     /// One folder for every host.
@@ -154,7 +154,7 @@ pub enum Root {
 
 /// Which symbolic links are followed below the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Symlinks {
+pub enum SymlinkPolicy {
     /// Those that stay beneath the root. `"beneath"`
     #[default]
     Beneath,

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::Pattern;
+use crate::PathPattern;
 
 /// TLS of a site. `[site.tls]`
 ///
 /// Sites that share an address must agree in `TlsConfig::clients` and `TlsConfig::version_min`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsConfig {
     /// The addresses with TLS; never empty, and none of them in `SiteConfig::listen`. Default `*:443`.
     pub listen: Vec<SocketAddr>,
     /// The site's certificates, one for each kind of key or for different names. Empty only with `TlsConfig::local` or
@@ -20,9 +20,9 @@ pub struct Tls {
     /// Whether certificates for its names come from `[acme]`. Default false.
     pub automatic: bool,
     /// Client certificates. Default: not requested.
-    pub clients: ClientCertificates,
+    pub clients: ClientAuthConfig,
     /// The paths that require a client certificate. Default: none.
-    pub client_paths: Vec<Pattern>,
+    pub client_paths: Vec<PathPattern>,
     /// The oldest version accepted. Default 1.2.
     pub version_min: TlsVersion,
     /// The value of Strict-Transport-Security. Default: none is sent.
@@ -44,7 +44,7 @@ pub struct CertificateFiles {
 
 /// Whether clients are asked for certificates, and the authorities that verify them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ClientCertificates {
+pub enum ClientAuthConfig {
     /// Not requested.
     #[default]
     None,

@@ -35,7 +35,7 @@ fn every_key_is_read() {
     first.external = Some(("id".into(), "/key".into()));
     first.profile = Some("shortlived".into());
     first.roots = Some("/roots.pem".into());
-    let expected = Acme {
+    let expected = AcmeConfig {
         terms_agreed: true,
         folder: "/acme".into(),
         contact: vec!["mailto:a@b.example".into(), "tel:+1".into()],
@@ -45,7 +45,7 @@ fn every_key_is_read() {
         },
         authorities: vec![first, AcmeAuthority::new("http://127.0.0.1:14000/dir")],
         orders_per_hour: 7,
-        on_demand: Some(OnDemand {
+        on_demand: Some(OnDemandConfig {
             ask: "http://ask.example/?k=1".into(),
             per_minute: 3,
             names_max: 50,

@@ -1,6 +1,6 @@
 //! Traffic classes: the result of valid ones, and the problem for each mistake.
 
-use lowroad_limits::Rate;
+use lowroad_limits::RequestRate;
 
 use super::*;
 
@@ -42,40 +42,40 @@ fn every_key_of_a_class_is_read() {
         (config.limits.calls_max, config.limits.calls_waiting_max),
         (8, 0)
     );
-    let pattern = |text: &str| Pattern::parse(text).expect("a pattern");
-    let prefix = |text: &str| Prefix::parse(text).expect("a prefix");
-    let line = |name: &str, value: Option<&str>| FieldLine {
+    let pattern = |text: &str| PathPattern::parse(text).expect("a pattern");
+    let prefix = |text: &str| AddressPrefix::parse(text).expect("a prefix");
+    let line = |name: &str, value: Option<&str>| FieldMatch {
         name: name.into(),
         value: value.map(Into::into),
     };
-    let gold = Class {
+    let gold = ClassConfig {
         name: "gold".into(),
         weight: 60,
         concurrency_max: Some(5),
-        rate: Some(Rate {
+        rate: Some(RequestRate {
             requests: 90,
             period_ms: 60_000,
             burst: 7,
         }),
         queue_len_max: 0,
         deadline_ms: 2000,
-        members: Members {
+        members: ClassMembers {
             hosts: vec![
-                Name::Exact("shop.example.com".into()),
-                Name::Wildcard("example.org".into()),
+                SiteName::Exact("shop.example.com".into()),
+                SiteName::Wildcard("example.org".into()),
             ],
             routes: vec![pattern("/api/**"), pattern("*.php")],
             addresses: vec![prefix("10.0.0.0/8"), prefix("::1/128")],
             headers: vec![line("X-Tier", Some("gold")), line("Authorization", None)],
         },
     };
-    let all = Class {
-        rate: Some(Rate {
+    let all = ClassConfig {
+        rate: Some(RequestRate {
             requests: 100,
             period_ms: 1000,
             burst: 100,
         }),
-        ..Class::new("all".into())
+        ..ClassConfig::new("all".into())
     };
     assert_eq!(config.classes, [gold, all]);
 }
@@ -89,7 +89,7 @@ fn the_defaults_of_classes_are_the_documented_ones() {
     assert_eq!((class.weight, class.concurrency_max), (10, None));
     assert_eq!((class.queue_len_max, class.deadline_ms), (128, 10_000));
     assert_eq!(class.rate.map(|rate| rate.burst), Some(1));
-    let Limits {
+    let LimitsConfig {
         calls_max,
         calls_waiting_max,
         ..

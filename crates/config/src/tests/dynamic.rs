@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn pattern(text: &str) -> Pattern {
-    Pattern::parse(text).expect("a pattern")
+fn pattern(text: &str) -> PathPattern {
+    PathPattern::parse(text).expect("a pattern")
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -73,7 +73,7 @@ fn every_key_of_a_route_is_read() {
     "#;
     let config = parse(text, Path::new("/etc/lowroad/lowroad.toml"));
     let config = config.unwrap_or_else(|problems| panic!("{}", lines(&problems)));
-    let cgi = Cgi {
+    let cgi = CgiConfig {
         memory_len_max: 64 << 20,
         // 1500 ms, rounded up: the limit counts whole seconds.
         cpu_s_max: 2,
@@ -82,40 +82,40 @@ fn every_key_of_a_route_is_read() {
         env: pairs(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
         processes_max: 100,
         // Relative paths are relative to the folder of the configuration file.
-        ..Cgi::new(Some("/etc/lowroad/programs".into()))
+        ..CgiConfig::new(Some("/etc/lowroad/programs".into()))
     };
-    let fastcgi = FastCgi {
+    let fastcgi = FastCgiConfig {
         script: Some("/a/index.php".into()),
         index: "start.php".into(),
         connections_max: 3,
         keeps_connections: true,
         env: pairs(&[("DOCUMENT_ROOT", "/inside")]),
         script_root: Some("/etc/lowroad/there".into()),
-        ..FastCgi::new(Upstream::Unix("/etc/lowroad/run/fpm.sock".into()))
+        ..FastCgiConfig::new(UpstreamAddress::Unix("/etc/lowroad/run/fpm.sock".into()))
     };
     let pages = |database: Option<&str>, memory_len_max| {
-        RouteTo::Pages(Pages {
+        RouteTo::Pages(PagesConfig {
             database: database.map(str::to_string),
             memory_len_max,
         })
     };
     let expected = [
-        Route {
+        RouteConfig {
             missing: true,
             timeout_ms: 2000,
             concurrency_max: 7,
             request_buffering: false,
-            ..Route::new(pattern("/m/**"), RouteTo::Module("m".into()))
+            ..RouteConfig::new(pattern("/m/**"), RouteTo::Module("m".into()))
         },
-        Route {
+        RouteConfig {
             response_buffering: false,
             head_len_max: 256 << 10,
             head_fields_max: 1000,
-            ..Route::new(pattern("/cgi-bin/**"), RouteTo::Cgi(cgi))
+            ..RouteConfig::new(pattern("/cgi-bin/**"), RouteTo::Cgi(cgi))
         },
-        Route::new(pattern("*.php"), RouteTo::FastCgi(fastcgi)),
-        Route::new(pattern("*.lrp"), pages(Some("d"), 32 << 20)),
-        Route::new(pattern("/plain/*"), pages(None, 64 << 20)),
+        RouteConfig::new(pattern("*.php"), RouteTo::FastCgi(fastcgi)),
+        RouteConfig::new(pattern("*.lrp"), pages(Some("d"), 32 << 20)),
+        RouteConfig::new(pattern("/plain/*"), pages(None, 64 << 20)),
     ];
     assert_eq!(config.sites[0].routes, expected);
     // SQLite files, too.
@@ -150,7 +150,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         (false, 30_000, 256)
     );
     assert!(cgi.request_buffering && cgi.response_buffering);
-    let expected = Cgi {
+    let expected = CgiConfig {
         path: Some("/c".into()),
         processes_max: 4096,
         env: Vec::new(),
@@ -159,10 +159,10 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         user: None,
     };
     assert_eq!(cgi.to, RouteTo::Cgi(expected));
-    let expected = FastCgi {
+    let expected = FastCgiConfig {
         // A bare port is on the loopback.
-        servers: vec![Upstream::Tcp(([127, 0, 0, 1], 9000).into())],
-        balance: Balance::RoundRobin,
+        servers: vec![UpstreamAddress::Tcp(([127, 0, 0, 1], 9000).into())],
+        balance: BalanceConfig::RoundRobin,
         script: None,
         script_root: None,
         index: "index.php".into(),
@@ -171,7 +171,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         env: Vec::new(),
     };
     assert_eq!(fastcgi.to, RouteTo::FastCgi(expected));
-    let module = Module {
+    let module = ModuleConfig {
         name: "a".into(),
         code: ModuleCode::Linked("b".into()),
         settings: Vec::new(),
@@ -182,7 +182,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
         keep: false,
     };
     assert_eq!(config.modules, [module]);
-    let database = Database {
+    let database = DatabaseConfig {
         name: "a".into(),
         url: "${URL}".into(),
         connections_max: 8,
@@ -219,13 +219,13 @@ fn every_key_of_a_module_and_a_database_is_read() {
         root = "r"
         "#,
     );
-    let wasm = Module {
+    let wasm = ModuleConfig {
         memory_len_max: 1 << 20,
         compute_ms_max: 20,
         keep: true,
         // Host names are converted to lower case.
         fetch: ["api.example.com:80", "*.example.org:8080"]
-            .map(|text| Destination::parse(text).expect("a destination"))
+            .map(|text| AllowedDestination::parse(text).expect("a destination"))
             .into(),
         settings: pairs(&[
             ("any key", ""),
@@ -234,21 +234,21 @@ fn every_key_of_a_module_and_a_database_is_read() {
             ("text", "a\nb"),
             ("yes", "true"),
         ]),
-        ..Module::new("w.1".into(), ModuleCode::Wasm("/m/w.wasm".into()))
+        ..ModuleConfig::new("w.1".into(), ModuleCode::Wasm("/m/w.wasm".into()))
     };
-    let library = Module {
+    let library = ModuleConfig {
         separate: true,
-        fetch: vec![Destination::parse("127.0.0.1:9000").expect("a destination")],
-        ..Module::new("l-2".into(), ModuleCode::Library("l.so".into()))
+        fetch: vec![AllowedDestination::parse("127.0.0.1:9000").expect("a destination")],
+        ..ModuleConfig::new("l-2".into(), ModuleCode::Library("l.so".into()))
     };
     assert_eq!(config.modules, [wasm, library]);
     // Not resolved: only SQLite files are relative.
     let url = "mariadb://u:${P_1}@localhost/n?socket=/run/m.sock";
-    let maria = Database {
+    let maria = DatabaseConfig {
         connections_max: 2,
         timeout_ms: 300,
         rows_max: 5,
-        ..Database::new("maria".into(), url.into())
+        ..DatabaseConfig::new("maria".into(), url.into())
     };
     assert_eq!(config.databases, [maria]);
 }
@@ -530,12 +530,12 @@ fn applications_and_origins() {
         (30_000, 1000)
     );
     let site = &config.sites[0];
-    assert_eq!(site.root, Root::None, "all paths are the origin's");
+    assert_eq!(site.root, SiteRoot::None, "all paths are the origin's");
     let route = &site.routes[0];
     assert!(matches!(&route.to, RouteTo::Origin(origin) if origin.connections_max == 7));
     assert_eq!(
         (route.caching.ttl_s, route.caching.cookies),
-        (Some(60), Cookies::Never)
+        (Some(60), CookieStorage::Never)
     );
     assert_eq!(route.caching.stale_if_error_s, 3600);
     let wrong = "[[application]]\nname = \"a\"\ncommand = []\n";
@@ -552,7 +552,7 @@ fn with_origin(lines: &str) -> String {
     )
 }
 
-fn origin_of(text: &str) -> Origin {
+fn origin_of(text: &str) -> OriginConfig {
     match &good(text).sites[0].routes[0].to {
         RouteTo::Origin(origin) => (**origin).clone(),
         other => panic!("{other:?}"),
@@ -569,7 +569,7 @@ fn a_route_names_an_origin_of_several_servers() {
          tls = { verify = false, ca = \"ca.pem\", name = \"b\", certificate = \"c.pem\", key = \"k.pem\" }",
     ));
     let server = |text: &str| OriginServer::new(value::origin_url(text).expect("a URL"));
-    let expected = Origin {
+    let expected = OriginConfig {
         servers: vec![
             server("http://10.0.0.1:3000"),
             OriginServer {
@@ -578,7 +578,7 @@ fn a_route_names_an_origin_of_several_servers() {
                 ..server("https://b.internal")
             },
         ],
-        balance: Balance::Hash(HashBy::Cookie("id".into())),
+        balance: BalanceConfig::Hash(HashBy::Cookie("id".into())),
         check: Some(OriginCheck {
             path: "/up?a".into(),
             interval_ms: 1000,
@@ -600,7 +600,7 @@ fn a_route_names_an_origin_of_several_servers() {
             name: Some("b".into()),
             identity: Some(("c.pem".into(), "k.pem".into())),
         },
-        ..Origin::named("app".into())
+        ..OriginConfig::named("app".into())
     };
     assert_eq!(found, expected);
     let told = origin_of(&with_origin(
@@ -666,7 +666,7 @@ fn a_route_may_want_more_than_a_path() {
          header = [\"X-Beta\", \"X-Kind: a b\"]\ncookie = \"group=b=c\"",
     ));
     let some = |text: &str| Some(text.to_string());
-    let expected = Conditions {
+    let expected = RouteConditions {
         methods: vec!["GET".into(), "M-SEARCH".into()],
         headers: vec![("X-Beta".into(), None), ("X-Kind".into(), some("a b"))],
         cookies: vec![("group".into(), some("b=c"))],
@@ -707,8 +707,8 @@ fn fastcgi_servers_have_addresses_or_names_and_there_may_be_several() {
     );
     let names: Vec<String> = all.servers.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["app1.example:9000", "unix:/run/a", "[::1]:9"]);
-    assert_eq!(all.balance, Balance::LeastConnections);
-    assert_eq!(servers("9000").balance, Balance::RoundRobin);
+    assert_eq!(all.balance, BalanceConfig::LeastConnections);
+    assert_eq!(servers("9000").balance, BalanceConfig::RoundRobin);
     for bad in [
         "[]",
         "\"app1\"",
@@ -730,9 +730,9 @@ fn a_route_says_how_responses_are_compressed() {
     };
     assert_eq!(compress(""), None);
     assert_eq!(compress("compress = false"), Some(vec![]));
-    let quick = vec![Encoding::Zstd, Encoding::Gzip];
+    let quick = vec![OfferedCoding::Zstd, OfferedCoding::Gzip];
     assert_eq!(compress("compress = true"), Some(quick));
-    assert_eq!(compress("compress = [\"br\"]"), Some(vec![Encoding::Br]));
+    assert_eq!(compress("compress = [\"br\"]"), Some(vec![OfferedCoding::Br]));
     let found = shown(&in_route("pattern = \"/a\"\npages = true\ncompress = 1"));
     assert!(found.contains("1 is not a list of codings"), "{found}");
 }
@@ -769,7 +769,7 @@ fn programs_without_files_and_among_files() {
     let [cgi, fastcgi] = &config.sites[0].routes[..] else {
         panic!("two routes");
     };
-    assert_eq!(cgi.to, RouteTo::Cgi(Cgi::new(None)));
+    assert_eq!(cgi.to, RouteTo::Cgi(CgiConfig::new(None)));
     let RouteTo::FastCgi(fastcgi) = &fastcgi.to else {
         panic!("no FastCGI");
     };

@@ -1,7 +1,7 @@
 //! `[[site.rule]]` and trusted proxies.
 
 use super::*;
-use lowroad_limits::Rate;
+use lowroad_limits::RequestRate;
 
 use crate::ClientField;
 
@@ -22,19 +22,19 @@ fn a_rule_has_who_and_what() {
     let [deny, allow, limit] = &site.access[..] else {
         panic!("three rules");
     };
-    assert_eq!(deny.pattern, Pattern::everything());
-    assert_eq!(deny.action, Action::Deny(404));
+    assert_eq!(deny.pattern, PathPattern::everything());
+    assert_eq!(deny.action, RuleAction::Deny(404));
     assert!(deny.methods.is_empty() && deny.addresses.is_empty() && deny.except.is_empty());
     assert_eq!(allow.methods, ["POST"]);
-    assert_eq!(allow.addresses, [Prefix::parse("10.0.0.0/8").expect("one")]);
-    assert_eq!(allow.except, [Prefix::parse("10.0.0.1").expect("one")]);
-    assert_eq!(allow.action, Action::Allow);
-    let rate = Rate {
+    assert_eq!(allow.addresses, [AddressPrefix::parse("10.0.0.0/8").expect("one")]);
+    assert_eq!(allow.except, [AddressPrefix::parse("10.0.0.1").expect("one")]);
+    assert_eq!(allow.action, RuleAction::Allow);
+    let rate = RequestRate {
         requests: 30,
         period_ms: 60_000,
         burst: 5,
     };
-    assert_eq!(limit.action, Action::Limit(rate));
+    assert_eq!(limit.action, RuleAction::Limit(rate));
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn every_key_is_read() {
         key: key.into(),
         staple: Some(staple.into()),
     };
-    let expected = Tls {
+    let expected = TlsConfig {
         listen: addresses(&["192.0.2.1:443", "[::]:8443"]),
         certificates: vec![
             files("a.pem", "a.key", "a.ocsp"),
@@ -44,9 +44,9 @@ fn every_key_is_read() {
         ],
         local: false,
         automatic: false,
-        clients: ClientCertificates::Require("ca.pem".into()),
+        clients: ClientAuthConfig::Require("ca.pem".into()),
         client_paths: ["/admin", "/admin/**"]
-            .map(|text| Pattern::parse(text).expect("a pattern"))
+            .map(|text| PathPattern::parse(text).expect("a pattern"))
             .to_vec(),
         version_min: TlsVersion::Tls13,
         hsts: Some("max-age=5; preload".into()),
@@ -63,10 +63,10 @@ fn the_defaults() {
     let config = good("[[site]]\nroot = \"r\"\n[site.tls]\nlocal = true");
     let site = &config.sites[0];
     assert!(site.listen.is_empty());
-    let expected = Tls {
+    let expected = TlsConfig {
         listen: addresses(&["[::]:443"]),
         local: true,
-        ..Tls::default()
+        ..TlsConfig::default()
     };
     assert_eq!(site.tls, Some(expected));
 }

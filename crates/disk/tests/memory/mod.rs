@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use lowroad_disk::Files;
+use lowroad_disk::SegmentFiles;
 
 /// A change of the folder.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Memory {
     }
 }
 
-impl Files for Memory {
+impl SegmentFiles for Memory {
     type File = usize;
 
     fn names(&self) -> io::Result<Vec<String>> {

@@ -13,9 +13,9 @@ use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{
     DatagramBatch, DatagramDrops, DatagramTrain, Ecn, SEGMENTS_MAX, TRAIN_LEN_MAX, TRAINS_MAX,
 };
-use crate::driver::{DatagramSocketId, Event};
-use crate::sys::datagrams::{MESSAGES_MAX, MessageScratch, OutgoingMessage, ReceivedMessage};
-use crate::sys::datagrams::{receive_messages, send_messages};
+use crate::driver::{DatagramSocketId, DriverEvent};
+use crate::system_calls::datagrams::{MESSAGES_MAX, MessageScratch, OutgoingMessage, ReceivedMessage};
+use crate::system_calls::datagrams::{receive_messages, send_messages};
 
 /// The high bits of these sockets' events; the low 16 are the number.
 pub const DATAGRAMS: u64 = 1 << 30;
@@ -91,19 +91,19 @@ impl EpollDatagrams {
         epoll: &OwnedFd,
         data: u64,
         flags: EventFlags,
-        events: &mut Vec<Event>,
+        events: &mut Vec<DriverEvent>,
     ) {
         let id = DatagramSocketId((data & 0xffff) as u16);
         // An error is taken off the socket by receiving.
         if flags.intersects(EventFlags::IN | EventFlags::ERR | EventFlags::HUP) {
-            events.push(Event::Datagrams(id));
+            events.push(DriverEvent::Datagrams(id));
         }
         if !flags.contains(EventFlags::OUT) {
             return;
         }
         if let Some(port) = port_mut(&mut self.ports, id) {
             port.watch_room(epoll, id, false);
-            events.push(Event::Room(id));
+            events.push(DriverEvent::Room(id));
         }
     }
 

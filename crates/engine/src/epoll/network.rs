@@ -17,9 +17,9 @@ use rustix::net::{
     SocketFlags, SocketType, sockopt,
 };
 
-use crate::buffer::Buffer;
-use crate::network::{Connecting, Network, News, Reception, Remote, Socket, SourceId, Taken};
-use crate::sys;
+use crate::buffer::SendBuffer;
+use crate::upstream_network::{PendingConnect, UpstreamNetwork, SocketEvent, PeerReception, ConnectTarget, NetworkSocket, SourceId, UpstreamSendOutcome};
+use crate::system_calls;
 
 /// What tells these sockets' events from those of connections: no generation has this bit.
 pub const MARK: u64 = 1 << 63;
@@ -27,16 +27,16 @@ pub const MARK: u64 = 1 << 63;
 /// The sockets to elsewhere of one epoll.
 pub struct EpollNetwork(pub Arc<OwnedFd>);
 
-impl Network for EpollNetwork {
-    fn connect(&self, to: Remote<'_>, id: SourceId) -> io::Result<Connecting> {
+impl UpstreamNetwork for EpollNetwork {
+    fn connect(&self, to: ConnectTarget<'_>, id: SourceId) -> io::Result<PendingConnect> {
         let (fd, connected) = match to {
-            Remote::Unix(path) => {
+            ConnectTarget::Unix(path) => {
                 let fd = socket(AddressFamily::UNIX)?;
                 rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
                 (fd, true)
             }
-            Remote::Tcp(to) => (connect_tcp(to, None)?, false),
-            Remote::TcpFrom { to, from } => (connect_tcp(to, Some(from))?, false),
+            ConnectTarget::Tcp(to) => (connect_tcp(to, None)?, false),
+            ConnectTarget::TcpFrom { to, from } => (connect_tcp(to, Some(from))?, false),
         };
         let hears_of_room = !connected;
         epoll::add(&self.0, &fd, data(id), flags(hears_of_room))?;
@@ -46,13 +46,13 @@ impl Network for EpollNetwork {
             id,
             hears_of_room,
         };
-        Ok(Connecting {
+        Ok(PendingConnect {
             socket: Box::new(socket),
             connected,
         })
     }
 
-    fn adopt(&self, socket: &mut dyn Socket, id: SourceId) -> io::Result<()> {
+    fn adopt(&self, socket: &mut dyn NetworkSocket, id: SourceId) -> io::Result<()> {
         let socket: &mut dyn Any = socket;
         let Some(socket) = socket.downcast_mut::<EpollSocket>() else {
             return Err(io::ErrorKind::Unsupported.into());
@@ -73,7 +73,7 @@ struct EpollSocket {
     hears_of_room: bool,
 }
 
-impl Socket for EpollSocket {
+impl NetworkSocket for EpollSocket {
     fn connected(&mut self) -> io::Result<()> {
         Ok(sockopt::socket_error(&self.fd)??)
     }
@@ -83,9 +83,9 @@ impl Socket for EpollSocket {
         Ok(len)
     }
 
-    fn send(&mut self, buffer: &mut Buffer) -> io::Result<Taken> {
+    fn send(&mut self, buffer: &mut SendBuffer) -> io::Result<UpstreamSendOutcome> {
         let pieces = buffer.pieces().map(IoSlice::new);
-        Ok(Taken::Bytes(self.send_pieces(&pieces)?))
+        Ok(UpstreamSendOutcome::Bytes(self.send_pieces(&pieces)?))
     }
 
     fn send_at_once(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
@@ -97,11 +97,11 @@ impl Socket for EpollSocket {
     }
 
     /// Of a unix socket. TCP takes bytes before any program does.
-    fn reception(&self) -> Option<Reception> {
+    fn reception(&self) -> Option<PeerReception> {
         let domain = sockopt::socket_domain(&self.fd).ok()?;
         let fd = (domain == AddressFamily::UNIX).then(|| self.fd.try_clone());
         let fd = fd?.ok()?;
-        Some(Box::new(move || sys::unarrived(&fd) == 0))
+        Some(Box::new(move || system_calls::unarrived(&fd) == 0))
     }
 }
 
@@ -134,9 +134,9 @@ fn only_filled<'p, 'b>(pieces: &'p [IoSlice<'b>]) -> Option<&'p IoSlice<'b>> {
 }
 
 /// What an event of the epoll says that has [`MARK`].
-pub fn news(data: u64, flags: EventFlags) -> News {
+pub fn news(data: u64, flags: EventFlags) -> SocketEvent {
     let ended = flags.intersects(EventFlags::RDHUP | EventFlags::ERR | EventFlags::HUP);
-    News {
+    SocketEvent {
         id: SourceId {
             slot: data as u32,
             generation: ((data & !MARK) >> 32) as u32,
@@ -179,7 +179,7 @@ fn bind_to(fd: &OwnedFd, from: IpAddr) -> io::Result<()> {
         IpAddr::V4(_) => sockopt::set_ip_freebind(fd, true)?,
         IpAddr::V6(_) => sockopt::set_ipv6_freebind(fd, true)?,
     }
-    sys::set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+    system_calls::set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
     Ok(rustix::net::bind(fd, &SocketAddr::new(from, 0))?)
 }
 

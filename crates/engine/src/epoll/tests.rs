@@ -7,9 +7,9 @@ use super::*;
 fn a_closed_listener_that_others_have_too_ends_no_wait() {
     let supervisor = TcpListener::bind("127.0.0.1:0").expect("a port");
     let socket = supervisor.try_clone().expect("a descriptor");
-    let mut driver = EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll");
+    let mut driver = EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
     let (id, mut events) = (ListenerId(0), Vec::new());
-    let listener = Listener::adopt(socket.into()).expect("it listens");
+    let listener = ListenSocket::adopt(socket.into()).expect("it listens");
     driver.open_listener(id, listener).expect("room");
     driver.close_listener(id);
     let mut client = TcpStream::connect(supervisor.local_addr().expect("bound")).expect("open");

@@ -24,7 +24,7 @@ pub(super) const DIGESTED_LEN_MAX: u64 = 16 << 30;
 pub(super) type BlockRead = Result<Vec<u8>, FileSent>;
 
 /// A block and its digest.
-type Entry = (u64, u64);
+type DigestEntry = (u64, u64);
 
 /// The digests of one open file.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl BlockDigests {
         file: &File,
         range: &Range<u64>,
         len: u64,
-    ) -> Option<(Vec<Entry>, u64)> {
+    ) -> Option<(Vec<DigestEntry>, u64)> {
         if range.is_empty() {
             return Some((Vec::new(), range.end));
         }
@@ -72,9 +72,9 @@ impl BlockDigests {
     }
 
     /// Adds digests. Whether none is known otherwise.
-    pub(super) fn add(&self, entries: &[Entry]) -> bool {
+    pub(super) fn add(&self, entries: &[DigestEntry]) -> bool {
         let mut known = self.lock();
-        let mut add = |(block, digest): &Entry| *known.entry(*block).or_insert(*digest) == *digest;
+        let mut add = |(block, digest): &DigestEntry| *known.entry(*block).or_insert(*digest) == *digest;
         entries.iter().all(&mut add)
     }
 
@@ -96,7 +96,7 @@ impl BlockDigests {
 
     /// Whether there are digests, and the file still has the bytes of the first of them.
     pub(super) fn are_kept(&self, file: &File, len: u64) -> bool {
-        let known: Vec<Entry> = {
+        let known: Vec<DigestEntry> = {
             let known = self.lock();
             known
                 .iter()
@@ -104,7 +104,7 @@ impl BlockDigests {
                 .map(|(at, digest)| (*at, *digest))
                 .collect()
         };
-        let is_kept = |(block, digest): &Entry| {
+        let is_kept = |(block, digest): &DigestEntry| {
             read(file, bounds(*block, len)).is_ok_and(|bytes| xxh3_64(&bytes) == *digest)
         };
         !known.is_empty() && known.iter().all(is_kept)

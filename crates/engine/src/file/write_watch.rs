@@ -25,7 +25,7 @@ use std::time::Duration;
 use lowroad_file_stamp::FileStamp;
 use rustix::fs::SeekFrom;
 
-use self::inodes::{EventCounts, watched_inodes};
+use self::inodes::{InotifyCounts, watched_inodes};
 pub use self::inodes::{FileWatchCounters, counters};
 
 /// The time between the two looks that a touch takes. A write reports itself right after it has given back the lock.
@@ -54,7 +54,7 @@ impl WriteWatch {
             progress: Mutex::new(WatchProgress::new(stamp, events)),
         };
         // What changed it before shows in the stamp.
-        let is_same = FileStamp::of(file).is_ok_and(|now| now.has_content_of(&stamp));
+        let is_same = FileStamp::from_file(file).is_ok_and(|now| now.has_content_of(&stamp));
         is_same.then_some(watch)
     }
 
@@ -62,7 +62,7 @@ impl WriteWatch {
     pub(super) fn is_unwritten(&self, file: &File) -> bool {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         for number in 0..LOOKS_MAX {
-            let Ok(before) = FileStamp::of(file) else {
+            let Ok(before) = FileStamp::from_file(file) else {
                 return false;
             };
             if number == 0 && progress.needs_no_events(&before) {
@@ -70,7 +70,7 @@ impl WriteWatch {
             }
             wait_for_writers(file);
             let events = watched_inodes().and_then(|inodes| inodes.events(self.id));
-            let (Some(events), Ok(after)) = (events, FileStamp::of(file)) else {
+            let (Some(events), Ok(after)) = (events, FileStamp::from_file(file)) else {
                 return false;
             };
             match progress.advance(&FileLook {
@@ -78,9 +78,9 @@ impl WriteWatch {
                 events,
                 after,
             }) {
-                Verdict::Unwritten => return true,
-                Verdict::Touched => std::thread::sleep(SETTLE_TIME),
-                Verdict::Written => return false,
+                WatchVerdict::Unwritten => return true,
+                WatchVerdict::Touched => std::thread::sleep(SETTLE_TIME),
+                WatchVerdict::Written => return false,
             }
         }
         true
@@ -98,12 +98,12 @@ impl Drop for WriteWatch {
 /// A look at a watched file: its stamp, then the reported events, then its stamp again.
 struct FileLook {
     before: FileStamp,
-    events: EventCounts,
+    events: InotifyCounts,
     after: FileStamp,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum WatchVerdict {
     Unwritten,
     /// At most its times changed; a write may be about to be reported.
     Touched,
@@ -115,7 +115,7 @@ enum Verdict {
 #[derive(Debug)]
 struct WatchProgress {
     stamp: FileStamp,
-    events: EventCounts,
+    events: InotifyCounts,
     /// Times changed during the last look, so the change may be among the events that it counted already.
     has_early_event: bool,
     is_doubted: bool,
@@ -123,7 +123,7 @@ struct WatchProgress {
 }
 
 impl WatchProgress {
-    fn new(stamp: FileStamp, events: EventCounts) -> WatchProgress {
+    fn new(stamp: FileStamp, events: InotifyCounts) -> WatchProgress {
         WatchProgress {
             stamp,
             events,
@@ -137,7 +137,7 @@ impl WatchProgress {
         !self.is_doubted && *now == self.stamp
     }
 
-    fn advance(&mut self, look: &FileLook) -> Verdict {
+    fn advance(&mut self, look: &FileLook) -> WatchVerdict {
         self.is_doubted = true;
         let has_same_size = |now: &FileStamp| (now.id, now.len) == (self.stamp.id, self.stamp.len);
         let is_touched = look.before.modified_ns != self.stamp.modified_ns;
@@ -147,14 +147,14 @@ impl WatchProgress {
             || !has_same_size(&look.after)
             || is_touched && !is_explained;
         if self.is_written {
-            return Verdict::Written;
+            return WatchVerdict::Written;
         }
         self.has_early_event = look.after.modified_ns != look.before.modified_ns;
         self.stamp = look.before;
         self.events = look.events;
         match is_touched || self.has_early_event {
-            true => Verdict::Touched,
-            false => Verdict::Unwritten,
+            true => WatchVerdict::Touched,
+            false => WatchVerdict::Unwritten,
         }
     }
 }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn look(before: FileStamp, (attributes, writes): (u64, u64), after: FileStamp) -> FileLook {
-        let events = EventCounts { attributes, writes };
+        let events = InotifyCounts { attributes, writes };
         FileLook {
             before,
             events,
@@ -208,33 +208,33 @@ mod tests {
 
     #[test]
     fn a_new_time_needs_a_report_of_changed_metadata() {
-        let mut progress = WatchProgress::new(STAMP, EventCounts::default());
+        let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         assert!(progress.needs_no_events(&STAMP));
         let (one, two) = (touched_at(10), touched_at(20));
-        assert_eq!(progress.advance(&look(one, (1, 0), one)), Verdict::Touched);
+        assert_eq!(progress.advance(&look(one, (1, 0), one)), WatchVerdict::Touched);
         assert_eq!(
             progress.advance(&look(one, (1, 0), one)),
-            Verdict::Unwritten
+            WatchVerdict::Unwritten
         );
         assert!(
             !progress.needs_no_events(&one),
             "a write may have the same time"
         );
         // Another time without another report: a shared mapping, or a write in progress.
-        assert_eq!(progress.advance(&look(two, (1, 0), two)), Verdict::Written);
+        assert_eq!(progress.advance(&look(two, (1, 0), two)), WatchVerdict::Written);
         // That is final.
-        assert_eq!(progress.advance(&look(one, (9, 0), one)), Verdict::Written);
+        assert_eq!(progress.advance(&look(one, (9, 0), one)), WatchVerdict::Written);
     }
 
     #[test]
     fn a_touch_during_a_look_may_be_reported_in_it() {
-        let mut progress = WatchProgress::new(STAMP, EventCounts::default());
+        let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         let (one, two) = (touched_at(10), touched_at(20));
-        assert_eq!(progress.advance(&look(one, (2, 0), two)), Verdict::Touched);
-        assert_eq!(progress.advance(&look(two, (2, 0), two)), Verdict::Touched);
+        assert_eq!(progress.advance(&look(one, (2, 0), two)), WatchVerdict::Touched);
+        assert_eq!(progress.advance(&look(two, (2, 0), two)), WatchVerdict::Touched);
         assert_eq!(
             progress.advance(&look(two, (2, 0), two)),
-            Verdict::Unwritten
+            WatchVerdict::Unwritten
         );
     }
 
@@ -252,14 +252,14 @@ mod tests {
             look(STAMP, (1, 0), longer),
             look(other, (1, 0), other),
         ] {
-            let mut progress = WatchProgress::new(STAMP, EventCounts::default());
-            assert_eq!(progress.advance(&written), Verdict::Written);
+            let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
+            assert_eq!(progress.advance(&written), WatchVerdict::Written);
         }
     }
 
     #[test]
     fn other_metadata_takes_one_look() {
-        let mut progress = WatchProgress::new(STAMP, EventCounts::default());
+        let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         let linked = FileStamp {
             links: 2,
             changed_ns: 9,
@@ -267,7 +267,7 @@ mod tests {
         };
         assert_eq!(
             progress.advance(&look(linked, (0, 0), linked)),
-            Verdict::Unwritten
+            WatchVerdict::Unwritten
         );
     }
 }

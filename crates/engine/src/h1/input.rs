@@ -3,23 +3,23 @@
 //! Responses to all complete requests of a receive are written to one output in order, which is sent in as few system
 //! calls as possible (see `transmit`).
 
-use lowroad_http::fields::Lines;
-use lowroad_http::h1::{Event, Head, Server};
-use lowroad_http::limits::Limits;
+use lowroad_http::fields::FieldLines;
+use lowroad_http::h1::{H1ServerEvent, H1RequestHead, H1Server};
+use lowroad_http::limits::RequestLimits;
 use lowroad_http::protocol::ServerProtocol;
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
-use crate::incoming::{Incoming, WAITING_LEN_MAX};
+use crate::driver::IoDriver;
+use crate::body_stream::{RequestBodyStream, WAITING_LEN_MAX};
 use crate::protocol::Protocol;
-use crate::service::{Refused, Service};
+use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream;
 
 /// Output that is sent before more pipelined requests are looked at.
 const OUT_LEN_MAX: usize = 16 * 1024;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles the requests in `input` until it ends or one has to wait. Returns how many bytes were used.
     pub(crate) fn consume_requests(
         &mut self,
@@ -52,7 +52,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
                 }
                 Err(refusal) => {
                     worker.counters.refused.bump();
-                    let why = Refused::Request(refusal);
+                    let why = ConnectionRefusal::Request(refusal);
                     let stream = self.stream();
                     match self.exchanges.incoming(stream).is_some() {
                         true => self.break_incoming(worker, stream, why),
@@ -64,12 +64,12 @@ impl<D: Driver, V: Service> Connection<D, V> {
             };
             used += step.used;
             match step.event {
-                Some(Event::Request(head)) => used += self.request(worker, head, rest),
-                Some(Event::Data(data)) => {
+                Some(H1ServerEvent::Request(head)) => used += self.request(worker, head, rest),
+                Some(H1ServerEvent::Data(data)) => {
                     let stream = self.stream();
                     self.body_came(worker, stream, data);
                 }
-                Some(Event::End { trailers }) => {
+                Some(H1ServerEvent::End { trailers }) => {
                     self.body_ended(worker, &trailers);
                     self.answer_waiting(worker);
                 }
@@ -105,7 +105,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         } else if !self.begun && self.is_partial() {
             self.begun = true;
             self.deadline_ms = deadline_ms;
-            self.note(worker);
+            self.schedule_check(worker);
         }
     }
 
@@ -114,7 +114,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     fn request(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        head: &Head<'_>,
+        head: &H1RequestHead<'_>,
         input: &[u8],
     ) -> usize {
         if self.passes_through(worker, Some(head), input) {
@@ -143,7 +143,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             return 0;
         }
         let (to, from) = stream::stream(WAITING_LEN_MAX);
-        let mut incoming = Incoming::new(to, now_ms);
+        let mut incoming = RequestBodyStream::new(to, now_ms);
         let body = &input[head.len..];
         let Protocol::Http1(http) = &mut self.protocol else {
             return 0;
@@ -155,7 +155,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let is_coming = exchange.is_body_coming;
         if is_coming {
             self.leftover = true;
-            self.exchanges.of(stream).incoming = Some(incoming);
+            self.exchanges.get_mut(stream).incoming = Some(incoming);
         } else {
             used = read_whole(http, &mut incoming, body, &worker.settings.http);
         }
@@ -167,7 +167,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     }
 
     /// Handles the end of a body.
-    fn body_ended(&mut self, worker: &mut WorkerContext<D, V>, trailers: &Lines<'_>) {
+    fn body_ended(&mut self, worker: &mut WorkerContext<D, V>, trailers: &FieldLines<'_>) {
         let stream = self.stream();
         if let Some(incoming) = self.exchanges.incoming(stream) {
             incoming.end(trailers);
@@ -182,13 +182,13 @@ impl<D: Driver, V: Service> Connection<D, V> {
 }
 
 /// Reads the complete body at the start of `input`. Returns its length there in bytes.
-fn read_whole(http: &mut Server, incoming: &mut Incoming, input: &[u8], limits: &Limits) -> usize {
+fn read_whole(http: &mut H1Server, incoming: &mut RequestBodyStream, input: &[u8], limits: &RequestLimits) -> usize {
     let mut used = 0;
     while let Ok(step) = http.next(&input[used..], limits, &mut None) {
         used += step.used;
         match step.event {
-            Some(Event::Data(data)) => incoming.data(data),
-            Some(Event::End { trailers }) => {
+            Some(H1ServerEvent::Data(data)) => incoming.data(data),
+            Some(H1ServerEvent::End { trailers }) => {
                 incoming.end(&trailers);
                 break;
             }

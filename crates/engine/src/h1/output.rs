@@ -2,14 +2,14 @@
 
 use lowroad_http::protocol::ServerProtocol;
 
-use crate::body::Part;
-use crate::connection::Connection;
+use crate::response_body::BodyPart;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
+use crate::driver::IoDriver;
 use crate::protocol::Protocol;
-use crate::service::Service;
+use crate::service::HttpService;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Accounts for a response that was written, except for a stream at its end.
     pub(crate) fn response_written(
         &mut self,
@@ -20,7 +20,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Protocol::Http1(http) = &mut self.protocol else {
             return;
         };
-        if !matches!(worker.out.parts.last(), Some(Part::Stream(_))) {
+        if !matches!(worker.out.parts.last(), Some(BodyPart::Stream(_))) {
             http.end_unseen();
         }
         // A client that did not ask for the close may have sent more requests. Much of a body that is sent from the arena or
@@ -73,7 +73,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         self.deadline_ms = now_ms + timeout_ms;
         match self.is_over() {
             true => self.finish(worker),
-            false => self.note(worker),
+            false => self.schedule_check(worker),
         }
     }
 

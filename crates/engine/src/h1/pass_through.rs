@@ -1,24 +1,24 @@
 //! Connections that are passed through from a request on.
 
-use lowroad_http::h1::Head;
+use lowroad_http::h1::H1RequestHead;
 use lowroad_http::protocol::StreamId;
 
-use crate::body::{Part, Streamed};
-use crate::connection::Connection;
+use crate::response_body::{BodyPart, StreamedBody};
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
-use crate::pass_through::{PassThrough, WAITING_LEN_MAX, carry};
+use crate::driver::IoDriver;
+use crate::pass_through::{PassThroughTarget, WAITING_LEN_MAX, carry};
 use crate::protocol::Protocol;
-use crate::service::Service;
-use crate::tunnel::Tunnel;
+use crate::service::HttpService;
+use crate::tunnel::ClientTunnel;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Passes a connection through if the service wants it for this request or, without a head, for bytes that are no
     /// request. `input` begins with its first byte. Returns whether the connection is passed through.
     pub(crate) fn passes_through(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        head: Option<&Head<'_>>,
+        head: Option<&H1RequestHead<'_>>,
         input: &[u8],
     ) -> bool {
         let is_free = !self.protocol.is_multiplexed() && self.exchanges.is_empty();
@@ -48,12 +48,12 @@ impl<D: Driver, V: Service> Connection<D, V> {
     fn begin_passing(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        way: PassThrough,
+        way: PassThroughTarget,
         input: &[u8],
         record: Option<V::Record>,
     ) {
         worker.counters.passed_through.bump();
-        let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
+        let (tunnel, far) = ClientTunnel::new(WAITING_LEN_MAX);
         let (to_client, back) = tunnel.with_idle_timeout(way.idle_timeout_ms).split();
         self.begun = false;
         self.requests += 1;
@@ -70,7 +70,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         worker
             .out
             .parts
-            .push(Part::Stream(Streamed::new(to_client)));
+            .push(BodyPart::Stream(StreamedBody::new(to_client)));
         worker.out.body_in_bytes = 0;
         if let Some(record) = record {
             worker.note_record(record);

@@ -2,15 +2,15 @@
 
 use std::task::Context;
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
+use crate::driver::IoDriver;
 use crate::protocol::Protocol;
-use crate::service::Service;
+use crate::service::HttpService;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles the end of the client's bytes.
     pub(crate) fn client_ended(&mut self, worker: &mut WorkerContext<D, V>) {
         self.pass_rest_through(worker);
@@ -26,7 +26,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         };
         http.client_ended();
         if let Some(incoming) = self.exchanges.incoming(stream) {
-            incoming.end(&Lines::NONE);
+            incoming.end(&FieldLines::NONE);
         }
         self.exchanges.end_incoming(stream);
         if self.protocol.is_over() && self.sending.is_none() {
@@ -47,7 +47,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let underway = self.exchanges.get(stream);
         if let Some(watch) = underway.and_then(|underway| underway.tunnel.as_mut()) {
             self.deadline_ms = watch.half_close(now_ms);
-            self.note(worker);
+            self.schedule_check(worker);
         }
         self.look_for_reader(worker);
     }
@@ -64,7 +64,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let Some(incoming) = self.exchanges.incoming(stream) else {
             return;
         };
-        let waker = worker.wakers.of(&worker.mailbox, token);
+        let waker = worker.wakers.waker_for(&worker.mailbox, token);
         if incoming.is_unwanted(&mut Context::from_waker(waker)) {
             self.leftover = true;
             self.finish(worker);

@@ -3,18 +3,18 @@
 
 use std::task::{Context, Poll};
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::put_fields;
-use lowroad_http::h2::Code;
+use lowroad_http::h2::ErrorCode;
 use lowroad_http::protocol::StreamId;
 
-use crate::body::Part;
-use crate::connection::Connection;
+use crate::response_body::BodyPart;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
+use crate::driver::IoDriver;
 use crate::protocol::Protocol;
-use crate::service::Service;
-use crate::stream::Next;
+use crate::service::HttpService;
+use crate::stream::StreamItem;
 
 /// Bytes of a body that are made ready before some have left.
 const READY_LEN_MAX: u64 = 64 * 1024;
@@ -22,7 +22,7 @@ const READY_LEN_MAX: u64 = 64 * 1024;
 pub(super) const POSTPONED_MS: u64 = 100;
 
 /// What making a body ready came to.
-enum Step {
+enum BodyStep {
     /// Some more is ready.
     More,
     /// Nothing now.
@@ -33,46 +33,46 @@ enum Step {
     Broken,
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Makes some more of a body ready.
     pub(crate) fn advance(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         loop {
             match self.advance_once(worker, stream) {
-                Step::More => {}
-                Step::Wait => return,
-                Step::Unwanted => return self.drop_body(worker, stream),
-                Step::Broken => return self.break_body(worker, stream),
+                BodyStep::More => {}
+                BodyStep::Wait => return,
+                BodyStep::Unwanted => return self.drop_body(worker, stream),
+                BodyStep::Broken => return self.break_body(worker, stream),
             }
         }
     }
 
-    fn advance_once(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) -> Step {
+    fn advance_once(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) -> BodyStep {
         if self.is_closed() {
-            return Step::Wait;
+            return BodyStep::Wait;
         }
         let token = self.token;
         let it = self.exchanges.get(stream);
         let body = it.and_then(|it| it.body.as_deref_mut());
         let (Protocol::Http2(two), Some(body)) = (&mut self.protocol, body) else {
-            return Step::Wait;
+            return BodyStep::Wait;
         };
         if body.ready_len >= READY_LEN_MAX || body.is_told {
-            return Step::Wait;
+            return BodyStep::Wait;
         }
         let http = &mut two.http;
         match body.rest.front_mut() {
             None => {
                 body.is_told = true;
-                match http.end(stream, Lines::NONE) {
-                    Ok(()) => Step::Wait,
-                    Err(_) => Step::Broken,
+                match http.end(stream, FieldLines::NONE) {
+                    Ok(()) => BodyStep::Wait,
+                    Err(_) => BodyStep::Broken,
                 }
             }
             Some(part) if part.is_empty() => {
                 body.rest.pop_front();
-                Step::More
+                BodyStep::More
             }
-            Some(Part::File { file, range }) => {
+            Some(BodyPart::File { file, range }) => {
                 if two.reading.is_none() {
                     let end = range.end.min(range.start + READY_LEN_MAX);
                     match worker.driver.start_read(token, file, range.start..end) {
@@ -80,50 +80,50 @@ impl<D: Driver, V: Service> Connection<D, V> {
                         Err(_) => {
                             let again_ms = worker.driver.now_ms() + POSTPONED_MS;
                             self.deadline_ms = self.deadline_ms.min(again_ms);
-                            self.note(worker);
+                            self.schedule_check(worker);
                         }
                     }
                 }
-                Step::Wait
+                BodyStep::Wait
             }
-            Some(Part::Stream(streamed)) => {
-                let waker = worker.wakers.of(&worker.mailbox, token);
+            Some(BodyPart::Stream(streamed)) => {
+                let waker = worker.wakers.waker_for(&worker.mailbox, token);
                 match streamed.poll_next(&mut Context::from_waker(waker)) {
-                    Poll::Pending => Step::Wait,
-                    Poll::Ready(Next::Cut) => {
+                    Poll::Pending => BodyStep::Wait,
+                    Poll::Ready(StreamItem::Cut) => {
                         worker.counters.streams_cut.bump();
-                        Step::Broken
+                        BodyStep::Broken
                     }
-                    Poll::Ready(Next::Bytes(bytes)) => {
-                        body.rest.push_front(Part::Bytes(bytes));
-                        Step::More
+                    Poll::Ready(StreamItem::Bytes(bytes)) => {
+                        body.rest.push_front(BodyPart::Bytes(bytes));
+                        BodyStep::More
                     }
-                    Poll::Ready(Next::End) => {
+                    Poll::Ready(StreamItem::End) => {
                         let mut lines = Vec::new();
                         if let Some(trailers) = streamed.take_trailers() {
                             put_fields(&trailers, &mut lines);
                         }
                         body.is_told = true;
-                        match http.end(stream, Lines::of(&lines)) {
-                            Ok(()) => Step::Wait,
-                            Err(_) => Step::Broken,
+                        match http.end(stream, FieldLines::new(&lines)) {
+                            Ok(()) => BodyStep::Wait,
+                            Err(_) => BodyStep::Broken,
                         }
                     }
                 }
             }
-            Some(Part::Bytes(_) | Part::Block { .. }) => {
+            Some(BodyPart::Bytes(_) | BodyPart::Block { .. }) => {
                 let Some(part) = body.rest.pop_front() else {
-                    return Step::Wait;
+                    return BodyStep::Wait;
                 };
                 let len = part.len_in_memory();
                 match http.body(stream, len) {
                     Ok(true) => {
                         body.ready.push_back(part);
                         body.ready_len += len;
-                        Step::More
+                        BodyStep::More
                     }
-                    Ok(false) => Step::Unwanted,
-                    Err(_) => Step::Broken,
+                    Ok(false) => BodyStep::Unwanted,
+                    Err(_) => BodyStep::Broken,
                 }
             }
         }
@@ -144,7 +144,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
 
     /// A response can't be completed: its stream is cut.
     pub(crate) fn break_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
-        self.cut_stream(worker, stream, Code::INTERNAL_ERROR);
+        self.cut_stream(worker, stream, ErrorCode::INTERNAL_ERROR);
     }
 
     /// Ends a stream and what is under way on it.
@@ -152,7 +152,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        code: Code,
+        code: ErrorCode,
     ) {
         self.drop_body(worker, stream);
         self.exchanges.remove(stream);
@@ -186,9 +186,9 @@ impl<D: Driver, V: Service> Connection<D, V> {
             (None, _) => {}
             (Some(_), None) => self.break_body(worker, stream),
             (Some(body), Some(bytes)) => {
-                if let Some(Part::File { range, .. }) = body.rest.front_mut() {
+                if let Some(BodyPart::File { range, .. }) = body.rest.front_mut() {
                     range.start += bytes.len() as u64;
-                    body.rest.push_front(Part::Bytes(bytes.into()));
+                    body.rest.push_front(BodyPart::Bytes(bytes.into()));
                 }
             }
         }

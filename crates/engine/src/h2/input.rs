@@ -1,29 +1,29 @@
 //! From frames to requests: the events of a connection's protocol, and who is asked about them.
 
-use lowroad_http::fields::Lines;
-use lowroad_http::h2::{self, Event, Head};
+use lowroad_http::fields::FieldLines;
+use lowroad_http::h2::{self, H2ServerEvent, H2RequestHead};
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::protocol::StreamId;
-use lowroad_http::refusal::Refusal;
+use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::request::PartialRequest;
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
-use crate::incoming::{Incoming, WAITING_LEN_MAX};
+use crate::driver::IoDriver;
+use crate::body_stream::{RequestBodyStream, WAITING_LEN_MAX};
 use crate::protocol::Protocol;
-use crate::service::{Refused, Service};
+use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream;
-use crate::underway::Come;
+use crate::stream_table::ResumeReason;
 
 /// What one look at the input gave, with what is borrowed of it copied or used.
-enum Did {
+enum InputOutcome {
     Something,
     Nothing,
     Ended,
 }
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Takes what `input` holds, and sends what comes of it. Returns how much was used.
     pub(crate) fn consume_frames(
         &mut self,
@@ -38,9 +38,9 @@ impl<D: Driver, V: Service> Connection<D, V> {
                 break;
             }
             match self.step_frames(worker, &input[used..], &mut text, &mut used) {
-                Did::Something => {}
-                Did::Nothing => break,
-                Did::Ended => {
+                InputOutcome::Something => {}
+                InputOutcome::Nothing => break,
+                InputOutcome::Ended => {
                     // What follows must not destroy our last word.
                     self.leftover = true;
                     used = input.len();
@@ -65,12 +65,12 @@ impl<D: Driver, V: Service> Connection<D, V> {
         input: &[u8],
         text: &mut Vec<u8>,
         used: &mut usize,
-    ) -> Did {
+    ) -> InputOutcome {
         let now_ms = worker.driver.now_ms();
         let Protocol::Http2(two) = &mut self.protocol else {
-            return Did::Nothing;
+            return InputOutcome::Nothing;
         };
-        let mut turn = h2::Turn {
+        let mut turn = h2::ConnectionTurn {
             now_ms,
             settings: &worker.settings.h2,
             out: &mut worker.out.bytes,
@@ -78,28 +78,28 @@ impl<D: Driver, V: Service> Connection<D, V> {
         };
         let mut place = None;
         let Ok(step) = two.http.next(input, text, &mut place, &mut turn) else {
-            return Did::Ended;
+            return InputOutcome::Ended;
         };
         *used += step.used;
         match step.event {
-            None if step.used == 0 => return Did::Nothing,
+            None if step.used == 0 => return InputOutcome::Nothing,
             None => {}
-            Some(Event::Request(head)) => self.stream_request(worker, head),
-            Some(Event::Data { stream, data }) => self.stream_data(worker, stream, data),
-            Some(Event::End { stream, trailers }) => {
+            Some(H2ServerEvent::Request(head)) => self.stream_request(worker, head),
+            Some(H2ServerEvent::Data { stream, data }) => self.stream_data(worker, stream, data),
+            Some(H2ServerEvent::End { stream, trailers }) => {
                 self.stream_ended(worker, stream, &trailers);
             }
-            Some(Event::Refused {
+            Some(H2ServerEvent::Refused {
                 stream,
                 refusal,
                 request,
             }) => self.refuse_stream(worker, stream, refusal, &request.unwrap_or_default()),
-            Some(Event::Reset { stream, .. }) => self.stream_reset(worker, stream),
+            Some(H2ServerEvent::Reset { stream, .. }) => self.stream_reset(worker, stream),
         }
-        Did::Something
+        InputOutcome::Something
     }
 
-    fn stream_request(&mut self, worker: &mut WorkerContext<D, V>, head: &Head<'_>) {
+    fn stream_request(&mut self, worker: &mut WorkerContext<D, V>, head: &H2RequestHead<'_>) {
         let now_ms = worker.driver.now_ms();
         worker.counters.requests.bump();
         let requests_max = worker.settings.requests_max;
@@ -119,11 +119,11 @@ impl<D: Driver, V: Service> Connection<D, V> {
         let has_body = head.has_body && head.protocol.is_none();
         if has_body {
             let (to, from) = stream::stream(WAITING_LEN_MAX);
-            let incoming = Incoming::new(to, now_ms);
+            let incoming = RequestBodyStream::new(to, now_ms);
             exchange.body = Some(from);
             exchange.body_len = head.body_len;
             exchange.is_body_coming = true;
-            self.exchanges.of(stream).incoming = Some(incoming);
+            self.exchanges.get_mut(stream).incoming = Some(incoming);
         }
         self.ask(worker, &head.request, exchange, true);
     }
@@ -133,7 +133,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        refusal: Refusal,
+        refusal: RequestRefusal,
         partial: &PartialRequest<'_>,
     ) {
         worker.counters.refused.bump();
@@ -144,7 +144,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             // Its body has become too long meanwhile: who reads it finds it cut.
             return self.exchanges.end_incoming(stream);
         }
-        self.refuse_with(worker, stream, Refused::Request(refusal), partial);
+        self.refuse_with(worker, stream, ConnectionRefusal::Request(refusal), partial);
     }
 
     /// Answers a stream with a refusal.
@@ -152,7 +152,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        why: Refused,
+        why: ConnectionRefusal,
         partial: &PartialRequest<'_>,
     ) {
         let refused = self.take_refused(worker, stream);
@@ -183,7 +183,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        trailers: &Lines<'_>,
+        trailers: &FieldLines<'_>,
     ) {
         if let Some(incoming) = self.exchanges.incoming(stream) {
             incoming.end(trailers);
@@ -223,9 +223,9 @@ impl<D: Driver, V: Service> Connection<D, V> {
             }
             if let Some(waiting) = &mut it.waiting
                 && !waiting.gives_up
-                && matches!(waiting.come, Come::Nothing)
+                && matches!(waiting.come, ResumeReason::Nothing)
             {
-                waiting.come = Come::Dead;
+                waiting.come = ResumeReason::Dead;
                 return;
             }
         }

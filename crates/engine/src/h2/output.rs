@@ -1,21 +1,21 @@
 //! From responses to frames: whose turn it is says the protocol, and the bytes are copied behind each frame's head.
 
 use bytes::Bytes;
-use lowroad_http::fields::Lines;
-use lowroad_http::h2::{Code, Piece};
+use lowroad_http::fields::FieldLines;
+use lowroad_http::h2::{ErrorCode, NextData};
 use lowroad_http::protocol::StreamId;
 
-use super::state::Fresh;
+use super::state::UnframedResponse;
 use super::{OUT_LEN_MAX, PIECE_LEN_MAX};
-use crate::body::Part;
-use crate::connection::Connection;
+use crate::response_body::BodyPart;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
+use crate::driver::IoDriver;
 use crate::protocol::Protocol;
-use crate::service::Service;
-use crate::stream_body::StreamBody;
+use crate::service::HttpService;
+use crate::stream_body::RemainingBody;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// A response was written: its head is in the output, its body is to be given to its stream.
     pub(crate) fn stream_written(
         &mut self,
@@ -31,9 +31,9 @@ impl<D: Driver, V: Service> Connection<D, V> {
         if !worker.out.parts.is_empty() {
             let copied = Bytes::copy_from_slice(&worker.out.body[at..]);
             worker.out.body.truncate(at);
-            let parts = std::iter::once(Part::Bytes(copied)).chain(worker.out.parts.drain(..));
-            let body = StreamBody::new(parts, record);
-            self.exchanges.of(stream).body = Some(Box::new(body));
+            let parts = std::iter::once(BodyPart::Bytes(copied)).chain(worker.out.parts.drain(..));
+            let body = RemainingBody::new(parts, record);
+            self.exchanges.get_mut(stream).body = Some(Box::new(body));
             if let Some(back) = worker.out.back.take() {
                 self.begin_stream_tunnel(worker, stream, *back);
             }
@@ -41,11 +41,11 @@ impl<D: Driver, V: Service> Connection<D, V> {
         }
         let len = (end - at) as u64;
         let wanted = match len {
-            0 => two.http.end(stream, Lines::NONE).map(|()| false),
+            0 => two.http.end(stream, FieldLines::NONE).map(|()| false),
             _ => two.http.whole_body(stream, len),
         };
         match wanted {
-            Ok(true) => worker.h2.fresh.push(Fresh {
+            Ok(true) => worker.h2.fresh.push(UnframedResponse {
                 stream,
                 at,
                 end,
@@ -59,7 +59,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             Err(_) => {
                 worker.out.body.truncate(at);
                 let out = &mut worker.out.bytes;
-                two.http.reset(stream, Code::INTERNAL_ERROR, out);
+                two.http.reset(stream, ErrorCode::INTERNAL_ERROR, out);
                 if let Some(record) = record {
                     worker
                         .service
@@ -93,7 +93,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
     }
 
     /// Copies what is to follow a frame's head.
-    fn put_piece(&mut self, worker: &mut WorkerContext<D, V>, piece: Piece) {
+    fn put_piece(&mut self, worker: &mut WorkerContext<D, V>, piece: NextData) {
         let (stream, len) = (piece.stream, piece.len as usize);
         if let Some(at) = worker.h2.find_fresh(stream) {
             let fresh = &mut worker.h2.fresh[at];
@@ -141,8 +141,8 @@ impl<D: Driver, V: Service> Connection<D, V> {
                 continue;
             }
             let (len, part) = (rest.len() as u64, Bytes::copy_from_slice(rest));
-            let body = StreamBody::of_rest(Part::Bytes(part), len, fresh.sent, fresh.record);
-            self.exchanges.of(fresh.stream).body = Some(Box::new(body));
+            let body = RemainingBody::from_rest(BodyPart::Bytes(part), len, fresh.sent, fresh.record);
+            self.exchanges.get_mut(fresh.stream).body = Some(Box::new(body));
         }
         worker.h2.next_fresh = 0;
         worker.out.body.clear();

@@ -3,15 +3,15 @@
 use lowroad_http::h2;
 use lowroad_http::protocol::StreamId;
 
-use crate::pace::Pace;
+use crate::client_pace::ClientPace;
 
 /// The state of an HTTP/2 connection.
-pub(crate) struct Http2 {
-    pub http: h2::Server,
+pub(crate) struct H2Session {
+    pub http: h2::H2Server,
     /// Of which stream a helper reads a file.
     pub reading: Option<StreamId>,
     /// How the client takes bodies, while its windows hold some of them back.
-    pub pace: Pace,
+    pub pace: ClientPace,
     /// When a request last came or was under way, monotonic ms.
     pub used_ms: u64,
     /// The end was announced.
@@ -22,9 +22,9 @@ pub(crate) struct Http2 {
 pub(crate) struct SharedHttp2<R> {
     /// Fields of a request are decoded here.
     pub text: Vec<u8>,
-    pub counters: h2::Counters,
+    pub counters: h2::GlitchCounters,
     /// Responses that were written and have not been given to the connection's streams.
-    pub fresh: Vec<Fresh<R>>,
+    pub fresh: Vec<UnframedResponse<R>>,
     /// Which of them is probably sent next.
     pub next_fresh: usize,
 }
@@ -33,7 +33,7 @@ impl<R> Default for SharedHttp2<R> {
     fn default() -> SharedHttp2<R> {
         SharedHttp2 {
             text: Vec::new(),
-            counters: h2::Counters::default(),
+            counters: h2::GlitchCounters::default(),
             fresh: Vec::new(),
             next_fresh: 0,
         }
@@ -51,7 +51,7 @@ impl<R> SharedHttp2<R> {
 }
 
 /// A response whose copied body is not yet in frames.
-pub(crate) struct Fresh<R> {
+pub(crate) struct UnframedResponse<R> {
     pub stream: StreamId,
     /// Where the rest of it lies in `Out::body`.
     pub at: usize,

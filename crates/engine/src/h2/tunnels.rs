@@ -3,25 +3,25 @@
 
 use std::task::Context;
 
-use lowroad_http::fields::Lines;
-use lowroad_http::h2::Code;
+use lowroad_http::fields::FieldLines;
+use lowroad_http::h2::ErrorCode;
 use lowroad_http::protocol::ServerProtocol;
 use lowroad_http::protocol::StreamId;
 
-use crate::connection::Connection;
+use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
-use crate::driver::Driver;
+use crate::driver::IoDriver;
 use crate::protocol::Protocol;
-use crate::service::Service;
-use crate::tunnel::Back;
+use crate::service::HttpService;
+use crate::tunnel::TunnelReturn;
 
-impl<D: Driver, V: Service> Connection<D, V> {
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// The protocol of a stream was changed by the response that was just written.
     pub(crate) fn begin_stream_tunnel(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
-        back: Back,
+        back: TunnelReturn,
     ) {
         self.begin_tunnel(worker, stream, back);
         let Protocol::Http2(two) = &mut self.protocol else {
@@ -30,7 +30,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         if two.http.has_whole_request(stream) {
             // The client will say nothing.
             if let Some(incoming) = self.exchanges.incoming(stream) {
-                incoming.end(&Lines::NONE);
+                incoming.end(&FieldLines::NONE);
             }
             self.exchanges.end_incoming(stream);
         }
@@ -48,7 +48,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
         if it.tunnel.is_none() || it.body.is_some() {
             return;
         }
-        let waker = worker.wakers.of(&worker.mailbox, token);
+        let waker = worker.wakers.waker_for(&worker.mailbox, token);
         let mut context = Context::from_waker(waker);
         let incoming = it.incoming.as_ref();
         if incoming.is_none_or(|incoming| incoming.is_unwanted(&mut context)) {
@@ -77,7 +77,7 @@ impl<D: Driver, V: Service> Connection<D, V> {
             if watch.is_some_and(|watch| watch.look(sent.wrapping_add(received), now_ms).is_none())
             {
                 worker.counters.tunnel_timeouts.bump();
-                self.cut_stream(worker, stream, Code::CANCEL);
+                self.cut_stream(worker, stream, ErrorCode::CANCEL);
                 is_cut = true;
             }
         }

@@ -1,39 +1,39 @@
 //! The head of a response while it is written, field by field, in either protocol.
 
-use lowroad_http::encoded::Section;
-use lowroad_http::fields::{Fields, Known, Name};
+use lowroad_http::stored_head::StoredSection;
+use lowroad_http::fields::{ResponseFields, StandardHeader, FieldName};
 use lowroad_http::h1::{self, BodyLen};
 use lowroad_http::h2::{self, hpack};
-use lowroad_http::head::{HeadWriter, put_content_range};
-use lowroad_http::status::Status;
+use lowroad_http::head_writer::{HeadWriter, put_content_range};
+use lowroad_http::status::StatusCode;
 
-use super::Wire;
+use super::ResponseProtocol;
 
 /// A head being written: fields in their order, but those that are the connection's.
-pub struct Head<'r> {
-    wire: Wire<'r>,
-    status: Status,
+pub struct HeadBuilder<'r> {
+    wire: ResponseProtocol<'r>,
+    status: StatusCode,
     /// The header block of HTTP/2. `None` if the stream has ended: then nothing is written.
-    block: Option<h2::Begun>,
+    block: Option<h2::HeadInProgress>,
     out: &'r mut Vec<u8>,
 }
 
-impl<'r> Head<'r> {
+impl<'r> HeadBuilder<'r> {
     #[inline]
     pub(super) fn new(
-        mut wire: Wire<'r>,
-        status: Status,
+        mut wire: ResponseProtocol<'r>,
+        status: StatusCode,
         date: &[u8; 29],
         out: &'r mut Vec<u8>,
-    ) -> Head<'r> {
+    ) -> HeadBuilder<'r> {
         let block = match &mut wire {
-            Wire::Http1(_) => {
+            ResponseProtocol::Http1(_) => {
                 HeadWriter::start(out, status, date);
                 None
             }
-            Wire::Http2(http, stream) => http.begin_head(*stream, status, date, out),
+            ResponseProtocol::Http2(http, stream) => http.begin_head(*stream, status, date, out),
         };
-        Head {
+        HeadBuilder {
             wire,
             status,
             block,
@@ -42,20 +42,20 @@ impl<'r> Head<'r> {
     }
 }
 
-impl Head<'_> {
+impl HeadBuilder<'_> {
     /// Adds a field. What a value cannot have becomes a space.
     pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
         match self.wire {
-            Wire::Http1(_) => drop(HeadWriter::resume(self.out).field(name, value)),
-            Wire::Http2(..) if self.block.is_none() => {}
-            Wire::Http2(..) => put_field(name, value, self.out),
+            ResponseProtocol::Http1(_) => drop(HeadWriter::resume(self.out).field(name, value)),
+            ResponseProtocol::Http2(..) if self.block.is_none() => {}
+            ResponseProtocol::Http2(..) => put_field(name, value, self.out),
         }
         self
     }
 
     /// Adds a field whose value `write` appends, see [`HeadWriter::field_by`].
     pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
-        if let Wire::Http1(_) = self.wire {
+        if let ResponseProtocol::Http1(_) = self.wire {
             HeadWriter::resume(self.out).field_by(name, write);
             return self;
         }
@@ -66,11 +66,11 @@ impl Head<'_> {
 
     /// Adds a field whose value is a number.
     pub fn field_u64(&mut self, name: &str, value: u64) -> &mut Self {
-        if let Wire::Http1(_) = self.wire {
+        if let ResponseProtocol::Http1(_) = self.wire {
             HeadWriter::resume(self.out).field_u64(name, value);
             return self;
         }
-        self.field_by(name, |out| lowroad_http::head::put_number(out, value))
+        self.field_by(name, |out| lowroad_http::head_writer::put_number(out, value))
     }
 
     /// Adds Content-Range, see [`HeadWriter::content_range`].
@@ -81,21 +81,21 @@ impl Head<'_> {
     }
 
     /// Adds fields, but those that are not for clients.
-    pub fn fields(&mut self, fields: &Fields) -> &mut Self {
+    pub fn fields(&mut self, fields: &ResponseFields) -> &mut Self {
         match self.wire {
-            Wire::Http1(_) => h1::put_fields(fields, self.out),
-            Wire::Http2(..) if self.block.is_none() => {}
-            Wire::Http2(..) => h2::put_fields(fields, self.out),
+            ResponseProtocol::Http1(_) => h1::put_fields(fields, self.out),
+            ResponseProtocol::Http2(..) if self.block.is_none() => {}
+            ResponseProtocol::Http2(..) => h2::put_fields(fields, self.out),
         }
         self
     }
 
     /// Adds fields of a stored head.
-    pub fn encoded(&mut self, section: Section<'_>) -> &mut Self {
+    pub fn encoded(&mut self, section: StoredSection<'_>) -> &mut Self {
         match self.wire {
-            Wire::Http1(_) => h1::put_encoded(section, self.out),
-            Wire::Http2(..) if self.block.is_none() => {}
-            Wire::Http2(..) => h2::put_encoded(section, self.out),
+            ResponseProtocol::Http1(_) => h1::put_encoded(section, self.out),
+            ResponseProtocol::Http2(..) if self.block.is_none() => {}
+            ResponseProtocol::Http2(..) => h2::put_encoded(section, self.out),
         }
         self
     }
@@ -103,17 +103,17 @@ impl Head<'_> {
     /// Ends the head. Whether a body is wanted; else none may be written.
     pub fn end(self, body: BodyLen) -> bool {
         match (self.wire, self.block) {
-            (Wire::Http1(http), _) => http.finish_head(self.status, body, self.out),
-            (Wire::Http2(..), None) => false,
-            (Wire::Http2(http, _), Some(block)) => http.finish_head(block, body, self.out),
+            (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),
+            (ResponseProtocol::Http2(..), None) => false,
+            (ResponseProtocol::Http2(http, _), Some(block)) => http.finish_head(block, body, self.out),
         }
     }
 }
 
 fn put_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
-    let name = match Known::find(name.as_bytes()) {
-        Some(known) => Name::Known(known),
-        None => Name::Other(name),
+    let name = match StandardHeader::find(name.as_bytes()) {
+        Some(known) => FieldName::Known(known),
+        None => FieldName::Other(name),
     };
     match value.iter().all(|byte| is_of_value(*byte)) {
         true => hpack::put_field(name, value, out),

@@ -13,17 +13,17 @@ impl Wake for Count {
 }
 
 /// Timers at 1000 ms, whose worker is awake, and what counts its wake-ups.
-fn timers() -> (Timers, Arc<Count>, Waker) {
-    let bell = Bell::new(|| {});
+fn timers() -> (WorkerTimers, Arc<Count>, Waker) {
+    let bell = EventCount::new(|| {});
     let count = Arc::new(Count::default());
     (
-        Timers::new(bell, 1000),
+        WorkerTimers::new(bell, 1000),
         count.clone(),
         Waker::from(count.clone()),
     )
 }
 
-fn advance(timers: &Timers, now_ms: u64) {
+fn advance(timers: &WorkerTimers, now_ms: u64) {
     timers.set_now(now_ms);
     timers.wake_due();
 }
@@ -138,10 +138,10 @@ fn no_time_at_all_is_over_at_once_and_for_ever_is_not_noted() {
 fn time_that_was_slept_does_not_count() {
     let unparked = Arc::new(AtomicUsize::new(0));
     let count = unparked.clone();
-    let bell = Bell::new(move || {
+    let bell = EventCount::new(move || {
         count.fetch_add(1, SeqCst);
     });
-    let timers = Timers::new(bell.clone(), 1000);
+    let timers = WorkerTimers::new(bell.clone(), 1000);
     let woken = Arc::new(Count::default());
     let waker = Waker::from(woken.clone());
     let mut context = Context::from_waker(&waker);
@@ -176,7 +176,7 @@ fn whatever_is_begun_reset_and_dropped_the_others_are_due_in_time() {
         };
         let (timers, _, _) = timers();
         let mut now_ms = 1000;
-        let mut all: Vec<(Sleep, u64, Arc<Count>)> = Vec::new();
+        let mut all: Vec<(TimerSleep, u64, Arc<Count>)> = Vec::new();
         for _ in 0..300 {
             match dice(4) {
                 0 | 1 => {

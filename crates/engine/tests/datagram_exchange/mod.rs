@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
-use lowroad_engine::driver::{DatagramSocketId, Driver, Event};
+use lowroad_engine::driver::{DatagramSocketId, IoDriver, DriverEvent};
 
 /// Turns after which an exchange can't end any longer.
 const TURNS_MAX: usize = 200_000;
@@ -44,10 +44,10 @@ impl DatagramEcho {
     }
 
     /// Takes an event, if it is of its socket.
-    pub fn handle<D: Driver>(&mut self, driver: &mut D, event: &Event) {
+    pub fn handle<D: IoDriver>(&mut self, driver: &mut D, event: &DriverEvent) {
         match event {
-            Event::Datagrams(id) if *id == self.id => while self.receive(driver) {},
-            Event::Room(id) if *id == self.id => {
+            DriverEvent::Datagrams(id) if *id == self.id => while self.receive(driver) {},
+            DriverEvent::Room(id) if *id == self.id => {
                 self.rooms += 1;
                 self.send_rest(driver);
             }
@@ -56,7 +56,7 @@ impl DatagramEcho {
     }
 
     /// Whether there may be more.
-    fn receive<D: Driver>(&mut self, driver: &mut D) -> bool {
+    fn receive<D: IoDriver>(&mut self, driver: &mut D) -> bool {
         let more = driver.receive_datagrams(self.id, &mut self.batch);
         for train in self.batch.trains() {
             self.received += train.count() as u64;
@@ -77,7 +77,7 @@ impl DatagramEcho {
         more
     }
 
-    fn send_rest<D: Driver>(&mut self, driver: &mut D) {
+    fn send_rest<D: IoDriver>(&mut self, driver: &mut D) {
         while let Some((train, bytes)) = self.unsent.front_mut() {
             let sent = driver.send_datagrams(self.id, std::slice::from_mut(train), bytes);
             if sent == 0 {
@@ -149,8 +149,8 @@ impl DatagramClient {
     }
 
     /// Takes an event, if it is of its socket.
-    pub fn handle<D: Driver>(&mut self, driver: &mut D, event: &Event) {
-        if !matches!(event, Event::Datagrams(id) if *id == self.id) {
+    pub fn handle<D: IoDriver>(&mut self, driver: &mut D, event: &DriverEvent) {
+        if !matches!(event, DriverEvent::Datagrams(id) if *id == self.id) {
             return;
         }
         while {
@@ -180,7 +180,7 @@ impl DatagramClient {
     }
 
     /// Sends what is due, and has the driver woken for what will be. What finds the socket full is as lost.
-    pub fn send_due<D: Driver>(&mut self, driver: &mut D) -> Option<u64> {
+    pub fn send_due<D: IoDriver>(&mut self, driver: &mut D) -> Option<u64> {
         if self.is_done() {
             return None;
         }
@@ -191,7 +191,7 @@ impl DatagramClient {
         Some(self.resend_at_us)
     }
 
-    fn send_all<D: Driver>(&mut self, driver: &mut D) {
+    fn send_all<D: IoDriver>(&mut self, driver: &mut D) {
         let (mut trains, mut bytes) = (Vec::<DatagramTrain>::new(), Vec::new());
         for (number, unanswered) in &mut self.unanswered {
             unanswered.tries += 1;
@@ -237,7 +237,7 @@ pub fn payload(number: u64, len: usize) -> Vec<u8> {
 }
 
 /// Turns until all clients have all answers.
-pub fn run<D: Driver>(driver: &mut D, echo: &mut DatagramEcho, clients: &mut [DatagramClient]) {
+pub fn run<D: IoDriver>(driver: &mut D, echo: &mut DatagramEcho, clients: &mut [DatagramClient]) {
     let mut events = Vec::new();
     for _ in 0..TURNS_MAX {
         let due = clients

@@ -5,32 +5,32 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lowroad_engine::arena::{Arena, Block};
-use lowroad_engine::counters::Counters;
-use lowroad_engine::driver::{Driver, ListenerId};
+use lowroad_engine::arena::{ResponseArena, ArenaBlock};
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::driver::{IoDriver, ListenerId};
 use lowroad_engine::file::OpenFile;
-use lowroad_engine::layer::Layer;
-use lowroad_engine::mailbox::Mailbox;
-use lowroad_engine::service::{Answer, Exchange, Refused, Service};
-use lowroad_engine::settings::Settings;
-use lowroad_engine::stream::Receiver;
-use lowroad_engine::worker::{Message, Worker, WorkerMessage};
-use lowroad_engine::{ExchangeId, Interim, Local, Part, Response};
-use lowroad_engine_sim::{Faults, Shared, SimDriver, Veil};
+use lowroad_engine::tls_session::TlsSession;
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::service::{ServiceOutcome, Exchange, ConnectionRefusal, HttpService};
+use lowroad_engine::settings::WorkerSettings;
+use lowroad_engine::stream::BodyReceiver;
+use lowroad_engine::worker::{MailboxMessage, Worker, WorkerMessage};
+use lowroad_engine::{ExchangeId, InterimResponse, WorkerHandle, BodyPart, ResponseWriter};
+use lowroad_engine_sim::{FaultRates, SharedWorld, SimDriver, FakeTls};
 use lowroad_file_stamp::FileStamp;
-use lowroad_http::fields::Fields;
+use lowroad_http::fields::ResponseFields;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::request::{PartialRequest, Request, Target};
-use lowroad_http::status::Status;
+use lowroad_http::request::{PartialRequest, Request, RequestTarget};
+use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
-pub type Box_ = Mailbox<WorkerMessage<SimDriver, Echo>>;
+pub type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
 
 /// Answers `/KIND/LEN`: a body of LEN bytes that depend on both, from where KIND says.
 pub struct Echo {
-    world: Shared,
+    world: SharedWorld,
     mailbox: Box_,
-    block: Block,
+    block: ArenaBlock,
     file: Arc<OpenFile>,
     /// The pattern behind other bytes, in a file that is only appended to.
     segment: Arc<OpenFile>,
@@ -38,7 +38,7 @@ pub struct Echo {
     /// What is between its clients and it.
     veiled: bool,
     /// Bodies of `/taken`, which it never reads.
-    bodies: Vec<Receiver>,
+    bodies: Vec<BodyReceiver>,
 }
 
 pub const BLOCK_LEN: usize = 200_000;
@@ -56,23 +56,23 @@ pub fn pattern_of(len: usize) -> Vec<u8> {
 /// Interim responses of a kind.
 pub const HINTS: usize = 3;
 
-pub fn hint() -> Interim {
-    let mut fields = Fields::new();
+pub fn hint() -> InterimResponse {
+    let mut fields = ResponseFields::new();
     fields.push("Link", b"</style.css>; rel=preload");
     fields.push("Content-Length", b"7");
-    Interim {
-        status: Status::EARLY_HINTS,
+    InterimResponse {
+        status: StatusCode::EARLY_HINTS,
         fields,
     }
 }
 
 /// Gives so many interim responses, one after the other, and then the outcome.
-fn give_hints(world: &Shared, mailbox: Box_, id: ExchangeId, left: usize) {
+fn give_hints(world: &SharedWorld, mailbox: Box_, id: ExchangeId, left: usize) {
     let again = world.clone();
     world.later(move || match left {
-        0 => mailbox.post(Message::Outcome(id, 7)),
+        0 => mailbox.post(MailboxMessage::Outcome(id, 7)),
         _ => {
-            mailbox.post(Message::Interim(id, Box::new(hint())));
+            mailbox.post(MailboxMessage::Interim(id, Box::new(hint())));
             give_hints(&again, mailbox, id, left - 1);
         }
     });
@@ -84,15 +84,15 @@ impl Echo {
         kind: &str,
         len: usize,
         exchange: &Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(String, usize), u64> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(String, usize), u64> {
         if kind == "peer" {
             let peer = exchange.peer.to_string();
             let len = BodyLen::Known(peer.len() as u64);
-            if response.head(Status::OK).end(len) {
+            if response.head(StatusCode::OK).end(len) {
                 response.copied(peer.as_bytes());
             }
-            return Answer::Ready(None);
+            return ServiceOutcome::Ready(None);
         }
         if !["deferred", "hinted", "twice", "undecided"].contains(&kind) {
             return self.write(kind, len, response);
@@ -103,14 +103,14 @@ impl Echo {
             give_hints(&world, mailbox, id, HINTS);
         } else {
             self.world.later(move || {
-                mailbox.post(Message::Outcome(id, 7));
+                mailbox.post(MailboxMessage::Outcome(id, 7));
                 if is_twice {
                     // Whoever it came from should have known better.
-                    world.later(move || mailbox.post(Message::Outcome(id, 8)));
+                    world.later(move || mailbox.post(MailboxMessage::Outcome(id, 8)));
                 }
             });
         }
-        Answer::Deferred {
+        ServiceOutcome::Deferred {
             pending: (kind.into(), len),
             gives_up: false,
         }
@@ -120,31 +120,31 @@ impl Echo {
         &self,
         kind: &str,
         len: usize,
-        response: &mut Response<'_>,
-    ) -> Answer<(String, usize), u64> {
-        let is_wanted = response.head(Status::OK).end(BodyLen::Known(len as u64));
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(String, usize), u64> {
+        let is_wanted = response.head(StatusCode::OK).end(BodyLen::Known(len as u64));
         if is_wanted {
             match kind {
-                "block" => response.part(Part::Block {
+                "block" => response.part(BodyPart::Block {
                     block: self.block.clone(),
                     range: 0..len,
                 }),
-                "file" => response.part(Part::File {
+                "file" => response.part(BodyPart::File {
                     file: self.file.clone(),
                     range: 0..len as u64,
                 }),
-                "segment" => response.part(Part::File {
+                "segment" => response.part(BodyPart::File {
                     file: self.segment.clone(),
                     range: SEGMENT_AT as u64..(SEGMENT_AT + len) as u64,
                 }),
                 _ => response.copied(&pattern_of(len)),
             }
         }
-        Answer::Ready(Some(if is_wanted { len as u64 } else { 0 }))
+        ServiceOutcome::Ready(Some(if is_wanted { len as u64 } else { 0 }))
     }
 }
 
-impl Service for Echo {
+impl HttpService for Echo {
     /// The kind of body, and its length.
     type Pending = (String, usize);
     type Outcome = u64;
@@ -155,17 +155,17 @@ impl Service for Echo {
         self.veiled
     }
 
-    fn layer(&mut self, _: ListenerId) -> Option<Box<dyn Layer>> {
-        self.veiled.then(|| Box::new(Veil::default()) as _)
+    fn layer(&mut self, _: ListenerId) -> Option<Box<dyn TlsSession>> {
+        self.veiled.then(|| Box::new(FakeTls::default()) as _)
     }
 
     fn request(
         &mut self,
         request: &Request<'_>,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(String, usize), u64> {
-        let Target::Origin { path, .. } = request.target else {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(String, usize), u64> {
+        let RequestTarget::Origin { path, .. } = request.target else {
             panic!("a path")
         };
         let path = std::str::from_utf8(path).expect("ASCII");
@@ -187,7 +187,7 @@ impl Service for Echo {
             _ => {}
         }
         if exchange.is_body_coming {
-            return Answer::AfterBody((kind.into(), len));
+            return ServiceOutcome::AfterBody((kind.into(), len));
         }
         self.begin(kind, len, exchange, response)
     }
@@ -196,8 +196,8 @@ impl Service for Echo {
         &mut self,
         (kind, len): (String, usize),
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(String, usize), u64> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(String, usize), u64> {
         assert!(!exchange.is_body_coming);
         if kind == "undecided" {
             return self.write(&kind, len, response);
@@ -210,24 +210,24 @@ impl Service for Echo {
         (kind, len): (String, usize),
         outcome: u64,
         exchange: &mut Exchange,
-        response: &mut Response<'_>,
-    ) -> Answer<(String, usize), u64> {
+        response: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<(String, usize), u64> {
         assert_eq!(outcome, 7);
         // It wants the body before a response of an odd length.
         if kind == "undecided" && exchange.is_body_coming && len % 2 == 1 {
-            return Answer::AfterBody((kind, len));
+            return ServiceOutcome::AfterBody((kind, len));
         }
         self.write(&kind, len, response)
     }
 
     fn refuse(
         &mut self,
-        _: Refused,
+        _: ConnectionRefusal,
         _: &PartialRequest<'_>,
         _: &mut Exchange,
-        response: &mut Response<'_>,
+        response: &mut ResponseWriter<'_>,
     ) -> Option<u64> {
-        response.head(Status::BAD_REQUEST).end(BodyLen::None);
+        response.head(StatusCode::BAD_REQUEST).end(BodyLen::None);
         None
     }
 
@@ -243,16 +243,16 @@ impl Service for Echo {
 }
 
 pub struct Case {
-    pub world: Shared,
+    pub world: SharedWorld,
     pub worker: Worker<SimDriver, Echo>,
-    pub local: Local,
+    pub local: WorkerHandle,
     pub mailbox: Box_,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<WorkerCounters>,
     pub admission: Arc<ConnectionLimit>,
 }
 
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> WorkerSettings {
+    WorkerSettings {
         accept_max: 4,
         header_timeout_ms: 60_000,
         body_timeout_ms: 60_000,
@@ -264,13 +264,13 @@ pub fn settings() -> Settings {
         connections_per_address_max: 1000,
         requests_max: 0,
         introduced: Vec::new(),
-        h2: lowroad_http::h2::Settings::default(),
-        http: lowroad_http::limits::Limits::default(),
+        h2: lowroad_http::h2::H2Settings::default(),
+        http: lowroad_http::limits::RequestLimits::default(),
     }
 }
 
-pub fn calm() -> Faults {
-    Faults {
+pub fn calm() -> FaultRates {
+    FaultRates {
         piece_len_max: 500,
         delay_ms_max: 5,
         window_len: 5000,
@@ -282,16 +282,16 @@ pub fn calm() -> Faults {
 }
 
 impl Case {
-    pub fn new(seed: u64, faults: Faults, settings: Settings) -> Case {
+    pub fn new(seed: u64, faults: FaultRates, settings: WorkerSettings) -> Case {
         Case::with(seed, faults, settings, false)
     }
 
-    pub fn with(seed: u64, faults: Faults, settings: Settings, veiled: bool) -> Case {
-        let world = Shared::new(seed, faults);
+    pub fn with(seed: u64, faults: FaultRates, settings: WorkerSettings, veiled: bool) -> Case {
+        let world = SharedWorld::new(seed, faults);
         let driver = world.driver();
         let local = driver.local().clone();
-        let mailbox: Box_ = Mailbox::new(driver.waker());
-        let arena = Arena::new(1 << 20).expect("memory");
+        let mailbox: Box_ = WorkerMailbox::new(driver.waker());
+        let arena = ResponseArena::new(1 << 20).expect("memory");
         let mut draft = arena.allocate(BLOCK_LEN).expect("space");
         draft.copy_from_slice(&pattern_of(BLOCK_LEN));
         // Other tests of this process may have the same seed now.
@@ -301,7 +301,7 @@ impl Case {
         std::fs::write(&path, pattern_of(BLOCK_LEN)).expect("write");
         let file = std::fs::File::open(&path).expect("open");
         std::fs::remove_file(&path).expect("remove");
-        let stamp = FileStamp::of(&file).expect("stat");
+        let stamp = FileStamp::from_file(&file).expect("stat");
         let bytes = [
             vec![b'-'; SEGMENT_AT],
             pattern_of(BLOCK_LEN),
@@ -322,7 +322,7 @@ impl Case {
             bodies: Vec::new(),
         };
         let (counters, admission) = (
-            Arc::new(Counters::default()),
+            Arc::new(WorkerCounters::default()),
             Arc::new(ConnectionLimit::default()),
         );
         let worker = Worker::new(
@@ -333,7 +333,7 @@ impl Case {
             admission.clone(),
             counters.clone(),
         );
-        mailbox.post(Message::Listen(ListenerId(0), ()));
+        mailbox.post(MailboxMessage::Listen(ListenerId(0), ()));
         Case {
             world,
             worker,
@@ -345,7 +345,7 @@ impl Case {
     }
 
     /// Turns until `done`, within bounds.
-    pub fn turn_until(&mut self, seed: u64, what: &str, mut done: impl FnMut(&Shared) -> bool) {
+    pub fn turn_until(&mut self, seed: u64, what: &str, mut done: impl FnMut(&SharedWorld) -> bool) {
         for _ in 0..200_000 {
             if done(&self.world) {
                 return;

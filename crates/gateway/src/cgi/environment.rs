@@ -10,19 +10,19 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use lowroad_engine::layer::Secured;
-use lowroad_handler::Request;
-use lowroad_http::head::put_number;
+use lowroad_engine::tls_session::TlsInfo;
+use lowroad_handler::HandlerRequest;
+use lowroad_http::head_writer::put_number;
 
 use crate::address::put_address;
-use crate::script::Script;
+use crate::script::LocatedScript;
 
 /// The sources of the variables.
-pub struct Environment<'a> {
+pub struct CgiEnvironment<'a> {
     /// The request.
-    pub request: &'a Request,
+    pub request: &'a HandlerRequest,
     /// The script.
-    pub script: &'a Script,
+    pub script: &'a LocatedScript,
     /// The script's file, if there is one.
     pub file: Option<&'a Path>,
     /// The site's root in the program's file system.
@@ -39,7 +39,7 @@ pub struct Environment<'a> {
 /// The value of SERVER_SOFTWARE.
 const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
 
-impl Environment<'_> {
+impl CgiEnvironment<'_> {
     /// Calls `give` once for each variable.
     pub fn each(&self, mut give: impl FnMut(&[u8], &[u8])) {
         // The configuration's variables replace these, and are given last.
@@ -64,7 +64,7 @@ impl Environment<'_> {
         }
         // SSL_* describe this server's connection, even if a proxy reports https.
         if let Some(secured) = &self.request.secured {
-            Environment::put_secured(secured, &mut put);
+            CgiEnvironment::put_secured(secured, &mut put);
         }
         self.put_ends(&mut put);
         self.put_fields(&fields, &mut give);
@@ -107,7 +107,7 @@ impl Environment<'_> {
     }
 
     /// TLS parameters of the connection, by the names of Apache's mod_ssl.
-    fn put_secured(secured: &Secured, put: &mut impl FnMut(&str, &[u8])) {
+    fn put_secured(secured: &TlsInfo, put: &mut impl FnMut(&str, &[u8])) {
         put("SSL_PROTOCOL", secured.version.as_bytes());
         put("SSL_CIPHER", secured.cipher.as_bytes());
         if let Some(name) = &secured.server_name {

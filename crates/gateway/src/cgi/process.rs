@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use lowroad_children::limits::Limits;
-use lowroad_handler::Failure;
-use lowroad_handler::notice::Notice;
-use lowroad_http::status::Status;
+use lowroad_children::limits::ProcessLimits;
+use lowroad_handler::HandlerFailure;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_http::status::StatusCode;
 use lowroad_limits::Permit;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -20,10 +20,10 @@ use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
-use super::environment::Environment;
-use super::spawner::{Order, Outcome, Running, Spawner, Variable};
-use super::stderr::Complaints;
-use crate::script::talk::{Fed, Part, Program};
+use super::environment::CgiEnvironment;
+use super::spawner::{SpawnOrder, ExitOutcome, CgiChild, CgiSpawner, EnvVariable};
+use super::stderr::StderrLines;
+use crate::script::exchange::{FeedOutcome, ProgramOutput, ProgramLink};
 
 /// The default of the program's PATH.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -35,48 +35,48 @@ const READ_LEN: usize = 64 << 10;
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// The context of a process besides its request.
-pub struct Keep {
+pub struct ProcessContext {
     /// Freed when the process has ended.
     pub permit: Permit,
     /// How long it may run after the end of its output.
     pub patience: Duration,
     /// Receives lines of its stderr, and abnormal exits.
-    pub notice: Notice,
+    pub notice: OperatorNotice,
 }
 
 /// A running program. Its output ends when the last process closes it: if the program itself has exited before, its
 /// children continue the output. Dropping it kills its process group.
-pub struct Process {
+pub struct CgiProcess {
     file: Arc<Path>,
     stdin: Option<pipe::Sender>,
     stdout: pipe::Receiver,
     stderr: Option<pipe::Receiver>,
-    complaints: Complaints,
+    complaints: StderrLines,
     buffer: Box<[u8]>,
     /// Set at the end of the output: the limit of the wait for the exit.
     over: Option<Pin<Box<Sleep>>>,
-    ending: Option<Ending>,
+    ending: Option<ProcessReaper>,
 }
 
 /// The resources for ending a process.
-struct Ending {
-    running: Running,
-    keep: Keep,
+struct ProcessReaper {
+    running: CgiChild,
+    keep: ProcessContext,
     runtime: Handle,
 }
 
-impl Process {
+impl CgiProcess {
     /// Starts a program. May block briefly. Needs the context of a runtime.
     ///
     /// # Errors
     /// 500 if it cannot be run, 503 if the system lacks resources. Later errors are reported with its output.
     pub fn start(
         file: &Path,
-        environment: &Environment<'_>,
-        limits: Limits,
-        spawner: &Spawner,
-        keep: Keep,
-    ) -> Result<Process, Failure> {
+        environment: &CgiEnvironment<'_>,
+        limits: ProcessLimits,
+        spawner: &CgiSpawner,
+        keep: ProcessContext,
+    ) -> Result<CgiProcess, HandlerFailure> {
         let failed = |error: std::io::Error| failure(file, &error);
         // O_CLOEXEC: a program must not inherit the pipes of another one.
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()));
@@ -84,7 +84,7 @@ impl Process {
         let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(failed);
         let (stdout, stderr) = (receiver(stdout)?, receiver(stderr)?);
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
-        let order = Order {
+        let order = SpawnOrder {
             file: file.into(),
             // RFC 3875 §7.2: the current directory is that of the script.
             folder: file.parent().unwrap_or(Path::new("/")).into(),
@@ -95,8 +95,8 @@ impl Process {
         let running = spawner.start(order, &ends).map_err(failed)?;
         let file: Arc<Path> = Arc::from(file);
         let request = environment.request;
-        Ok(Process {
-            complaints: Complaints::new(
+        Ok(CgiProcess {
+            complaints: StderrLines::new(
                 file.clone(),
                 (request.method, request.raw_path()),
                 keep.notice.clone(),
@@ -107,7 +107,7 @@ impl Process {
             stderr: Some(stderr),
             buffer: vec![0; READ_LEN].into(),
             over: None,
-            ending: Some(Ending {
+            ending: Some(ProcessReaper {
                 running,
                 keep,
                 runtime: Handle::current(),
@@ -139,33 +139,33 @@ impl Process {
     }
 
     /// The output has ended. Ready once it is known whether the program exited normally.
-    fn poll_last(&mut self, context: &mut Context<'_>) -> Poll<Result<Part, Failure>> {
+    fn poll_last(&mut self, context: &mut Context<'_>) -> Poll<Result<ProgramOutput, HandlerFailure>> {
         let over = self.over.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
         let running = self.ending.as_mut().map(|ending| &mut ending.running);
         let outcome = match running.map(|running| running.poll_outcome(context)) {
             Some(Poll::Pending) => {
                 // It closed its output but runs on: the response is complete, by its own decision.
                 ready!(over.as_mut().poll(context));
-                return Poll::Ready(Ok(Part::End));
+                return Poll::Ready(Ok(ProgramOutput::End));
             }
             Some(Poll::Ready(outcome)) => outcome,
-            None => return Poll::Ready(Ok(Part::End)),
+            None => return Poll::Ready(Ok(ProgramOutput::End)),
         };
         let file = self.file.display();
         Poll::Ready(match outcome {
             // Any exit status: CGI scripts often end with one that has no meaning.
-            Outcome::Exited(_) => Ok(Part::End),
-            Outcome::NotStarted(errno) => Err(failure(
+            ExitOutcome::Exited(_) => Ok(ProgramOutput::End),
+            ExitOutcome::NotStarted(errno) => Err(failure(
                 &self.file,
                 &std::io::Error::from_raw_os_error(errno),
             )),
-            Outcome::Signaled(signal) => Err(Failure::new(
+            ExitOutcome::Signaled(signal) => Err(HandlerFailure::new(
                 // Killed, perhaps by a resource limit, so the output may be incomplete.
-                Status::BAD_GATEWAY,
+                StatusCode::BAD_GATEWAY,
                 format!("{file} ended with signal {signal}"),
             )),
-            Outcome::Lost => Err(Failure::new(
-                Status::BAD_GATEWAY,
+            ExitOutcome::Lost => Err(HandlerFailure::new(
+                StatusCode::BAD_GATEWAY,
                 format!("{file} ended with the process that had started it"),
             )),
         })
@@ -173,7 +173,7 @@ impl Process {
 
     /// Ends the process; `alone` = it gets time to exit by itself.
     fn end(&mut self, alone: bool) {
-        let Some(Ending {
+        let Some(ProcessReaper {
             running,
             keep,
             runtime,
@@ -186,8 +186,8 @@ impl Process {
         runtime.spawn(async move {
             if alone {
                 let words = match running.finish(keep.patience).await {
-                    Some(Outcome::Exited(status @ 1..)) => format!("status {status}"),
-                    Some(Outcome::Signaled(signal)) => format!("signal {signal}"),
+                    Some(ExitOutcome::Exited(status @ 1..)) => format!("status {status}"),
+                    Some(ExitOutcome::Signaled(signal)) => format!("signal {signal}"),
                     _ => String::new(),
                 };
                 if !words.is_empty() {
@@ -202,20 +202,20 @@ impl Process {
     }
 }
 
-impl Program for Process {
-    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<Fed> {
+impl ProgramLink for CgiProcess {
+    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<FeedOutcome> {
         let Some(stdin) = &mut self.stdin else {
-            return Poll::Ready(Fed::Closed);
+            return Poll::Ready(FeedOutcome::Closed);
         };
         match ready!(Pin::new(stdin).poll_write(context, bytes)) {
             Ok(len @ 1..) => {
                 bytes.advance(len);
-                Poll::Ready(Fed::Some)
+                Poll::Ready(FeedOutcome::Some)
             }
             // A program may close its stdin without reading the body: no failure.
             _ => {
                 self.stdin = None;
-                Poll::Ready(Fed::Closed)
+                Poll::Ready(FeedOutcome::Closed)
             }
         }
     }
@@ -230,7 +230,7 @@ impl Program for Process {
         &mut self,
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
-    ) -> Poll<Result<Part, Failure>> {
+    ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
         let complained = self.poll_stderr(context);
         // The output has ended; only the exit status is missing.
         if self.over.is_some() {
@@ -240,9 +240,9 @@ impl Program for Process {
         match Pin::new(&mut self.stdout).poll_read(context, &mut buffer) {
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                 output.extend_from_slice(buffer.filled());
-                Poll::Ready(Ok(Part::Output))
+                Poll::Ready(Ok(ProgramOutput::Output))
             }
-            Poll::Pending if complained => Poll::Ready(Ok(Part::Other)),
+            Poll::Pending if complained => Poll::Ready(Ok(ProgramOutput::Other)),
             Poll::Pending => Poll::Pending,
             Poll::Ready(_) => {
                 // An unfinished line of stderr would be lost otherwise.
@@ -261,14 +261,14 @@ impl Program for Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for CgiProcess {
     fn drop(&mut self) {
         self.end(false);
     }
 }
 
 /// The complete environment of the program; it inherits nothing.
-fn variables(environment: &Environment<'_>) -> Vec<Variable> {
+fn variables(environment: &CgiEnvironment<'_>) -> Vec<EnvVariable> {
     let mut variables = Vec::new();
     let mut put =
         |name: &[u8], value: &[u8]| variables.push((name.to_vec().into(), value.to_vec().into()));
@@ -278,14 +278,14 @@ fn variables(environment: &Environment<'_>) -> Vec<Variable> {
     variables
 }
 
-fn failure(file: &Path, error: &std::io::Error) -> Failure {
+fn failure(file: &Path, error: &std::io::Error) -> HandlerFailure {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let status = match errno {
         Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
             // Lack of resources is temporary, so the client may retry.
-            Status::SERVICE_UNAVAILABLE
+            StatusCode::SERVICE_UNAVAILABLE
         }
-        _ => Status::INTERNAL_ERROR,
+        _ => StatusCode::INTERNAL_ERROR,
     };
     let hint = match errno {
         // ENOENT for an existing file means that the interpreter of its `#!` line is missing.
@@ -293,7 +293,7 @@ fn failure(file: &Path, error: &std::io::Error) -> Failure {
         Some(Errno::MSGSIZE | Errno::NOBUFS) => "; its environment is too long",
         _ => "",
     };
-    Failure::new(
+    HandlerFailure::new(
         status,
         format!("can't run {}: {error}{hint}", file.display()),
     )

@@ -1,4 +1,4 @@
-//! Spawner: a small process beside the server that starts programs ([`serve()`]).
+//! Spawner: a small process beside the server that starts programs ([`process()`]).
 //!
 //! fork(2) copies the page tables of the caller, which are large in a server with a big cache and small in the spawner;
 //! and only the parent of a process is notified of its exit.
@@ -7,9 +7,9 @@
 //! gone, for any reason, the socket closes: then the spawner kills all programs that it has started, and exits. If the
 //! spawner dies, its programs do too, and the next request starts another spawner.
 
-mod running;
-mod serve;
-mod wire;
+mod child;
+mod process;
+mod messages;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,39 +19,39 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use lowroad_children::message::{Channel, MessageError, SendMode, decode, encode};
+use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
 use lowroad_children::process::{ChildHandle, ChildProcess};
-use lowroad_handler::notice::Notice;
-pub use running::Running;
-pub use serve::serve;
+use lowroad_handler::operator_notice::OperatorNotice;
+pub use child::CgiChild;
+pub use process::serve;
 use tokio::sync::oneshot;
-pub use wire::{Order, Outcome, Variable};
-use wire::{ToServer, ToSpawner};
+pub use messages::{SpawnOrder, ExitOutcome, EnvVariable};
+use messages::{SpawnerReply, ToSpawner};
 
 /// Starts programs, by a process that is started with the first of them.
-pub struct Spawner {
+pub struct CgiSpawner {
     command: Box<dyn Fn() -> Command + Send + Sync>,
-    notice: Notice,
+    notice: OperatorNotice,
     /// The number of the next program.
     next: AtomicU64,
-    link: Mutex<Option<Arc<Link>>>,
+    link: Mutex<Option<Arc<SpawnerLink>>>,
 }
 
 /// The connection to one spawner process, with the waiters for its programs' outcomes.
-struct Link {
-    channel: Channel,
+struct SpawnerLink {
+    channel: PacketChannel,
     /// `None` once the process is gone.
-    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Outcome>>>>,
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<ExitOutcome>>>>,
     process: ChildHandle,
 }
 
-impl Spawner {
-    /// `command` returns a command that calls [`serve()`] with its standard input.
+impl CgiSpawner {
+    /// `command` returns a command that calls [`process()`] with its standard input.
     pub fn new(
         command: impl Fn() -> Command + Send + Sync + 'static,
-        notice: Notice,
-    ) -> Arc<Spawner> {
-        Arc::new(Spawner {
+        notice: OperatorNotice,
+    ) -> Arc<CgiSpawner> {
+        Arc::new(CgiSpawner {
             command: Box::new(command),
             notice,
             next: AtomicU64::new(0),
@@ -64,7 +64,7 @@ impl Spawner {
     ///
     /// # Errors
     /// The spawner cannot be started, or the order is too long.
-    pub fn start(&self, order: Order, ends: &[OwnedFd; 3]) -> io::Result<Running> {
+    pub fn start(&self, order: SpawnOrder, ends: &[OwnedFd; 3]) -> io::Result<CgiChild> {
         let id = self.next.fetch_add(1, Relaxed);
         let message = encode(&ToSpawner::Start(id, Box::new(order)))?;
         let (link, is_new) = self.link()?;
@@ -77,7 +77,7 @@ impl Spawner {
     }
 
     /// The connection, and whether the process was started just now.
-    fn link(&self) -> io::Result<(Arc<Link>, bool)> {
+    fn link(&self) -> io::Result<(Arc<SpawnerLink>, bool)> {
         // Under the lock, so that concurrent requests start a single process.
         let mut known = lock(&self.link);
         if let Some(link) = known.as_ref().filter(|link| !link.is_gone()) {
@@ -95,12 +95,12 @@ impl Spawner {
         }
     }
 
-    fn connect(&self) -> io::Result<Arc<Link>> {
+    fn connect(&self) -> io::Result<Arc<SpawnerLink>> {
         let mut command = (self.command)();
         // The spawner's own output must not mix with the server's.
         command.stdout(Stdio::null());
         let (child, channel) = ChildProcess::spawn_with_channel(command)?;
-        let link = Arc::new(Link {
+        let link = Arc::new(SpawnerLink {
             channel,
             waiting: Mutex::new(Some(HashMap::new())),
             process: child.handle(),
@@ -114,7 +114,7 @@ impl Spawner {
     }
 }
 
-impl Drop for Spawner {
+impl Drop for CgiSpawner {
     fn drop(&mut self) {
         if let Some(link) = lock(&self.link).take() {
             link.end();
@@ -122,7 +122,7 @@ impl Drop for Spawner {
     }
 }
 
-impl Link {
+impl SpawnerLink {
     /// Closes the socket, which ends the process and the reader thread.
     fn end(&self) {
         self.channel.close();
@@ -133,11 +133,11 @@ impl Link {
     }
 
     fn start(
-        self: &Arc<Link>,
+        self: &Arc<SpawnerLink>,
         id: u64,
         message: &[u8],
         ends: &[OwnedFd; 3],
-    ) -> Result<Running, MessageError> {
+    ) -> Result<CgiChild, MessageError> {
         let (sender, receiver) = oneshot::channel();
         // Registered before sending, or the outcome could arrive before its waiter.
         match &mut *lock(&self.waiting) {
@@ -150,7 +150,7 @@ impl Link {
         if sent.is_err() {
             self.forget(id);
         }
-        sent.map(|()| Running::new(self.clone(), id, receiver))
+        sent.map(|()| CgiChild::new(self.clone(), id, receiver))
     }
 
     fn forget(&self, id: u64) {
@@ -160,7 +160,7 @@ impl Link {
     }
 
     /// Sends a message without blocking: if the socket is full, a temporary thread sends it.
-    fn tell(self: &Arc<Link>, message: &ToSpawner) {
+    fn tell(self: &Arc<SpawnerLink>, message: &ToSpawner) {
         let Ok(message) = encode(message) else { return };
         // Called from drops on a worker, which must not block.
         if self.channel.send(&message, &[], SendMode::Try) == Err(MessageError::NotReady) {
@@ -170,9 +170,9 @@ impl Link {
     }
 
     /// Receives outcomes of programs, until the process is gone.
-    fn listen(&self, mut child: ChildProcess, notice: &Notice) {
+    fn listen(&self, mut child: ChildProcess, notice: &OperatorNotice) {
         let mut buffer = Vec::new();
-        while let Ok(ToServer { id, outcome }) = self
+        while let Ok(SpawnerReply { id, outcome }) = self
             .channel
             .receive(&mut buffer)
             .and_then(|_| decode(&buffer))

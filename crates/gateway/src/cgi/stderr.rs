@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lowroad_handler::notice::Notice;
+use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_http::method::Method;
 
 /// Longer lines are truncated.
@@ -13,20 +13,20 @@ const LINES_MAX: usize = 100;
 
 /// Splits the stderr of one request into lines.
 #[derive(Clone)]
-pub struct Complaints {
+pub struct StderrLines {
     who: Arc<Path>,
     method: Method,
     /// Without the query, which may contain secrets.
     path: Box<[u8]>,
-    notice: Notice,
+    notice: OperatorNotice,
     line: Vec<u8>,
     lines: usize,
 }
 
-impl Complaints {
+impl StderrLines {
     /// Lines of the program `who`, for a request with this method and raw path.
-    pub fn new(who: Arc<Path>, (method, path): (Method, &[u8]), notice: Notice) -> Complaints {
-        Complaints {
+    pub fn new(who: Arc<Path>, (method, path): (Method, &[u8]), notice: OperatorNotice) -> StderrLines {
+        StderrLines {
             who,
             method,
             path: path.into(),
@@ -79,10 +79,10 @@ mod tests {
     fn lines_are_bounded_in_length_and_number() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = seen.clone();
-        let notice: Notice =
+        let notice: OperatorNotice =
             Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
         let mut complaints =
-            Complaints::new(Arc::from(Path::new("a")), (Method::Get, b"/x"), notice);
+            StderrLines::new(Arc::from(Path::new("a")), (Method::Get, b"/x"), notice);
         complaints.take(b"one\r\n\ntw");
         complaints.take(b"o\x1b[2J\nthree");
         complaints.end_line();

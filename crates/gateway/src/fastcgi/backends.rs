@@ -5,63 +5,63 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use lowroad_config::{Balance, FastCgi, Upstream as At};
-use lowroad_engine::Local;
-use lowroad_handler::notice::Notice;
-use lowroad_http::status::Status;
+use lowroad_config::{BalanceConfig, FastCgiConfig, UpstreamAddress as At};
+use lowroad_engine::WorkerHandle;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{
-    MemberId, NewMember, NoMember, Outcome, PickRequest, Policy, Settings,
+    MemberId, NewMember, NoMember, AttemptOutcome, PickRequest, BalancingPolicy, GroupSettings,
 };
-use lowroad_origin::names::{self, Following, Name, Places, SystemResolver};
-use lowroad_origin::retry::{Body, Failed, Retry, Seen};
-use lowroad_origin::{Address, Attempt, Patience, Upstream};
+use lowroad_origin::name_resolution::{self, NameWatch, HostName, MemberFactory, SystemResolver};
+use lowroad_origin::retry::{BodyReplay, FailureStage, RetryLimits, RetryEvidence};
+use lowroad_origin::{ServerAddress, UpstreamAttempt, AcquireTimeouts, Upstream};
 
-use super::server::{Server, Servers};
+use super::server::{FastCgiServer, FastCgiServers};
 use crate::proxy::origins::lookup_text;
-use crate::script::talk::Stopped;
+use crate::script::exchange::ScriptFailure;
 
 /// Connect timeout if another server can be tried.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// The servers of a route.
-pub struct Backends {
+pub struct BackendSet {
     /// Their name in messages: `FastCGI server 127.0.0.1:9000`.
     name: String,
-    workers: Arc<[Local]>,
-    members: Members,
+    workers: Arc<[WorkerHandle]>,
+    members: BackendMembers,
 }
 
-enum Members {
+enum BackendMembers {
     /// A single server at a fixed address.
-    One(Arc<Server>),
+    One(Arc<FastCgiServer>),
     Group {
-        upstream: Arc<Upstream<Arc<Server>>>,
+        upstream: Arc<Upstream<Arc<FastCgiServer>>>,
         /// The periodic name resolutions.
-        following: Vec<Following>,
+        following: Vec<NameWatch>,
         /// The state of the random choice among equal members.
         drawn: AtomicU64,
     },
 }
 
 /// An attempt at one of several servers.
-pub type Try = Attempt<Arc<Server>>;
+pub type BackendAttempt = UpstreamAttempt<Arc<FastCgiServer>>;
 
-impl Backends {
+impl BackendSet {
     /// The servers of a route. Resolves names, and so may block for a short time; a name without an address is resolved
     /// again later.
-    pub fn new(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Backends {
+    pub fn new(fastcgi: &FastCgiConfig, servers: &FastCgiServers, notice: &OperatorNotice) -> BackendSet {
         // A single fixed address needs no group: no choice, no retry and no lock per request.
         let members = match &fastcgi.servers[..] {
             [At::Unix(path)] => {
-                Members::One(servers.get(Address::Unix(path.clone()), fastcgi.connections_max))
+                BackendMembers::One(servers.get(ServerAddress::Unix(path.clone()), fastcgi.connections_max))
             }
             [At::Tcp(address)] => {
-                Members::One(servers.get(Address::Tcp(*address), fastcgi.connections_max))
+                BackendMembers::One(servers.get(ServerAddress::Tcp(*address), fastcgi.connections_max))
             }
             _ => group(fastcgi, servers, notice),
         };
         let names: Vec<String> = fastcgi.servers.iter().map(At::to_string).collect();
-        Backends {
+        BackendSet {
             name: format!("FastCGI server {}", names.join(", ")),
             workers: servers.workers().clone(),
             members,
@@ -74,15 +74,15 @@ impl Backends {
     }
 
     /// The handle of a worker.
-    pub fn local(&self, worker: usize) -> &Local {
+    pub fn local(&self, worker: usize) -> &WorkerHandle {
         &self.workers[worker % self.workers.len()]
     }
 
     /// The server, if there is only one.
-    pub fn only(&self) -> Option<&Arc<Server>> {
+    pub fn only(&self) -> Option<&Arc<FastCgiServer>> {
         match &self.members {
-            Members::One(server) => Some(server),
-            Members::Group { .. } => None,
+            BackendMembers::One(server) => Some(server),
+            BackendMembers::Group { .. } => None,
         }
     }
 
@@ -95,10 +95,10 @@ impl Backends {
         tried: &[MemberId],
         worker: usize,
         client: IpAddr,
-    ) -> Result<(Arc<Server>, Option<Try>), NoMember> {
+    ) -> Result<(Arc<FastCgiServer>, Option<BackendAttempt>), NoMember> {
         let (upstream, drawn) = match &self.members {
-            Members::One(server) => return Ok((server.clone(), None)),
-            Members::Group {
+            BackendMembers::One(server) => return Ok((server.clone(), None)),
+            BackendMembers::Group {
                 upstream, drawn, ..
             } => (upstream, drawn),
         };
@@ -114,29 +114,29 @@ impl Backends {
     }
 
     /// The acquire timeouts for a connection, within `time` in total.
-    pub fn patience(&self, time: Duration) -> Patience {
+    pub fn patience(&self, time: Duration) -> AcquireTimeouts {
         match self.members {
             // A single server may be given the whole time, as there is no other to try.
-            Members::One(_) => Patience::of(time),
-            Members::Group { .. } => Patience {
+            BackendMembers::One(_) => AcquireTimeouts::from_total(time),
+            BackendMembers::Group { .. } => AcquireTimeouts {
                 connecting: CONNECT_MAX.min(time),
-                ..Patience::of(time)
+                ..AcquireTimeouts::from_total(time)
             },
         }
     }
 
     /// Whether another server may be tried for a request that no server has seen, after this many attempts.
     pub fn may_go_on(&self, tries: usize, worker: usize) -> bool {
-        let Members::Group { upstream, .. } = &self.members else {
+        let BackendMembers::Group { upstream, .. } = &self.members else {
             return false;
         };
-        let failed = Failed {
+        let failed = FailureStage {
             tries: u32::try_from(tries).unwrap_or(u32::MAX),
             // Not idempotent, not sent: only the retry budget and the number of attempts count.
             is_idempotent: false,
             sent: false,
-            body: Body::Whole,
-            seen: Seen::Nothing,
+            body: BodyReplay::Whole,
+            seen: RetryEvidence::Nothing,
             timed_out: false,
         };
         let now_ms = self.local(worker).timers.now_ms();
@@ -146,15 +146,15 @@ impl Backends {
     /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
     pub fn explain_absence(&self, none: NoMember) -> String {
         let following = match &self.members {
-            Members::One(_) => &[][..],
-            Members::Group { following, .. } => following,
+            BackendMembers::One(_) => &[][..],
+            BackendMembers::Group { following, .. } => following,
         };
-        names::explain_absence(none, following)
+        name_resolution::explain_absence(none, following)
     }
 
     /// The health of each server of a group, for status reports.
     pub fn text(&self) -> Option<String> {
-        let Members::Group {
+        let BackendMembers::Group {
             upstream,
             following,
             ..
@@ -164,17 +164,17 @@ impl Backends {
         };
         let now_ms = self.local(0).timers.now_ms();
         let all = upstream.with(|group| group.status(now_ms));
-        let one = |one: &lowroad_origin::group::Status| {
+        let one = |one: &lowroad_origin::group::MemberStatus| {
             format!("{} {}, {} requests", one.name, one.standing, one.requests)
         };
-        let failures = following.iter().filter_map(Following::failure);
+        let failures = following.iter().filter_map(NameWatch::failure);
         let lines: Vec<String> = all.iter().map(one).chain(failures).collect();
         Some(lines.join("; "))
     }
 
     /// The server that a request would get now, and the reason, for `explain`; `None` for a single server.
     pub fn whom(&self) -> Option<String> {
-        let Members::Group {
+        let BackendMembers::Group {
             upstream, drawn, ..
         } = &self.members
         else {
@@ -195,45 +195,45 @@ impl Backends {
 }
 
 /// The evidence of a failed request about its server.
-pub fn outcome(stopped: &Stopped) -> Outcome {
+pub fn outcome(stopped: &ScriptFailure) -> AttemptOutcome {
     match stopped.failure.status {
         // The script is at fault, not the server.
-        _ if stopped.is_output_bad => Outcome::Answered,
-        Status::BAD_GATEWAY => Outcome::Lost,
-        Status::GATEWAY_TIMEOUT => Outcome::TimedOut,
-        Status::SERVICE_UNAVAILABLE => Outcome::ServerError,
+        _ if stopped.is_output_bad => AttemptOutcome::Answered,
+        StatusCode::BAD_GATEWAY => AttemptOutcome::Lost,
+        StatusCode::GATEWAY_TIMEOUT => AttemptOutcome::TimedOut,
+        StatusCode::SERVICE_UNAVAILABLE => AttemptOutcome::ServerError,
         // Other failures are the client's or this server's.
-        _ => Outcome::Cancelled,
+        _ => AttemptOutcome::Cancelled,
     }
 }
 
-fn group(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Members {
-    let retry = Retry {
+fn group(fastcgi: &FastCgiConfig, servers: &FastCgiServers, notice: &OperatorNotice) -> BackendMembers {
+    let retry = RetryLimits {
         // A request that waited for its full timeout is not made to wait again.
         after_timeouts: false,
-        ..Retry::default()
+        ..RetryLimits::default()
     };
     let upstream = Upstream::new(settings(&fastcgi.balance), retry);
     let local = &servers.workers()[0];
     let mut following = Vec::new();
     for at in &fastcgi.servers {
         let address = match at {
-            At::Unix(path) => Address::Unix(path.clone()),
-            At::Tcp(address) => Address::Tcp(*address),
+            At::Unix(path) => ServerAddress::Unix(path.clone()),
+            At::Tcp(address) => ServerAddress::Tcp(*address),
             At::Name { host, port } => {
-                let name = Name {
+                let name = HostName {
                     // Members exist before the first request; the periodic resolution starts later.
-                    first: names::look_up(host, *port),
-                    ..Name::new(host.as_str(), *port)
+                    first: name_resolution::look_up(host, *port),
+                    ..HostName::new(host.as_str(), *port)
                 };
-                let found = Found {
+                let found = BackendFactory {
                     servers: servers.clone(),
                     connections_max: fastcgi.connections_max,
                     name: format!("FastCGI server {at}"),
                     notice: notice.clone(),
                 };
                 let resolver = Arc::new(SystemResolver);
-                following.push(names::follow(&upstream, name, resolver, found, local));
+                following.push(name_resolution::follow(&upstream, name, resolver, found, local));
                 continue;
             }
         };
@@ -245,21 +245,21 @@ fn group(fastcgi: &FastCgi, servers: &Servers, notice: &Notice) -> Members {
         let server = servers.get(address, fastcgi.connections_max);
         upstream.with(|group| group.add(new, server, local.timers.now_ms()));
     }
-    Members::Group {
+    BackendMembers::Group {
         upstream,
         following,
         drawn: AtomicU64::new(0),
     }
 }
 
-fn settings(balance: &Balance) -> Settings {
-    let mut settings = Settings {
+fn settings(balance: &BalanceConfig) -> GroupSettings {
+    let mut settings = GroupSettings {
         policy: match balance {
             // The configuration allows only these two for FastCGI.
-            Balance::LeastConnections => Policy::LeastConnections,
-            _ => Policy::RoundRobin,
+            BalanceConfig::LeastConnections => BalancingPolicy::LeastConnections,
+            _ => BalancingPolicy::RoundRobin,
         },
-        ..Settings::default()
+        ..GroupSettings::default()
     };
     // Unlimited: requests wait for connections of the pool, and routes bound their number.
     settings.circuit.requests_max = u32::MAX;
@@ -268,23 +268,23 @@ fn settings(balance: &Balance) -> Settings {
 }
 
 /// Creates servers for the resolved addresses of a name.
-struct Found {
-    servers: Servers,
+struct BackendFactory {
+    servers: FastCgiServers,
     connections_max: usize,
     name: String,
-    notice: Notice,
+    notice: OperatorNotice,
 }
 
-impl Places<Arc<Server>> for Found {
-    fn come(&mut self, address: SocketAddr) -> Arc<Server> {
+impl MemberFactory<Arc<FastCgiServer>> for BackendFactory {
+    fn come(&mut self, address: SocketAddr) -> Arc<FastCgiServer> {
         self.servers
-            .get(Address::Tcp(address), self.connections_max)
+            .get(ServerAddress::Tcp(address), self.connections_max)
     }
 
     fn added(&mut self, _: MemberId, _: SocketAddr) {}
 
     /// The connections are closed when the last request drops the server.
-    fn gone(&mut self, _: MemberId, _: Arc<Server>) {}
+    fn gone(&mut self, _: MemberId, _: Arc<FastCgiServer>) {}
 
     fn lookup_changed(&mut self, failure: Option<&str>) {
         (self.notice)(&lookup_text(&self.name, failure));

@@ -3,17 +3,17 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
 
-use lowroad_engine::outgoing::Outgoing;
+use lowroad_engine::upstream_socket::UpstreamSocket;
 
-use super::record::{BadRecord, Decoder, Event};
+use super::record::{BadRecord, FastCgiDecoder, FastCgiEvent};
 
 /// Bytes of the read buffer.
 const READ_LEN: usize = 32 << 10;
 
 /// A connection to a FastCGI server.
-pub struct Link {
-    socket: Outgoing,
-    decoder: Decoder,
+pub struct FastCgiLink {
+    socket: UpstreamSocket,
+    decoder: FastCgiDecoder,
     input: Box<[u8]>,
     /// `input[start..end]` is read but not yet decoded.
     start: usize,
@@ -22,7 +22,7 @@ pub struct Link {
 
 /// The fault of a connection.
 #[derive(Debug)]
-pub enum Broken {
+pub enum FastCgiFault {
     /// The server closed it.
     Closed,
     /// The system's error.
@@ -31,12 +31,12 @@ pub enum Broken {
     Bad(BadRecord),
 }
 
-impl Link {
+impl FastCgiLink {
     /// A new connection.
-    pub fn new(socket: Outgoing) -> Link {
-        Link {
+    pub fn new(socket: UpstreamSocket) -> FastCgiLink {
+        FastCgiLink {
             socket,
-            decoder: Decoder::default(),
+            decoder: FastCgiDecoder::default(),
             input: vec![0; READ_LEN].into(),
             start: 0,
             end: 0,
@@ -50,7 +50,7 @@ impl Link {
     }
 
     /// Its socket.
-    pub fn socket_mut(&mut self) -> &mut Outgoing {
+    pub fn socket_mut(&mut self) -> &mut UpstreamSocket {
         &mut self.socket
     }
 
@@ -70,9 +70,9 @@ impl Link {
     ///
     /// # Errors
     /// The connection is unusable.
-    pub fn event(&mut self) -> Result<Option<(Event, &[u8])>, Broken> {
+    pub fn event(&mut self) -> Result<Option<(FastCgiEvent, &[u8])>, FastCgiFault> {
         let bytes = &self.input[self.start..self.end];
-        let (event, len) = self.decoder.next(bytes).map_err(Broken::Bad)?;
+        let (event, len) = self.decoder.next(bytes).map_err(FastCgiFault::Bad)?;
         self.start += len;
         Ok(event.map(|event| (event, bytes)))
     }
@@ -81,7 +81,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection is unusable.
-    pub fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), FastCgiFault>> {
         self.input.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -91,19 +91,19 @@ impl Link {
                 self.end += len;
                 Ok(())
             }
-            Ok(_) => Err(Broken::Closed),
-            Err(error) => Err(Broken::Failed(error)),
+            Ok(_) => Err(FastCgiFault::Closed),
+            Err(error) => Err(FastCgiFault::Failed(error)),
         })
     }
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for FastCgiFault {
     /// The text continues a sentence that begins with the server's name.
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Broken::Closed => to.write_str("closed the connection in the middle of a request"),
-            Broken::Failed(error) => write!(to, "was lost: {error}"),
-            Broken::Bad(bad) => to.write_str(&bad.0),
+            FastCgiFault::Closed => to.write_str("closed the connection in the middle of a request"),
+            FastCgiFault::Failed(error) => write!(to, "was lost: {error}"),
+            FastCgiFault::Bad(bad) => to.write_str(&bad.0),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 /// The length of a record's header, in bytes.
 pub const HEADER_LEN: usize = 8;
 /// A record's header.
-pub type Header = [u8; HEADER_LEN];
+pub type FastCgiHeader = [u8; HEADER_LEN];
 /// The longest content of a record that is sent: a multiple of eight.
 pub const CONTENT_LEN_MAX: usize = 0xfff8;
 /// The longest accepted FCGI_GET_VALUES_RESULT.
@@ -39,12 +39,12 @@ pub fn put_begin(out: &mut Vec<u8>, id: u16, keeps_connection: bool) {
 }
 
 /// FCGI_ABORT_REQUEST for request `id`.
-pub fn abort(id: u16) -> Header {
+pub fn abort(id: u16) -> FastCgiHeader {
     header(ABORT_REQUEST, id, 0)
 }
 
 /// The header of an FCGI_STDIN record with `len` bytes, at most [`CONTENT_LEN_MAX`]; 0 ends the body.
-pub fn stdin(id: u16, len: usize) -> Header {
+pub fn stdin(id: u16, len: usize) -> FastCgiHeader {
     header(STDIN, id, len)
 }
 
@@ -62,19 +62,19 @@ pub fn put_question(out: &mut Vec<u8>) {
 }
 
 /// Encodes FCGI_PARAMS at the end of a buffer.
-pub struct Params<'o> {
+pub struct ParamsWriter<'o> {
     out: &'o mut Vec<u8>,
     id: u16,
     /// The offset of the parameters, after the header of their record.
     start: usize,
 }
 
-impl<'o> Params<'o> {
+impl<'o> ParamsWriter<'o> {
     /// Begins the parameters of request `id`.
-    pub fn start(out: &'o mut Vec<u8>, id: u16) -> Params<'o> {
+    pub fn start(out: &'o mut Vec<u8>, id: u16) -> ParamsWriter<'o> {
         put_header(out, PARAMS, id, 0);
         let start = out.len();
-        Params { out, id, start }
+        ParamsWriter { out, id, start }
     }
 
     /// Appends a parameter.
@@ -108,7 +108,7 @@ fn put_header(out: &mut Vec<u8>, kind: u8, id: u16, len: usize) {
     out.extend_from_slice(&header(kind, id, len));
 }
 
-fn header(kind: u8, id: u16, len: usize) -> Header {
+fn header(kind: u8, id: u16, len: usize) -> FastCgiHeader {
     let [high, low] = id.to_be_bytes();
     let mut header = [1, kind, high, low, 0, 0, 0, 0];
     set_len(&mut header, len);
@@ -137,7 +137,7 @@ fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 /// An event from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum FastCgiEvent {
     /// Output of a request, at least one byte: its range in the input.
     Output(u16, Range<usize>),
     /// A request's output is complete (an empty STDOUT record).
@@ -145,14 +145,14 @@ pub enum Event {
     /// Bytes of a request's stderr.
     Complaint(u16, Range<usize>),
     /// The end of a request.
-    End(u16, Ended),
+    End(u16, FastCgiEnd),
     /// Whether the server multiplexes connections.
     Multiplexes(bool),
 }
 
 /// The protocol status at the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum FastCgiEnd {
     /// FCGI_REQUEST_COMPLETE.
     Complete,
     /// FCGI_CANT_MPX_CONN: refused, the server takes one request per connection.
@@ -170,20 +170,20 @@ pub struct BadRecord(pub String);
 /// Incremental decoder: accepts input split anywhere. Content is returned as it arrives, so that only short records are
 /// buffered by the caller.
 #[derive(Clone, Debug, Default)]
-pub struct Decoder {
+pub struct FastCgiDecoder {
     kind: u8,
     id: u16,
     content_left: usize,
     padding_left: usize,
 }
 
-impl Decoder {
+impl FastCgiDecoder {
     /// The first event in the bytes, and the number of processed bytes; after `None` the caller passes the rest again,
     /// with more bytes appended.
     ///
     /// # Errors
     /// [`BadRecord`]; the connection is unusable then.
-    pub fn next(&mut self, bytes: &[u8]) -> Result<(Option<Event>, usize), BadRecord> {
+    pub fn next(&mut self, bytes: &[u8]) -> Result<(Option<FastCgiEvent>, usize), BadRecord> {
         let mut at = 0;
         loop {
             let rest = &bytes[at..];
@@ -193,8 +193,8 @@ impl Decoder {
                 let range = at..at + len;
                 let event = match self.kind {
                     _ if len == 0 => None,
-                    STDOUT => Some(Event::Output(self.id, range)),
-                    _ => Some(Event::Complaint(self.id, range)),
+                    STDOUT => Some(FastCgiEvent::Output(self.id, range)),
+                    _ => Some(FastCgiEvent::Complaint(self.id, range)),
                 };
                 return Ok((event, at + len));
             }
@@ -226,7 +226,7 @@ impl Decoder {
                 self.padding_left = usize::from(padding);
                 at += HEADER_LEN;
                 if kind == STDOUT && len == 0 {
-                    return Ok((Some(Event::OutputEnd(id)), at));
+                    return Ok((Some(FastCgiEvent::OutputEnd(id)), at));
                 }
                 continue;
             }
@@ -252,22 +252,22 @@ fn check(kind: u8, len: usize, header: &[u8]) -> Result<(), BadRecord> {
     }
 }
 
-fn small(kind: u8, id: u16, content: &[u8], header: &[u8]) -> Result<Event, BadRecord> {
+fn small(kind: u8, id: u16, content: &[u8], header: &[u8]) -> Result<FastCgiEvent, BadRecord> {
     Ok(match kind {
         END_REQUEST => {
             let ended = match content.get(4) {
-                Some(0) => Ended::Complete,
-                Some(1) => Ended::CannotMultiplex,
-                Some(2) => Ended::Overloaded,
+                Some(0) => FastCgiEnd::Complete,
+                Some(1) => FastCgiEnd::CannotMultiplex,
+                Some(2) => FastCgiEnd::Overloaded,
                 // FastCGI 1.0 §5.5: the protocol status is the fifth byte; other values are undefined.
-                Some(3) => Ended::UnknownRole,
+                Some(3) => FastCgiEnd::UnknownRole,
                 _ => return Err(not_fastcgi(header)),
             };
-            Event::End(id, ended)
+            FastCgiEvent::End(id, ended)
         }
         // The server does not know FCGI_GET_VALUES.
-        UNKNOWN_TYPE => Event::Multiplexes(false),
-        _ => Event::Multiplexes(value_of(content, b"FCGI_MPXS_CONNS") == Some(b"1")),
+        UNKNOWN_TYPE => FastCgiEvent::Multiplexes(false),
+        _ => FastCgiEvent::Multiplexes(value_of(content, b"FCGI_MPXS_CONNS") == Some(b"1")),
     })
 }
 

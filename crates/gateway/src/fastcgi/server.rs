@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use lowroad_engine::Local;
-use lowroad_engine::outgoing::Outgoing;
-use lowroad_handler::Failure;
-use lowroad_http::status::Status;
-use lowroad_origin::{Address, Connection, Limits, Open, Patience, Pool, Shared, Unavailable};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::upstream_socket::UpstreamSocket;
+use lowroad_handler::HandlerFailure;
+use lowroad_http::status::StatusCode;
+use lowroad_origin::{ServerAddress, Connection, PoolLimits, PoolConnector, AcquireTimeouts, ConnectionPool, SharedConnections, PoolUnavailable};
 
-use super::link::Link;
-use super::multiplexed::Multiplexed;
-use super::record::{self, Event};
+use super::link::FastCgiLink;
+use super::multiplexed_link::MultiplexedLink;
+use super::record::{self, FastCgiEvent};
 
 /// The idle time limit of connections.
 const IDLE_MAX: Duration = Duration::from_secs(2);
@@ -24,32 +24,32 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 const ASK_MAX: Duration = Duration::from_secs(5);
 
 /// An exclusive connection.
-pub type Lease = lowroad_origin::Lease<Links>;
+pub type FastCgiLease = lowroad_origin::Lease<FastCgiConnector>;
 
 /// The servers by address, shared by all routes and sites. An unused server is dropped.
 #[derive(Clone)]
-pub struct Servers {
-    workers: Arc<[Local]>,
-    known: Arc<Mutex<HashMap<Address, Weak<Server>>>>,
+pub struct FastCgiServers {
+    workers: Arc<[WorkerHandle]>,
+    known: Arc<Mutex<HashMap<ServerAddress, Weak<FastCgiServer>>>>,
 }
 
-impl Servers {
+impl FastCgiServers {
     /// No servers yet, for these workers, at least one.
-    pub fn new(workers: &[Local]) -> Servers {
-        Servers {
+    pub fn new(workers: &[WorkerHandle]) -> FastCgiServers {
+        FastCgiServers {
             workers: workers.into(),
             known: Arc::default(),
         }
     }
 
     /// The server at `address`, with a bound of at least this many connections.
-    pub(super) fn get(&self, address: Address, connections_max: usize) -> Arc<Server> {
+    pub(super) fn get(&self, address: ServerAddress, connections_max: usize) -> Arc<FastCgiServer> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let server = known.get(&address).and_then(Weak::upgrade);
         let server = server.unwrap_or_else(|| {
             // Servers of old configurations leave no entries behind.
             known.retain(|_, server| server.strong_count() > 0);
-            let new = Arc::new(Server::new(address.clone(), self.workers.clone()));
+            let new = Arc::new(FastCgiServer::new(address.clone(), self.workers.clone()));
             known.insert(address, Arc::downgrade(&new));
             new
         });
@@ -59,18 +59,18 @@ impl Servers {
     }
 
     /// The workers.
-    pub(super) fn workers(&self) -> &Arc<[Local]> {
+    pub(super) fn workers(&self) -> &Arc<[WorkerHandle]> {
         &self.workers
     }
 }
 
 /// A FastCGI server.
-pub struct Server {
+pub struct FastCgiServer {
     name: String,
     /// Its connection pool.
-    pub pool: Arc<Pool<Links>>,
+    pub pool: Arc<ConnectionPool<FastCgiConnector>>,
     /// Its multiplexed connections.
-    shared: Shared<Multiplexed>,
+    shared: SharedConnections<MultiplexedLink>,
     /// Whether FCGI_GET_VALUES was sent.
     asked: AtomicBool,
     /// Whether it multiplexes, by its own report.
@@ -78,38 +78,38 @@ pub struct Server {
 }
 
 /// No connection for a request, which the server so has not seen.
-pub struct Unreached {
+pub struct ServerUnreachable {
     /// The failure of the request.
-    pub failure: Failure,
+    pub failure: HandlerFailure,
     /// Whether the server is unreachable; otherwise all connections are in use.
     pub is_absent: bool,
 }
 
 /// Opens FastCGI connections on sockets.
-pub struct Links;
+pub struct FastCgiConnector;
 
-impl Open for Links {
-    type Connection = Link;
+impl PoolConnector for FastCgiConnector {
+    type PooledConnection = FastCgiLink;
 
-    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Link> {
-        Ok(Link::new(socket))
+    async fn open(&self, socket: UpstreamSocket, _: &WorkerHandle) -> io::Result<FastCgiLink> {
+        Ok(FastCgiLink::new(socket))
     }
 }
 
-impl Connection for Link {
+impl Connection for FastCgiLink {
     /// No system call if it is.
     fn is_idle(&mut self) -> bool {
         self.is_quiet()
     }
 
-    fn socket(&mut self) -> &mut Outgoing {
+    fn socket(&mut self) -> &mut UpstreamSocket {
         self.socket_mut()
     }
 }
 
-impl Server {
-    fn new(address: Address, workers: Arc<[Local]>) -> Server {
-        let limits = Limits {
+impl FastCgiServer {
+    fn new(address: ServerAddress, workers: Arc<[WorkerHandle]>) -> FastCgiServer {
+        let limits = PoolLimits {
             // Raised by `get` for each route.
             connections_max: 0,
             // Routes already bound the number of requests.
@@ -118,10 +118,10 @@ impl Server {
             age_max: Duration::MAX,
         };
         let (name, count) = (format!("FastCGI server {address}"), workers.len());
-        Server {
+        FastCgiServer {
             name,
-            pool: Arc::new(Pool::new(address, Links, limits, workers)),
-            shared: Shared::new(count),
+            pool: Arc::new(ConnectionPool::new(address, FastCgiConnector, limits, workers)),
+            shared: SharedConnections::new(count),
             asked: AtomicBool::new(false),
             multiplexes: AtomicBool::new(false),
         }
@@ -145,8 +145,8 @@ impl Server {
         &self,
         worker: usize,
         fresh: bool,
-        patience: Patience,
-    ) -> Result<Lease, Unreached> {
+        patience: AcquireTimeouts,
+    ) -> Result<FastCgiLease, ServerUnreachable> {
         // Without an await first: an idle connection is the common case.
         let now = (!fresh).then(|| self.pool.lease_now(worker));
         if let Some(lease) = now.flatten() {
@@ -164,46 +164,46 @@ impl Server {
         &self,
         worker: usize,
         fresh: bool,
-        patience: Patience,
-    ) -> Result<Arc<Multiplexed>, Unreached> {
-        let start = Multiplexed::start;
+        patience: AcquireTimeouts,
+    ) -> Result<Arc<MultiplexedLink>, ServerUnreachable> {
+        let start = MultiplexedLink::start;
         let pool = &self.pool;
         let got = self.shared.get(pool, worker, fresh, patience, start).await;
         got.map_err(|why| self.unreached(&why, patience))
     }
 
-    fn unreached(&self, why: &Unavailable, patience: Patience) -> Unreached {
+    fn unreached(&self, why: &PoolUnavailable, patience: AcquireTimeouts) -> ServerUnreachable {
         let name = &self.name;
         let (status, detail) = match why {
-            Unavailable::TooManyWait | Unavailable::NoneFree => {
+            PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
                 let ms = patience.total.as_millis();
                 let detail = format!(
                     "no connection to {name} was free within {ms} ms; it has too much to do, or the \
                      route too few connections"
                 );
-                (Status::SERVICE_UNAVAILABLE, detail)
+                (StatusCode::SERVICE_UNAVAILABLE, detail)
             }
-            Unavailable::ConnectTimeout => {
+            PoolUnavailable::ConnectTimeout => {
                 let ms = patience.connecting.as_millis();
                 let detail = format!(
                     "no connection to {name} came about within {ms} ms; it has too much to do, or \
                      its host is not there"
                 );
-                (Status::SERVICE_UNAVAILABLE, detail)
+                (StatusCode::SERVICE_UNAVAILABLE, detail)
             }
-            Unavailable::Failed(error) => {
+            PoolUnavailable::Failed(error) => {
                 let hint = match error.kind() {
                     io::ErrorKind::PermissionDenied => "may this user write to the socket?",
                     _ => "does it run, and listen there?",
                 };
                 let detail = format!("can't connect to {name}: {error}; {hint}");
-                (Status::BAD_GATEWAY, detail)
+                (StatusCode::BAD_GATEWAY, detail)
             }
         };
         // A full pool means that the server is there and busy.
-        let is_absent = matches!(why, Unavailable::ConnectTimeout | Unavailable::Failed(_));
-        Unreached {
-            failure: Failure::new(status, detail),
+        let is_absent = matches!(why, PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_));
+        ServerUnreachable {
+            failure: HandlerFailure::new(status, detail),
             is_absent,
         }
     }
@@ -230,14 +230,14 @@ impl Server {
 
     /// Sends FCGI_GET_VALUES on a separate connection, since php-fpm closes it after its reply.
     async fn ask(&self, worker: usize) -> Option<bool> {
-        let patience = Patience::of(ASK_MAX);
+        let patience = AcquireTimeouts::from_total(ASK_MAX);
         let mut link = self.pool.connect(worker, patience).await.ok()?;
         ask(&mut link).await
     }
 }
 
 /// Sends FCGI_GET_VALUES; `None` without a valid reply.
-async fn ask(link: &mut Link) -> Option<bool> {
+async fn ask(link: &mut FastCgiLink) -> Option<bool> {
     let mut question = Vec::new();
     record::put_question(&mut question);
     let mut written = 0;
@@ -250,7 +250,7 @@ async fn ask(link: &mut Link) -> Option<bool> {
         }
         loop {
             match link.event() {
-                Ok(Some((Event::Multiplexes(does), _))) => {
+                Ok(Some((FastCgiEvent::Multiplexes(does), _))) => {
                     return Poll::Ready(Some(does));
                 }
                 Ok(None) => {}

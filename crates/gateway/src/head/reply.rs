@@ -4,34 +4,34 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_engine::stream::{Closed, Receiver, Sender, stream};
-use lowroad_handler::executor::Executor;
-use lowroad_handler::spool::Spools;
-use lowroad_handler::{Content, Failure, Fields, Response};
+use lowroad_engine::stream::{StreamClosed, BodyReceiver, BodySender, stream};
+use lowroad_handler::executor::ResponseExecutor;
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::{ResponseContent, HandlerFailure, ResponseFields, HandlerResponse};
 use lowroad_http::method::Method;
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 
-use super::{Form, Head, HeadLimits, read};
+use super::{OutputForm, CgiHead, HeadLimits, read};
 
 /// Bytes of a response that are buffered for the client.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
 /// A program's output up to its head, and the bytes received with it.
-pub struct Reply {
+pub struct CgiReply {
     /// The script's file, for messages.
     who: Arc<Path>,
-    form: Form,
+    form: OutputForm,
     limits: HeadLimits,
     method: Method,
     output: Vec<u8>,
     lines_len: usize,
-    head: Option<(Head, usize)>,
+    head: Option<(CgiHead, usize)>,
 }
 
-impl Reply {
+impl CgiReply {
     /// No output yet, for a request with this method.
-    pub fn new(who: Arc<Path>, form: Form, limits: HeadLimits, method: Method) -> Reply {
-        Reply {
+    pub fn new(who: Arc<Path>, form: OutputForm, limits: HeadLimits, method: Method) -> CgiReply {
+        CgiReply {
             who,
             form,
             limits,
@@ -42,7 +42,7 @@ impl Reply {
         }
     }
 
-    /// The buffer for more output; call [`Reply::look`] after appending.
+    /// The buffer for more output; call [`CgiReply::look`] after appending.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -51,7 +51,7 @@ impl Reply {
     ///
     /// # Errors
     /// 502 if the head is invalid.
-    pub fn look(&mut self) -> Result<bool, Failure> {
+    pub fn look(&mut self) -> Result<bool, HandlerFailure> {
         if self.head.is_none() {
             self.head = read(&self.output, &mut self.lines_len, self.form, self.limits)
                 .map_err(|bad| self.failure(&bad.0))?;
@@ -81,7 +81,7 @@ impl Reply {
     ///
     /// # Errors
     /// 502 if there is no head, or the body is shorter than the head's length.
-    pub fn finish(mut self) -> Result<Response, Failure> {
+    pub fn finish(mut self) -> Result<HandlerResponse, HandlerFailure> {
         let Some((head, at)) = self.head.take() else {
             let sent = self.output.len();
             let start = self.output.get(..80).unwrap_or(&self.output).escape_ascii();
@@ -102,15 +102,15 @@ impl Reply {
         let body = match head.len {
             Some(said) if said > len => {
                 let detail = format!("{} sent {len} of {said} bytes", self.who.display());
-                return Err(Failure::new(Status::BAD_GATEWAY, detail));
+                return Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail));
             }
             Some(said) => body.slice(..usize::try_from(said).unwrap_or(body.len())),
             None => body,
         };
-        Ok(Response {
+        Ok(HandlerResponse {
             status: head.status,
             fields: head.fields,
-            content: Content::Bytes(body),
+            content: ResponseContent::Bytes(body),
             made_from: None,
         })
     }
@@ -119,11 +119,11 @@ impl Reply {
     ///
     /// # Panics
     /// Without a head.
-    pub fn stream(mut self) -> (Response, Rest) {
+    pub fn stream(mut self) -> (HandlerResponse, BodyRemainder) {
         let (head, at) = self.head.take().expect("a head that was seen");
         let is_local = head.local.is_some();
         if is_local || is_bodiless(self.method, head.status) {
-            let rest = Rest {
+            let rest = BodyRemainder {
                 who: self.who,
                 sender: None,
                 left: None,
@@ -135,7 +135,7 @@ impl Reply {
             return (response, rest);
         }
         let (sender, receiver) = stream(WAITING_LEN_MAX);
-        let mut rest = Rest {
+        let mut rest = BodyRemainder {
             who: self.who,
             sender: Some(sender),
             left: head.len,
@@ -146,29 +146,29 @@ impl Reply {
         (response, rest)
     }
 
-    fn failure(&self, what: &str) -> Failure {
-        Failure::new(
-            Status::BAD_GATEWAY,
+    fn failure(&self, what: &str) -> HandlerFailure {
+        HandlerFailure::new(
+            StatusCode::BAD_GATEWAY,
             format!("{} {what}", self.who.display()),
         )
     }
 }
 
-/// The sink for the rest of a body. Dropping it before [`Rest::end`] truncates the response.
-pub struct Rest {
+/// The sink for the rest of a body. Dropping it before [`BodyRemainder::end`] truncates the response.
+pub struct BodyRemainder {
     who: Arc<Path>,
     /// `None` if the response has no body: then the output is discarded.
-    sender: Option<Sender>,
+    sender: Option<BodySender>,
     left: Option<u64>,
 }
 
-impl Rest {
+impl BodyRemainder {
     /// Adds bytes; those beyond the length in the head are dropped. Returns whether there is room for
     /// more.
     ///
     /// # Errors
-    /// [`Closed`] when the client is gone.
-    pub fn put(&mut self, mut bytes: Bytes) -> Result<bool, Closed> {
+    /// [`StreamClosed`] when the client is gone.
+    pub fn put(&mut self, mut bytes: Bytes) -> Result<bool, StreamClosed> {
         let Some(sender) = &self.sender else {
             return Ok(true);
         };
@@ -180,7 +180,7 @@ impl Rest {
     }
 
     /// Buffers the rest in a spool from now on.
-    pub fn spool(&mut self, spools: &Arc<Spools>, executor: &Executor) {
+    pub fn spool(&mut self, spools: &Arc<SpoolLimits>, executor: &ResponseExecutor) {
         let behind = |client| spools.behind(client, executor);
         self.sender = self.sender.take().map(behind);
     }
@@ -188,8 +188,8 @@ impl Rest {
     /// Waits for room.
     ///
     /// # Errors
-    /// [`Closed`] when the client is gone.
-    pub async fn room(&self) -> Result<(), Closed> {
+    /// [`StreamClosed`] when the client is gone.
+    pub async fn room(&self) -> Result<(), StreamClosed> {
         match &self.sender {
             Some(sender) => std::future::poll_fn(|context| sender.poll_room(context)).await,
             None => Ok(()),
@@ -219,7 +219,7 @@ impl Rest {
 
 /// Whether a head gives a freshness lifetime and does not forbid storing. Only as exact as needed to decide whether
 /// waiting for the end may be useful.
-fn gives_lifetime(head: &Head) -> bool {
+fn gives_lifetime(head: &CgiHead) -> bool {
     let mut lifetime = false;
     if !head.fields.give_lifetime() {
         return false;
@@ -242,32 +242,32 @@ fn gives_lifetime(head: &Head) -> bool {
 }
 
 /// Whether the response has no body (RFC 9110 §6.4.1).
-fn is_bodiless(method: Method, status: Status) -> bool {
-    method == Method::Head || status == Status::NO_CONTENT || status == Status::NOT_MODIFIED
+fn is_bodiless(method: Method, status: StatusCode) -> bool {
+    method == Method::Head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 
 /// A local redirect to another target.
-fn local(target: Vec<u8>) -> Response {
-    Response {
-        status: Status::FOUND,
-        fields: Fields::new(),
-        content: Content::Local(target),
+fn local(target: Vec<u8>) -> HandlerResponse {
+    HandlerResponse {
+        status: StatusCode::FOUND,
+        fields: ResponseFields::new(),
+        content: ResponseContent::Local(target),
         made_from: None,
     }
 }
 
 /// A response without a body. The length is that of the response to GET.
-fn empty(status: Status, fields: Fields, len: Option<u64>) -> Response {
+fn empty(status: StatusCode, fields: ResponseFields, len: Option<u64>) -> HandlerResponse {
     let (sender, receiver) = stream(1);
     sender.end();
     streamed(status, fields, len, receiver)
 }
 
-fn streamed(status: Status, fields: Fields, len: Option<u64>, stream: Receiver) -> Response {
-    Response {
+fn streamed(status: StatusCode, fields: ResponseFields, len: Option<u64>, stream: BodyReceiver) -> HandlerResponse {
+    HandlerResponse {
         status,
         fields,
-        content: Content::Stream { len, stream },
+        content: ResponseContent::Stream { len, stream },
         made_from: None,
     }
 }
@@ -281,8 +281,8 @@ mod tests {
         fields_max: 256,
     };
 
-    fn reply(method: Method, output: &str) -> Reply {
-        let mut reply = Reply::new(Arc::from(Path::new("a")), Form::Cgi, LIMITS, method);
+    fn reply(method: Method, output: &str) -> CgiReply {
+        let mut reply = CgiReply::new(Arc::from(Path::new("a")), OutputForm::Cgi, LIMITS, method);
         reply.output().extend_from_slice(output.as_bytes());
         assert!(reply.look().expect("a good head"));
         reply
@@ -297,7 +297,7 @@ mod tests {
             ("Status: 200\nContent-Length: 0\n\n", Some(0)),
         ] {
             let response = reply(Method::Head, output).finish().expect("a response");
-            let Content::Stream { len, .. } = response.content else {
+            let ResponseContent::Stream { len, .. } = response.content else {
                 panic!("{output:?}: bytes");
             };
             assert_eq!(len, want, "{output:?}");

@@ -1,23 +1,23 @@
-use lowroad_http::status::Status;
+use lowroad_http::status::StatusCode;
 
-use super::{BadHead, Form, Head, HeadLimits, read};
+use super::{BadHead, OutputForm, CgiHead, HeadLimits, read};
 
 const LIMITS: HeadLimits = HeadLimits {
     len_max: 64 << 10,
     fields_max: 256,
 };
 
-fn whole(output: &[u8], form: Form) -> Result<Option<(Head, usize)>, BadHead> {
+fn whole(output: &[u8], form: OutputForm) -> Result<Option<(CgiHead, usize)>, BadHead> {
     read(output, &mut 0, form, LIMITS)
 }
 
-fn cgi(output: &str) -> Head {
-    let read = whole(output.as_bytes(), Form::Cgi).expect("a good head");
+fn cgi(output: &str) -> CgiHead {
+    let read = whole(output.as_bytes(), OutputForm::Cgi).expect("a good head");
     read.expect("a whole head").0
 }
 
 fn refused(output: &str) -> String {
-    whole(output.as_bytes(), Form::Cgi).expect_err(output).0
+    whole(output.as_bytes(), OutputForm::Cgi).expect_err(output).0
 }
 
 #[test]
@@ -27,11 +27,11 @@ fn heads_with_either_line_end() {
         "Content-Type: text/plain\r\nX-A: b\r\n\r\nbody",
         "Content-Type: text/plain\r\nX-A: b\n\r\nbody",
     ] {
-        let (head, at) = whole(output.as_bytes(), Form::Cgi)
+        let (head, at) = whole(output.as_bytes(), OutputForm::Cgi)
             .expect("a good head")
             .expect("a whole head");
         assert_eq!(&output[at..], "body");
-        assert_eq!(head.status, Status::OK);
+        assert_eq!(head.status, StatusCode::OK);
         let fields: Vec<(&str, &[u8])> = head.fields.iter().collect();
         assert_eq!(
             fields,
@@ -40,10 +40,10 @@ fn heads_with_either_line_end() {
         // The result is the same for a split at every byte.
         let mut lines_len = 0;
         for end in 0..at {
-            let part = read(&output.as_bytes()[..end], &mut lines_len, Form::Cgi, LIMITS);
+            let part = read(&output.as_bytes()[..end], &mut lines_len, OutputForm::Cgi, LIMITS);
             assert_eq!(part, Ok(None), "{end}");
         }
-        let read = read(output.as_bytes(), &mut lines_len, Form::Cgi, LIMITS);
+        let read = read(output.as_bytes(), &mut lines_len, OutputForm::Cgi, LIMITS);
         assert_eq!(read, Ok(Some((head, at))));
     }
 }
@@ -51,15 +51,15 @@ fn heads_with_either_line_end() {
 #[test]
 fn status_and_location() {
     for (output, status) in [
-        ("Status: 404 Not Found\n\n", Status::NOT_FOUND),
-        ("Status: 404\n\n", Status::NOT_FOUND),
-        ("Location: http://a/\n\n", Status::FOUND),
-        ("Location: /a\n\n", Status::FOUND),
-        ("Location: /a\nSet-Cookie: b=c\n\n", Status::FOUND),
-        ("Status: 301\nLocation: /a\n\n", Status::MOVED_PERMANENTLY),
+        ("Status: 404 Not Found\n\n", StatusCode::NOT_FOUND),
+        ("Status: 404\n\n", StatusCode::NOT_FOUND),
+        ("Location: http://a/\n\n", StatusCode::FOUND),
+        ("Location: /a\n\n", StatusCode::FOUND),
+        ("Location: /a\nSet-Cookie: b=c\n\n", StatusCode::FOUND),
+        ("Status: 301\nLocation: /a\n\n", StatusCode::MOVED_PERMANENTLY),
         (
             "Content-Type: a/b\nLocation: /a\nStatus: 201 x\n\n",
-            Status::CREATED,
+            StatusCode::CREATED,
         ),
     ] {
         assert_eq!(cgi(output).status, status, "{output}");
@@ -119,9 +119,9 @@ fn irregular_lines_with_one_meaning_are_read() {
     assert_eq!(head.len, Some(2));
     assert!(refused("Status: 200\nContent-Length: 2, 3\n\n").contains("Content-Length"));
     assert!(refused("Status: 200\nContent-Length: 2,\n\n").contains("Content-Length"));
-    let read = whole(b"HTTP/1.2 404 Not Found\r\nX-A : b\r\n\r\n", Form::Http);
+    let read = whole(b"HTTP/1.2 404 Not Found\r\nX-A : b\r\n\r\n", OutputForm::Http);
     let (head, _) = read.expect("a good head").expect("a whole head");
-    assert_eq!(head.status, Status::NOT_FOUND);
+    assert_eq!(head.status, StatusCode::NOT_FOUND);
 }
 
 /// A named file has a type.
@@ -129,16 +129,16 @@ fn irregular_lines_with_one_meaning_are_read() {
 fn a_program_that_names_a_path_or_a_file_may_leave_out_the_type() {
     for name in ["X-Accel-Redirect", "X-Sendfile"] {
         let head = cgi(&format!("{name}: /files/a\nContent-Length: 2\n\nok"));
-        assert_eq!((head.status, head.len), (Status::OK, None), "{name}");
+        assert_eq!((head.status, head.len), (StatusCode::OK, None), "{name}");
     }
 }
 
 #[test]
 fn a_fastcgi_server_may_leave_out_the_type() {
     for (output, fields) in [("\n", 0), ("X: 1\n\n", 1), ("Set-Cookie: a=b\r\n\r\n", 1)] {
-        let read = whole(output.as_bytes(), Form::FastCgi).expect(output);
+        let read = whole(output.as_bytes(), OutputForm::FastCgi).expect(output);
         let (head, at) = read.expect("a whole head");
-        assert_eq!((head.status, head.fields.len()), (Status::OK, fields));
+        assert_eq!((head.status, head.fields.len()), (StatusCode::OK, fields));
         assert_eq!(at, output.len());
     }
 }
@@ -154,11 +154,11 @@ fn long_heads_are_refused_complete_or_not() {
 
 #[test]
 fn heads_of_nph_programs() {
-    let read = |output: &str| whole(output.as_bytes(), Form::Http);
+    let read = |output: &str| whole(output.as_bytes(), OutputForm::Http);
     let (head, _) = read("HTTP/1.0 404 Not Found\r\nServer: x\r\n\r\n")
         .expect("a good head")
         .expect("a whole head");
-    assert_eq!(head.status, Status::NOT_FOUND);
+    assert_eq!(head.status, StatusCode::NOT_FOUND);
     assert_eq!(head.fields.iter().next(), Some(("Server", &b"x"[..])));
     for output in [
         "Status: 200\n\n",
@@ -188,7 +188,7 @@ fn a_path_alone_is_a_local_redirect() {
         let local = cgi(output).local;
         assert_eq!(local.as_deref(), target.map(str::as_bytes), "{output}");
     }
-    let http = whole(b"HTTP/1.1 200 OK\nLocation: /a\n\n", Form::Http);
+    let http = whole(b"HTTP/1.1 200 OK\nLocation: /a\n\n", OutputForm::Http);
     let (head, _) = http.expect("a good head").expect("a whole head");
     assert_eq!(head.local, None);
 }
@@ -201,7 +201,7 @@ fn a_route_bounds_the_heads_of_its_programs() {
             len_max,
             fields_max,
         };
-        read(output.as_bytes(), &mut 0, Form::Cgi, limits)
+        read(output.as_bytes(), &mut 0, OutputForm::Cgi, limits)
     };
     assert!(matches!(read_within(output.len(), 3), Ok(Some(_))));
     for (len_max, fields_max, key) in [

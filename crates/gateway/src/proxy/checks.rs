@@ -8,52 +8,52 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use lowroad_config::{OriginCheck, OriginHost, ProxyProtocol};
-use lowroad_engine::Local;
-use lowroad_engine::tasks::Task;
-use lowroad_handler::notice::Notice;
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::tasks::TaskHandle;
+use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_http::h1::BodyLen;
 use lowroad_http::method::Method;
-use lowroad_http::proxy_protocol::{Ends, write_v1, write_v2};
-use lowroad_origin::checks::{self, Changed, Check, Checking};
+use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
+use lowroad_origin::checks::{self, HealthChange, HealthCheck, CheckSettings};
 use lowroad_origin::group::MemberId;
-use lowroad_origin::{Patience, Upstream};
+use lowroad_origin::{AcquireTimeouts, Upstream};
 
-use super::link::Said;
-use super::servers::{Place, mixed};
-use super::unavailable::unavailable_text;
+use super::link::ResponseEvent;
+use super::servers::{OriginEndpoint, mixed};
+use super::connect_errors::unavailable_text;
 
 /// The health checks of an origin's servers.
-pub struct Checks {
+pub struct HealthChecks {
     settings: OriginCheck,
     host: OriginHost,
     proxy_protocol: Option<ProxyProtocol>,
-    upstream: Weak<Upstream<Arc<Place>>>,
-    workers: Arc<[Local]>,
-    notice: Notice,
-    tasks: Mutex<HashMap<MemberId, Task>>,
+    upstream: Weak<Upstream<Arc<OriginEndpoint>>>,
+    workers: Arc<[WorkerHandle]>,
+    notice: OperatorNotice,
+    tasks: Mutex<HashMap<MemberId, TaskHandle>>,
     /// Checks started so far: spreads them over the workers.
     count: AtomicU64,
 }
 
 /// The check of one server.
-struct Question {
+struct HealthProbe {
     worker: usize,
-    patience: Patience,
+    patience: AcquireTimeouts,
     settings: OriginCheck,
     head: Vec<u8>,
     lines: Vec<u8>,
 }
 
-impl Checks {
-    /// Checks for the members of `upstream`; none is started yet. `notice` is called when a member's health changes.
+impl HealthChecks {
+    /// Checks for the members of `upstream`; none is started yet. `operator_notice` is called when a member's health changes.
     pub fn new(
-        origin: &lowroad_config::Origin,
+        origin: &lowroad_config::OriginConfig,
         settings: &OriginCheck,
-        upstream: &Arc<Upstream<Arc<Place>>>,
-        workers: Arc<[Local]>,
-        notice: Notice,
-    ) -> Checks {
-        Checks {
+        upstream: &Arc<Upstream<Arc<OriginEndpoint>>>,
+        workers: Arc<[WorkerHandle]>,
+        notice: OperatorNotice,
+    ) -> HealthChecks {
+        HealthChecks {
             settings: settings.clone(),
             host: origin.host.clone(),
             proxy_protocol: origin.proxy_protocol,
@@ -75,10 +75,10 @@ impl Checks {
         };
         // Round robin over the workers.
         let worker = self.count.fetch_add(1, Relaxed) as usize % self.workers.len();
-        let checking = Checking {
+        let checking = CheckSettings {
             interval: Duration::from_millis(self.settings.interval_ms),
             timeout: Duration::from_millis(self.settings.timeout_ms),
-            ..Checking::default()
+            ..CheckSettings::default()
         };
         // Each member has its own sequence, so that the checks of several members spread.
         let drawn = AtomicU64::new(self.count.load(Relaxed) << 32);
@@ -86,8 +86,8 @@ impl Checks {
         let question = Arc::new(self.question(worker, &place));
         let notice = self.notice.clone();
         let changed = move |_, changed| match changed {
-            Changed::Up => notice(&format!("{} is well again", place.name)),
-            Changed::Down(why) => {
+            HealthChange::Up => notice(&format!("{} is well again", place.name)),
+            HealthChange::Down(why) => {
                 notice(&format!("{} is not well: {why}", place.name));
                 place.failed(&why);
             }
@@ -111,17 +111,17 @@ impl Checks {
         drop(task);
     }
 
-    fn tasks(&self) -> std::sync::MutexGuard<'_, HashMap<MemberId, Task>> {
+    fn tasks(&self) -> std::sync::MutexGuard<'_, HashMap<MemberId, TaskHandle>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn question(&self, worker: usize, place: &Place) -> Question {
+    fn question(&self, worker: usize, place: &OriginEndpoint) -> HealthProbe {
         let mut head = Vec::new();
         // A health check has no client: UNKNOWN in version 1, LOCAL in version 2 of the PROXY protocol.
         match self.proxy_protocol {
             None => {}
-            Some(ProxyProtocol::V1) => write_v1(&mut head, Ends::Unknown),
-            Some(ProxyProtocol::V2) => write_v2(&mut head, Ends::Local),
+            Some(ProxyProtocol::V1) => write_v1(&mut head, ProxyAddresses::Unknown),
+            Some(ProxyProtocol::V2) => write_v2(&mut head, ProxyAddresses::Local),
         }
         let host = match &self.host {
             OriginHost::Name(name) => name.as_bytes(),
@@ -133,9 +133,9 @@ impl Checks {
             // Each check uses a new connection, so the origin need not keep it.
             b"\r\nUser-Agent: lowroad (check)\r\nConnection: close\r\n",
         ];
-        Question {
+        HealthProbe {
             worker,
-            patience: Patience::of(Duration::from_millis(self.settings.timeout_ms)),
+            patience: AcquireTimeouts::from_total(Duration::from_millis(self.settings.timeout_ms)),
             settings: self.settings.clone(),
             head,
             lines: lines.concat(),
@@ -143,8 +143,8 @@ impl Checks {
     }
 }
 
-impl Check<Arc<Place>> for Question {
-    async fn check(&self, place: &Arc<Place>, _: &Local) -> Result<(), String> {
+impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
+    async fn check(&self, place: &Arc<OriginEndpoint>, _: &WorkerHandle) -> Result<(), String> {
         // Not from the pool: a reused connection says nothing about whether new ones are accepted.
         let link = place.pool.connect(self.worker, self.patience).await;
         let mut link = link.map_err(|why| unavailable_text(&why, self.patience, ""))?;
@@ -164,7 +164,7 @@ impl Check<Arc<Place>> for Question {
         loop {
             let said = poll_fn(|context| link.poll_said(context)).await;
             // Interim responses are skipped.
-            let Said::Head(status, ..) = said.map_err(|broken| broken.to_string())? else {
+            let ResponseEvent::Head(status, ..) = said.map_err(|broken| broken.to_string())? else {
                 continue;
             };
             let code = status.code();

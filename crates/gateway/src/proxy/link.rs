@@ -5,24 +5,24 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use lowroad_engine::Local;
-use lowroad_engine::buffer::Buffer;
-use lowroad_engine::outgoing::Outgoing;
-use lowroad_handler::Fields;
-use lowroad_http::fields::Lines;
-use lowroad_http::h1::{self, Client, ClientEvent, Fault, Step};
-use lowroad_http::limits::Limits;
-use lowroad_http::refusal::Refusal;
-use lowroad_http::status::Status;
-use lowroad_origin::{Connection, Open, Stream, Transport};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::buffer::SendBuffer;
+use lowroad_engine::upstream_socket::UpstreamSocket;
+use lowroad_handler::ResponseFields;
+use lowroad_http::fields::FieldLines;
+use lowroad_http::h1::{self, H1Client, H1ClientEvent, ResponseFault, InputStep};
+use lowroad_http::limits::RequestLimits;
+use lowroad_http::refusal::RequestRefusal;
+use lowroad_http::status::StatusCode;
+use lowroad_origin::{Connection, PoolConnector, UpstreamStream, UpstreamTransport};
 
-use super::forward::{self, Dates};
+use super::forwarding::{self, DateCache};
 
 /// Bytes of the read buffer, and so the maximum of a head.
 const READ_LEN: usize = 64 << 10;
 
 /// Limits for responses; their bodies may have any length.
-const LIMITS: Limits = Limits {
+const LIMITS: RequestLimits = RequestLimits {
     head_len_max: READ_LEN,
     target_len_max: 0,
     fields_max: 512,
@@ -32,44 +32,44 @@ const LIMITS: Limits = Limits {
 };
 
 /// A connection to an origin.
-pub struct Link {
-    stream: Stream,
+pub struct OriginLink {
+    stream: UpstreamStream,
     /// The state of the HTTP/1.1 protocol.
-    pub http: Client,
+    pub http: H1Client,
     input: Box<[u8]>,
     /// `input[start..end]` is read but not yet parsed.
     start: usize,
     end: usize,
     /// Whether the origin has closed its sending direction.
     is_over: bool,
-    dates: Dates,
+    dates: DateCache,
     /// A reused buffer for the heads of requests.
     pub scratch: Vec<u8>,
 }
 
 /// Opens origin connections on sockets.
 #[derive(Default)]
-pub struct Links(pub Transport);
+pub struct OriginConnector(pub UpstreamTransport);
 
 /// An event of a response.
 #[derive(Debug)]
-pub enum Said {
+pub enum ResponseEvent {
     /// The head of its response.
-    Head(Status, Fields, Option<u64>),
+    Head(StatusCode, ResponseFields, Option<u64>),
     /// The head of an interim response (1xx), except 100, which answers this proxy's own request.
-    Interim(Status, Fields),
+    Interim(StatusCode, ResponseFields),
     /// The head of a 101 response: the connection changes to the protocol of this name. The bytes that follow are
     /// `ResponseEvent::Data`, until the connection ends.
-    Upgraded(Vec<u8>, Fields),
+    Upgraded(Vec<u8>, ResponseFields),
     /// A part of the body.
     Data(Bytes),
     /// The end of the response, with its trailers.
-    End(Option<Box<Fields>>),
+    End(Option<Box<ResponseFields>>),
 }
 
 /// The fault of a connection: the text continues a sentence that begins with the origin's name.
 #[derive(Debug)]
-pub enum Broken {
+pub enum OriginFault {
     /// The origin closed it before the end of the response.
     Closed,
     /// The system's error.
@@ -78,25 +78,25 @@ pub enum Broken {
     Bad(&'static str),
 }
 
-impl Open for Links {
+impl PoolConnector for OriginConnector {
     /// Boxed, since leases are moved often.
-    type Connection = Box<Link>;
+    type PooledConnection = Box<OriginLink>;
 
-    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Box<Link>> {
-        Ok(Box::new(Link {
+    async fn open(&self, socket: UpstreamSocket, _: &WorkerHandle) -> io::Result<Box<OriginLink>> {
+        Ok(Box::new(OriginLink {
             stream: self.0.begin(socket).await?,
-            http: Client::default(),
+            http: H1Client::default(),
             input: vec![0; READ_LEN].into(),
             start: 0,
             end: 0,
             is_over: false,
-            dates: Dates::default(),
+            dates: DateCache::default(),
             scratch: Vec::new(),
         }))
     }
 }
 
-impl Connection for Box<Link> {
+impl Connection for Box<OriginLink> {
     /// Avoids a system call if readiness already shows that there is no input.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
@@ -105,12 +105,12 @@ impl Connection for Box<Link> {
             && (self.stream.heard_nothing() || self.poll_read(&mut context).is_pending())
     }
 
-    fn socket(&mut self) -> &mut Outgoing {
+    fn socket(&mut self) -> &mut UpstreamSocket {
         self.stream.socket()
     }
 }
 
-impl Link {
+impl OriginLink {
     /// Writes some of these pieces; returns the number of bytes.
     pub fn poll_write(
         &mut self,
@@ -125,7 +125,7 @@ impl Link {
     pub fn poll_write_buffer(
         &mut self,
         context: &mut Context<'_>,
-        buffer: &mut Buffer,
+        buffer: &mut SendBuffer,
     ) -> Poll<io::Result<usize>> {
         self.stream.poll_send_buffer(context, buffer)
     }
@@ -139,7 +139,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection is unusable.
-    pub fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<Result<Said, Broken>> {
+    pub fn poll_said(&mut self, context: &mut Context<'_>) -> Poll<Result<ResponseEvent, OriginFault>> {
         loop {
             if let Some(said) = self.said()? {
                 return Poll::Ready(Ok(said));
@@ -163,46 +163,46 @@ impl Link {
         self.stream.poll_finish(context)
     }
 
-    fn said(&mut self) -> Result<Option<Said>, Broken> {
+    fn said(&mut self) -> Result<Option<ResponseEvent>, OriginFault> {
         loop {
             let input = &self.input[self.start..self.end];
-            let Step { used, event } = self.http.next(input, &LIMITS)?;
+            let InputStep { used, event } = self.http.next(input, &LIMITS)?;
             let said = match event {
-                Some(ClientEvent::Irregular) => {
+                Some(H1ClientEvent::Irregular) => {
                     if !self.mend(h1::mend_head)? {
                         return Ok(None);
                     }
                     None
                 }
-                Some(ClientEvent::IrregularTrailers) => {
+                Some(H1ClientEvent::IrregularTrailers) => {
                     self.start += used;
                     if !self.mend(h1::mend_trailers)? {
                         return Ok(None);
                     }
                     continue;
                 }
-                Some(ClientEvent::Response(head)) => {
+                Some(H1ClientEvent::Response(head)) => {
                     let len = head.content_len();
-                    Some(Said::Head(
+                    Some(ResponseEvent::Head(
                         head.status,
                         passed_on(head.fields, &mut self.dates)?,
                         len,
                     ))
                 }
-                Some(ClientEvent::Data(data)) => Some(Said::Data(Bytes::copy_from_slice(data))),
-                Some(ClientEvent::End { trailers }) => Some(Said::End(behind(trailers))),
-                Some(ClientEvent::Interim(head)) if head.status == Status::CONTINUE => None,
-                Some(ClientEvent::Interim(head)) => Some(Said::Interim(
+                Some(H1ClientEvent::Data(data)) => Some(ResponseEvent::Data(Bytes::copy_from_slice(data))),
+                Some(H1ClientEvent::End { trailers }) => Some(ResponseEvent::End(behind(trailers))),
+                Some(H1ClientEvent::Interim(head)) if head.status == StatusCode::CONTINUE => None,
+                Some(H1ClientEvent::Interim(head)) => Some(ResponseEvent::Interim(
                     head.status,
                     passed_on(head.fields, &mut self.dates)?,
                 )),
-                Some(ClientEvent::Upgraded(head)) => {
+                Some(H1ClientEvent::Upgraded(head)) => {
                     let mut named = head.fields.clone().filter(is_upgrade);
                     let (Some((_, protocol)), None) = (named.next(), named.next()) else {
-                        return Err(Broken::Bad("changed to a protocol that it does not name"));
+                        return Err(OriginFault::Bad("changed to a protocol that it does not name"));
                     };
                     let protocol = protocol.to_vec();
-                    Some(Said::Upgraded(
+                    Some(ResponseEvent::Upgraded(
                         protocol,
                         passed_on(head.fields, &mut self.dates)?,
                     ))
@@ -220,28 +220,28 @@ impl Link {
     }
 
     /// Replaces irregular lines at the start of the input by regular ones; false if they are still incomplete.
-    fn mend(&mut self, mended: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Broken> {
+    fn mend(&mut self, mended: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, OriginFault> {
         let input = &self.input[self.start..self.end];
         let Some(mended) = mended(input) else {
             return Ok(false);
         };
         let room = self.input.get_mut(..mended.len());
-        let room = room.ok_or(Fault::Malformed(Refusal::HeadTooLarge))?;
+        let room = room.ok_or(ResponseFault::Malformed(RequestRefusal::HeadTooLarge))?;
         room.copy_from_slice(&mended);
         (self.start, self.end) = (0, mended.len());
         Ok(true)
     }
 
     /// Interprets the end of the connection: some bodies end with it (RFC 9112 §6.3).
-    fn ended(&mut self) -> Result<Said, Broken> {
+    fn ended(&mut self) -> Result<ResponseEvent, OriginFault> {
         match self.http.ended() {
-            Ok(true) => Ok(Said::End(None)),
-            Ok(false) | Err(Fault::Cut) => Err(Broken::Closed),
+            Ok(true) => Ok(ResponseEvent::End(None)),
+            Ok(false) | Err(ResponseFault::Cut) => Err(OriginFault::Closed),
             Err(fault) => Err(fault.into()),
         }
     }
 
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OriginFault>> {
         // Compaction only when the buffer is full: moving bytes on each read would be quadratic.
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -254,21 +254,21 @@ impl Link {
         match read {
             Ok(0) => self.is_over = true,
             Ok(len) => self.end += len,
-            Err(error) => return Poll::Ready(Err(Broken::Failed(error))),
+            Err(error) => return Poll::Ready(Err(OriginFault::Failed(error))),
         }
         Poll::Ready(Ok(()))
     }
 }
 
 /// The fields of a head for the client.
-fn passed_on(fields: Lines<'_>, dates: &mut Dates) -> Result<Fields, Broken> {
-    let fields = forward::response_fields(fields, unix_s, dates);
-    fields.ok_or(Broken::Bad("sent a field that is none"))
+fn passed_on(fields: FieldLines<'_>, dates: &mut DateCache) -> Result<ResponseFields, OriginFault> {
+    let fields = forwarding::response_fields(fields, unix_s, dates);
+    fields.ok_or(OriginFault::Bad("sent a field that is none"))
 }
 
 /// The trailers for the client.
-fn behind(trailers: Lines<'_>) -> Option<Box<Fields>> {
-    (!trailers.is_empty()).then(|| Box::new(Fields::of_trailers(trailers)))
+fn behind(trailers: FieldLines<'_>) -> Option<Box<ResponseFields>> {
+    (!trailers.is_empty()).then(|| Box::new(ResponseFields::from_trailers(trailers)))
 }
 
 fn is_upgrade((name, _): &(&[u8], &[u8])) -> bool {
@@ -281,18 +281,18 @@ fn unix_s() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-impl From<Fault> for Broken {
-    fn from(fault: Fault) -> Broken {
-        Broken::Bad(fault.as_str())
+impl From<ResponseFault> for OriginFault {
+    fn from(fault: ResponseFault) -> OriginFault {
+        OriginFault::Bad(fault.as_str())
     }
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for OriginFault {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Broken::Closed => to.write_str("closed the connection before its response was whole"),
-            Broken::Failed(error) => write!(to, "was lost: {error}"),
-            Broken::Bad(what) => write!(to, "sent what is no response: {what}"),
+            OriginFault::Closed => to.write_str("closed the connection before its response was whole"),
+            OriginFault::Failed(error) => write!(to, "was lost: {error}"),
+            OriginFault::Bad(what) => write!(to, "sent what is no response: {what}"),
         }
     }
 }

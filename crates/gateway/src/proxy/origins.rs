@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use lowroad_config::{Balance, Origin, OriginServer, OriginTls, OriginUrl};
-use lowroad_engine::Local;
-use lowroad_handler::notice::Notice;
-use lowroad_origin::group::{HealthSettings, MemberId, NewMember, Policy, Settings};
-use lowroad_origin::names::{self, Name, Places, SystemResolver};
-use lowroad_origin::retry::Retry;
-use lowroad_origin::{Address, Limits, Pool, Transport, Upstream};
+use lowroad_config::{BalanceConfig, OriginConfig, OriginServer, OriginTls, OriginUrl};
+use lowroad_engine::WorkerHandle;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_origin::group::{HealthSettings, MemberId, NewMember, BalancingPolicy, GroupSettings};
+use lowroad_origin::name_resolution::{self, HostName, MemberFactory, SystemResolver};
+use lowroad_origin::retry::RetryLimits;
+use lowroad_origin::{ServerAddress, PoolLimits, ConnectionPool, UpstreamTransport, Upstream};
 
-use super::checks::Checks;
-use super::link::Links;
-use super::servers::{Group, Members, Place, Servers};
+use super::checks::HealthChecks;
+use super::link::OriginConnector;
+use super::servers::{OriginGroup, OriginMembers, OriginEndpoint, OriginServers};
 
 /// The idle time limit of connections; shorter than the keep-alive timeout of common servers, so that a server rarely
 /// closes a connection at the moment of its reuse.
@@ -26,31 +26,31 @@ const IDLE_MAX: Duration = Duration::from_secs(4);
 const HASH_LOAD_PERCENT_MAX: u32 = 125;
 
 /// The origins of all configurations. An origin without users is dropped.
-pub struct Origins {
-    workers: Arc<[Local]>,
-    pools: Arc<Pools>,
-    known: Mutex<HashMap<(Origin, Dates), Weak<Servers>>>,
+pub struct OriginRegistry {
+    workers: Arc<[WorkerHandle]>,
+    pools: Arc<OriginPools>,
+    known: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
 }
 
 /// The pools, one for each address and TLS setting.
-struct Pools {
-    workers: Arc<[Local]>,
-    known: Mutex<HashMap<PoolKey, Weak<Pool<Links>>>>,
+struct OriginPools {
+    workers: Arc<[WorkerHandle]>,
+    known: Mutex<HashMap<PoolKey, Weak<ConnectionPool<OriginConnector>>>>,
 }
 
 /// The address and the TLS settings of connections.
-type PoolKey = (Address, Option<TlsKey>);
+type PoolKey = (ServerAddress, Option<TlsKey>);
 
 /// The TLS settings that distinguish connections.
-type TlsKey = (String, OriginTls, Dates);
+type TlsKey = (String, OriginTls, ChangeTimes);
 
 /// Modification times of files.
-type Dates = Vec<Option<SystemTime>>;
+type ChangeTimes = Vec<Option<SystemTime>>;
 
 /// How a server is reached, independent of its address.
-struct Way {
-    pools: Arc<Pools>,
-    transport: Transport,
+struct OriginTransport {
+    pools: Arc<OriginPools>,
+    transport: UpstreamTransport,
     tls: Option<TlsKey>,
     connections_max: usize,
     /// The source address of its connections, if not the system's choice.
@@ -62,12 +62,12 @@ struct Way {
     scheme: &'static str,
 }
 
-impl Origins {
+impl OriginRegistry {
     /// No origins yet, for these workers, at least one.
-    pub fn new(workers: &[Local]) -> Origins {
-        let workers: Arc<[Local]> = workers.into();
-        Origins {
-            pools: Arc::new(Pools {
+    pub fn new(workers: &[WorkerHandle]) -> OriginRegistry {
+        let workers: Arc<[WorkerHandle]> = workers.into();
+        OriginRegistry {
+            pools: Arc::new(OriginPools {
                 workers: workers.clone(),
                 known: Mutex::default(),
             }),
@@ -77,17 +77,17 @@ impl Origins {
     }
 
     /// Returns the servers of an origin: the existing ones, if another route or configuration has the same. Resolves
-    /// names, and so may block for a short time; a name without an address is resolved again later. `notice` is called
+    /// names, and so may block for a short time; a name without an address is resolved again later. `operator_notice` is called
     /// when servers are added or removed.
     ///
     /// # Errors
     /// TLS cannot be set up: a text for the operator.
-    pub fn get(&self, origin: &Origin, notice: &Notice) -> Result<Arc<Servers>, String> {
+    pub fn get(&self, origin: &OriginConfig, notice: &OperatorNotice) -> Result<Arc<OriginServers>, String> {
         let key = (origin.clone(), dates(&origin.tls));
         if let Some(servers) = lock(&self.known).get(&key).and_then(Weak::upgrade) {
             return Ok(servers);
         }
-        let servers = Arc::new(Servers::new(&origin.name, self.members(origin, notice)?));
+        let servers = Arc::new(OriginServers::new(&origin.name, self.members(origin, notice)?));
         let mut known = lock(&self.known);
         known.retain(|_, servers| servers.strong_count() > 0);
         known.insert(key, Arc::downgrade(&servers));
@@ -105,29 +105,29 @@ impl Origins {
         lines
     }
 
-    fn members(&self, origin: &Origin, notice: &Notice) -> Result<Members, String> {
+    fn members(&self, origin: &OriginConfig, notice: &OperatorNotice) -> Result<OriginMembers, String> {
         let mut found = Vec::new();
         for server in &origin.servers {
             found.push((
                 server,
                 self.way(origin, server)?,
-                Where::look_up(&server.url, origin.from),
+                OriginLocation::look_up(&server.url, origin.from),
             ));
         }
         // A single fixed address without health checks needs no group: no choice, no retry, and no lock per request.
-        if let ([(_, way, Where::Address(address))], None) = (&found[..], &origin.check) {
-            return Ok(Members::One(way.place(address.clone(), true)));
+        if let ([(_, way, OriginLocation::Address(address))], None) = (&found[..], &origin.check) {
+            return Ok(OriginMembers::One(way.place(address.clone(), true)));
         }
         let upstream = Upstream::new(settings(origin), retry(origin));
         let checks = origin.check.as_ref().map(|check| {
             let workers = self.workers.clone();
-            let checks = Checks::new(origin, check, &upstream, workers, notice.clone());
+            let checks = HealthChecks::new(origin, check, &upstream, workers, notice.clone());
             Arc::new(checks)
         });
         let mut following = Vec::new();
         for (server, way, place) in found {
             let (host, port, first) = match place {
-                Where::Address(address) => {
+                OriginLocation::Address(address) => {
                     let new = NewMember {
                         name: server.url.to_string().into(),
                         weight: server.weight,
@@ -139,15 +139,15 @@ impl Origins {
                     checks.iter().for_each(|checks| checks.begin(member));
                     continue;
                 }
-                Where::Name(host, port, first) => (host, port, first),
+                OriginLocation::Name(host, port, first) => (host, port, first),
             };
-            let name = Name {
+            let name = HostName {
                 weight: server.weight,
                 backup: server.backup,
                 first,
-                ..Name::new(host, port)
+                ..HostName::new(host, port)
             };
-            let places = Found {
+            let places = OriginFactory {
                 way,
                 checks: checks.clone(),
                 url: server.url.to_string(),
@@ -155,11 +155,11 @@ impl Origins {
             };
             let resolver = Arc::new(SystemResolver);
             let local = &self.workers[0];
-            following.push(names::follow(&upstream, name, resolver, places, local));
+            following.push(name_resolution::follow(&upstream, name, resolver, places, local));
         }
-        Ok(Members::Group(Group {
+        Ok(OriginMembers::Group(OriginGroup {
             hash: match &origin.balance {
-                Balance::Hash(by) => Some(by.clone()),
+                BalanceConfig::Hash(by) => Some(by.clone()),
                 _ => None,
             },
             upstream,
@@ -169,16 +169,16 @@ impl Origins {
         }))
     }
 
-    fn way(&self, origin: &Origin, server: &OriginServer) -> Result<Way, String> {
+    fn way(&self, origin: &OriginConfig, server: &OriginServer) -> Result<OriginTransport, String> {
         let (transport, tls) = match tls_name(origin, server) {
             Some(name) => {
                 let transport = transport(name, &origin.tls)?;
                 let dates = dates(&origin.tls);
                 (transport, Some((name.clone(), origin.tls.clone(), dates)))
             }
-            None => (Transport::Plain, None),
+            None => (UpstreamTransport::Plain, None),
         };
-        Ok(Way {
+        Ok(OriginTransport {
             pools: self.pools.clone(),
             scheme: if tls.is_some() { "https" } else { "http" },
             transport,
@@ -191,8 +191,8 @@ impl Origins {
     }
 }
 
-impl Pools {
-    fn get(&self, address: Address, way: &Way) -> Arc<Pool<Links>> {
+impl OriginPools {
+    fn get(&self, address: ServerAddress, way: &OriginTransport) -> Arc<ConnectionPool<OriginConnector>> {
         let mut known = lock(&self.known);
         let key = (address, way.tls.clone());
         if let Some(pool) = known.get(&key).and_then(Weak::upgrade) {
@@ -200,27 +200,27 @@ impl Pools {
             return pool;
         }
         known.retain(|_, pool| pool.strong_count() > 0);
-        let limits = Limits {
+        let limits = PoolLimits {
             connections_max: way.connections_max,
             // Routes already bound the number of requests.
             waiting_max: usize::MAX,
             idle_max: IDLE_MAX,
             age_max: Duration::MAX,
         };
-        let links = Links(way.transport.clone());
-        let pool = Pool::new(key.0.clone(), links, limits, self.workers.clone());
+        let links = OriginConnector(way.transport.clone());
+        let pool = ConnectionPool::new(key.0.clone(), links, limits, self.workers.clone());
         let pool = Arc::new(pool);
         known.insert(key, Arc::downgrade(&pool));
         pool
     }
 }
 
-impl Way {
+impl OriginTransport {
     /// The server at an address. `is_only` = it is the only one, so the origin's name (its URL) suffices.
-    fn place(&self, address: Address, is_only: bool) -> Arc<Place> {
+    fn place(&self, address: ServerAddress, is_only: bool) -> Arc<OriginEndpoint> {
         let at = match &address {
-            Address::Unix(_) => address.to_string(),
-            Address::Tcp(address) | Address::TcpFrom { to: address, .. } => {
+            ServerAddress::Unix(_) => address.to_string(),
+            ServerAddress::Tcp(address) | ServerAddress::TcpFrom { to: address, .. } => {
                 format!("{}://{address}", self.scheme)
             }
         };
@@ -230,20 +230,20 @@ impl Way {
             false => format!("origin {} at {at}", self.name),
         };
         let pool = self.pools.get(address, self);
-        Arc::new(Place::new(name, pool, &self.host, self.scheme))
+        Arc::new(OriginEndpoint::new(name, pool, &self.host, self.scheme))
     }
 }
 
 /// Creates servers for the resolved addresses of a name.
-struct Found {
-    way: Way,
-    checks: Option<Arc<Checks>>,
+struct OriginFactory {
+    way: OriginTransport,
+    checks: Option<Arc<HealthChecks>>,
     url: String,
-    notice: Notice,
+    notice: OperatorNotice,
 }
 
-impl Places<Arc<Place>> for Found {
-    fn come(&mut self, address: SocketAddr) -> Arc<Place> {
+impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
+    fn come(&mut self, address: SocketAddr) -> Arc<OriginEndpoint> {
         self.way.place(address_of(address, self.way.from), false)
     }
 
@@ -252,7 +252,7 @@ impl Places<Arc<Place>> for Found {
     }
 
     /// The pool is dropped with the last request that uses it, so nothing needs to be closed here.
-    fn gone(&mut self, member: MemberId, _: Arc<Place>) {
+    fn gone(&mut self, member: MemberId, _: Arc<OriginEndpoint>) {
         self.checks.iter().for_each(|checks| checks.end(member));
     }
 
@@ -271,37 +271,37 @@ pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
 }
 
 /// The location of a server.
-enum Where {
+enum OriginLocation {
     /// A fixed address.
-    Address(Address),
+    Address(ServerAddress),
     /// A host, a port, and its current addresses.
     Name(String, u16, Vec<SocketAddr>),
 }
 
-impl Where {
+impl OriginLocation {
     /// Blocks during the resolution of a name.
-    fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> Where {
+    fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> OriginLocation {
         let (host, port) = match url {
-            OriginUrl::Unix(path) => return Where::Address(Address::Unix(path.clone())),
+            OriginUrl::Unix(path) => return OriginLocation::Address(ServerAddress::Unix(path.clone())),
             OriginUrl::Http { host, port, .. } => (host, *port),
         };
         if let Ok(address) = host.parse::<IpAddr>() {
             let address = SocketAddr::new(address, port);
-            return Where::Address(address_of(address, from));
+            return OriginLocation::Address(address_of(address, from));
         }
-        Where::Name(host.clone(), port, names::look_up(host, port))
+        OriginLocation::Name(host.clone(), port, name_resolution::look_up(host, port))
     }
 }
 
-fn address_of(to: SocketAddr, from: Option<IpAddr>) -> Address {
+fn address_of(to: SocketAddr, from: Option<IpAddr>) -> ServerAddress {
     match from {
-        None => Address::Tcp(to),
-        Some(from) => Address::TcpFrom { to, from },
+        None => ServerAddress::Tcp(to),
+        Some(from) => ServerAddress::TcpFrom { to, from },
     }
 }
 
-fn settings(origin: &Origin) -> Settings {
-    let default = Settings::default();
+fn settings(origin: &OriginConfig) -> GroupSettings {
+    let default = GroupSettings::default();
     let health = origin.check.as_ref().map(|check| HealthSettings {
         rise: check.rise,
         fall: check.fall,
@@ -310,12 +310,12 @@ fn settings(origin: &Origin) -> Settings {
     // As many requests as connections, and as many waiters: the routes' bounds apply first.
     circuit.requests_max = u32::try_from(origin.connections_max).unwrap_or(u32::MAX);
     circuit.pending_max = circuit.requests_max;
-    Settings {
+    GroupSettings {
         policy: match origin.balance {
-            Balance::RoundRobin => Policy::RoundRobin,
-            Balance::LeastConnections => Policy::LeastConnections,
-            Balance::Random => Policy::RandomOfTwo,
-            Balance::Hash(_) => Policy::ConsistentHash {
+            BalanceConfig::RoundRobin => BalancingPolicy::RoundRobin,
+            BalanceConfig::LeastConnections => BalancingPolicy::LeastConnections,
+            BalanceConfig::Random => BalancingPolicy::RandomOfTwo,
+            BalanceConfig::Hash(_) => BalancingPolicy::ConsistentHash {
                 load_percent_max: HASH_LOAD_PERCENT_MAX,
             },
         },
@@ -325,13 +325,13 @@ fn settings(origin: &Origin) -> Settings {
     }
 }
 
-fn retry(origin: &Origin) -> Retry {
-    Retry {
+fn retry(origin: &OriginConfig) -> RetryLimits {
+    RetryLimits {
         tries_max: origin.tries_max,
         budget_percent: origin.retry_percent,
         // A request that waited for its full timeout is not made to wait again.
         after_timeouts: false,
-        ..Retry::default()
+        ..RetryLimits::default()
     }
 }
 
@@ -339,7 +339,7 @@ fn retry(origin: &Origin) -> Retry {
 ///
 /// # Errors
 /// The same text as from `OriginRegistry`.
-pub fn check_tls(origin: &Origin) -> Result<(), String> {
+pub fn check_tls(origin: &OriginConfig) -> Result<(), String> {
     let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
     match names.next() {
         Some(name) => transport(name, &origin.tls).map(drop),
@@ -348,7 +348,7 @@ pub fn check_tls(origin: &Origin) -> Result<(), String> {
 }
 
 /// The name that a server's certificate must have, if TLS is used.
-fn tls_name<'a>(origin: &'a Origin, server: &'a OriginServer) -> Option<&'a String> {
+fn tls_name<'a>(origin: &'a OriginConfig, server: &'a OriginServer) -> Option<&'a String> {
     match &server.url {
         OriginUrl::Http {
             encrypted: true,
@@ -360,27 +360,27 @@ fn tls_name<'a>(origin: &'a Origin, server: &'a OriginServer) -> Option<&'a Stri
 }
 
 #[cfg(feature = "tls")]
-fn transport(name: &str, tls: &OriginTls) -> Result<Transport, String> {
-    use lowroad_origin::tls::{Identity, Settings, Tls};
+fn transport(name: &str, tls: &OriginTls) -> Result<UpstreamTransport, String> {
+    use lowroad_origin::tls::{TlsIdentity, OriginTlsSettings, TlsConnector};
     let identity = tls.identity.clone();
-    let settings = Settings {
+    let settings = OriginTlsSettings {
         verify: tls.verify,
         authorities: tls.authorities.clone(),
-        identity: identity.map(|(certificates, key)| Identity { certificates, key }),
-        ..Settings::of(name)
+        identity: identity.map(|(certificates, key)| TlsIdentity { certificates, key }),
+        ..OriginTlsSettings::with_name(name)
     };
-    let tls = Tls::new(&settings).map_err(|error| error.to_string())?;
-    Ok(Transport::Tls(tls))
+    let tls = TlsConnector::new(&settings).map_err(|error| error.to_string())?;
+    Ok(UpstreamTransport::Tls(tls))
 }
 
 #[cfg(not(feature = "tls"))]
-fn transport(_: &str, _: &OriginTls) -> Result<Transport, String> {
-    let lacking = lowroad_config::Lacking(lowroad_config::Feature::Tls);
+fn transport(_: &str, _: &OriginTls) -> Result<UpstreamTransport, String> {
+    let lacking = lowroad_config::MissingFeature(lowroad_config::BuildFeature::Tls);
     Err(lacking.to_string())
 }
 
 /// Modification times of the TLS files: a replaced certificate makes a new origin.
-fn dates(tls: &OriginTls) -> Dates {
+fn dates(tls: &OriginTls) -> ChangeTimes {
     let identity = tls.identity.iter().flat_map(|(one, other)| [one, other]);
     let files = tls.authorities.iter().chain(identity);
     let date = |file: &PathBuf| file.metadata().and_then(|file| file.modified()).ok();

@@ -4,12 +4,12 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use lowroad_engine::stream::{Next, Receiver};
-use lowroad_handler::Fields;
+use lowroad_engine::stream::{StreamItem, BodyReceiver};
+use lowroad_handler::ResponseFields;
 
 /// The body of a client's request.
-pub struct RequestBody {
-    stream: Receiver,
+pub struct ProxyRequestBody {
+    stream: BodyReceiver,
     /// All received pieces; empty once the body is longer than the limit.
     kept: Vec<Bytes>,
     kept_len: usize,
@@ -20,13 +20,13 @@ pub struct RequestBody {
     given: usize,
     /// Whether the stream has ended.
     is_over: bool,
-    trailers: Option<Box<Fields>>,
+    trailers: Option<Box<ResponseFields>>,
 }
 
-impl RequestBody {
+impl ProxyRequestBody {
     /// A body from a stream's start. `kept_len_max`: a longer one cannot be replayed.
-    pub fn new(stream: Receiver, kept_len_max: u64) -> RequestBody {
-        RequestBody {
+    pub fn new(stream: BodyReceiver, kept_len_max: u64) -> ProxyRequestBody {
+        ProxyRequestBody {
             stream,
             kept: Vec::new(),
             kept_len: 0,
@@ -39,35 +39,35 @@ impl RequestBody {
     }
 
     /// The next piece for the server.
-    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
         if let Some(piece) = self.kept.get(self.given) {
             self.given += 1;
             // `Bytes` is reference-counted: keeping a piece copies nothing.
-            return Poll::Ready(Next::Bytes(piece.clone()));
+            return Poll::Ready(StreamItem::Bytes(piece.clone()));
         }
         if self.is_over {
-            return Poll::Ready(Next::End);
+            return Poll::Ready(StreamItem::End);
         }
         let next = ready!(self.stream.poll_next(context));
         match &next {
-            Next::Bytes(piece) => self.keep(piece),
-            Next::End => {
+            StreamItem::Bytes(piece) => self.keep(piece),
+            StreamItem::End => {
                 self.is_over = true;
                 self.trailers = self.stream.take_trailers();
             }
-            Next::Cut => {}
+            StreamItem::Cut => {}
         }
         Poll::Ready(next)
     }
 
     /// The trailers, once the end was returned.
-    pub fn trailers(&self) -> Option<&Fields> {
+    pub fn trailers(&self) -> Option<&ResponseFields> {
         self.trailers.as_deref()
     }
 
     /// The same body from its start; `None` if its start was discarded.
-    pub fn rewound(self) -> Option<RequestBody> {
-        self.is_kept.then_some(RequestBody { given: 0, ..self })
+    pub fn rewound(self) -> Option<ProxyRequestBody> {
+        self.is_kept.then_some(ProxyRequestBody { given: 0, ..self })
     }
 
     fn keep(&mut self, piece: &Bytes) {

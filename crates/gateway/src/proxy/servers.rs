@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_config::HashBy;
-use lowroad_engine::Local;
-use lowroad_handler::{Outline, Request};
-use lowroad_http::fields::Lines;
-use lowroad_origin::group::{MemberId, NoMember, PickRequest, Status, hash_of};
-use lowroad_origin::names::{self, Following};
-use lowroad_origin::{Attempt, Pool, Upstream};
+use lowroad_engine::WorkerHandle;
+use lowroad_handler::{RouteProbe, HandlerRequest};
+use lowroad_http::fields::FieldLines;
+use lowroad_origin::group::{MemberId, NoMember, PickRequest, MemberStatus, hash_of};
+use lowroad_origin::name_resolution::{self, NameWatch};
+use lowroad_origin::{UpstreamAttempt, ConnectionPool, Upstream};
 
-use super::checks::Checks;
-use super::link::Links;
+use super::checks::HealthChecks;
+use super::link::OriginConnector;
 
 /// A server at one address.
-pub struct Place {
+pub struct OriginEndpoint {
     /// Its name in the log: `origin http://127.0.0.1:3000`.
     pub name: Box<str>,
     /// Its connections.
-    pub pool: Arc<Pool<Links>>,
+    pub pool: Arc<ConnectionPool<OriginConnector>>,
     /// The Host field of requests that use the server's own.
     pub host: Box<[u8]>,
     /// The scheme: `http` or `https`.
@@ -31,10 +31,10 @@ pub struct Place {
     latest: Mutex<Option<Box<str>>>,
 }
 
-impl Place {
+impl OriginEndpoint {
     /// A server without history.
-    pub fn new(name: String, pool: Arc<Pool<Links>>, host: &str, scheme: &'static str) -> Place {
-        Place {
+    pub fn new(name: String, pool: Arc<ConnectionPool<OriginConnector>>, host: &str, scheme: &'static str) -> OriginEndpoint {
+        OriginEndpoint {
             name: name.into(),
             pool,
             host: host.as_bytes().into(),
@@ -79,42 +79,42 @@ impl Place {
 }
 
 /// An attempt at one of several servers.
-pub type Try = Attempt<Arc<Place>>;
+pub type OriginAttempt = UpstreamAttempt<Arc<OriginEndpoint>>;
 
 /// The servers of one origin, for all routes to it. Its tasks end when it is dropped.
-pub struct Servers {
+pub struct OriginServers {
     /// The origin's name in the log.
     pub name: Box<str>,
-    members: Members,
+    members: OriginMembers,
     random: AtomicU64,
 }
 
 /// The servers of an origin.
-pub enum Members {
+pub enum OriginMembers {
     /// A single server at a fixed address, without health checks.
-    One(Arc<Place>),
+    One(Arc<OriginEndpoint>),
     /// Any other set.
-    Group(Group),
+    Group(OriginGroup),
 }
 
 /// A group of servers, with load balancing.
-pub struct Group {
+pub struct OriginGroup {
     /// The members.
-    pub upstream: Arc<Upstream<Arc<Place>>>,
+    pub upstream: Arc<Upstream<Arc<OriginEndpoint>>>,
     /// The workers of the checks.
-    pub workers: Arc<[Local]>,
+    pub workers: Arc<[WorkerHandle]>,
     /// The hash key, for consistent hashing.
     pub hash: Option<HashBy>,
     /// The periodic name resolutions.
-    pub following: Vec<Following>,
+    pub following: Vec<NameWatch>,
     /// The active health checks.
-    pub checks: Option<Arc<Checks>>,
+    pub checks: Option<Arc<HealthChecks>>,
 }
 
-impl Servers {
+impl OriginServers {
     /// Servers of the origin `name`.
-    pub fn new(name: &str, members: Members) -> Servers {
-        Servers {
+    pub fn new(name: &str, members: OriginMembers) -> OriginServers {
+        OriginServers {
             name: format!("origin {name}").into(),
             members,
             random: AtomicU64::new(random_seed()),
@@ -124,19 +124,19 @@ impl Servers {
     /// A status line for each server: health, counters and the last failure.
     pub fn status(&self) -> Vec<String> {
         let group = match &self.members {
-            Members::One(place) => return vec![format!("{}: {}", place.name, place.text())],
-            Members::Group(group) => group,
+            OriginMembers::One(place) => return vec![format!("{}: {}", place.name, place.text())],
+            OriginMembers::Group(group) => group,
         };
         let now_ms = group.workers[0].timers.now_ms();
         let members = group.upstream.with(|group| {
-            let of = |one: Status| Some((group.place(one.member)?.clone(), one));
+            let of = |one: MemberStatus| Some((group.place(one.member)?.clone(), one));
             group
                 .status(now_ms)
                 .into_iter()
                 .filter_map(of)
                 .collect::<Vec<_>>()
         });
-        let text = |(place, one): &(Arc<Place>, Status)| {
+        let text = |(place, one): &(Arc<OriginEndpoint>, MemberStatus)| {
             let backup = if one.backup { ", backup" } else { "" };
             let counts = &one.counts;
             let failed = counts.connect_failed + counts.timed_out + counts.lost;
@@ -153,7 +153,7 @@ impl Servers {
             )
         };
         let mut lines: Vec<String> = members.iter().map(text).collect();
-        for why in group.following.iter().filter_map(Following::failure) {
+        for why in group.following.iter().filter_map(NameWatch::failure) {
             lines.push(format!("{}: {why}", self.name));
         }
         lines
@@ -162,14 +162,14 @@ impl Servers {
     /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
     pub fn explain_absence(&self, none: NoMember) -> String {
         let following = self.group().map_or(&[][..], |group| &group.following);
-        names::explain_absence(none, following)
+        name_resolution::explain_absence(none, following)
     }
 
     /// The server that a request would get now, and the reason; for `explain`.
-    pub fn whom(&self, outline: &Outline<'_>) -> Option<String> {
+    pub fn whom(&self, outline: &RouteProbe<'_>) -> Option<String> {
         let group = match &self.members {
-            Members::One(place) => return Some(format!("{}: the only one", place.name)),
-            Members::Group(group) => group,
+            OriginMembers::One(place) => return Some(format!("{}: the only one", place.name)),
+            OriginMembers::Group(group) => group,
         };
         let key = group.hash.as_ref().and_then(|by| key(by, outline));
         let now_ms = group.workers[0].timers.now_ms();
@@ -191,10 +191,10 @@ impl Servers {
     }
 
     /// The group, if there is one.
-    pub fn group(&self) -> Option<&Group> {
+    pub fn group(&self) -> Option<&OriginGroup> {
         match &self.members {
-            Members::One(_) => None,
-            Members::Group(group) => Some(group),
+            OriginMembers::One(_) => None,
+            OriginMembers::Group(group) => Some(group),
         }
     }
 
@@ -204,16 +204,16 @@ impl Servers {
     /// [`NoMember`]
     pub fn choose(
         &self,
-        request: &Request,
+        request: &HandlerRequest,
         tried: &[MemberId],
         worker: usize,
-    ) -> Result<(Arc<Place>, Option<Try>), NoMember> {
+    ) -> Result<(Arc<OriginEndpoint>, Option<OriginAttempt>), NoMember> {
         let group = match &self.members {
-            Members::One(place) => return Ok((place.clone(), None)),
-            Members::Group(group) => group,
+            OriginMembers::One(place) => return Ok((place.clone(), None)),
+            OriginMembers::Group(group) => group,
         };
         let key = group.hash.as_ref().and_then(|by| {
-            let outline = Outline {
+            let outline = RouteProbe {
                 target: request.target(),
                 peer: request.peer,
                 fields: request.fields(),
@@ -233,7 +233,7 @@ impl Servers {
 }
 
 /// The key of a request for consistent hashing.
-fn key(by: &HashBy, outline: &Outline<'_>) -> Option<u64> {
+fn key(by: &HashBy, outline: &RouteProbe<'_>) -> Option<u64> {
     let fields = &outline.fields;
     match by {
         HashBy::Url => Some(hash_of(outline.target)),
@@ -251,7 +251,7 @@ fn key(by: &HashBy, outline: &Outline<'_>) -> Option<u64> {
 }
 
 /// The value of the first cookie with this name.
-fn cookie<'r>(fields: Lines<'r>, name: &[u8]) -> Option<&'r [u8]> {
+fn cookie<'r>(fields: FieldLines<'r>, name: &[u8]) -> Option<&'r [u8]> {
     let cookies = fields.filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
     let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
     pairs.find_map(|pair| {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_cookie_is_found_among_others() {
-        let lines = Lines::of(b"Cookie: a=1; id=x=y;b\r\ncookie: id=z; c=\r\n");
+        let lines = FieldLines::new(b"Cookie: a=1; id=x=y;b\r\ncookie: id=z; c=\r\n");
         let found = |name: &str| cookie(lines.clone(), name.as_bytes());
         assert_eq!(found("id"), Some(&b"x=y"[..]));
         assert_eq!(found("c"), Some(&b""[..]));

@@ -4,15 +4,15 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lowroad_engine::buffer::Buffer;
-use lowroad_engine::stream::{Next, Receiver, Sender};
-use lowroad_engine::tunnel::Tunnel;
-use lowroad_handler::{Fields, Response};
-use lowroad_origin::group::Outcome;
+use lowroad_engine::buffer::SendBuffer;
+use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender};
+use lowroad_engine::tunnel::ClientTunnel;
+use lowroad_handler::{ResponseFields, HandlerResponse};
+use lowroad_origin::group::AttemptOutcome;
 
-use super::link::Said;
-use super::servers::Try;
-use super::talk::Talk;
+use super::link::ResponseEvent;
+use super::servers::OriginAttempt;
+use super::exchange::ProxyExchange;
 
 /// Bytes that are buffered in each direction.
 const WAITING_LEN_MAX: usize = 64 << 10;
@@ -20,22 +20,22 @@ const WAITING_LEN_MAX: usize = 64 << 10;
 const TURNS_MAX: usize = 16;
 
 /// Both directions of a tunnel.
-struct Pump {
-    talk: Box<Talk>,
+struct TunnelPump {
+    talk: Box<ProxyExchange>,
     /// `None` after the client has closed its sending direction.
-    from_client: Option<Receiver>,
+    from_client: Option<BodyReceiver>,
     /// Bytes of the client that the origin has not accepted yet.
-    piece: Buffer,
+    piece: SendBuffer,
     /// The number of unsent bytes, even while the driver holds the buffer.
     left: usize,
     /// Whether the sending direction to the origin is closed.
     is_finished: bool,
     /// `None` after the origin has closed its sending direction.
-    to_client: Option<Sender>,
+    to_client: Option<BodySender>,
 }
 
 /// The state of one direction.
-enum Turn {
+enum TunnelState {
     Moved,
     Waits,
     /// One side is gone, or both directions have ended.
@@ -45,22 +45,22 @@ enum Turn {
 /// Returns the 101 response for the client; a task moves the bytes that follow. The tunnel closes when it is idle for
 /// `silence`.
 pub fn begin(
-    mut talk: Box<Talk>,
+    mut talk: Box<ProxyExchange>,
     silence: Duration,
     protocol: Vec<u8>,
-    fields: Fields,
-) -> Response {
-    let (tunnel, far) = Tunnel::new(WAITING_LEN_MAX);
+    fields: ResponseFields,
+) -> HandlerResponse {
+    let (tunnel, far) = ClientTunnel::new(WAITING_LEN_MAX);
     let silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
     // The request is over. From now on the tunnel bound limits it.
     talk.leave.become_tunnel();
     talk.lease.detach();
-    talk.attempt.iter_mut().for_each(Try::tunnelled);
+    talk.attempt.iter_mut().for_each(OriginAttempt::tunnelled);
     let executor = talk.executor();
-    let mut pump = Pump {
+    let mut pump = TunnelPump {
         talk,
         from_client: Some(far.from_client),
-        piece: Buffer::default(),
+        piece: SendBuffer::default(),
         left: 0,
         is_finished: false,
         to_client: Some(far.to_client),
@@ -68,20 +68,20 @@ pub fn begin(
     executor.spawn(async move {
         poll_fn(|context| pump.poll(context)).await;
         // However the tunnel ended, the server performed the upgrade.
-        pump.talk.report(Outcome::Answered);
+        pump.talk.report(AttemptOutcome::Answered);
     });
-    Response {
+    HandlerResponse {
         fields,
-        ..Response::upgrade(protocol, tunnel.with_idle_timeout(silence_ms))
+        ..HandlerResponse::upgrade(protocol, tunnel.with_idle_timeout(silence_ms))
     }
 }
 
-impl Pump {
+impl TunnelPump {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         for _ in 0..TURNS_MAX {
             match (self.send_on(context), self.hear_on(context)) {
-                (Turn::Over, _) | (_, Turn::Over) => return Poll::Ready(()),
-                (Turn::Waits, Turn::Waits) => return Poll::Pending,
+                (TunnelState::Over, _) | (_, TunnelState::Over) => return Poll::Ready(()),
+                (TunnelState::Waits, TunnelState::Waits) => return Poll::Pending,
                 _ if self.is_finished && self.to_client.is_none() => return Poll::Ready(()),
                 _ => {}
             }
@@ -90,72 +90,72 @@ impl Pump {
         Poll::Pending
     }
 
-    fn send_on(&mut self, context: &mut Context<'_>) -> Turn {
+    fn send_on(&mut self, context: &mut Context<'_>) -> TunnelState {
         if self.left > 0 {
             let connection = &mut self.talk.lease.connection;
             return match connection.poll_write_buffer(context, &mut self.piece) {
-                Poll::Pending => Turn::Waits,
+                Poll::Pending => TunnelState::Waits,
                 Poll::Ready(Ok(len @ 1..)) => {
                     self.piece.advance(len);
                     self.left -= len;
-                    Turn::Moved
+                    TunnelState::Moved
                 }
-                Poll::Ready(_) => Turn::Over,
+                Poll::Ready(_) => TunnelState::Over,
             };
         }
         let Some(from) = &self.from_client else {
             return self.finish(context);
         };
         match from.poll_next(context) {
-            Poll::Pending => Turn::Waits,
-            Poll::Ready(Next::Bytes(bytes)) => {
+            Poll::Pending => TunnelState::Waits,
+            Poll::Ready(StreamItem::Bytes(bytes)) => {
                 self.left = bytes.len();
-                self.piece = Buffer::Bytes(bytes);
-                Turn::Moved
+                self.piece = SendBuffer::Bytes(bytes);
+                TunnelState::Moved
             }
-            Poll::Ready(Next::End) => {
+            Poll::Ready(StreamItem::End) => {
                 self.from_client = None;
-                Turn::Moved
+                TunnelState::Moved
             }
-            Poll::Ready(Next::Cut) => Turn::Over,
+            Poll::Ready(StreamItem::Cut) => TunnelState::Over,
         }
     }
 
     /// Closes the sending direction to the origin.
-    fn finish(&mut self, context: &mut Context<'_>) -> Turn {
+    fn finish(&mut self, context: &mut Context<'_>) -> TunnelState {
         if self.is_finished {
-            return Turn::Waits;
+            return TunnelState::Waits;
         }
         match self.talk.lease.connection.poll_finish(context) {
-            Poll::Pending => Turn::Waits,
+            Poll::Pending => TunnelState::Waits,
             Poll::Ready(Ok(())) => {
                 self.is_finished = true;
-                Turn::Moved
+                TunnelState::Moved
             }
-            Poll::Ready(Err(_)) => Turn::Over,
+            Poll::Ready(Err(_)) => TunnelState::Over,
         }
     }
 
-    fn hear_on(&mut self, context: &mut Context<'_>) -> Turn {
+    fn hear_on(&mut self, context: &mut Context<'_>) -> TunnelState {
         let Some(to) = &self.to_client else {
-            return Turn::Waits;
+            return TunnelState::Waits;
         };
         match to.poll_room(context) {
-            Poll::Pending => return Turn::Waits,
-            Poll::Ready(Err(_)) => return Turn::Over,
+            Poll::Pending => return TunnelState::Waits,
+            Poll::Ready(Err(_)) => return TunnelState::Over,
             Poll::Ready(Ok(())) => {}
         }
         match self.talk.lease.connection.poll_said(context) {
-            Poll::Pending => Turn::Waits,
-            Poll::Ready(Ok(Said::Data(data))) => match to.push(data) {
-                Ok(_) => Turn::Moved,
-                Err(_) => Turn::Over,
+            Poll::Pending => TunnelState::Waits,
+            Poll::Ready(Ok(ResponseEvent::Data(data))) => match to.push(data) {
+                Ok(_) => TunnelState::Moved,
+                Err(_) => TunnelState::Over,
             },
             Poll::Ready(Ok(_)) => {
-                self.to_client.take().into_iter().for_each(Sender::end);
-                Turn::Moved
+                self.to_client.take().into_iter().for_each(BodySender::end);
+                TunnelState::Moved
             }
-            Poll::Ready(Err(_)) => Turn::Over,
+            Poll::Ready(Err(_)) => TunnelState::Over,
         }
     }
 }

@@ -10,22 +10,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lowroad_config::Symlinks;
+use lowroad_config::SymlinkPolicy;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{Kind, Meaning};
+use super::{ScriptKind, PathMeaning};
 
 /// The kind of the decoded path `path` below `folder`.
-pub fn kind(folder: &Path, path: &[u8], symlinks: Symlinks) -> Kind {
-    kind_of(folder, path, symlinks).unwrap_or(Kind::Nothing)
+pub fn kind(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> ScriptKind {
+    kind_of(folder, path, symlinks).unwrap_or(ScriptKind::Nothing)
 }
 
 /// The same for a path whose first `way_len` bytes lead to the folder.
-pub fn kind_below(folder: &Path, (path, way_len): (&[u8], usize), symlinks: Symlinks) -> Kind {
+pub fn kind_below(folder: &Path, (path, way_len): (&[u8], usize), symlinks: SymlinkPolicy) -> ScriptKind {
     match path.get(way_len..) {
         // The folders above it need not exist.
-        None | Some([]) => Kind::Folder,
+        None | Some([]) => ScriptKind::Folder,
         Some(path) => kind(folder, path, symlinks),
     }
 }
@@ -35,14 +35,14 @@ pub fn is_executable(file: &Path) -> bool {
     rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
-fn kind_of(folder: &Path, path: &[u8], symlinks: Symlinks) -> rustix::io::Result<Kind> {
+fn kind_of(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> rustix::io::Result<ScriptKind> {
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = match symlinks {
-        Symlinks::Beneath => ResolveFlags::BENEATH,
-        Symlinks::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-        Symlinks::Follow => ResolveFlags::empty(),
+        SymlinkPolicy::Beneath => ResolveFlags::BENEATH,
+        SymlinkPolicy::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        SymlinkPolicy::Follow => ResolveFlags::empty(),
     };
     let opened = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let relative = OsStr::from_bytes(relative);
@@ -52,9 +52,9 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: Symlinks) -> rustix::io::Result
     };
     let mode = rustix::fs::fstat(&place)?.st_mode;
     Ok(match FileType::from_raw_mode(mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Folder,
-        _ => Kind::Nothing,
+        FileType::RegularFile => ScriptKind::File,
+        FileType::Directory => ScriptKind::Folder,
+        _ => ScriptKind::Nothing,
     })
 }
 
@@ -63,17 +63,17 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: Symlinks) -> rustix::io::Result
 fn open_without_openat2(
     folder: &Path,
     relative: &OsStr,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 ) -> rustix::io::Result<OwnedFd> {
     let path = folder.join(relative);
     let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let real = path.canonicalize().map_err(failed)?;
     let base = folder.canonicalize().map_err(failed)?;
     let allowed = match symlinks {
-        Symlinks::Beneath => real.starts_with(&base),
+        SymlinkPolicy::Beneath => real.starts_with(&base),
         // The canonical base has no links, so any difference is a link in the rest.
-        Symlinks::None => real == base.join(relative).components().collect::<PathBuf>(),
-        Symlinks::Follow => true,
+        SymlinkPolicy::None => real == base.join(relative).components().collect::<PathBuf>(),
+        SymlinkPolicy::Follow => true,
     };
     if !allowed {
         return Err(Errno::XDEV);
@@ -86,11 +86,11 @@ fn open_without_openat2(
 /// the site's files without change notification. Only found scripts are cached, no misses.
 /// Times are monotonic ms of any worker.
 #[derive(Default)]
-pub struct Lately {
-    found: Mutex<HashMap<Arc<Path>, Found>>,
+pub struct ScriptCache {
+    found: Mutex<HashMap<Arc<Path>, ScriptMatch>>,
 }
 
-type Found = HashMap<Box<[u8]>, (u64, Meaning)>;
+type ScriptMatch = HashMap<Box<[u8]>, (u64, PathMeaning)>;
 
 /// The lifetime of a result.
 const TRUST_MS: u64 = 500;
@@ -99,17 +99,17 @@ const PATHS_MAX: usize = 1024;
 /// The longest cached path.
 const PATH_LEN_MAX: usize = 512;
 
-impl Lately {
+impl ScriptCache {
     /// The cached meaning of `path`, without access to the file system.
-    pub fn known(&self, root: &Arc<Path>, path: &[u8], now_ms: u64) -> Option<Meaning> {
+    pub fn known(&self, root: &Arc<Path>, path: &[u8], now_ms: u64) -> Option<PathMeaning> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let (at_ms, meaning) = found.get(root)?.get(path)?;
         (now_ms.saturating_sub(*at_ms) < TRUST_MS).then(|| meaning.clone())
     }
 
     /// Stores the result of a look-up that began at `now_ms`.
-    pub fn keep(&self, root: &Arc<Path>, path: &[u8], now_ms: u64, meaning: &Meaning) {
-        if !matches!(meaning, Meaning::Script(_)) || path.len() > PATH_LEN_MAX {
+    pub fn keep(&self, root: &Arc<Path>, path: &[u8], now_ms: u64, meaning: &PathMeaning) {
+        if !matches!(meaning, PathMeaning::Script(_)) || path.len() > PATH_LEN_MAX {
             return;
         }
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,42 +127,42 @@ mod tests {
 
     #[test]
     fn nothing_outside_the_folder_is_found() {
-        let folder = lowroad_testkit::Folder::new();
+        let folder = lowroad_testkit::TempFolder::new();
         folder.file("in/a.php", "x");
         folder.file("out.php", "x");
         let root = folder.path().join("in");
         std::os::unix::fs::symlink("a.php", root.join("beside.php")).expect("a link");
         std::os::unix::fs::symlink("../out.php", root.join("out.php")).expect("a link");
         for (path, symlinks, want) in [
-            ("/a.php", Symlinks::Beneath, Kind::File),
-            ("/", Symlinks::Beneath, Kind::Folder),
-            ("/none", Symlinks::Beneath, Kind::Nothing),
-            ("/a.php/x", Symlinks::Beneath, Kind::Nothing),
-            ("/beside.php", Symlinks::Beneath, Kind::File),
-            ("/beside.php", Symlinks::None, Kind::Nothing),
-            ("/out.php", Symlinks::Beneath, Kind::Nothing),
-            ("/out.php", Symlinks::None, Kind::Nothing),
-            ("/out.php", Symlinks::Follow, Kind::File),
+            ("/a.php", SymlinkPolicy::Beneath, ScriptKind::File),
+            ("/", SymlinkPolicy::Beneath, ScriptKind::Folder),
+            ("/none", SymlinkPolicy::Beneath, ScriptKind::Nothing),
+            ("/a.php/x", SymlinkPolicy::Beneath, ScriptKind::Nothing),
+            ("/beside.php", SymlinkPolicy::Beneath, ScriptKind::File),
+            ("/beside.php", SymlinkPolicy::None, ScriptKind::Nothing),
+            ("/out.php", SymlinkPolicy::Beneath, ScriptKind::Nothing),
+            ("/out.php", SymlinkPolicy::None, ScriptKind::Nothing),
+            ("/out.php", SymlinkPolicy::Follow, ScriptKind::File),
         ] {
             assert_eq!(kind(&root, path.as_bytes(), symlinks), want, "{path}");
             let relative = OsStr::new(path.trim_start_matches('/'));
             let opened = open_without_openat2(&root, relative, symlinks);
-            assert_eq!(opened.is_ok(), want != Kind::Nothing, "{path} by hand");
+            assert_eq!(opened.is_ok(), want != ScriptKind::Nothing, "{path} by hand");
         }
     }
 
     #[test]
     fn a_script_is_known_for_half_a_second_and_a_miss_is_not() {
-        let lately = Lately::default();
+        let lately = ScriptCache::default();
         let root: Arc<Path> = Arc::from(Path::new("/srv"));
-        let script = Meaning::Script(super::super::front(b"/", "/a.php"));
+        let script = PathMeaning::Script(super::super::front(b"/", "/a.php"));
         lately.keep(&root, b"/a", 1000, &script);
         assert_eq!(lately.known(&root, b"/a", 1499), Some(script.clone()));
         assert_eq!(lately.known(&root, b"/a", 1500), None);
         // The clock of another worker may be slightly behind.
         assert_eq!(lately.known(&root, b"/a", 990), Some(script.clone()));
         assert_eq!(lately.known(&root, b"/b", 1000), None);
-        lately.keep(&root, b"/b", 1000, &Meaning::Nothing);
+        lately.keep(&root, b"/b", 1000, &PathMeaning::Nothing);
         lately.keep(&root, &[b'x'; PATH_LEN_MAX + 1], 1000, &script);
         assert_eq!(lately.known(&root, b"/b", 1000), None);
         assert_eq!(lately.known(&root, &[b'x'; PATH_LEN_MAX + 1], 1000), None);

@@ -1,6 +1,6 @@
-use lowroad_config::Pattern;
+use lowroad_config::PathPattern;
 
-use super::{Kind, Meaning, Rules, Script, base_of, find, find_by_name, front, mounted};
+use super::{ScriptKind, PathMeaning, ScriptRules, LocatedScript, base_of, find, find_by_name, front, mounted};
 
 const FILES: &[&str] = &[
     "/index.php",
@@ -12,21 +12,21 @@ const FILES: &[&str] = &[
 ];
 const FOLDERS: &[&str] = &["/a", "/up", "/empty", "/dir.php"];
 
-fn kind(path: &[u8]) -> Kind {
+fn kind(path: &[u8]) -> ScriptKind {
     let path = std::str::from_utf8(path).expect("text");
     let trimmed = path.trim_end_matches('/');
     if FILES.contains(&path) {
-        Kind::File
+        ScriptKind::File
     } else if FOLDERS.contains(&trimmed) || trimmed.is_empty() {
-        Kind::Folder
+        ScriptKind::Folder
     } else {
-        Kind::Nothing
+        ScriptKind::Nothing
     }
 }
 
-fn rules(pattern: &str) -> Rules {
-    Rules {
-        pattern: Pattern::parse(pattern).expect("a pattern"),
+fn rules(pattern: &str) -> ScriptRules {
+    ScriptRules {
+        pattern: PathPattern::parse(pattern).expect("a pattern"),
         ending: ".php".to_string(),
         index: "index.php".to_string(),
     }
@@ -38,12 +38,12 @@ fn found(pattern: &str, path: &str) -> Option<(String, String)> {
 
 fn found_within(pattern: &str, path: &str, plain_len: usize) -> Option<(String, String)> {
     match find((path.as_bytes(), plain_len), &rules(pattern), kind) {
-        Meaning::Script(Script { name, info }) => Some((
+        PathMeaning::Script(LocatedScript { name, info }) => Some((
             String::from_utf8(name).expect("text"),
             String::from_utf8(info).expect("text"),
         )),
-        Meaning::SlashMissing => Some(("slash".to_string(), String::new())),
-        Meaning::Nothing => None,
+        PathMeaning::SlashMissing => Some(("slash".to_string(), String::new())),
+        PathMeaning::Nothing => None,
     }
 }
 
@@ -117,7 +117,7 @@ fn one_program_has_all_that_follows() {
         ("/app", "/apple", ("", "/apple")),
     ] {
         let script = mounted(path.as_bytes(), base);
-        let want = Script {
+        let want = LocatedScript {
             name: want.0.into(),
             info: want.1.into(),
         };
@@ -134,7 +134,7 @@ fn where_a_folder_of_programs_begins() {
         ("/**", ""),
         ("*.cgi", ""),
     ] {
-        let pattern = Pattern::parse(pattern).expect("a pattern");
+        let pattern = PathPattern::parse(pattern).expect("a pattern");
         assert_eq!(base_of(&pattern), want);
     }
 }
@@ -163,8 +163,8 @@ fn scripts_on_another_machine_are_known_by_name() {
         ),
     ] {
         let meaning = find_by_name((path.as_bytes(), path.len()), &rules(pattern));
-        let want = want.map_or(Meaning::Nothing, |(name, info)| {
-            Meaning::Script(Script {
+        let want = want.map_or(PathMeaning::Nothing, |(name, info)| {
+            PathMeaning::Script(LocatedScript {
                 name: name.into(),
                 info: info.into(),
             })
@@ -173,9 +173,9 @@ fn scripts_on_another_machine_are_known_by_name() {
     }
     // A name ends before a needlessly encoded byte.
     let encoded = find_by_name((b"/a.php/x", 3), &rules("/**"));
-    assert_eq!(encoded, Meaning::Nothing);
+    assert_eq!(encoded, PathMeaning::Nothing);
     // Without a suffix, the whole path is the script.
-    let any = Rules {
+    let any = ScriptRules {
         ending: String::new(),
         index: String::new(),
         ..rules("/cgi/**")
@@ -183,7 +183,7 @@ fn scripts_on_another_machine_are_known_by_name() {
     let meaning = find_by_name((b"/cgi/a/b", 8), &any);
     assert_eq!(
         meaning,
-        Meaning::Script(Script {
+        PathMeaning::Script(LocatedScript {
             name: b"/cgi/a/b".into(),
             info: Vec::new(),
         })

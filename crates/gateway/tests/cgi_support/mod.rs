@@ -8,27 +8,27 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_children::message::Channel;
-use lowroad_config::{Cgi, FastCgi, Pattern, Route, RouteTo, Upstream};
-use lowroad_engine::stream::{Next, stream};
-use lowroad_gateway::cgi::spawner::{Spawner, serve};
-use lowroad_handler::notice::Notice;
-use lowroad_handler::request::Head;
+use lowroad_children::message::PacketChannel;
+use lowroad_config::{CgiConfig, FastCgiConfig, PathPattern, RouteConfig, RouteTo, UpstreamAddress};
+use lowroad_engine::stream::{StreamItem, stream};
+use lowroad_gateway::cgi::spawner::{CgiSpawner, serve};
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
+    HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
 };
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
+use lowroad_http::version::HttpVersion;
 use lowroad_testkit::PATIENCE;
 
 /// A site without subrequests.
 struct NoObjects;
 
-impl Objects for NoObjects {
+impl SubrequestSource for NoObjects {
     fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
-    fn load(&self, _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
         Box::pin(async { None })
     }
 }
@@ -43,10 +43,10 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// A request for a target, without a body.
-pub fn get(root: &Path, target: &str) -> Request {
-    Request {
+pub fn get(root: &Path, target: &str) -> HandlerRequest {
+    HandlerRequest {
         method: Method::Get,
-        version: Version::Http11,
+        version: HttpVersion::Http11,
         head: head(target, "Host: example.org:8080\r\nX-Test: 1\r\n"),
         peer: "192.0.2.7".parse().expect("an address"),
         peer_port: 40_000,
@@ -55,24 +55,24 @@ pub fn get(root: &Path, target: &str) -> Request {
         forwarded: None,
         root: Arc::from(root),
         objects: Arc::new(NoObjects),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     }
 }
 
 /// The head of a request for a target, with these field lines.
-pub fn head(target: &str, lines: &str) -> Head {
+pub fn head(target: &str, lines: &str) -> RequestHead {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query.as_bytes())),
         None => (target, None),
     };
     let path = path.as_bytes();
-    Head::new((path, query), path, b"example.org:8080", lines.as_bytes())
+    RequestHead::new((path, query), path, b"example.org:8080", lines.as_bytes())
 }
 
 /// A POST request with these bytes.
-pub fn post(root: &Path, target: &str, body: &[u8]) -> Request {
+pub fn post(root: &Path, target: &str, body: &[u8]) -> HandlerRequest {
     let mut request = get(root, target);
     let (sender, receiver) = stream(1);
     if !body.is_empty() {
@@ -83,7 +83,7 @@ pub fn post(root: &Path, target: &str, body: &[u8]) -> Request {
     sender.end();
     request.method = Method::Post;
     request.head = head(target, "Content-Type: text/plain\r\n");
-    request.body = Body {
+    request.body = RequestBody {
         len: Some(body.len() as u64),
         stream: Some(receiver),
     };
@@ -91,7 +91,7 @@ pub fn post(root: &Path, target: &str, body: &[u8]) -> Request {
 }
 
 /// A PUT request with a body of `len` bytes, generated while it is read. Needs a runtime.
-pub fn upload(root: &Path, target: &str, len: u64) -> Request {
+pub fn upload(root: &Path, target: &str, len: u64) -> HandlerRequest {
     let mut request = get(root, target);
     let (sender, receiver) = stream(64 << 10);
     tokio::spawn(async move {
@@ -108,7 +108,7 @@ pub fn upload(root: &Path, target: &str, len: u64) -> Request {
     });
     request.method = Method::Put;
     request.head = head(target, "Content-Type: application/octet-stream\r\n");
-    request.body = Body {
+    request.body = RequestBody {
         len: Some(len),
         stream: Some(receiver),
     };
@@ -118,8 +118,8 @@ pub fn upload(root: &Path, target: &str, len: u64) -> Request {
 /// Sends a request to a handler.
 pub async fn ask<H: Handler + 'static>(
     handler: &Arc<H>,
-    request: Request,
-) -> Result<Response, Failure> {
+    request: HandlerRequest,
+) -> Result<HandlerResponse, HandlerFailure> {
     ask_on(handler, 0, request).await
 }
 
@@ -127,11 +127,11 @@ pub async fn ask<H: Handler + 'static>(
 pub async fn ask_on<H: Handler + 'static>(
     handler: &Arc<H>,
     worker: usize,
-    request: Request,
-) -> Result<Response, Failure> {
+    request: HandlerRequest,
+) -> Result<HandlerResponse, HandlerFailure> {
     match handler.clone().begin(worker, request) {
-        Begun::Answered(answer) => answer,
-        Begun::Later(answering) | Begun::Here(answering) => {
+        HandlerResult::Ready(answer) => answer,
+        HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => {
             tokio::time::timeout(PATIENCE, answering)
                 .await
                 .expect("an answer in time")
@@ -163,24 +163,24 @@ impl Whole {
 }
 
 /// Reads a response to its end.
-pub async fn whole(response: Response) -> Whole {
+pub async fn whole(response: HandlerResponse) -> Whole {
     let (len, body, cut) = match response.content {
-        Content::Bytes(bytes) => (Some(bytes.len() as u64), bytes.to_vec(), false),
-        Content::Stream { len, stream } => {
+        ResponseContent::Bytes(bytes) => (Some(bytes.len() as u64), bytes.to_vec(), false),
+        ResponseContent::Stream { len, stream } => {
             let mut body = Vec::new();
             let cut = loop {
                 match tokio::time::timeout(PATIENCE, stream.next())
                     .await
                     .expect("in time")
                 {
-                    Next::Bytes(bytes) => body.extend_from_slice(&bytes),
-                    Next::End => break false,
-                    Next::Cut => break true,
+                    StreamItem::Bytes(bytes) => body.extend_from_slice(&bytes),
+                    StreamItem::End => break false,
+                    StreamItem::Cut => break true,
                 }
             };
             (len, body, cut)
         }
-        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => {
+        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
             panic!("nothing is stored or changed")
         }
     };
@@ -198,7 +198,7 @@ pub async fn whole(response: Response) -> Whole {
 }
 
 /// Sends a request, and reads the response to its end.
-pub async fn fetch<H: Handler + 'static>(handler: &Arc<H>, request: Request) -> Whole {
+pub async fn fetch<H: Handler + 'static>(handler: &Arc<H>, request: HandlerRequest) -> Whole {
     match ask(handler, request).await {
         Ok(response) => whole(response).await,
         Err(failure) => panic!("{failure:?}"),
@@ -206,7 +206,7 @@ pub async fn fetch<H: Handler + 'static>(handler: &Arc<H>, request: Request) -> 
 }
 
 /// The failure of a request.
-pub async fn fail<H: Handler + 'static>(handler: &Arc<H>, request: Request) -> Failure {
+pub async fn fail<H: Handler + 'static>(handler: &Arc<H>, request: HandlerRequest) -> HandlerFailure {
     match ask(handler, request).await {
         Ok(response) => panic!("{:?}", whole(response).await),
         Err(failure) => failure,
@@ -219,7 +219,7 @@ pub struct Notices(Arc<Mutex<Vec<String>>>);
 
 impl Notices {
     /// A callback that records notices.
-    pub fn notice(&self) -> Notice {
+    pub fn notice(&self) -> OperatorNotice {
         let lines = self.0.clone();
         Arc::new(move |line| lines.lock().expect("a lock").push(line.to_string()))
     }
@@ -254,7 +254,7 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 const STARTS: &str = "LOWROAD_TEST_STARTS";
 
 /// A process of this test program that serves as a spawner.
-pub fn new_spawner(notices: &Notices) -> Arc<Spawner> {
+pub fn new_spawner(notices: &Notices) -> Arc<CgiSpawner> {
     let command = || {
         let mut command = Command::new(std::env::current_exe().expect("it is known"));
         let only = [
@@ -265,27 +265,27 @@ pub fn new_spawner(notices: &Notices) -> Arc<Spawner> {
         command.args(only).env(STARTS, "1");
         command
     };
-    Spawner::new(command, notices.notice())
+    CgiSpawner::new(command, notices.notice())
 }
 
 /// A shared spawner for all tests.
-pub fn spawner() -> Arc<Spawner> {
-    static ONE: OnceLock<Arc<Spawner>> = OnceLock::new();
+pub fn spawner() -> Arc<CgiSpawner> {
+    static ONE: OnceLock<Arc<CgiSpawner>> = OnceLock::new();
     ONE.get_or_init(|| new_spawner(&Notices::default())).clone()
 }
 
 #[test]
 fn starts_programs_when_told_to() {
     if std::env::var_os(STARTS).is_some() {
-        let channel = Channel::to_parent().expect("a socket");
+        let channel = PacketChannel::to_parent().expect("a socket");
         serve(channel).expect("what it needs");
         std::process::exit(0);
     }
 }
 
 /// A route to programs in a folder.
-pub fn cgi_route(pattern: &str, folder: &Path) -> (Route, Cgi) {
-    let cgi = Cgi {
+pub fn cgi_route(pattern: &str, folder: &Path) -> (RouteConfig, CgiConfig) {
+    let cgi = CgiConfig {
         path: Some(folder.to_path_buf()),
         env: vec![("MODE".to_string(), "test".to_string())],
         memory_len_max: 1 << 30,
@@ -297,20 +297,20 @@ pub fn cgi_route(pattern: &str, folder: &Path) -> (Route, Cgi) {
 }
 
 /// A route to a FastCGI server.
-pub fn fastcgi_route(pattern: &str, address: Upstream) -> (Route, FastCgi) {
-    let fastcgi = FastCgi {
+pub fn fastcgi_route(pattern: &str, address: UpstreamAddress) -> (RouteConfig, FastCgiConfig) {
+    let fastcgi = FastCgiConfig {
         connections_max: 8,
         keeps_connections: true,
-        ..FastCgi::new(address)
+        ..FastCgiConfig::new(address)
     };
     (route(pattern, RouteTo::FastCgi(fastcgi.clone())), fastcgi)
 }
 
-fn route(pattern: &str, to: RouteTo) -> Route {
-    Route {
+fn route(pattern: &str, to: RouteTo) -> RouteConfig {
+    RouteConfig {
         timeout_ms: 10_000,
         concurrency_max: 64,
-        ..Route::new(Pattern::parse(pattern).expect("a pattern"), to)
+        ..RouteConfig::new(PathPattern::parse(pattern).expect("a pattern"), to)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lowroad_config::{Symlinks, Upstream};
-use lowroad_engine_sim::{Elsewhere, Faults, Shared, Workers, turn_until};
+use lowroad_config::{SymlinkPolicy, UpstreamAddress};
+use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld, SimWorkers, turn_until};
 use lowroad_gateway::fastcgi::FastCgiHandler;
-use lowroad_gateway::fastcgi::server::Servers;
+use lowroad_gateway::fastcgi::server::FastCgiServers;
 
 use crate::cgi_support::{Notices, fastcgi_route};
 use crate::client::{Client, Outcome, Plan};
@@ -23,36 +23,36 @@ pub struct Setting {
     pub silence_ms: u64,
     /// Whether scripts are looked up in the file system.
     pub looks: bool,
-    pub faults: Faults,
-    pub elsewhere: Elsewhere,
+    pub faults: FaultRates,
+    pub elsewhere: PeerBehavior,
     pub manners: Manners,
 }
 
 /// One case.
 pub struct Case {
-    pub world: Shared,
+    pub world: SharedWorld,
     pub clients: Vec<Client>,
     pub server: Server,
     handler: Arc<FastCgiHandler>,
-    workers: Workers,
+    workers: SimWorkers,
     notices: Notices,
 }
 
 impl Case {
     pub fn new(seed: u64, setting: &Setting) -> Case {
-        let world = Shared::new(seed, setting.faults.clone());
+        let world = SharedWorld::new(seed, setting.faults.clone());
         world.set_elsewhere(setting.elsewhere.clone());
-        let workers = Workers::new(&world, setting.workers);
+        let workers = SimWorkers::new(&world, setting.workers);
         let address = match setting.tcp {
-            true => Upstream::Tcp("192.0.2.9:9000".parse().expect("an address")),
-            false => Upstream::Unix("/run/php.sock".into()),
+            true => UpstreamAddress::Tcp("192.0.2.9:9000".parse().expect("an address")),
+            false => UpstreamAddress::Unix("/run/php.sock".into()),
         };
         let (mut route, mut fastcgi) = fastcgi_route("/**", address);
         route.timeout_ms = setting.silence_ms;
         fastcgi.connections_max = setting.connections_max;
         fastcgi.script = (!setting.looks).then(|| "/index.php".to_string());
-        let (servers, notices) = (Servers::new(workers.locals()), Notices::default());
-        let (notice, symlinks) = (notices.notice(), Symlinks::Beneath);
+        let (servers, notices) = (FastCgiServers::new(workers.locals()), Notices::default());
+        let (notice, symlinks) = (notices.notice(), SymlinkPolicy::Beneath);
         let handler = FastCgiHandler::new(&route, &fastcgi, symlinks, &servers, notice);
         Case {
             server: Server::new(&world, setting.manners.clone()),

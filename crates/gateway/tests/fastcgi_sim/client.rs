@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lowroad_engine::Local;
-use lowroad_engine::stream::{Next, stream};
-use lowroad_engine::tasks::Task;
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::stream::{StreamItem, stream};
+use lowroad_engine::tasks::TaskHandle;
 use lowroad_gateway::fastcgi::FastCgiHandler;
-use lowroad_handler::{Begun, Content, Handler, Request};
+use lowroad_handler::{HandlerResult, ResponseContent, Handler, HandlerRequest};
 use lowroad_http::method::Method;
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::cgi_support::{get, head};
 use crate::peer::{Wanted, body_of, pattern};
@@ -48,7 +48,7 @@ pub enum Outcome {
 pub struct Client {
     pub plan: Plan,
     pub outcome: Arc<Mutex<Option<(Outcome, u64)>>>,
-    task: Option<Task>,
+    task: Option<TaskHandle>,
     pub left: bool,
 }
 
@@ -68,7 +68,7 @@ impl Client {
     }
 
     /// Starts or leaves, if it is time.
-    pub fn step(&mut self, now_ms: u64, handler: &Arc<FastCgiHandler>, locals: &[Local]) {
+    pub fn step(&mut self, now_ms: u64, handler: &Arc<FastCgiHandler>, locals: &[WorkerHandle]) {
         let plan = self.plan;
         if self.task.is_none() && now_ms >= plan.start_ms && !self.left {
             let local = locals[plan.worker].clone();
@@ -108,13 +108,13 @@ impl Client {
 async fn ask(
     plan: Plan,
     handler: Arc<FastCgiHandler>,
-    local: Local,
+    local: WorkerHandle,
     to: Arc<Mutex<Option<(Outcome, u64)>>>,
 ) {
     let answer = match handler.begin(plan.worker, request(plan, &local)) {
-        Begun::Answered(answer) => answer,
-        Begun::Here(answering) => answering.await,
-        Begun::Later(_) => panic!("it is to be polled here"),
+        HandlerResult::Ready(answer) => answer,
+        HandlerResult::OnWorker(answering) => answering.await,
+        HandlerResult::OnRuntime(_) => panic!("it is to be polled here"),
     };
     let outcome = match answer {
         Err(failure) => Outcome::Failed(failure.status.code(), failure.detail),
@@ -125,11 +125,11 @@ async fn ask(
     assert!(before.is_none(), "two answers");
 }
 
-async fn read(content: Content, plan: Plan, local: &Local) -> Outcome {
+async fn read(content: ResponseContent, plan: Plan, local: &WorkerHandle) -> Outcome {
     let (len, stream) = match content {
-        Content::Bytes(bytes) => return Outcome::Whole(bytes.to_vec()),
-        Content::Stream { len, stream } => (len, stream),
-        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => panic!("nothing is stored"),
+        ResponseContent::Bytes(bytes) => return Outcome::Whole(bytes.to_vec()),
+        ResponseContent::Stream { len, stream } => (len, stream),
+        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => panic!("nothing is stored"),
     };
     let mut body = Vec::new();
     loop {
@@ -138,26 +138,26 @@ async fn read(content: Content, plan: Plan, local: &Local) -> Outcome {
             local.timers.sleep(pause).await;
         }
         match stream.next().await {
-            Next::Bytes(bytes) => body.extend_from_slice(&bytes),
-            Next::End => {
+            StreamItem::Bytes(bytes) => body.extend_from_slice(&bytes),
+            StreamItem::End => {
                 assert!(len.is_none_or(|len| len == body.len() as u64));
                 return Outcome::Whole(body);
             }
-            Next::Cut => return Outcome::Cut(body),
+            StreamItem::Cut => return Outcome::Cut(body),
         }
     }
 }
 
-fn request(plan: Plan, local: &Local) -> Request {
+fn request(plan: Plan, local: &WorkerHandle) -> HandlerRequest {
     let Wanted {
         number,
         len,
         body_len,
     } = plan.wanted;
     // Shared by all cases, like the root of a site.
-    static FOLDER: OnceLock<Folder> = OnceLock::new();
+    static FOLDER: OnceLock<TempFolder> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         folder.file("index.php", "");
         folder
     });

@@ -13,7 +13,7 @@ mod peer;
 
 use std::cell::Cell;
 
-use lowroad_engine_sim::{Elsewhere, Faults, for_each_seed};
+use lowroad_engine_sim::{PeerBehavior, FaultRates, for_each_seed};
 
 use case::{Case, Setting};
 use client::{Outcome, Plan};
@@ -30,7 +30,7 @@ fn calm() -> Setting {
         connections_max: 4,
         silence_ms: 30_000,
         looks: false,
-        faults: Faults {
+        faults: FaultRates {
             piece_len_max: 5_000,
             delay_ms_max: 5,
             window_len: 100_000,
@@ -39,7 +39,7 @@ fn calm() -> Setting {
             file_failures: 0,
             late_sends: 300,
         },
-        elsewhere: Elsewhere::default(),
+        elsewhere: PeerBehavior::default(),
         manners: Manners::default(),
     }
 }

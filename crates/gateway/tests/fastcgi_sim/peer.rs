@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lowroad_engine_sim::Shared;
+use lowroad_engine_sim::SharedWorld;
 
 use crate::fastcgi_support::{ABORT, GET_VALUES, STDIN, STDOUT, VALUES, end, record};
 
@@ -36,7 +36,7 @@ pub struct Manners {
 
 /// The server.
 pub struct Server {
-    world: Shared,
+    world: SharedWorld,
     manners: Manners,
     /// In the order of their arrival.
     peers: VecDeque<Peer>,
@@ -114,7 +114,7 @@ pub fn body_of(wanted: Wanted) -> Vec<u8> {
 }
 
 impl Server {
-    pub fn new(world: &Shared, manners: Manners) -> Server {
+    pub fn new(world: &SharedWorld, manners: Manners) -> Server {
         Server {
             world: world.clone(),
             manners,
@@ -160,7 +160,7 @@ impl Peer {
         }
     }
 
-    fn step(&mut self, world: &Shared, manners: &Manners, asked: &mut usize) -> bool {
+    fn step(&mut self, world: &SharedWorld, manners: &Manners, asked: &mut usize) -> bool {
         let now_ms = world.now_ms();
         if self.hear_ms.is_some_and(|hear_ms| hear_ms <= now_ms) {
             self.hear_ms = None;
@@ -201,7 +201,7 @@ impl Peer {
         kind: u8,
         id: u16,
         content: Vec<u8>,
-        world: &Shared,
+        world: &SharedWorld,
         manners: &Manners,
         asked: &mut usize,
     ) {
@@ -264,7 +264,7 @@ impl Peer {
     }
 
     /// Sends all due output. Returns whether there was any.
-    fn answer(&mut self, world: &Shared) -> bool {
+    fn answer(&mut self, world: &SharedWorld) -> bool {
         let now_ms = world.now_ms();
         let mut did = false;
         let mut at = 0;
@@ -294,7 +294,7 @@ impl Peer {
         did
     }
 
-    fn follow(&mut self, then: Then, world: &Shared) {
+    fn follow(&mut self, then: Then, world: &SharedWorld) {
         match then {
             Then::Nothing => {}
             Then::Close => {
@@ -316,7 +316,7 @@ impl Peer {
 }
 
 /// A random response, good or bad.
-fn draw(id: u16, wanted: Wanted, world: &Shared, manners: &Manners) -> Answer {
+fn draw(id: u16, wanted: Wanted, world: &SharedWorld, manners: &Manners) -> Answer {
     let chance = |chance: u64| world.dice(1000) < chance;
     let mut pieces = pieces_of(id, wanted, world, chance(manners.complain));
     let mut then = match chance(manners.close) {
@@ -360,7 +360,7 @@ fn draw(id: u16, wanted: Wanted, world: &Shared, manners: &Manners) -> Answer {
 }
 
 /// The records of a right response.
-fn pieces_of(id: u16, wanted: Wanted, world: &Shared, complain: bool) -> VecDeque<Vec<u8>> {
+fn pieces_of(id: u16, wanted: Wanted, world: &SharedWorld, complain: bool) -> VecDeque<Vec<u8>> {
     let body = body_of(wanted);
     let mut text = b"Content-Type: text/plain\r\n".to_vec();
     if world.dice(2) == 0 {

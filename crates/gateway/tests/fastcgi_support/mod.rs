@@ -8,23 +8,23 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use lowroad_config::Upstream;
-use lowroad_engine::Local;
-use lowroad_engine::driver::{Driver, Event};
+use lowroad_config::UpstreamAddress;
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::driver::{IoDriver, DriverEvent};
 use lowroad_engine::epoll::EpollDriver;
-use lowroad_engine::helpers::Helpers;
-use lowroad_testkit::Folder;
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_testkit::TempFolder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A worker with an epoll loop for connections, which runs as long as the tests.
-pub fn local() -> Local {
-    static LOCAL: OnceLock<Local> = OnceLock::new();
+pub fn local() -> WorkerHandle {
+    static LOCAL: OnceLock<WorkerHandle> = OnceLock::new();
     LOCAL.get_or_init(start_local).clone()
 }
 
 /// Starts another such worker.
-pub fn start_local() -> Local {
-    let helpers = Helpers::start(1).expect("a thread");
+pub fn start_local() -> WorkerHandle {
+    let helpers = HelperPool::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
     let local = driver.local().clone();
     let own = local.clone();
@@ -33,7 +33,7 @@ pub fn start_local() -> Local {
         loop {
             driver.wait(None, &mut events);
             for event in events.drain(..) {
-                if let Event::Outgoing(news) = event {
+                if let DriverEvent::Outgoing(news) = event {
                     own.sources.happened(news);
                 }
             }
@@ -47,7 +47,7 @@ pub fn start_local() -> Local {
 pub struct Fpm {
     child: Child,
     /// Its address.
-    pub address: Upstream,
+    pub address: UpstreamAddress,
 }
 
 /// The path of php-fpm, of any version.
@@ -63,7 +63,7 @@ fn program() -> Option<PathBuf> {
 
 impl Fpm {
     /// Starts one with this number of processes, or records that `test` is skipped.
-    pub fn start(test: &str, folder: &Folder, tcp: bool, processes: usize) -> Option<Fpm> {
+    pub fn start(test: &str, folder: &TempFolder, tcp: bool, processes: usize) -> Option<Fpm> {
         let Some(program) = program() else {
             lowroad_testkit::skip(test, "no php-fpm");
             return None;
@@ -73,9 +73,9 @@ impl Fpm {
         let (listen, address) = if tcp {
             let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let address = free.local_addr().expect("its address");
-            (address.to_string(), Upstream::Tcp(address))
+            (address.to_string(), UpstreamAddress::Tcp(address))
         } else {
-            (socket.display().to_string(), Upstream::Unix(socket))
+            (socket.display().to_string(), UpstreamAddress::Unix(socket))
         };
         let config = format!(
             "[global]\nerror_log = {0}/fpm.log\ndaemonize = no\n[www]\nlisten = {listen}\n\
@@ -102,9 +102,9 @@ impl Fpm {
         let end = std::time::Instant::now() + lowroad_testkit::PATIENCE;
         loop {
             let there = match &self.address {
-                Upstream::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
-                Upstream::Tcp(address) => std::net::TcpStream::connect(address).is_ok(),
-                Upstream::Name { .. } => unreachable!("it has an address"),
+                UpstreamAddress::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
+                UpstreamAddress::Tcp(address) => std::net::TcpStream::connect(address).is_ok(),
+                UpstreamAddress::Name { .. } => unreachable!("it has an address"),
             };
             if there {
                 return;

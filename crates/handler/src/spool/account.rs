@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lowroad_engine::helpers::{Helpers, QUEUE_LEN_MAX};
+use lowroad_engine::helper_pool::{HelperPool, QUEUE_LEN_MAX};
 use lowroad_limits::ConcurrencyLimit;
 
 /// Threads for file access: separate, so that a slow disk does not block the threads of files and programs.
@@ -14,7 +14,7 @@ const DISK_JOBS_MAX: usize = 1024;
 const _: () = assert!(DISK_JOBS_MAX <= QUEUE_LEN_MAX);
 
 /// The account.
-pub struct Account {
+pub struct SpoolAccount {
     /// Bytes in files now.
     bytes: AtomicU64,
     /// Files now.
@@ -32,13 +32,13 @@ pub struct Account {
     /// Permits for jobs of the threads.
     pub(super) turns: Arc<ConcurrencyLimit>,
     /// The threads, started with the first file.
-    threads: Mutex<Option<Helpers>>,
+    threads: Mutex<Option<HelperPool>>,
 }
 
-impl Account {
+impl SpoolAccount {
     /// An empty account with a maximum of files.
-    pub fn new(files_max: u64) -> Account {
-        Account {
+    pub fn new(files_max: u64) -> SpoolAccount {
+        SpoolAccount {
             bytes: AtomicU64::new(0),
             files: ConcurrencyLimit::new(usize::try_from(files_max).unwrap_or(usize::MAX)),
             requests: AtomicU64::new(0),
@@ -66,13 +66,13 @@ impl Account {
     }
 
     /// The threads for file access.
-    pub(super) fn threads(&self) -> io::Result<Helpers> {
+    pub(super) fn threads(&self) -> io::Result<HelperPool> {
         // Under the lock, so that concurrent spools start the threads once.
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(threads) = &*threads {
             return Ok(threads.clone());
         }
-        let started = Helpers::start_as("spool", DISK_THREADS)?;
+        let started = HelperPool::start_as("spool", DISK_THREADS)?;
         Ok(threads.insert(started).clone())
     }
 
@@ -90,7 +90,7 @@ impl Account {
 }
 
 /// Adds one.
-pub(super) fn one(count: &AtomicU64) {
+pub(super) fn increment(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }
 
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_within_its_limits() {
-        let account = Account::new(1);
+        let account = SpoolAccount::new(1);
         let file = account.files.try_acquire();
         assert!(file.is_some() && account.files.try_acquire().is_none());
         assert!(account.take_bytes(60, 100) && !account.take_bytes(41, 100));

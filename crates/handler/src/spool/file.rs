@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use lowroad_engine::helpers::Helpers;
+use lowroad_engine::helper_pool::HelperPool;
 use lowroad_limits::Permit;
 use tokio::sync::oneshot;
 
-use super::account::one;
-use super::{Spools, Trouble};
+use super::account::increment;
+use super::{SpoolLimits, SpoolFailure};
 
 /// Bytes of one read.
 const PIECE_LEN: u64 = 64 << 10;
 
 /// A temporary file; only its owner may open it, and it is deleted when it is closed.
 pub struct TempFile {
-    spools: Arc<Spools>,
+    spools: Arc<SpoolLimits>,
     _permit: Permit,
     /// `None` only during the drop.
     file: Option<Arc<File>>,
-    threads: Helpers,
+    threads: HelperPool,
     /// Bytes written, all of which are reserved in the account.
     len: u64,
 }
@@ -34,12 +34,12 @@ impl TempFile {
     /// Creates an empty file.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub async fn open(spools: &Arc<Spools>) -> Result<TempFile, Trouble> {
-        let permit = spools.account.files.try_acquire().ok_or(Trouble::Files)?;
+    /// [`SpoolFailure`]
+    pub async fn open(spools: &Arc<SpoolLimits>) -> Result<TempFile, SpoolFailure> {
+        let permit = spools.account.files.try_acquire().ok_or(SpoolFailure::Files)?;
         let failed = |error| {
-            one(&spools.account.failed);
-            Trouble::Failed(error)
+            increment(&spools.account.failed);
+            SpoolFailure::Failed(error)
         };
         let threads = spools.account.threads().map_err(failed)?;
         let folder = spools.folder.clone();
@@ -61,15 +61,15 @@ impl TempFile {
     /// Appends all of `bytes`, and empties them. On an error they are kept.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub async fn append(&mut self, bytes: &mut Vec<u8>) -> Result<(), Trouble> {
+    /// [`SpoolFailure`]
+    pub async fn append(&mut self, bytes: &mut Vec<u8>) -> Result<(), SpoolFailure> {
         let spools = &self.spools;
         let more = bytes.len() as u64;
         if !spools
             .account
             .take_bytes(more, spools.limits.temp_total_len_max)
         {
-            return Err(Trouble::Bytes);
+            return Err(SpoolFailure::Bytes);
         }
         let at = self.len;
         self.len += more;
@@ -87,8 +87,8 @@ impl TempFile {
         // A partial write is overwritten by the next attempt.
         self.len = at;
         spools.account.give_back_bytes(more);
-        one(&spools.account.failed);
-        Err(Trouble::Failed(error))
+        increment(&spools.account.failed);
+        Err(SpoolFailure::Failed(error))
     }
 
     /// Reads bytes from an offset on, at most one piece.
@@ -106,7 +106,7 @@ impl TempFile {
         });
         let read = read.await;
         if read.is_err() {
-            one(&spools.account.failed);
+            increment(&spools.account.failed);
         }
         read.map(Bytes::from)
     }
@@ -142,8 +142,8 @@ pub fn make(folder: &Path) -> io::Result<File> {
 
 /// Runs a job on a thread for file access.
 async fn on_disk<T: Send + 'static>(
-    spools: &Spools,
-    threads: &Helpers,
+    spools: &SpoolLimits,
+    threads: &HelperPool,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     let turn = spools.account.turns.acquire(0, 0).await;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lowroad_engine::stream::{Next, Receiver, Sender, stream};
-use lowroad_http::status::Status;
+use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_http::status::StatusCode;
 
-use super::Spools;
-use super::account::one;
+use super::SpoolLimits;
+use super::account::increment;
 use super::file::TempFile;
-use crate::collect::cut;
-use crate::{Begun, Body, Failure, Handler, Request, Response};
+use crate::request_body::cut;
+use crate::{HandlerResult, RequestBody, HandlerFailure, Handler, HandlerRequest, HandlerResponse};
 
 /// The most bytes of quickly arriving data in one write.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
@@ -22,17 +22,17 @@ pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
 const WAITING_LEN_MAX: usize = 64 << 10;
 
 /// A handler that starts once the whole body of a request has arrived.
-pub struct Buffered {
+pub struct BufferingHandler {
     inner: Arc<dyn Handler>,
-    spools: Arc<Spools>,
+    spools: Arc<SpoolLimits>,
     /// Whether only bodies of unknown length are collected.
     only_without_length: bool,
 }
 
-impl Buffered {
+impl BufferingHandler {
     /// A buffering handler in front of `inner`.
-    pub fn new(inner: Arc<dyn Handler>, spools: Arc<Spools>) -> Buffered {
-        Buffered {
+    pub fn new(inner: Arc<dyn Handler>, spools: Arc<SpoolLimits>) -> BufferingHandler {
+        BufferingHandler {
             inner,
             spools,
             only_without_length: false,
@@ -41,30 +41,30 @@ impl Buffered {
 
     /// A buffering handler for a program that can read a body as it arrives, but needs its length: bodies of unknown
     /// length are collected.
-    pub fn without_length(inner: Arc<dyn Handler>, spools: Arc<Spools>) -> Buffered {
-        Buffered {
+    pub fn without_length(inner: Arc<dyn Handler>, spools: Arc<SpoolLimits>) -> BufferingHandler {
+        BufferingHandler {
             only_without_length: true,
-            ..Buffered::new(inner, spools)
+            ..BufferingHandler::new(inner, spools)
         }
     }
 
     async fn answer(
         self: Arc<Self>,
         worker: usize,
-        mut request: Request,
-        stream: Receiver,
-    ) -> Result<Response, Failure> {
+        mut request: HandlerRequest,
+        stream: BodyReceiver,
+    ) -> Result<HandlerResponse, HandlerFailure> {
         request.body = self.spools.gather(stream).await?;
         self.inner.clone().begin(worker, request).answer().await
     }
 }
 
-impl Handler for Buffered {
+impl Handler for BufferingHandler {
     fn within(&self) -> Option<&dyn Handler> {
         Some(&*self.inner)
     }
 
-    fn begin(self: Arc<Self>, worker: usize, mut request: Request) -> Begun {
+    fn begin(self: Arc<Self>, worker: usize, mut request: HandlerRequest) -> HandlerResult {
         if self.only_without_length && request.body.len.is_some() {
             return self.inner.clone().begin(worker, request);
         }
@@ -73,27 +73,27 @@ impl Handler for Buffered {
         };
         // Fast path: most bodies arrive together with their heads.
         if let Some(len) = stream.len_of_rest() {
-            request.body = Body {
+            request.body = RequestBody {
                 len: Some(len as u64),
                 stream: Some(stream),
             };
             return self.inner.clone().begin(worker, request);
         }
-        Begun::Here(Box::pin(self.answer(worker, request, stream)))
+        HandlerResult::OnWorker(Box::pin(self.answer(worker, request, stream)))
     }
 }
 
-impl Spools {
+impl SpoolLimits {
     /// Waits for the whole body.
-    async fn gather(self: &Arc<Self>, from: Receiver) -> Result<Body, Failure> {
+    async fn gather(self: &Arc<Self>, from: BodyReceiver) -> Result<RequestBody, HandlerFailure> {
         let (mut held, mut file) = (Vec::new(), None);
         let len_max = self.request_len();
         loop {
             let len = len_max..=BATCH_LEN_MAX;
             match poll_fn(|context| poll_take(&from, &mut held, len.clone(), context)).await {
-                Taken::Enough => self.put_away(&mut file, &mut held).await?,
-                Taken::End => break,
-                Taken::Cut => return Err(cut()),
+                StreamChunk::Enough => self.put_away(&mut file, &mut held).await?,
+                StreamChunk::End => break,
+                StreamChunk::Cut => return Err(cut()),
             }
             held.shrink_to(len_max);
         }
@@ -109,7 +109,7 @@ impl Spools {
                 to.end();
             }
         }
-        Ok(Body {
+        Ok(RequestBody {
             len: Some(len),
             stream: Some(stream),
         })
@@ -119,21 +119,21 @@ impl Spools {
         self: &Arc<Self>,
         file: &mut Option<TempFile>,
         held: &mut Vec<u8>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), HandlerFailure> {
         let put = async {
             let file = match file {
                 Some(file) => file,
                 None => {
-                    one(&self.account.requests);
+                    increment(&self.account.requests);
                     file.insert(TempFile::open(self).await?)
                 }
             };
             file.append(held).await
         };
-        put.await.map_err(|trouble: super::Trouble| {
+        put.await.map_err(|trouble: super::SpoolFailure| {
             let failure = trouble.failure(self);
-            if failure.status == Status::SERVICE_UNAVAILABLE {
-                one(&self.account.refused);
+            if failure.status == StatusCode::SERVICE_UNAVAILABLE {
+                increment(&self.account.refused);
             }
             failure
         })
@@ -141,7 +141,7 @@ impl Spools {
 }
 
 /// Passes the file's content and then the bytes held in memory to a program, as fast as it accepts them.
-async fn hand_out(file: TempFile, held: Bytes, to: Sender) {
+async fn hand_out(file: TempFile, held: Bytes, to: BodySender) {
     let mut at = 0;
     while at < file.len() {
         // A read error truncates the body.
@@ -160,7 +160,7 @@ async fn hand_out(file: TempFile, held: Bytes, to: Sender) {
 }
 
 /// The result of reading from a stream.
-pub(super) enum Taken {
+pub(super) enum StreamChunk {
     /// Enough bytes for a write to the file.
     Enough,
     /// The end of the body.
@@ -172,20 +172,20 @@ pub(super) enum Taken {
 /// Reads available bytes into `held`, up to `len`. Ready with at least the range's start, with more if it is available
 /// immediately, and at the end.
 pub(super) fn poll_take(
-    from: &Receiver,
+    from: &BodyReceiver,
     held: &mut Vec<u8>,
     len: RangeInclusive<usize>,
     context: &mut Context<'_>,
-) -> Poll<Taken> {
+) -> Poll<StreamChunk> {
     let (enough, most) = (*len.start(), *len.end().max(len.start()));
     while held.len() < most {
         match from.poll_next(context) {
-            Poll::Ready(Next::Bytes(bytes)) => held.extend_from_slice(&bytes),
-            Poll::Ready(Next::End) => return Poll::Ready(Taken::End),
-            Poll::Ready(Next::Cut) => return Poll::Ready(Taken::Cut),
+            Poll::Ready(StreamItem::Bytes(bytes)) => held.extend_from_slice(&bytes),
+            Poll::Ready(StreamItem::End) => return Poll::Ready(StreamChunk::End),
+            Poll::Ready(StreamItem::Cut) => return Poll::Ready(StreamChunk::Cut),
             Poll::Pending if held.len() >= enough => break,
             Poll::Pending => return Poll::Pending,
         }
     }
-    Poll::Ready(Taken::Enough)
+    Poll::Ready(StreamChunk::Enough)
 }

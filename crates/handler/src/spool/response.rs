@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lowroad_engine::stream::{Receiver, Sender, stream};
+use lowroad_engine::stream::{BodyReceiver, BodySender, stream};
 
-use super::account::one;
+use super::account::increment;
 use super::file::TempFile;
-use super::request::{BATCH_LEN_MAX, Taken, poll_take};
-use super::{Spools, Trouble};
-use crate::executor::Executor;
+use super::request::{BATCH_LEN_MAX, StreamChunk, poll_take};
+use super::{SpoolLimits, SpoolFailure};
+use crate::executor::ResponseExecutor;
 
 /// The stall of a client after which its response is spooled. A fast client never stalls that long, and gets its
 /// response directly.
@@ -21,13 +21,13 @@ pub const STALL: Duration = Duration::from_millis(10);
 /// Bytes that are buffered on the way into a spool.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
-impl Spools {
+impl SpoolLimits {
     /// Puts a spool in front of a slow client: returns the sink for the rest of the response.
     #[must_use]
-    pub fn behind(self: &Arc<Self>, client: Sender, executor: &Executor) -> Sender {
-        one(&self.account.responses);
+    pub fn behind(self: &Arc<Self>, client: BodySender, executor: &ResponseExecutor) -> BodySender {
+        increment(&self.account.responses);
         let (sender, from) = stream(WAITING_LEN_MAX);
-        let spool = Spool {
+        let spool = ResponseSpool {
             spools: self.clone(),
             from,
             client,
@@ -43,10 +43,10 @@ impl Spools {
 }
 
 /// A response in a spool.
-struct Spool {
-    spools: Arc<Spools>,
-    from: Receiver,
-    client: Sender,
+struct ResponseSpool {
+    spools: Arc<SpoolLimits>,
+    from: BodyReceiver,
+    client: BodySender,
     /// The newest bytes.
     held: Vec<u8>,
     /// The bytes before them, from `read_len` on.
@@ -59,7 +59,7 @@ struct Spool {
 }
 
 /// The next step of a spool.
-enum Turn {
+enum SpoolStep {
     /// The client accepts more.
     Give,
     /// Enough bytes for a write to the file.
@@ -70,16 +70,16 @@ enum Turn {
     Gone,
 }
 
-impl Spool {
+impl ResponseSpool {
     async fn pass(mut self) {
         loop {
             match poll_fn(|context| self.poll_turn(context)).await {
                 // A read error truncates the response.
-                Turn::Give if self.give().await.is_err() => return,
-                Turn::Give => {}
-                Turn::PutAway => self.put_away().await,
-                Turn::Over => break,
-                Turn::Gone => return,
+                SpoolStep::Give if self.give().await.is_err() => return,
+                SpoolStep::Give => {}
+                SpoolStep::PutAway => self.put_away().await,
+                SpoolStep::Over => break,
+                SpoolStep::Gone => return,
             }
         }
         if self.last == Some(true) {
@@ -87,24 +87,24 @@ impl Spool {
         }
     }
 
-    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<SpoolStep> {
         if let Poll::Ready(turn) = self.poll_client(context) {
             return Poll::Ready(turn);
         }
         let enough = self.poll_more(context);
         match self.poll_client(context) {
-            Poll::Pending if enough && !self.full => Poll::Ready(Turn::PutAway),
+            Poll::Pending if enough && !self.full => Poll::Ready(SpoolStep::PutAway),
             turn => turn,
         }
     }
 
-    fn poll_client(&self, context: &mut Context<'_>) -> Poll<Turn> {
+    fn poll_client(&self, context: &mut Context<'_>) -> Poll<SpoolStep> {
         match (self.is_empty(), self.last) {
-            (true, Some(_)) => Poll::Ready(Turn::Over),
-            (true, None) => self.client.poll_closed(context).map(|()| Turn::Gone),
+            (true, Some(_)) => Poll::Ready(SpoolStep::Over),
+            (true, None) => self.client.poll_closed(context).map(|()| SpoolStep::Gone),
             (false, _) => self.client.poll_room(context).map(|room| match room {
-                Ok(()) => Turn::Give,
-                Err(_) => Turn::Gone,
+                Ok(()) => SpoolStep::Give,
+                Err(_) => SpoolStep::Gone,
             }),
         }
     }
@@ -115,9 +115,9 @@ impl Spool {
         let most = if self.full { enough } else { BATCH_LEN_MAX };
         if self.last.is_none() && self.held.len() < enough {
             match poll_take(&self.from, &mut self.held, enough..=most, context) {
-                Poll::Ready(Taken::End) => self.last = Some(true),
-                Poll::Ready(Taken::Cut) => self.last = Some(false),
-                Poll::Ready(Taken::Enough) | Poll::Pending => {}
+                Poll::Ready(StreamChunk::End) => self.last = Some(true),
+                Poll::Ready(StreamChunk::Cut) => self.last = Some(false),
+                Poll::Ready(StreamChunk::Enough) | Poll::Pending => {}
             }
         }
         self.held.len() >= enough
@@ -153,7 +153,7 @@ impl Spool {
     async fn put_away(&mut self) {
         if let Err(trouble) = self.try_to_put_away().await {
             self.full = true;
-            one(&self.spools.account.held_back);
+            increment(&self.spools.account.held_back);
             if let Some(trouble) = trouble {
                 self.spools.tell(&trouble);
             }
@@ -161,7 +161,7 @@ impl Spool {
     }
 
     /// The error is `None` if only this file has reached its limit.
-    async fn try_to_put_away(&mut self) -> Result<(), Option<Trouble>> {
+    async fn try_to_put_away(&mut self) -> Result<(), Option<SpoolFailure>> {
         let file_len = self.file.as_ref().map_or(0, TempFile::len);
         let len = file_len + self.held.len() as u64;
         if len > self.spools.limits.temp_file_len_max {

@@ -4,15 +4,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::body::BodyReader;
-use crate::body::Framing;
-use crate::limits::Limits;
-use crate::refusal::Refusal;
+use crate::body::BodyFraming;
+use crate::limits::RequestLimits;
+use crate::refusal::RequestRefusal;
 
 /// The decoded body and the bytes left over, or the refusal. `None`: incomplete.
-type Outcome = Result<Option<(Vec<u8>, Vec<u8>)>, Refusal>;
+type Outcome = Result<Option<(Vec<u8>, Vec<u8>)>, RequestRefusal>;
 
-fn decode_in(input: &[u8], piece: usize, limits: &Limits) -> Outcome {
-    let mut body = BodyReader::new(Framing::Chunked, limits)?;
+fn decode_in(input: &[u8], piece: usize, limits: &RequestLimits) -> Outcome {
+    let mut body = BodyReader::new(BodyFraming::Chunked, limits)?;
     let mut data = Vec::new();
     let mut at = 0;
     let mut end = 0;
@@ -34,7 +34,7 @@ fn decode_in(input: &[u8], piece: usize, limits: &Limits) -> Outcome {
     Ok(None)
 }
 
-fn decode_with(input: &[u8], limits: &Limits) -> Outcome {
+fn decode_with(input: &[u8], limits: &RequestLimits) -> Outcome {
     let whole = decode_in(input, input.len().max(1), limits);
     // The state must survive a cut at any byte.
     for piece in [1, 2, 3, 7] {
@@ -44,7 +44,7 @@ fn decode_with(input: &[u8], limits: &Limits) -> Outcome {
 }
 
 fn decode(input: &str) -> Outcome {
-    decode_with(input.as_bytes(), &Limits::default())
+    decode_with(input.as_bytes(), &RequestLimits::default())
 }
 
 #[track_caller]
@@ -57,7 +57,7 @@ fn assert_body(input: &str, body: &str, rest: &str) {
 }
 
 #[track_caller]
-fn assert_refused(input: &str, refusal: Refusal) {
+fn assert_refused(input: &str, refusal: RequestRefusal) {
     assert_eq!(decode(input), Err(refusal), "{input:?}");
 }
 
@@ -94,16 +94,16 @@ fn extensions_are_skipped() {
 fn trailers_are_checked_and_dropped() {
     // A lenient reading could find a field, or the end, elsewhere.
     assert_body("0\r\nA: b\r\nContent-Length:\r\n\r\nX", "", "X");
-    assert_refused("0\r\nA b\r\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\nA : b\r\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\n: b\r\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\n A: b\r\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\nA: b\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\nA: b\rc\r\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\nA: \0\r\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\nA\r\n\r\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\n\n", Refusal::TrailerInvalid);
-    assert_refused("0\r\n\rX", Refusal::TrailerInvalid);
+    assert_refused("0\r\nA b\r\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\nA : b\r\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\n: b\r\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\n A: b\r\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\nA: b\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\nA: b\rc\r\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\nA: \0\r\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\nA\r\n\r\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\n\n", RequestRefusal::TrailerInvalid);
+    assert_refused("0\r\n\rX", RequestRefusal::TrailerInvalid);
 }
 
 #[test]
@@ -131,19 +131,19 @@ fn bad_sizes() {
         "ffffffffffffffff1",
     ] {
         let refused = decode(&(String::from(size) + "\r\nx\r\n0\r\n\r\n"));
-        assert_eq!(refused, Err(Refusal::ChunkSize), "{size:?}");
+        assert_eq!(refused, Err(RequestRefusal::ChunkSize), "{size:?}");
     }
-    assert_refused("1\nx\r\n0\r\n\r\n", Refusal::ChunkSize);
+    assert_refused("1\nx\r\n0\r\n\r\n", RequestRefusal::ChunkSize);
 }
 
 #[test]
 fn bad_extensions() {
-    assert_refused("1;a\nx\r\n0\r\n\r\n", Refusal::ChunkExtension);
-    assert_refused("1;a\rx\r\n0\r\n\r\n", Refusal::ChunkSize);
-    assert_refused("1;a=\"\r\nx\r\n0\r\n\r\n", Refusal::ChunkExtension);
-    assert_refused("1;a=\"\\\r\n", Refusal::ChunkExtension);
-    assert_refused("1;\x01\r\n", Refusal::ChunkExtension);
-    assert_refused("1;\0\r\n", Refusal::ChunkExtension);
+    assert_refused("1;a\nx\r\n0\r\n\r\n", RequestRefusal::ChunkExtension);
+    assert_refused("1;a\rx\r\n0\r\n\r\n", RequestRefusal::ChunkSize);
+    assert_refused("1;a=\"\r\nx\r\n0\r\n\r\n", RequestRefusal::ChunkExtension);
+    assert_refused("1;a=\"\\\r\n", RequestRefusal::ChunkExtension);
+    assert_refused("1;\x01\r\n", RequestRefusal::ChunkExtension);
+    assert_refused("1;\0\r\n", RequestRefusal::ChunkExtension);
     // Another decoder may read syntax outside the grammar differently.
     for extension in [
         ";",
@@ -168,17 +168,17 @@ fn bad_extensions() {
         " 1",
     ] {
         let refused = decode(&(String::from("1") + extension + "\r\nx\r\n0\r\n\r\n"));
-        assert_eq!(refused, Err(Refusal::ChunkExtension), "{extension:?}");
+        assert_eq!(refused, Err(RequestRefusal::ChunkExtension), "{extension:?}");
     }
 }
 
 #[test]
 fn bad_chunk_ends() {
     // A decoder that skips to the next line would see other chunks.
-    assert_refused("1\r\nxy\r\n0\r\n\r\n", Refusal::ChunkEnd);
-    assert_refused("1\r\nx\n0\r\n\r\n", Refusal::ChunkEnd);
-    assert_refused("1\r\nx\ry0\r\n\r\n", Refusal::ChunkEnd);
-    assert_refused("3\r\nx\r\n0\r\n\r\n", Refusal::ChunkEnd);
+    assert_refused("1\r\nxy\r\n0\r\n\r\n", RequestRefusal::ChunkEnd);
+    assert_refused("1\r\nx\n0\r\n\r\n", RequestRefusal::ChunkEnd);
+    assert_refused("1\r\nx\ry0\r\n\r\n", RequestRefusal::ChunkEnd);
+    assert_refused("3\r\nx\r\n0\r\n\r\n", RequestRefusal::ChunkEnd);
 }
 
 #[test]
@@ -192,42 +192,42 @@ fn what_is_cut_off_is_not_complete() {
 
 #[test]
 fn the_body_may_reach_the_limit_but_not_exceed_it() {
-    let limits = Limits {
+    let limits = RequestLimits {
         body_len_max: 6,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     let six = decode_with(b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n", &limits);
     assert_eq!(six, Ok(Some((b"abcdef".into(), Vec::new()))));
     let seven = decode_with(b"3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n", &limits);
-    assert_eq!(seven, Err(Refusal::BodyTooLarge));
+    assert_eq!(seven, Err(RequestRefusal::BodyTooLarge));
     let huge = decode_with(b"1\r\na\r\nffffffffffffffff\r\nb", &limits);
-    assert_eq!(huge, Err(Refusal::BodyTooLarge));
+    assert_eq!(huge, Err(RequestRefusal::BodyTooLarge));
 }
 
 #[test]
 fn the_extensions_of_each_chunk_are_bounded() {
     // Otherwise a client could send extensions for ever without ever reaching the body limit.
-    let limits = Limits {
+    let limits = RequestLimits {
         chunk_extension_len_max: 3,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     let each = decode_with(b"1;ab\r\nx\r\n1 ;c\r\ny\r\n0;de\r\n\r\n", &limits);
     assert_eq!(each, Ok(Some((b"xy".into(), Vec::new()))));
     for long in ["1;abc\r\n", "1   ;\r\n", "1;a=b\r\n"] {
         let refused = decode_with(long.as_bytes(), &limits);
-        assert_eq!(refused, Err(Refusal::ChunkExtensionTooLong), "{long:?}");
+        assert_eq!(refused, Err(RequestRefusal::ChunkExtensionTooLong), "{long:?}");
     }
 }
 
 #[test]
 fn the_trailer_section_is_bounded() {
     // Trailers are buffered until they are complete.
-    let limits = Limits {
+    let limits = RequestLimits {
         trailers_len_max: 6,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     let fits = decode_with(b"0\r\nA: b\r\n\r\n", &limits);
     assert_eq!(fits, Ok(Some((Vec::new(), Vec::new()))));
     let long = decode_with(b"0\r\nA: bc\r\n\r\n", &limits);
-    assert_eq!(long, Err(Refusal::TrailersTooLarge));
+    assert_eq!(long, Err(RequestRefusal::TrailersTooLarge));
 }

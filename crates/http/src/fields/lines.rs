@@ -1,22 +1,22 @@
 //! A sequence of validated field lines.
 
-use super::{Known, Name};
-use crate::list;
-use crate::scan;
+use super::{StandardHeader, FieldName};
+use crate::list_values;
+use crate::byte_scan;
 
 /// Iterator over validated field lines: name as received, value without surrounding whitespace.
 /// Ends at the empty line or the end of the bytes.
 #[derive(Clone, Debug)]
-pub struct Lines<'b>(&'b [u8]);
+pub struct FieldLines<'b>(&'b [u8]);
 
-impl<'b> Lines<'b> {
+impl<'b> FieldLines<'b> {
     /// No fields.
-    pub const NONE: Lines<'static> = Lines(&[]);
+    pub const NONE: FieldLines<'static> = FieldLines(&[]);
 
     /// The fields of lines from [`crate::Request::lines`], or of a copy of them.
     #[must_use]
-    pub fn of(lines: &'b [u8]) -> Lines<'b> {
-        Lines(lines)
+    pub fn new(lines: &'b [u8]) -> FieldLines<'b> {
+        FieldLines(lines)
     }
 
     /// The lines, each with its CRLF.
@@ -32,27 +32,27 @@ impl<'b> Lines<'b> {
     }
 
     /// The fields with their names resolved to `StandardHeader` where possible.
-    pub fn named(self) -> impl Iterator<Item = (Name<'b>, &'b [u8])> {
+    pub fn named(self) -> impl Iterator<Item = (FieldName<'b>, &'b [u8])> {
         self.filter_map(|(name, value)| {
-            let name = match Known::find(name) {
-                Some(known) => Name::Known(known),
+            let name = match StandardHeader::find(name) {
+                Some(known) => FieldName::Known(known),
                 // Names are tokens, hence ASCII: no field is skipped.
-                None => Name::Other(str::from_utf8(name).ok()?),
+                None => FieldName::Other(str::from_utf8(name).ok()?),
             };
             Some((name, value))
         })
     }
 }
 
-impl<'b> Iterator for Lines<'b> {
+impl<'b> Iterator for FieldLines<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
         let lines = core::mem::take(&mut self.0);
         // The lines are validated: only a line end can end the run of value bytes, and the first colon ends the name.
-        let (line, rest) = lines.split_at_checked(scan::value_len(lines))?;
-        let (name, value) = scan::split_at_colon(line)?;
+        let (line, rest) = lines.split_at_checked(byte_scan::value_len(lines))?;
+        let (name, value) = byte_scan::split_at_colon(line)?;
         self.0 = rest.get(2..)?;
-        Some((name, list::trim(value)))
+        Some((name, list_values::trim(value)))
     }
 }

@@ -11,8 +11,8 @@
 
 use alloc::vec::Vec;
 
-use super::Known;
-use crate::scan::{self, TOKEN, VALUE};
+use super::StandardHeader;
+use crate::byte_scan::{self, TOKEN, VALUE};
 
 /// The initial capacity: enough for an ordinary response.
 const TEXT_LEN: usize = 256;
@@ -23,7 +23,7 @@ const OTHER: u8 = u8::MAX;
 
 /// Fields in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields {
+pub struct ResponseFields {
     /// `name: value\r\n` each; names are tokens, values have no control characters.
     text: Vec<u8>,
     len: u32,
@@ -35,27 +35,27 @@ pub struct Fields {
 
 /// A field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name<'a> {
+pub enum FieldName<'a> {
     /// A standard name.
-    Known(Known),
+    Known(StandardHeader),
     /// A token, as given.
     Other(&'a str),
 }
 
-impl<'a> Name<'a> {
+impl<'a> FieldName<'a> {
     /// The name; a standard one in its registered spelling.
     #[must_use]
     pub const fn as_str(self) -> &'a str {
         match self {
-            Name::Known(known) => known.as_str(),
-            Name::Other(name) => name,
+            FieldName::Known(known) => known.as_str(),
+            FieldName::Other(name) => name,
         }
     }
 }
 
 /// How a field is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FieldAction {
     Usual,
     /// Set by the sender of the message, or hop-by-hop (RFC 9110 §7.6.1); dropped when a handler gives it.
     Own,
@@ -65,27 +65,27 @@ enum Kind {
     Tag,
 }
 
-const fn kind(known: Known) -> Kind {
+const fn kind(known: StandardHeader) -> FieldAction {
     match known {
-        Known::Connection
-        | Known::ContentLength
-        | Known::Date
-        | Known::KeepAlive
-        | Known::ProxyConnection
-        | Known::Te
-        | Known::TransferEncoding
-        | Known::Upgrade => Kind::Own,
-        Known::CacheControl | Known::Expires => Kind::Lifetime,
-        Known::CacheTag => Kind::Tag,
-        _ => Kind::Usual,
+        StandardHeader::Connection
+        | StandardHeader::ContentLength
+        | StandardHeader::Date
+        | StandardHeader::KeepAlive
+        | StandardHeader::ProxyConnection
+        | StandardHeader::Te
+        | StandardHeader::TransferEncoding
+        | StandardHeader::Upgrade => FieldAction::Own,
+        StandardHeader::CacheControl | StandardHeader::Expires => FieldAction::Lifetime,
+        StandardHeader::CacheTag => FieldAction::Tag,
+        _ => FieldAction::Usual,
     }
 }
 
-impl Fields {
+impl ResponseFields {
     /// No fields.
     #[must_use]
-    pub fn new() -> Fields {
-        Fields::default()
+    pub fn new() -> ResponseFields {
+        ResponseFields::default()
     }
 
     /// The number of fields.
@@ -122,23 +122,23 @@ impl Fields {
     /// those of a line end, become spaces.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         let end = self.text.len();
-        self.append(name.as_bytes(), Known::find(name.as_bytes()), value);
+        self.append(name.as_bytes(), StandardHeader::find(name.as_bytes()), value);
         // Nothing was written if `append` dropped the field. Otherwise skip "name: " in front and CRLF behind.
         let written = self.text.get_mut(end..).unwrap_or_default();
         let len = written.len().saturating_sub(2);
         let written = written.iter_mut().take(len).skip(name.len() + 2);
         // Against response splitting: a line end in a value would begin another field.
-        let refused = |byte: &&mut u8| !scan::is(**byte, VALUE);
+        let refused = |byte: &&mut u8| !byte_scan::is(**byte, VALUE);
         written.filter(refused).for_each(|byte| *byte = b' ');
     }
 
     /// Like `push`, but returns false and adds nothing if name or value are not those of a field (RFC 9110 §5).
     pub fn try_push(&mut self, name: &[u8], value: &[u8]) -> bool {
-        self.try_push_found(name, Known::find(name), value)
+        self.try_push_found(name, StandardHeader::find(name), value)
     }
 
     /// Like `try_push`, for callers that have looked the name up already.
-    pub fn try_push_found(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) -> bool {
+    pub fn try_push_found(&mut self, name: &[u8], known: Option<StandardHeader>, value: &[u8]) -> bool {
         let good = (known.is_some() || is_token(name))
             // No early exit, so that the compiler can vectorize the loop.
             && value.iter().fold(true, |good, byte| good & is_text(*byte));
@@ -149,11 +149,11 @@ impl Fields {
     }
 
     /// The name and value of each field.
-    pub fn entries(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
+    pub fn entries(&self) -> impl Iterator<Item = (FieldName<'_>, &[u8])> + Clone {
         self.lines().enumerate().filter_map(|(at, (name, value))| {
             let name = match self.known_at(at, name) {
-                Some(known) => Name::Known(known),
-                None => Name::Other(str::from_utf8(name).ok()?),
+                Some(known) => FieldName::Known(known),
+                None => FieldName::Other(str::from_utf8(name).ok()?),
             };
             Some((name, value))
         })
@@ -167,7 +167,7 @@ impl Fields {
 
     /// Like `iter`, with names as bytes.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
-        Written(&self.text)
+        WrittenLines(&self.text)
     }
 
     /// The values of the fields with this name.
@@ -178,14 +178,14 @@ impl Fields {
     }
 
     /// The values of the fields with this standard name.
-    pub fn known(&self, name: Known) -> impl Iterator<Item = &[u8]> {
+    pub fn known(&self, name: StandardHeader) -> impl Iterator<Item = &[u8]> {
         let named = self.entries();
-        let named = named.filter(move |(known, _)| *known == Name::Known(name));
+        let named = named.filter(move |(known, _)| *known == FieldName::Known(name));
         named.map(|(_, value)| value)
     }
 
     /// Replaces the values of the fields with a standard name for which `with` returns one.
-    pub fn replace(&mut self, name: Known, with: impl Fn(&[u8]) -> Option<Vec<u8>>) {
+    pub fn replace(&mut self, name: StandardHeader, with: impl Fn(&[u8]) -> Option<Vec<u8>>) {
         let noted = self.names.iter().take(self.len());
         let may_have = self.len() > NOTED_MAX || noted.into_iter().any(|it| *it == name as u8);
         // Most responses need no replacement: return before the fields are copied.
@@ -193,12 +193,12 @@ impl Fields {
             return;
         }
         // Rebuilt, since a value of another length moves all lines after it.
-        let mut all = Fields {
+        let mut all = ResponseFields {
             date: self.date,
-            ..Fields::default()
+            ..ResponseFields::default()
         };
         for (own, value) in self.iter() {
-            let is_named = Known::find(own.as_bytes()) == Some(name);
+            let is_named = StandardHeader::find(own.as_bytes()) == Some(name);
             let other = is_named.then(|| with(value)).flatten();
             all.push(own, other.as_deref().unwrap_or(value));
         }
@@ -206,8 +206,8 @@ impl Fields {
     }
 
     /// The fields that are sent to clients.
-    pub fn for_clients(&self) -> impl Iterator<Item = (Name<'_>, &[u8])> + Clone {
-        let is_tag = |name| name == Name::Known(Known::CacheTag);
+    pub fn for_clients(&self) -> impl Iterator<Item = (FieldName<'_>, &[u8])> + Clone {
+        let is_tag = |name| name == FieldName::Known(StandardHeader::CacheTag);
         self.entries().filter(move |(name, _)| !is_tag(*name))
     }
 
@@ -222,12 +222,12 @@ impl Fields {
         self.text.len()
     }
 
-    fn append(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) {
-        match known.map_or(Kind::Usual, kind) {
-            Kind::Usual => {}
-            Kind::Own => return,
-            Kind::Lifetime => self.gives_lifetime = true,
-            Kind::Tag => self.has_tags = true,
+    fn append(&mut self, name: &[u8], known: Option<StandardHeader>, value: &[u8]) {
+        match known.map_or(FieldAction::Usual, kind) {
+            FieldAction::Usual => {}
+            FieldAction::Own => return,
+            FieldAction::Lifetime => self.gives_lifetime = true,
+            FieldAction::Tag => self.has_tags = true,
         }
         // Beyond `NOTED_MAX`, `known_at` looks the name up.
         if let Some(noted) = self.names.get_mut(self.len as usize) {
@@ -247,33 +247,33 @@ impl Fields {
     }
 
     /// The standard name of the field at index `at`, which was given as `name`.
-    fn known_at(&self, at: usize, name: &[u8]) -> Option<Known> {
+    fn known_at(&self, at: usize, name: &[u8]) -> Option<StandardHeader> {
         match self.names.get(at) {
-            Some(noted) => Known::ALL.get(usize::from(*noted)).copied(),
-            None => Known::find(name),
+            Some(noted) => StandardHeader::ALL.get(usize::from(*noted)).copied(),
+            None => StandardHeader::find(name),
         }
     }
 }
 
 /// Iterator over lines that `ResponseFields::append` wrote: values as given.
 #[derive(Clone)]
-struct Written<'t>(&'t [u8]);
+struct WrittenLines<'t>(&'t [u8]);
 
-impl<'t> Iterator for Written<'t> {
+impl<'t> Iterator for WrittenLines<'t> {
     type Item = (&'t [u8], &'t [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (name, rest) = scan::split_at_colon(core::mem::take(&mut self.0))?;
+        let (name, rest) = byte_scan::split_at_colon(core::mem::take(&mut self.0))?;
         let rest = rest.get(1..)?;
-        let (value, end) = rest.split_at_checked(scan::value_len(rest))?;
+        let (value, end) = rest.split_at_checked(byte_scan::value_len(rest))?;
         self.0 = end.get(2..)?;
         Some((name, value))
     }
 }
 
-impl<'a> FromIterator<(&'a str, &'a [u8])> for Fields {
-    fn from_iter<I: IntoIterator<Item = (&'a str, &'a [u8])>>(from: I) -> Fields {
-        let mut fields = Fields::new();
+impl<'a> FromIterator<(&'a str, &'a [u8])> for ResponseFields {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a [u8])>>(from: I) -> ResponseFields {
+        let mut fields = ResponseFields::new();
         from.into_iter()
             .for_each(|(name, value)| fields.push(name, value));
         fields
@@ -283,7 +283,7 @@ impl<'a> FromIterator<(&'a str, &'a [u8])> for Fields {
 /// Whether this is a token (RFC 9110 §5.6.2).
 #[must_use]
 pub fn is_token(name: &[u8]) -> bool {
-    let good = |good, byte: &u8| good & scan::is(*byte, TOKEN);
+    let good = |good, byte: &u8| good & byte_scan::is(*byte, TOKEN);
     !name.is_empty() && name.iter().fold(true, good)
 }
 
@@ -297,66 +297,66 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    fn text(fields: &Fields) -> Option<&str> {
+    fn text(fields: &ResponseFields) -> Option<&str> {
         fields.text().and_then(|text| str::from_utf8(text).ok())
     }
 
     #[test]
     fn fields_are_kept_in_their_order() {
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         fields.push("Content-Type", b"text/plain");
         assert!(fields.try_push(b"X-A", b"b\tc: d"));
         fields.push("VARY", b"");
         let lines = "Content-Type: text/plain\r\nX-A: b\tc: d\r\nVARY: \r\n";
         assert_eq!((text(&fields), fields.len()), (Some(lines), 3));
-        let again: Fields = fields.iter().collect();
+        let again: ResponseFields = fields.iter().collect();
         assert_eq!(again, fields);
         assert_eq!(fields.values("x-a").next(), Some(&b"b\tc: d"[..]));
-        assert_eq!(fields.known(Known::Vary).next(), Some(&b""[..]));
+        assert_eq!(fields.known(StandardHeader::Vary).next(), Some(&b""[..]));
         assert!(!fields.give_lifetime());
         let names: Vec<_> = fields.entries().map(|(name, _)| name).collect();
-        let known = |known| Name::Known(known);
+        let known = |known| FieldName::Known(known);
         let wanted = [
-            known(Known::ContentType),
-            Name::Other("X-A"),
-            known(Known::Vary),
+            known(StandardHeader::ContentType),
+            FieldName::Other("X-A"),
+            known(StandardHeader::Vary),
         ];
         assert_eq!(names, wanted);
     }
 
     #[test]
     fn names_are_known_however_many_there_are() {
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         for at in 0..40 {
             fields.push(if at % 2 == 0 { "link" } else { "X-Link" }, b"a");
         }
-        let known = fields.known(Known::Link).count();
+        let known = fields.known(StandardHeader::Link).count();
         assert_eq!((known, fields.values("x-link").count()), (20, 20));
     }
 
     #[test]
     fn a_known_field_gets_another_value_in_its_place() {
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         fields.set_date(*b"Sun, 06 Nov 1994 08:49:37 GMT");
         for at in 0..20 {
             fields.push(if at % 9 == 1 { "LOCATION" } else { "X" }, b"a");
         }
         let before = fields.clone();
-        fields.replace(Known::Vary, |_| Some(b"b".to_vec()));
-        fields.replace(Known::Location, |_| None);
+        fields.replace(StandardHeader::Vary, |_| Some(b"b".to_vec()));
+        fields.replace(StandardHeader::Location, |_| None);
         assert_eq!(fields, before);
-        fields.replace(Known::Location, |value| Some([value, b"b"].concat()));
+        fields.replace(StandardHeader::Location, |value| Some([value, b"b"].concat()));
         let changed = fields
             .iter()
             .filter(|(name, value)| (*name, *value) == ("LOCATION", b"ab"));
         assert_eq!((changed.count(), fields.len()), (3, 20));
         assert_eq!(fields.date(), before.date());
-        assert_eq!(fields.known(Known::Location).count(), 3);
+        assert_eq!(fields.known(StandardHeader::Location).count(), 3);
     }
 
     #[test]
     fn no_value_is_two_lines() {
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         fields.push("X", b"b\r\nSet-Cookie: c\0");
         assert_eq!(text(&fields), Some("X: b  Set-Cookie: c \r\n"));
         for (name, value) in [
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_is_the_senders_is_dropped_and_what_counts_is_known() {
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         for name in [
             "Date",
             "CONTENT-LENGTH",
@@ -389,10 +389,10 @@ mod tests {
         fields.push("Cache-Tag", b"a, b");
         assert_eq!(fields.text(), None);
         assert_eq!(
-            fields.known(Known::CacheTag).collect::<Vec<_>>(),
+            fields.known(StandardHeader::CacheTag).collect::<Vec<_>>(),
             vec![b"a, b"]
         );
         let shown: Vec<_> = fields.for_clients().collect();
-        assert_eq!(shown, [(Name::Known(Known::Expires), &b"0"[..])]);
+        assert_eq!(shown, [(FieldName::Known(StandardHeader::Expires), &b"0"[..])]);
     }
 }

@@ -1,7 +1,7 @@
 //! Trailer fields (RFC 9110 §6.5). Fields for framing, routing, authentication or content format have to be known
 //! before the content, and must not take effect because a recipient merges them into the header section.
 
-use super::{Fields, Lines};
+use super::{ResponseFields, FieldLines};
 
 /// Fields that may not be trailers, in addition to those that `ResponseFields` always drops: framing, routing,
 /// authentication, content format, and cache control.
@@ -31,12 +31,12 @@ const HEAD_ONLY: [&[u8]; 23] = [
     b"www-authenticate",
 ];
 
-impl Fields {
+impl ResponseFields {
     /// The permitted fields of a trailer section; the others are dropped. They are forwarded as trailers, never in a
     /// header section.
     #[must_use]
-    pub fn of_trailers(lines: Lines<'_>) -> Fields {
-        let mut fields = Fields::new();
+    pub fn from_trailers(lines: FieldLines<'_>) -> ResponseFields {
+        let mut fields = ResponseFields::new();
         for (name, value) in lines {
             if !HEAD_ONLY.iter().any(|it| name.eq_ignore_ascii_case(it)) {
                 fields.try_push(name, value);
@@ -56,10 +56,10 @@ mod tests {
     fn what_belongs_into_the_head_is_left_out() {
         let lines = b"X-Sum: 1\r\nhost: evil\r\nContent-Length: 5\r\nSet-Cookie: a=b\r\nserver-timing: t\r\n\
             Transfer-Encoding: chunked\r\nConnection: close\r\n";
-        let fields = Fields::of_trailers(Lines::of(lines));
+        let fields = ResponseFields::from_trailers(FieldLines::new(lines));
         let mut out = Vec::new();
         put_fields(&fields, &mut out);
         assert_eq!(out, b"X-Sum: 1\r\nserver-timing: t\r\n");
-        assert!(Lines::NONE.is_empty() && !Lines::of(lines).is_empty());
+        assert!(FieldLines::NONE.is_empty() && !FieldLines::new(lines).is_empty());
     }
 }

@@ -4,24 +4,24 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::incoming::{self, Part};
-use super::outgoing::{BodyLen, Broken, Outgoing};
-use super::response::{self, Fault, ResponseFraming, ResponseHead};
-use super::{Step, is_due};
+use super::receive_body::{self, IncomingPart};
+use super::send_body::{BodyLen, BodyLengthMismatch, OutgoingMessage};
+use super::response::{self, ResponseFault, ResponseFraming, H1ResponseHead};
+use super::{InputStep, is_due};
 use crate::body::{self, BodyReader};
-use crate::fields::Lines;
-use crate::head::{HeadWriter, put_number};
-use crate::limits::Limits;
+use crate::fields::FieldLines;
+use crate::head_writer::{HeadWriter, put_number};
+use crate::limits::RequestLimits;
 use crate::method::Method;
-use crate::refusal::Refusal;
-use crate::status::Status;
+use crate::refusal::RequestRefusal;
+use crate::status::StatusCode;
 
 /// The number of interim responses accepted for one request; more are an error or an attack.
 const INTERIM_MAX: u8 = 16;
 
 /// An event from the server.
 #[derive(Debug)]
-pub enum ClientEvent<'b> {
+pub enum H1ClientEvent<'b> {
     /// The head is complete but irregular: call again with the output of [`mend_head`](super::mend_head) in place of
     /// the input. No bytes were consumed.
     Irregular,
@@ -29,26 +29,26 @@ pub enum ClientEvent<'b> {
     /// in place of the input after the consumed bytes.
     IrregularTrailers,
     /// An interim response (1xx except 101).
-    Interim(ResponseHead<'b>),
+    Interim(H1ResponseHead<'b>),
     /// The head of a 101 response: the requested protocol is in use. The bytes after it are returned as
     /// `H1ClientEvent::Data` unchanged, without an end event, and sent bytes get no framing.
-    Upgraded(ResponseHead<'b>),
+    Upgraded(H1ResponseHead<'b>),
     /// The head of the final response. Its body follows as `H1ClientEvent::Data`, and always an `H1ClientEvent::End`.
-    Response(ResponseHead<'b>),
+    Response(H1ResponseHead<'b>),
     /// A part of the body, not empty.
     Data(&'b [u8]),
     /// The response is complete.
     End {
         /// Validated; with chunks only.
-        trailers: Lines<'b>,
+        trailers: FieldLines<'b>,
     },
 }
 
 /// The state of one connection.
 #[derive(Debug)]
-pub struct Client {
-    input: Input,
-    output: Outgoing,
+pub struct H1Client {
+    input: ResponseInput,
+    output: OutgoingMessage,
     /// Bytes of the request's announced body still to be sent.
     left: u64,
     is_head: bool,
@@ -58,7 +58,7 @@ pub struct Client {
 }
 
 #[derive(Debug)]
-enum Input {
+enum ResponseInput {
     /// No request was sent: any input is an error.
     Idle,
     /// A response head, of which the first `seen_len` bytes were parsed.
@@ -77,11 +77,11 @@ enum Input {
     Closed,
 }
 
-impl Default for Client {
-    fn default() -> Client {
-        Client {
-            input: Input::Idle,
-            output: Outgoing::Idle,
+impl Default for H1Client {
+    fn default() -> H1Client {
+        H1Client {
+            input: ResponseInput::Idle,
+            output: OutgoingMessage::Idle,
             left: 0,
             is_head: false,
             asks_upgrade: false,
@@ -91,7 +91,7 @@ impl Default for Client {
     }
 }
 
-impl Client {
+impl H1Client {
     /// Writes the head of a request. `lines` are its field lines with Host, but without those of the connection:
     /// Content-Length, Transfer-Encoding, Connection. Returns whether a body is to follow.
     ///
@@ -104,9 +104,9 @@ impl Client {
         lines: &[u8],
         len: BodyLen,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, BodyLengthMismatch> {
         if !self.is_idle() {
-            return Err(Broken);
+            return Err(BodyLengthMismatch);
         }
         out.extend_from_slice(method.as_str().as_bytes());
         out.push(b' ');
@@ -115,28 +115,28 @@ impl Client {
         out.extend_from_slice(lines);
         self.output = match len {
             // RFC 9110 §8.6: no Content-Length without content.
-            BodyLen::None => Outgoing::Omitted,
+            BodyLen::None => OutgoingMessage::Omitted,
             BodyLen::Known(len) => {
                 out.extend_from_slice(b"Content-Length: ");
                 put_number(out, len);
                 out.extend_from_slice(b"\r\n");
                 self.left = len;
-                Outgoing::Length
+                OutgoingMessage::Length
             }
             BodyLen::Unknown => {
                 out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-                Outgoing::Chunked
+                OutgoingMessage::Chunked
             }
         };
         out.extend_from_slice(b"\r\n");
-        self.input = Input::Head { seen_len: 0 };
+        self.input = ResponseInput::Head { seen_len: 0 };
         self.is_head = method == Method::Head;
         self.asks_upgrade = false;
         self.interim_count = 0;
         let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
         // Neither data nor a last chunk follows, so the request is complete.
         if !has_body {
-            self.output = Outgoing::Idle;
+            self.output = OutgoingMessage::Idle;
         }
         Ok(has_body)
     }
@@ -152,7 +152,7 @@ impl Client {
         lines: &[u8],
         protocol: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BodyLengthMismatch> {
         self.request(Method::Get, target, lines, BodyLen::None, out)?;
         self.asks_upgrade = true;
         // Insert the two fields before the empty line.
@@ -168,7 +168,7 @@ impl Client {
     ///
     /// # Errors
     /// The body is longer than announced, or no body is due.
-    pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
+    pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<(), BodyLengthMismatch> {
         self.output.data(&mut self.left, len, out).map(drop)
     }
 
@@ -182,7 +182,7 @@ impl Client {
     ///
     /// # Errors
     /// The body is shorter than announced: the connection has to be closed.
-    pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), BodyLengthMismatch> {
         self.output.end(self.left, trailers, out)
     }
 
@@ -193,8 +193,8 @@ impl Client {
     pub fn next<'b>(
         &mut self,
         input: &'b [u8],
-        limits: &Limits,
-    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        limits: &RequestLimits,
+    ) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
         let step = self.step(input, limits);
         if step.is_err() {
             self.give_up();
@@ -206,25 +206,25 @@ impl Client {
     /// is returned for it.
     pub fn take_rest<'b>(&mut self, input: &'b [u8]) -> Option<&'b [u8]> {
         let len = match self.input {
-            Input::Length(left) => usize::try_from(left).ok()?,
-            Input::NoBody => 0,
+            ResponseInput::Length(left) => usize::try_from(left).ok()?,
+            ResponseInput::NoBody => 0,
             _ => return None,
         };
         let rest = input.get(..len)?;
-        self.input = Input::Idle;
+        self.input = ResponseInput::Idle;
         Some(rest)
     }
 
     fn step<'b>(
         &mut self,
         input: &'b [u8],
-        limits: &Limits,
-    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        limits: &RequestLimits,
+    ) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
         match &mut self.input {
-            Input::Idle | Input::Closed if input.is_empty() => Ok(Step::WAIT),
+            ResponseInput::Idle | ResponseInput::Closed if input.is_empty() => Ok(InputStep::WAIT),
             // Response splitting or a broken server: the bytes cannot be assigned to a request.
-            Input::Idle | Input::Closed => Err(Fault::Unasked),
-            Input::Head { seen_len } => {
+            ResponseInput::Idle | ResponseInput::Closed => Err(ResponseFault::Unasked),
+            ResponseInput::Head { seen_len } => {
                 let seen_len = *seen_len;
                 if seen_len > 0
                     && !is_due(input, seen_len, limits)
@@ -234,74 +234,74 @@ impl Client {
                 }
                 self.head(input, seen_len, limits)
             }
-            Input::Body(reader) => {
-                let step = match incoming::take(reader, input) {
+            ResponseInput::Body(reader) => {
+                let step = match receive_body::take(reader, input) {
                     Ok(step) => step,
                     Err(broken) if broken.refusal.is_mendable() => {
                         let used = broken.used;
                         // `mend_trailers` needs the whole section.
                         let is_whole =
                             is_whole_section(input.get(used..).unwrap_or_default(), limits)?;
-                        let event = is_whole.then_some(ClientEvent::IrregularTrailers);
-                        return Ok(Step { used, event });
+                        let event = is_whole.then_some(H1ClientEvent::IrregularTrailers);
+                        return Ok(InputStep { used, event });
                     }
                     Err(broken) => return Err(broken.refusal.into()),
                 };
                 let event = step.event.map(|part| match part {
-                    Part::Data(data) => ClientEvent::Data(data),
-                    Part::End(trailers) => {
-                        self.input = Input::Idle;
-                        ClientEvent::End { trailers }
+                    IncomingPart::Data(data) => H1ClientEvent::Data(data),
+                    IncomingPart::End(trailers) => {
+                        self.input = ResponseInput::Idle;
+                        H1ClientEvent::End { trailers }
                     }
                 });
-                Ok(Step {
+                Ok(InputStep {
                     used: step.used,
                     event,
                 })
             }
-            Input::Length(_) | Input::UntilClose | Input::Tunnel if input.is_empty() => {
-                Ok(Step::WAIT)
+            ResponseInput::Length(_) | ResponseInput::UntilClose | ResponseInput::Tunnel if input.is_empty() => {
+                Ok(InputStep::WAIT)
             }
-            Input::Length(left) => {
+            ResponseInput::Length(left) => {
                 let data = body::take(*left, input);
                 *left -= data.len() as u64;
                 if *left == 0 {
-                    self.input = Input::NoBody;
+                    self.input = ResponseInput::NoBody;
                 }
-                Ok(Step::event(data.len(), ClientEvent::Data(data)))
+                Ok(InputStep::event(data.len(), H1ClientEvent::Data(data)))
             }
-            Input::UntilClose | Input::Tunnel => {
-                Ok(Step::event(input.len(), ClientEvent::Data(input)))
+            ResponseInput::UntilClose | ResponseInput::Tunnel => {
+                Ok(InputStep::event(input.len(), H1ClientEvent::Data(input)))
             }
-            Input::NoBody => {
-                self.input = Input::Idle;
-                let trailers = Lines::NONE;
-                Ok(Step::event(0, ClientEvent::End { trailers }))
+            ResponseInput::NoBody => {
+                self.input = ResponseInput::Idle;
+                let trailers = FieldLines::NONE;
+                Ok(InputStep::event(0, H1ClientEvent::End { trailers }))
             }
         }
     }
 
-    fn wait_for_head<E>(&mut self, input: &[u8]) -> Step<E> {
-        self.input = Input::Head {
+    fn wait_for_head<E>(&mut self, input: &[u8]) -> InputStep<E> {
+        self.input = ResponseInput::Head {
             seen_len: input.len(),
         };
-        Step::WAIT
+        InputStep::WAIT
     }
 
     fn head<'b>(
         &mut self,
         input: &'b [u8],
         seen_len: usize,
-        limits: &Limits,
-    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        limits: &RequestLimits,
+    ) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
         let within = input.get(..limits.head_len_max).unwrap_or(input);
         let head = match response::parse(input, limits) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(self.wait_for_head(input)),
             // The mended head is parsed from its start.
             Err(fault) if fault.is_mendable() && response::has_end(within, seen_len) => {
-                self.input = Input::Head { seen_len: 0 };
-                return Ok(Step::event(0, ClientEvent::Irregular));
+                self.input = ResponseInput::Head { seen_len: 0 };
+                return Ok(InputStep::event(0, H1ClientEvent::Irregular));
             }
             // The head can be mended only when it is complete.
             Err(fault) if fault.is_mendable() && input.len() < limits.head_len_max => {
@@ -309,53 +309,53 @@ impl Client {
             }
             Err(fault) => return Err(fault),
         };
-        if head.status == Status::SWITCHING_PROTOCOLS {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
             return self.upgraded(head);
         }
         if head.status.code() < 200 {
             self.interim_count += 1;
             // A server could send interim responses for ever.
             if self.interim_count > INTERIM_MAX {
-                return Err(Fault::TooManyInterim);
+                return Err(ResponseFault::TooManyInterim);
             }
-            self.input = Input::Head { seen_len: 0 };
-            return Ok(Step::event(head.len, ClientEvent::Interim(head)));
+            self.input = ResponseInput::Head { seen_len: 0 };
+            return Ok(InputStep::event(head.len, H1ClientEvent::Interim(head)));
         }
         // HEAD, 1xx, 204 and 304 have no body, regardless of their fields (RFC 9112 §6.3).
         self.keep_alive &= head.keep_alive;
         self.input = match head.framing {
-            _ if self.is_head || head.status.is_bodiless() => Input::NoBody,
-            ResponseFraming::Length(0) => Input::NoBody,
+            _ if self.is_head || head.status.is_bodiless() => ResponseInput::NoBody,
+            ResponseFraming::Length(0) => ResponseInput::NoBody,
             ResponseFraming::Length(len) if len > limits.body_len_max => {
-                return Err(Refusal::BodyTooLarge.into());
+                return Err(RequestRefusal::BodyTooLarge.into());
             }
-            ResponseFraming::Length(len) => Input::Length(len),
+            ResponseFraming::Length(len) => ResponseInput::Length(len),
             ResponseFraming::Chunked => {
-                Input::Body(Box::new(BodyReader::of_response_chunks(limits)))
+                ResponseInput::Body(Box::new(BodyReader::from_response_chunks(limits)))
             }
             ResponseFraming::UntilClose => {
                 self.keep_alive = false;
-                Input::UntilClose
+                ResponseInput::UntilClose
             }
         };
-        Ok(Step::event(head.len, ClientEvent::Response(head)))
+        Ok(InputStep::event(head.len, H1ClientEvent::Response(head)))
     }
 
-    fn upgraded<'b>(&mut self, head: ResponseHead<'b>) -> Result<Step<ClientEvent<'b>>, Fault> {
+    fn upgraded<'b>(&mut self, head: H1ResponseHead<'b>) -> Result<InputStep<H1ClientEvent<'b>>, ResponseFault> {
         // RFC 9110 §7.8: a server must not switch to a protocol that was not requested.
         if !self.asks_upgrade {
-            return Err(Fault::Upgrade);
+            return Err(ResponseFault::Upgrade);
         }
         self.keep_alive = false;
-        self.input = Input::Tunnel;
-        self.output = Outgoing::UntilClose;
-        Ok(Step::event(head.len, ClientEvent::Upgraded(head)))
+        self.input = ResponseInput::Tunnel;
+        self.output = OutgoingMessage::UntilClose;
+        Ok(InputStep::event(head.len, H1ClientEvent::Upgraded(head)))
     }
 
     /// Whether the current body ends with the connection, so that its completeness cannot be verified.
     #[must_use]
     pub fn is_unframed(&self) -> bool {
-        matches!(self.input, Input::UntilClose)
+        matches!(self.input, ResponseInput::UntilClose)
     }
 
     /// Handles the server's end of stream. Returns whether it ended a body; the completeness of such a body cannot be
@@ -363,32 +363,32 @@ impl Client {
     ///
     /// # Errors
     /// The response is incomplete.
-    pub fn ended(&mut self) -> Result<bool, Fault> {
-        let input = core::mem::replace(&mut self.input, Input::Closed);
+    pub fn ended(&mut self) -> Result<bool, ResponseFault> {
+        let input = core::mem::replace(&mut self.input, ResponseInput::Closed);
         self.keep_alive = false;
         match input {
-            Input::UntilClose | Input::Tunnel => Ok(true),
-            Input::Idle | Input::Closed | Input::NoBody => Ok(false),
-            Input::Head { .. } | Input::Length(_) | Input::Body(_) => Err(Fault::Cut),
+            ResponseInput::UntilClose | ResponseInput::Tunnel => Ok(true),
+            ResponseInput::Idle | ResponseInput::Closed | ResponseInput::NoBody => Ok(false),
+            ResponseInput::Head { .. } | ResponseInput::Length(_) | ResponseInput::Body(_) => Err(ResponseFault::Cut),
         }
     }
 
     /// Stops using the connection in both directions.
     pub fn give_up(&mut self) {
-        self.input = Input::Closed;
+        self.input = ResponseInput::Closed;
         self.keep_alive = false;
     }
 
     /// Whether another request may be sent: both directions are idle, and the server keeps the connection open.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.keep_alive && self.output == Outgoing::Idle && matches!(self.input, Input::Idle)
+        self.keep_alive && self.output == OutgoingMessage::Idle && matches!(self.input, ResponseInput::Idle)
     }
 
     /// Whether no byte of a response was received: a request that may be repeated can be sent on another connection.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
-        matches!(self.input, Input::Head { seen_len: 0 }) && self.interim_count == 0
+        matches!(self.input, ResponseInput::Head { seen_len: 0 }) && self.interim_count == 0
     }
 }
 
@@ -396,11 +396,11 @@ impl Client {
 ///
 /// # Errors
 /// The section exceeds the limit.
-fn is_whole_section(section: &[u8], limits: &Limits) -> Result<bool, Fault> {
+fn is_whole_section(section: &[u8], limits: &RequestLimits) -> Result<bool, ResponseFault> {
     let within = section.get(..limits.trailers_len_max).unwrap_or(section);
     match section.starts_with(b"\n") || response::has_end(within, 0) {
         true => Ok(true),
         false if section.len() < limits.trailers_len_max => Ok(false),
-        false => Err(Refusal::TrailersTooLarge.into()),
+        false => Err(RequestRefusal::TrailersTooLarge.into()),
     }
 }

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use crate::encoded::Section;
-use crate::fields::Fields;
+use crate::stored_head::StoredSection;
+use crate::fields::ResponseFields;
 
 /// Writes the fields that are sent to clients.
 #[inline]
-pub fn put_fields(fields: &Fields, out: &mut Vec<u8>) {
+pub fn put_fields(fields: &ResponseFields, out: &mut Vec<u8>) {
     match fields.text() {
         Some(text) => out.extend_from_slice(text),
         None => put_each(fields, out),
@@ -16,11 +16,11 @@ pub fn put_fields(fields: &Fields, out: &mut Vec<u8>) {
 
 /// Writes the fields of a stored head, which has them as lines.
 #[inline]
-pub fn put_encoded(section: Section<'_>, out: &mut Vec<u8>) {
+pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(section.h1());
 }
 
-fn put_each(fields: &Fields, out: &mut Vec<u8>) {
+fn put_each(fields: &ResponseFields, out: &mut Vec<u8>) {
     for (name, value) in fields.for_clients() {
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn what_is_not_for_clients_is_left_out() {
-        let mut fields = Fields::new();
+        let mut fields = ResponseFields::new();
         fields.push("Content-Type", b"text/html");
         let mut out = Vec::new();
         put_fields(&fields, &mut out);

@@ -16,8 +16,8 @@
 
 mod client;
 mod fields;
-mod incoming;
-mod outgoing;
+mod receive_body;
+mod send_body;
 mod request;
 mod response;
 mod server;
@@ -25,20 +25,20 @@ mod server;
 mod tests;
 mod upgrade;
 
-use crate::limits::Limits;
+use crate::limits::RequestLimits;
 
-pub use client::{Client, ClientEvent};
+pub use client::{H1Client, H1ClientEvent};
 pub use fields::{put_encoded, put_fields};
-pub use outgoing::{BodyLen, Broken};
+pub use send_body::{BodyLen, BodyLengthMismatch};
 pub(crate) use request::path_form;
-pub use request::{Head, first_line, head_complete, parse};
-pub use response::{Fault, ResponseHead, mend_head, mend_trailers};
-pub use server::{Event, Server};
+pub use request::{H1RequestHead, first_line, head_complete, parse};
+pub use response::{ResponseFault, H1ResponseHead, mend_head, mend_trailers};
+pub use server::{H1ServerEvent, H1Server};
 pub use upgrade::upgrade_asked;
 
 /// The result of examining the input once.
 #[derive(Debug)]
-pub struct Step<E> {
+pub struct InputStep<E> {
     /// Bytes consumed from the start of the input.
     pub used: usize,
     /// The event they make up. Without an event and without consumed bytes, more input is needed, or the other
@@ -46,28 +46,28 @@ pub struct Step<E> {
     pub event: Option<E>,
 }
 
-impl<E> Step<E> {
+impl<E> InputStep<E> {
     /// The input is not sufficient.
-    const WAIT: Step<E> = Step {
+    const WAIT: InputStep<E> = InputStep {
         used: 0,
         event: None,
     };
 
-    fn event(used: usize, event: E) -> Step<E> {
-        Step {
+    fn event(used: usize, event: E) -> InputStep<E> {
+        InputStep {
             used,
             event: Some(event),
         }
     }
 
-    fn used(used: usize) -> Step<E> {
-        Step { used, event: None }
+    fn used(used: usize) -> InputStep<E> {
+        InputStep { used, event: None }
     }
 }
 
 /// Whether a partial head should be parsed again after its first `seen_len` bytes: when its end may
 /// have arrived, when it reached its limit, and every 256 bytes, so that malformed heads are detected early.
-fn is_due(input: &[u8], seen_len: usize, limits: &Limits) -> bool {
+fn is_due(input: &[u8], seen_len: usize, limits: &RequestLimits) -> bool {
     input.len() >= limits.head_len_max
         // A malformed head is found after at most 256 further bytes.
         || input.len() / 256 != seen_len / 256

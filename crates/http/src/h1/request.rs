@@ -9,29 +9,29 @@
 //! §9.3, RFC 9110 §5 and §7.
 
 mod fields;
-mod known;
+mod field_lookup;
 mod line;
 #[cfg(test)]
 mod tests;
 
 use self::line::RequestLine;
 pub(crate) use self::line::path_form;
-use crate::body::Framing;
-use crate::limits::Limits;
-use crate::lines::Stop;
-use crate::refusal::Refusal;
-use crate::request::{Index, Request};
-use crate::version::Version;
+use crate::body::BodyFraming;
+use crate::limits::RequestLimits;
+use crate::field_lines::LineParseStop;
+use crate::refusal::RequestRefusal;
+use crate::request::{FieldIndex, Request};
+use crate::version::HttpVersion;
 
 /// The head of a request, as slices of the buffer it was parsed from.
 #[derive(Clone, Debug)]
-pub struct Head<'b> {
+pub struct H1RequestHead<'b> {
     /// The version-neutral request.
     pub request: Request<'b>,
     /// The version of the request line.
-    pub version: Version,
+    pub version: HttpVersion,
     /// How the body is delimited.
-    pub framing: Framing,
+    pub framing: BodyFraming,
     /// Whether the client wants the connection to stay open (RFC 9112 §9.3).
     pub keep_alive: bool,
     /// The client waits for 100 (Continue) before it sends the body. False if there is no body.
@@ -52,7 +52,7 @@ pub struct Head<'b> {
 /// # Errors
 /// The first fault found. A partial buffer is refused as soon as it is certainly malformed or over a limit, but a fault
 /// in an incomplete line may be found only when the line is complete.
-pub fn parse<'b>(buf: &'b [u8], limits: &Limits) -> Result<Option<Head<'b>>, Refusal> {
+pub fn parse<'b>(buf: &'b [u8], limits: &RequestLimits) -> Result<Option<H1RequestHead<'b>>, RequestRefusal> {
     let mut parsed = Ok(None);
     if let Ok(place) = &mut parsed
         && let Err(refusal) = parse_into(place, buf, limits)
@@ -65,10 +65,10 @@ pub fn parse<'b>(buf: &'b [u8], limits: &Limits) -> Result<Option<Head<'b>>, Ref
 /// Like [`parse`], but writes into `place`: a head is large enough for a copy to cost measurably.
 #[inline(always)]
 pub(super) fn parse_into<'b>(
-    place: &mut Option<Head<'b>>,
+    place: &mut Option<H1RequestHead<'b>>,
     buf: &'b [u8],
-    limits: &Limits,
-) -> Result<(), Refusal> {
+    limits: &RequestLimits,
+) -> Result<(), RequestRefusal> {
     // Bytes beyond the limit are hidden from the parser, so that the result does not depend on how many of them have
     // arrived already.
     let head = buf.get(..limits.head_len_max).unwrap_or(buf);
@@ -79,16 +79,16 @@ pub(super) fn parse_into<'b>(
     *place = None;
     match stop {
         // It cannot become complete within the limit.
-        Stop::Partial if head.len() >= limits.head_len_max => Err(Refusal::HeadTooLarge),
-        Stop::Partial => Ok(()),
-        Stop::Refused(refusal) => Err(refusal),
+        LineParseStop::Partial if head.len() >= limits.head_len_max => Err(RequestRefusal::HeadTooLarge),
+        LineParseStop::Partial => Ok(()),
+        LineParseStop::Refused(refusal) => Err(refusal),
     }
 }
 
 #[inline(always)]
-fn fill<'b>(place: &mut Option<Head<'b>>, head: &'b [u8], limits: &Limits) -> Result<(), Stop> {
+fn fill<'b>(place: &mut Option<H1RequestHead<'b>>, head: &'b [u8], limits: &RequestLimits) -> Result<(), LineParseStop> {
     let line = line::parse(head, limits)?;
-    fields::parse(place.insert(Head::new(&line)), head, line.rest, limits)
+    fields::parse(place.insert(H1RequestHead::new(&line)), head, line.rest, limits)
 }
 
 /// Whether [`parse`] should be called (again) now that `buf` has more than its first `from` bytes: the new bytes hold
@@ -109,21 +109,21 @@ pub fn first_line(buf: &[u8]) -> &[u8] {
     buf.get(..end.unwrap_or(buf.len())).unwrap_or_default()
 }
 
-impl<'b> Head<'b> {
+impl<'b> H1RequestHead<'b> {
     /// A head with the request line only.
     #[inline(always)]
-    fn new(line: &RequestLine<'b>) -> Head<'b> {
-        Head {
+    fn new(line: &RequestLine<'b>) -> H1RequestHead<'b> {
+        H1RequestHead {
             request: Request {
                 method: line.method,
                 target: line.target,
                 authority: line.authority,
                 raw_target: line.raw_target,
                 lines: &[],
-                index: Index::EMPTY,
+                index: FieldIndex::EMPTY,
             },
             version: line.version,
-            framing: Framing::None,
+            framing: BodyFraming::None,
             keep_alive: false,
             expect_continue: false,
             len: 0,

@@ -4,24 +4,24 @@
 
 use alloc::vec::Vec;
 
-use crate::fields::Lines;
-use crate::limits::Limits;
-use crate::lines::{self, Stop};
-use crate::list;
-use crate::refusal::Refusal;
-use crate::scan::{self, DIGIT, VALUE};
-use crate::status::Status;
-use crate::version::Version;
+use crate::fields::FieldLines;
+use crate::limits::RequestLimits;
+use crate::field_lines::{self, LineParseStop};
+use crate::list_values;
+use crate::refusal::RequestRefusal;
+use crate::byte_scan::{self, DIGIT, VALUE};
+use crate::status::StatusCode;
+use crate::version::HttpVersion;
 
 /// Why input is not a valid response. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum ResponseFault {
     /// The line is not `HTTP/d.d SP three digits [SP reason]`.
     StatusLine,
     /// Not HTTP/1.x.
     Version,
     /// The head or a chunk is malformed like a request's can be, or exceeds a limit.
-    Malformed(Refusal),
+    Malformed(RequestRefusal),
     /// More interim responses than the limit.
     TooManyInterim,
     /// 101 to a request that did not ask for an upgrade.
@@ -32,51 +32,51 @@ pub enum Fault {
     Cut,
 }
 
-impl Fault {
+impl ResponseFault {
     /// Whether a head with this fault has one meaning only, so that [`mend_head`] can remove the fault: a space before
     /// a colon, a folded line, a line that ends with LF.
     #[must_use]
     pub(super) const fn is_mendable(self) -> bool {
-        matches!(self, Fault::Malformed(refusal) if refusal.is_mendable())
+        matches!(self, ResponseFault::Malformed(refusal) if refusal.is_mendable())
     }
 
     /// The fault for the operator: plain ASCII, no full stop.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Fault::StatusLine => "the status line is malformed",
-            Fault::Version => "the HTTP version is not 1.x",
-            Fault::Malformed(Refusal::Nul) => "a NUL byte in the response head",
-            Fault::Malformed(Refusal::CodingIn10) => "Transfer-Encoding in an HTTP/1.0 response",
-            Fault::Malformed(Refusal::HeadTooLarge) => "the response head is too large",
-            Fault::Malformed(Refusal::TooManyFields) => "too many fields in the response head",
-            Fault::Malformed(Refusal::BodyTooLarge) => "the response body is too large",
-            Fault::Malformed(refusal) => refusal.as_str(),
-            Fault::TooManyInterim => "too many interim responses",
-            Fault::Upgrade => "it changes the protocol though nobody asked for that",
-            Fault::Unasked => "bytes that nobody asked for",
-            Fault::Cut => "the connection ended before the response did",
+            ResponseFault::StatusLine => "the status line is malformed",
+            ResponseFault::Version => "the HTTP version is not 1.x",
+            ResponseFault::Malformed(RequestRefusal::Nul) => "a NUL byte in the response head",
+            ResponseFault::Malformed(RequestRefusal::CodingIn10) => "Transfer-Encoding in an HTTP/1.0 response",
+            ResponseFault::Malformed(RequestRefusal::HeadTooLarge) => "the response head is too large",
+            ResponseFault::Malformed(RequestRefusal::TooManyFields) => "too many fields in the response head",
+            ResponseFault::Malformed(RequestRefusal::BodyTooLarge) => "the response body is too large",
+            ResponseFault::Malformed(refusal) => refusal.as_str(),
+            ResponseFault::TooManyInterim => "too many interim responses",
+            ResponseFault::Upgrade => "it changes the protocol though nobody asked for that",
+            ResponseFault::Unasked => "bytes that nobody asked for",
+            ResponseFault::Cut => "the connection ended before the response did",
         }
     }
 }
 
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Fault {
-        Fault::Malformed(refusal)
+impl From<RequestRefusal> for ResponseFault {
+    fn from(refusal: RequestRefusal) -> ResponseFault {
+        ResponseFault::Malformed(refusal)
     }
 }
 
 /// A response without its body, as slices of the buffer that it was parsed from.
 #[derive(Clone, Debug)]
-pub struct ResponseHead<'b> {
+pub struct H1ResponseHead<'b> {
     /// The status.
-    pub status: Status,
+    pub status: StatusCode,
     /// The reason phrase; it has no meaning for the protocol.
     pub reason: &'b [u8],
     /// The fields, validated, in their order.
-    pub fields: Lines<'b>,
+    pub fields: FieldLines<'b>,
     /// The version that the server speaks.
-    pub version: Version,
+    pub version: HttpVersion,
     /// The framing by the fields alone; whether there is a body depends on the request, too.
     pub(super) framing: ResponseFraming,
     /// Whether the server accepts another request on the connection.
@@ -85,7 +85,7 @@ pub struct ResponseHead<'b> {
     pub(super) len: usize,
 }
 
-impl ResponseHead<'_> {
+impl H1ResponseHead<'_> {
     /// The announced length of the body; for HEAD, that of the response to a GET.
     #[must_use]
     pub fn content_len(&self) -> Option<u64> {
@@ -111,76 +111,76 @@ pub(super) enum ResponseFraming {
 /// The first fault found.
 pub(super) fn parse<'b>(
     bytes: &'b [u8],
-    limits: &Limits,
-) -> Result<Option<ResponseHead<'b>>, Fault> {
+    limits: &RequestLimits,
+) -> Result<Option<H1ResponseHead<'b>>, ResponseFault> {
     let within = bytes.get(..limits.head_len_max).unwrap_or(bytes);
     match head(within, limits) {
         Ok(head) => Ok(Some(head)),
-        Err(Unread::Partial) if within.len() >= limits.head_len_max => {
-            Err(Refusal::HeadTooLarge.into())
+        Err(ResponseHeadError::Partial) if within.len() >= limits.head_len_max => {
+            Err(RequestRefusal::HeadTooLarge.into())
         }
-        Err(Unread::Partial) => Ok(None),
-        Err(Unread::Fault(fault)) => Err(fault),
+        Err(ResponseHeadError::Partial) => Ok(None),
+        Err(ResponseHeadError::Fault(fault)) => Err(fault),
     }
 }
 
 /// Why no head was parsed.
-enum Unread {
+enum ResponseHeadError {
     Partial,
-    Fault(Fault),
+    Fault(ResponseFault),
 }
 
-impl From<Fault> for Unread {
-    fn from(fault: Fault) -> Unread {
-        Unread::Fault(fault)
+impl From<ResponseFault> for ResponseHeadError {
+    fn from(fault: ResponseFault) -> ResponseHeadError {
+        ResponseHeadError::Fault(fault)
     }
 }
 
-impl From<Refusal> for Unread {
-    fn from(refusal: Refusal) -> Unread {
-        Unread::Fault(refusal.into())
+impl From<RequestRefusal> for ResponseHeadError {
+    fn from(refusal: RequestRefusal) -> ResponseHeadError {
+        ResponseHeadError::Fault(refusal.into())
     }
 }
 
-impl From<Stop> for Unread {
-    fn from(stop: Stop) -> Unread {
+impl From<LineParseStop> for ResponseHeadError {
+    fn from(stop: LineParseStop) -> ResponseHeadError {
         match stop {
-            Stop::Partial => Unread::Partial,
-            Stop::Refused(refusal) => refusal.into(),
+            LineParseStop::Partial => ResponseHeadError::Partial,
+            LineParseStop::Refused(refusal) => refusal.into(),
         }
     }
 }
 
-fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread> {
+fn head<'b>(bytes: &'b [u8], limits: &RequestLimits) -> Result<H1ResponseHead<'b>, ResponseHeadError> {
     let line = status_line(bytes)?;
-    let mut seen = Seen::default();
+    let mut seen = ResponseFieldState::default();
     let mut rest = line.rest;
     let mut count = 0_u16;
     while rest.first() != Some(&b'\r') {
-        let field = lines::line(rest)?;
+        let field = field_lines::line(rest)?;
         // The scan is the fast path; only a name that fails it is examined for its fault.
-        if !scan::starts_with_token(rest, field.name.len())
-            && let Some(refusal) = lines::name_fault(rest, field.name.len())
+        if !byte_scan::starts_with_token(rest, field.name.len())
+            && let Some(refusal) = field_lines::name_fault(rest, field.name.len())
         {
             return Err(refusal.into());
         }
         count = count.saturating_add(1);
         if count > limits.fields_max {
-            return Err(Refusal::TooManyFields.into());
+            return Err(RequestRefusal::TooManyFields.into());
         }
         seen.field(field.name, field.value)?;
         rest = field.next;
     }
     let after = match rest {
         [_, b'\n', after @ ..] => after,
-        [_, _, ..] => return Err(Refusal::BareCr.into()),
-        _ => return Err(Unread::Partial),
+        [_, _, ..] => return Err(RequestRefusal::BareCr.into()),
+        _ => return Err(ResponseHeadError::Partial),
     };
     let (fields, _) = line.rest.split_at(line.rest.len() - rest.len());
-    Ok(ResponseHead {
+    Ok(H1ResponseHead {
         status: line.status,
         reason: line.reason,
-        fields: Lines::of(fields),
+        fields: FieldLines::new(fields),
         version: line.version,
         framing: seen.framing(line.version)?,
         // A server that sends both may not know where its body ends: its connection is not reused (RFC 9112 §6.3).
@@ -191,39 +191,39 @@ fn head<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ResponseHead<'b>, Unread
 }
 
 struct StatusLine<'b> {
-    version: Version,
-    status: Status,
+    version: HttpVersion,
+    status: StatusCode,
     reason: &'b [u8],
     rest: &'b [u8],
 }
 
-fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
+fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
     let Some((start, after)) = bytes.split_first_chunk::<12>() else {
         return Err(short(bytes));
     };
     let [version @ .., b' ', hundreds, tens, ones] = start else {
-        return Err(Fault::StatusLine.into());
+        return Err(ResponseFault::StatusLine.into());
     };
     let version = match version {
-        b"HTTP/1.1" => Version::Http11,
-        b"HTTP/1.0" => Version::Http10,
+        b"HTTP/1.1" => HttpVersion::Http11,
+        b"HTTP/1.0" => HttpVersion::Http10,
         // A higher minor version is treated as the highest one known (RFC 9110 §2.5).
-        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor] if scan::is(*minor, DIGIT) => {
-            Version::Http11
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor] if byte_scan::is(*minor, DIGIT) => {
+            HttpVersion::Http11
         }
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if scan::is(*major, DIGIT) && scan::is(*minor, DIGIT) =>
+            if byte_scan::is(*major, DIGIT) && byte_scan::is(*minor, DIGIT) =>
         {
-            return Err(Fault::Version.into());
+            return Err(ResponseFault::Version.into());
         }
-        _ => return Err(Fault::StatusLine.into()),
+        _ => return Err(ResponseFault::StatusLine.into()),
     };
     let digits = [*hundreds, *tens, *ones];
-    let status = list::decimal(&digits).and_then(|code| u16::try_from(code).ok());
-    let status = status.and_then(Status::new).ok_or(Fault::StatusLine)?;
+    let status = list_values::decimal(&digits).and_then(|code| u16::try_from(code).ok());
+    let status = status.and_then(StatusCode::new).ok_or(ResponseFault::StatusLine)?;
     // RFC 9112 §4 requires the SP even without a reason phrase, but many servers omit it.
     let (reason, end) = match after {
-        [b' ', text @ ..] => text.split_at(scan::run(text, VALUE)),
+        [b' ', text @ ..] => text.split_at(byte_scan::run(text, VALUE)),
         other => other.split_at(0),
     };
     match end {
@@ -233,9 +233,9 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, Unread> {
             reason,
             rest,
         }),
-        [] | [b'\r'] => Err(Unread::Partial),
-        [b'\n', ..] => Err(Refusal::BareLf.into()),
-        _ => Err(Fault::StatusLine.into()),
+        [] | [b'\r'] => Err(ResponseHeadError::Partial),
+        [b'\n', ..] => Err(RequestRefusal::BareLf.into()),
+        _ => Err(ResponseFault::StatusLine.into()),
     }
 }
 
@@ -285,7 +285,7 @@ fn mend_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
             ([b' ' | b'\t', ..], Some(field)) => {
                 // RFC 9112 §5.2: a fold becomes spaces.
                 field.push(b' ');
-                field.extend_from_slice(list::trim_start(line));
+                field.extend_from_slice(list_values::trim_start(line));
             }
             _ => {
                 let next = (!line.is_empty()).then(|| line.to_vec());
@@ -314,62 +314,62 @@ fn put_field(field: &[u8], out: &mut Vec<u8>) {
     let colon = field.iter().position(|byte| *byte == b':').unwrap_or(0);
     let (name, rest) = field.split_at(colon);
     // Removes whitespace before the colon (RFC 9112 §5.1).
-    out.extend_from_slice(list::trim_end(name));
+    out.extend_from_slice(list_values::trim_end(name));
     out.extend_from_slice(rest);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Decides whether fewer bytes than the start of a status line are incomplete or already malformed.
-fn short(bytes: &[u8]) -> Unread {
+fn short(bytes: &[u8]) -> ResponseHeadError {
     // A server of another protocol is detected before twelve bytes have arrived.
     let shared = bytes.len().min(5);
     match bytes.get(..shared) == b"HTTP/".get(..shared) {
-        true => Unread::Partial,
-        false => Fault::StatusLine.into(),
+        true => ResponseHeadError::Partial,
+        false => ResponseFault::StatusLine.into(),
     }
 }
 
 /// The fields seen so far that determine the end of the body.
 #[derive(Default)]
-struct Seen {
+struct ResponseFieldState {
     length: Option<u64>,
     is_chunked: bool,
     close: bool,
     keep_alive: bool,
 }
 
-impl Seen {
-    fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+impl ResponseFieldState {
+    fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), RequestRefusal> {
         match name.len() {
             10 if name.eq_ignore_ascii_case(b"connection") => {
-                for option in list::members(value) {
+                for option in list_values::members(value) {
                     self.close |= option.eq_ignore_ascii_case(b"close");
                     self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                 }
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 // Equal lengths in a list or in several lines count as one (RFC 9110 §8.6).
-                for member in list::members(value) {
-                    let length = list::decimal(member).ok_or(Refusal::LengthInvalid)?;
+                for member in list_values::members(value) {
+                    let length = list_values::decimal(member).ok_or(RequestRefusal::LengthInvalid)?;
                     if self.length.is_some_and(|known| known != length) {
-                        return Err(Refusal::LengthRepeated);
+                        return Err(RequestRefusal::LengthRepeated);
                     }
                     self.length = Some(length);
                 }
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 // Empty members are ignored (RFC 9110 §5.6.1), but a field of only empty members names no coding.
-                let mut codings = list::members(value).filter(|coding| !coding.is_empty());
+                let mut codings = list_values::members(value).filter(|coding| !coding.is_empty());
                 // `chunked` by itself is the only supported coding.
                 let (Some(coding), None) = (codings.next(), codings.next()) else {
-                    return Err(Refusal::CodingUnknown);
+                    return Err(RequestRefusal::CodingUnknown);
                 };
                 // A second line would apply `chunked` twice (RFC 9112 §6.1).
                 if self.is_chunked {
-                    return Err(Refusal::CodingNotLast);
+                    return Err(RequestRefusal::CodingNotLast);
                 }
                 if !coding.eq_ignore_ascii_case(b"chunked") {
-                    return Err(Refusal::CodingUnknown);
+                    return Err(RequestRefusal::CodingUnknown);
                 }
                 self.is_chunked = true;
             }
@@ -378,9 +378,9 @@ impl Seen {
         Ok(())
     }
 
-    fn framing(&self, version: Version) -> Result<ResponseFraming, Refusal> {
+    fn framing(&self, version: HttpVersion) -> Result<ResponseFraming, RequestRefusal> {
         match (self.is_chunked, self.length) {
-            (true, _) if version.is_10() => Err(Refusal::CodingIn10),
+            (true, _) if version.is_10() => Err(RequestRefusal::CodingIn10),
             // Transfer-Encoding overrides Content-Length (RFC 9112 §6.3).
             (true, _) => Ok(ResponseFraming::Chunked),
             (false, Some(len)) => Ok(ResponseFraming::Length(len)),

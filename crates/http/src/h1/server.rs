@@ -3,32 +3,32 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::incoming::{self, Part};
-use super::outgoing::{BodyLen, Broken, Outgoing};
-use super::request::{self, Head};
-use super::{Step, is_due};
-use crate::body::{BodyReader, Framing};
-use crate::fields::Lines;
-use crate::head::HeadWriter;
-use crate::limits::Limits;
+use super::receive_body::{self, IncomingPart};
+use super::send_body::{BodyLen, BodyLengthMismatch, OutgoingMessage};
+use super::request::{self, H1RequestHead};
+use super::{InputStep, is_due};
+use crate::body::{BodyReader, BodyFraming};
+use crate::fields::FieldLines;
+use crate::head_writer::HeadWriter;
+use crate::limits::RequestLimits;
 use crate::method::Method;
 use crate::protocol::{ServerProtocol, StreamId};
-use crate::refusal::Refusal;
-use crate::status::Status;
-use crate::version::Version;
+use crate::refusal::RequestRefusal;
+use crate::status::StatusCode;
+use crate::version::HttpVersion;
 
 /// An event from the client.
 #[derive(Debug)]
-pub enum Event<'h, 'b> {
+pub enum H1ServerEvent<'h, 'b> {
     /// A complete head. Its body follows as `H1ServerEvent::Data`, and always an `H1ServerEvent::End`.
-    Request(&'h Head<'b>),
+    Request(&'h H1RequestHead<'b>),
     /// A part of the body, not empty.
     Data(&'b [u8]),
     /// The request is complete. Only chunked bodies have trailers; they are not merged into the header section (RFC
     /// 9110 §6.5.1).
     End {
         /// Validated.
-        trailers: Lines<'b>,
+        trailers: FieldLines<'b>,
     },
 }
 
@@ -37,26 +37,26 @@ const DRAINED_LEN_MAX: u64 = 64 << 10;
 
 /// The state of one connection. Small, since tens of thousands of idle ones are kept.
 #[derive(Debug)]
-pub struct Server {
+pub struct H1Server {
     /// The body of the current request: `Some` in `RequestInput::Body` only.
     reader: Option<Box<BodyReader>>,
     /// Bytes of the response's announced body still to be sent.
     left: u64,
-    /// Bytes of a partial head that were parsed; 0 except in `RequestInput::Head`.
+    /// Bytes of a partial head that were parsed; 0 except in `RequestInput::H1RequestHead`.
     seen_len: u32,
-    input: Input,
-    output: Outgoing,
-    flags: Flags,
+    input: RequestInput,
+    output: OutgoingMessage,
+    flags: ConnectionFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
+enum RequestInput {
     /// A head.
     Head,
     /// The body of the current request.
     Body,
     /// The body was refused; the error is returned when the caller reads it.
-    Refused(Refusal),
+    Refused(RequestRefusal),
     /// A request without a body; its end event is still to be returned.
     NoBody,
     /// The request is complete; its response is not.
@@ -69,9 +69,9 @@ enum Input {
 
 /// Flags of the current request and the connection.
 #[derive(Clone, Copy, Debug)]
-struct Flags(u8);
+struct ConnectionFlags(u8);
 
-impl Flags {
+impl ConnectionFlags {
     /// The client speaks HTTP/1.0.
     const HTTP_10: u8 = 1;
     /// The request under way is a HEAD.
@@ -92,20 +92,20 @@ impl Flags {
     }
 }
 
-impl Default for Server {
-    fn default() -> Server {
-        Server {
+impl Default for H1Server {
+    fn default() -> H1Server {
+        H1Server {
             reader: None,
             left: 0,
             seen_len: 0,
-            input: Input::Head,
-            output: Outgoing::Idle,
-            flags: Flags(0),
+            input: RequestInput::Head,
+            output: OutgoingMessage::Idle,
+            flags: ConnectionFlags(0),
         }
     }
 }
 
-impl Server {
+impl H1Server {
     /// Examines the unconsumed input. A head is parsed into `place`, so that it need not be moved.
     ///
     /// # Errors
@@ -114,24 +114,24 @@ impl Server {
     pub fn next<'h, 'b>(
         &mut self,
         input: &'b [u8],
-        limits: &Limits,
-        place: &'h mut Option<Head<'b>>,
-    ) -> Result<Step<Event<'h, 'b>>, Refusal> {
+        limits: &RequestLimits,
+        place: &'h mut Option<H1RequestHead<'b>>,
+    ) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
         let step = match self.input {
             // Pipelining: the next head waits until the current response is complete.
-            Input::Head if self.output != Outgoing::Idle => return Ok(Step::WAIT),
-            Input::Head => {
+            RequestInput::Head if self.output != OutgoingMessage::Idle => return Ok(InputStep::WAIT),
+            RequestInput::Head => {
                 // Parsing a partial head after each received byte would take quadratic time.
                 if self.seen_len > 0 && !is_due(input, self.seen_len as usize, limits) {
                     self.seen_len = seen_len(input);
-                    return Ok(Step::WAIT);
+                    return Ok(InputStep::WAIT);
                 }
                 self.head(input, limits, place)
             }
-            Input::NoBody => {
-                self.input = Input::Done;
+            RequestInput::NoBody => {
+                self.input = RequestInput::Done;
                 self.turn();
-                return Ok(Step::event(0, Event::End { trailers: NONE }));
+                return Ok(InputStep::event(0, H1ServerEvent::End { trailers: NONE }));
             }
             _ => self.after_head(input),
         };
@@ -145,39 +145,39 @@ impl Server {
     #[cold]
     fn refuse(&mut self, input: &[u8]) {
         let line = request::first_line(input);
-        let is_head = self.input == Input::Head && line.starts_with(b"HEAD ");
+        let is_head = self.input == RequestInput::Head && line.starts_with(b"HEAD ");
         // `give_up` resets the flags, so the HEAD flag is set after it.
         self.give_up();
         self.flags
-            .set(Flags::HEAD, is_head || self.flags.has(Flags::HEAD));
+            .set(ConnectionFlags::HEAD, is_head || self.flags.has(ConnectionFlags::HEAD));
     }
 
     /// Consumes input after a head.
-    fn after_head<'h, 'b>(&mut self, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
+    fn after_head<'h, 'b>(&mut self, input: &'b [u8]) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
         match (self.input, &mut self.reader) {
-            (Input::Refused(refusal), _) => Err(refusal),
-            (Input::Closed, _) => Ok(Step::used(input.len())),
-            (Input::Tunnel, _) if !input.is_empty() => {
-                Ok(Step::event(input.len(), Event::Data(input)))
+            (RequestInput::Refused(refusal), _) => Err(refusal),
+            (RequestInput::Closed, _) => Ok(InputStep::used(input.len())),
+            (RequestInput::Tunnel, _) if !input.is_empty() => {
+                Ok(InputStep::event(input.len(), H1ServerEvent::Data(input)))
             }
-            (Input::Body, Some(reader)) => {
+            (RequestInput::Body, Some(reader)) => {
                 let step = feed(reader, input)?;
                 // RFC 9110 §10.1.1: 100 (Continue) may be omitted once content was received.
                 if step.used > 0 {
-                    self.flags.set(Flags::EXPECTS, false);
+                    self.flags.set(ConnectionFlags::EXPECTS, false);
                 }
-                if let Some(Event::End { .. }) = step.event {
-                    self.go_on(Input::Done);
+                if let Some(H1ServerEvent::End { .. }) = step.event {
+                    self.go_on(RequestInput::Done);
                     self.turn();
                 }
                 Ok(step)
             }
-            _ => Ok(Step::WAIT),
+            _ => Ok(InputStep::WAIT),
         }
     }
 
     /// Leaves the body and continues with `input`.
-    fn go_on(&mut self, input: Input) {
+    fn go_on(&mut self, input: RequestInput) {
         self.input = input;
         self.seen_len = 0;
         self.reader = None;
@@ -186,11 +186,11 @@ impl Server {
     /// Stops reading. One response may still be sent: to the current request, or to malformed input.
     pub fn give_up(&mut self) {
         // No request was read, yet a refusal (400, 408) has to be answered.
-        if self.output == Outgoing::Idle && self.input == Input::Head {
-            self.output = Outgoing::Head;
-            self.flags = Flags(0);
+        if self.output == OutgoingMessage::Idle && self.input == RequestInput::Head {
+            self.output = OutgoingMessage::Head;
+            self.flags = ConnectionFlags(0);
         }
-        self.go_on(Input::Closed);
+        self.go_on(RequestInput::Closed);
         self.close();
     }
 
@@ -198,66 +198,66 @@ impl Server {
     fn head<'h, 'b>(
         &mut self,
         input: &'b [u8],
-        limits: &Limits,
-        place: &'h mut Option<Head<'b>>,
-    ) -> Result<Step<Event<'h, 'b>>, Refusal> {
+        limits: &RequestLimits,
+        place: &'h mut Option<H1RequestHead<'b>>,
+    ) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
         request::parse_into(place, input, limits)?;
         let Some(head) = place else {
             self.seen_len = seen_len(input);
-            return Ok(Step::WAIT);
+            return Ok(InputStep::WAIT);
         };
         self.seen_len = 0;
-        self.output = Outgoing::Head;
+        self.output = OutgoingMessage::Head;
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         // `close` may have been called before this request.
-        let closes = self.flags.has(Flags::CLOSES) | !head.keep_alive;
-        self.flags = Flags(
-            flag(head.version.is_10(), Flags::HTTP_10)
-                | flag(head.request.method == Method::Head, Flags::HEAD)
-                | flag(head.expect_continue, Flags::EXPECTS)
-                | flag(closes, Flags::CLOSES),
+        let closes = self.flags.has(ConnectionFlags::CLOSES) | !head.keep_alive;
+        self.flags = ConnectionFlags(
+            flag(head.version.is_10(), ConnectionFlags::HTTP_10)
+                | flag(head.request.method == Method::Head, ConnectionFlags::HEAD)
+                | flag(head.expect_continue, ConnectionFlags::EXPECTS)
+                | flag(closes, ConnectionFlags::CLOSES),
         );
-        self.input = Input::NoBody;
+        self.input = RequestInput::NoBody;
         if head.framing.has_body() {
             self.expect_body(head.framing, limits);
         }
-        Ok(Step::event(head.len, Event::Request(head)))
+        Ok(InputStep::event(head.len, H1ServerEvent::Request(head)))
     }
 
-    fn expect_body(&mut self, framing: Framing, limits: &Limits) {
+    fn expect_body(&mut self, framing: BodyFraming, limits: &RequestLimits) {
         self.input = match BodyReader::new(framing, limits) {
             Ok(reader) => {
                 // Boxed, so that connections without a body in progress stay small.
                 self.reader = Some(Box::new(reader));
-                Input::Body
+                RequestInput::Body
             }
             // Not an error yet: a handler may answer without reading the body.
-            Err(refusal) => Input::Refused(refusal),
+            Err(refusal) => RequestInput::Refused(refusal),
         };
     }
 
     /// Closes the connection after the current response, or after the next one if there is none.
     pub fn close(&mut self) {
-        self.flags.set(Flags::CLOSES, true);
+        self.flags.set(ConnectionFlags::CLOSES, true);
     }
 
     /// Chooses the framing of a response's body.
-    fn delimit(&mut self, status: Status, len: BodyLen) {
-        self.flags.set(Flags::EXPECTS, false);
+    fn delimit(&mut self, status: StatusCode, len: BodyLen) {
+        self.flags.set(ConnectionFlags::EXPECTS, false);
         self.left = match len {
             BodyLen::Known(len) => len,
             BodyLen::None | BodyLen::Unknown => 0,
         };
         self.output = match len {
             // RFC 9112 §6.3: these responses have no body, whatever their fields.
-            _ if self.flags.has(Flags::HEAD) || status.is_bodiless() => Outgoing::Omitted,
+            _ if self.flags.has(ConnectionFlags::HEAD) || status.is_bodiless() => OutgoingMessage::Omitted,
             // A response that could have a body must state that it is empty.
-            BodyLen::None | BodyLen::Known(_) => Outgoing::Length,
-            BodyLen::Unknown if !self.version().is_10() => Outgoing::Chunked,
+            BodyLen::None | BodyLen::Known(_) => OutgoingMessage::Length,
+            BodyLen::Unknown if !self.version().is_10() => OutgoingMessage::Chunked,
             BodyLen::Unknown => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
                 self.close();
-                Outgoing::UntilClose
+                OutgoingMessage::UntilClose
             }
         };
     }
@@ -265,17 +265,17 @@ impl Server {
     /// Completes a head that [`HeadWriter::start`] began at the end of `out`: adds the fields of the connection
     /// (Content-Length, Transfer-Encoding, Connection) and the empty line. Returns whether a body is to be sent; if
     /// not, body data given later is dropped.
-    pub fn finish_head(&mut self, status: Status, len: BodyLen, out: &mut Vec<u8>) -> bool {
+    pub fn finish_head(&mut self, status: StatusCode, len: BodyLen, out: &mut Vec<u8>) -> bool {
         self.delimit(status, len);
         let mut head = HeadWriter::resume(out);
         match (self.output, len) {
             // 1xx and 204 must not have Content-Length or Transfer-Encoding (RFC 9110 §8.6, RFC 9112 §6.1).
-            _ if status.code() < 200 || status == Status::NO_CONTENT => {}
-            (Outgoing::Chunked, _) => {
+            _ if status.code() < 200 || status == StatusCode::NO_CONTENT => {}
+            (OutgoingMessage::Chunked, _) => {
                 head.field("Transfer-Encoding", b"chunked");
             }
             // In a response to HEAD this is the length of the response to GET (RFC 9110 §8.6).
-            (Outgoing::Length, _) | (_, BodyLen::Known(_)) if status != Status::NOT_MODIFIED => {
+            (OutgoingMessage::Length, _) | (_, BodyLen::Known(_)) if status != StatusCode::NOT_MODIFIED => {
                 head.field_u64("Content-Length", self.left);
             }
             _ => {}
@@ -288,7 +288,7 @@ impl Server {
     /// `H1Server::finish_head`.
     pub fn respond(
         &mut self,
-        status: Status,
+        status: StatusCode,
         lines: &[u8],
         len: BodyLen,
         date: &[u8; 29],
@@ -299,7 +299,7 @@ impl Server {
     }
 
     /// Like `H1Server::finish_head`, for a prebuilt head that includes Content-Length.
-    pub fn finish_built(&mut self, status: Status, len: u64, out: &mut Vec<u8>) -> bool {
+    pub fn finish_built(&mut self, status: StatusCode, len: u64, out: &mut Vec<u8>) -> bool {
         self.delimit(status, BodyLen::Known(len));
         out.extend_from_slice(self.head_end());
         self.has_body()
@@ -308,14 +308,14 @@ impl Server {
     /// Whether a prebuilt head with its empty line, and its body after it, can be sent unchanged.
     #[must_use]
     pub fn takes_built(&self) -> bool {
-        const NONE_OF: u8 = Flags::CLOSES | Flags::HTTP_10 | Flags::HEAD;
+        const NONE_OF: u8 = ConnectionFlags::CLOSES | ConnectionFlags::HTTP_10 | ConnectionFlags::HEAD;
         !self.flags.has(NONE_OF)
     }
 
     fn has_body(&self) -> bool {
         match self.output {
-            Outgoing::Length => self.left > 0,
-            output => output != Outgoing::Omitted,
+            OutgoingMessage::Length => self.left > 0,
+            output => output != OutgoingMessage::Omitted,
         }
     }
 
@@ -335,7 +335,7 @@ impl Server {
     ///
     /// # Errors
     /// The body is longer than announced.
-    pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
+    pub fn data(&mut self, len: u64, out: &mut Vec<u8>) -> Result<bool, BodyLengthMismatch> {
         self.output.data(&mut self.left, len, out)
     }
 
@@ -350,7 +350,7 @@ impl Server {
     ///
     /// # Errors
     /// The body is shorter than announced: the connection has to be closed.
-    pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    pub fn end(&mut self, trailers: &[u8], out: &mut Vec<u8>) -> Result<(), BodyLengthMismatch> {
         self.output.end(self.left, trailers, out)?;
         self.turn();
         Ok(())
@@ -358,21 +358,21 @@ impl Server {
 
     /// Ends a response after its body, of the announced length, was sent without calls of `H1Server::data`.
     pub fn end_unseen(&mut self) {
-        self.output = Outgoing::Idle;
+        self.output = OutgoingMessage::Idle;
         self.turn();
     }
 
     /// Starts the next request when both request and response are complete.
     fn turn(&mut self) {
-        if self.output != Outgoing::Idle {
+        if self.output != OutgoingMessage::Idle {
             return;
         }
         match self.input {
             // The client's direction of a tunnel ends separately.
-            Input::Tunnel => {}
-            _ if self.is_closing() => self.go_on(Input::Closed),
-            Input::NoBody | Input::Done => self.input = Input::Head,
-            Input::Head | Input::Body | Input::Refused(_) | Input::Closed => {}
+            RequestInput::Tunnel => {}
+            _ if self.is_closing() => self.go_on(RequestInput::Closed),
+            RequestInput::NoBody | RequestInput::Done => self.input = RequestInput::Head,
+            RequestInput::Head | RequestInput::Body | RequestInput::Refused(_) | RequestInput::Closed => {}
         }
     }
 
@@ -381,10 +381,10 @@ impl Server {
     /// [`upgrade_asked`]: super::upgrade_asked
     #[must_use]
     pub fn can_upgrade(&self) -> bool {
-        self.output == Outgoing::Head
+        self.output == OutgoingMessage::Head
             // Otherwise bytes of the request's body would be taken for those of the new protocol.
             && self.is_request_whole()
-            && !self.flags.has(Flags::HTTP_10 | Flags::HEAD)
+            && !self.flags.has(ConnectionFlags::HTTP_10 | ConnectionFlags::HEAD)
     }
 
     /// Completes a head with status 101 at the end of `out`. From now on the connection is a tunnel: received bytes are
@@ -395,30 +395,30 @@ impl Server {
             .field("Upgrade", protocol)
             .field("Connection", b"upgrade");
         out.extend_from_slice(b"\r\n");
-        self.flags.set(Flags::TUNNEL | Flags::CLOSES, true);
-        self.go_on(Input::Tunnel);
-        self.output = Outgoing::UntilClose;
+        self.flags.set(ConnectionFlags::TUNNEL | ConnectionFlags::CLOSES, true);
+        self.go_on(RequestInput::Tunnel);
+        self.output = OutgoingMessage::UntilClose;
     }
 
     /// Turns the connection into a tunnel: bytes pass unchanged in both directions, beginning with those of the current
     /// request or of input that is not a request. Must be called before any response to it.
     pub fn pass_through(&mut self) {
-        self.flags = Flags(Flags::TUNNEL | Flags::CLOSES);
-        self.go_on(Input::Tunnel);
+        self.flags = ConnectionFlags(ConnectionFlags::TUNNEL | ConnectionFlags::CLOSES);
+        self.go_on(RequestInput::Tunnel);
         self.left = 0;
-        self.output = Outgoing::UntilClose;
+        self.output = OutgoingMessage::UntilClose;
     }
 
     /// Whether the end of the connection marks the end of the current body. A connection that closes earlier must be
     /// reset (RFC 9112 §8).
     #[must_use]
     pub fn ends_by_close(&self) -> bool {
-        matches!(self.output, Outgoing::UntilClose)
+        matches!(self.output, OutgoingMessage::UntilClose)
     }
 
     /// The client has sent the last byte of a tunnel.
     pub fn client_ended(&mut self) {
-        self.go_on(Input::Closed);
+        self.go_on(RequestInput::Closed);
     }
 
     /// Whether `input`, the next bytes, holds the whole rest of the request.
@@ -442,7 +442,7 @@ impl Server {
     /// Whether the request was received completely.
     #[must_use]
     pub fn is_request_whole(&self) -> bool {
-        matches!(self.input, Input::NoBody | Input::Done)
+        matches!(self.input, RequestInput::NoBody | RequestInput::Done)
     }
 
     /// Whether the rest of the request's body is short and certain to arrive: then it is read, and the connection
@@ -450,41 +450,41 @@ impl Server {
     #[must_use]
     pub fn drains_body(&self) -> bool {
         let left = self.reader.as_ref().and_then(|reader| reader.left());
-        !self.flags.has(Flags::EXPECTS) && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
+        !self.flags.has(ConnectionFlags::EXPECTS) && left.is_some_and(|left| left <= DRAINED_LEN_MAX)
     }
 
     /// Whether the connection closes after the current response.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        self.flags.has(Flags::CLOSES)
+        self.flags.has(ConnectionFlags::CLOSES)
     }
 
     /// Whether a request was received in part.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.seen_len > 0 || self.input == Input::Body
+        self.seen_len > 0 || self.input == RequestInput::Body
     }
 }
 
-impl ServerProtocol for Server {
-    fn version(&self) -> Version {
-        match self.flags.has(Flags::HTTP_10) {
-            true => Version::Http10,
-            false => Version::Http11,
+impl ServerProtocol for H1Server {
+    fn version(&self) -> HttpVersion {
+        match self.flags.has(ConnectionFlags::HTTP_10) {
+            true => HttpVersion::Http10,
+            false => HttpVersion::Http11,
         }
     }
 
     /// True also while a request head is partial, or while the body of an answered request is outstanding.
     fn is_idle(&self) -> bool {
-        self.output == Outgoing::Idle
+        self.output == OutgoingMessage::Idle
     }
 
     fn is_over(&self) -> bool {
-        self.is_idle() && matches!(self.input, Input::Closed)
+        self.is_idle() && matches!(self.input, RequestInput::Closed)
     }
 
     fn is_tunnel(&self) -> bool {
-        self.flags.has(Flags::TUNNEL)
+        self.flags.has(ConnectionFlags::TUNNEL)
     }
 
     fn has_whole_request(&mut self, _: StreamId) -> bool {
@@ -492,30 +492,30 @@ impl ServerProtocol for Server {
     }
 
     fn is_answered(&mut self, _: StreamId) -> bool {
-        self.output != Outgoing::Head
+        self.output != OutgoingMessage::Head
     }
 
     /// False once a part of the body was received or the response has begun.
     fn expects_continue(&mut self, _: StreamId) -> bool {
-        self.flags.has(Flags::EXPECTS) && self.output == Outgoing::Head && self.input == Input::Body
+        self.flags.has(ConnectionFlags::EXPECTS) && self.output == OutgoingMessage::Head && self.input == RequestInput::Body
     }
 
     /// Does nothing for an HTTP/1.0 client, which does not understand 1xx (RFC 9110 §15.2).
-    fn interim(&mut self, _: StreamId, status: Status, lines: Lines<'_>, out: &mut Vec<u8>) {
-        if self.output != Outgoing::Head || self.flags.has(Flags::HTTP_10) {
+    fn interim(&mut self, _: StreamId, status: StatusCode, lines: FieldLines<'_>, out: &mut Vec<u8>) {
+        if self.output != OutgoingMessage::Head || self.flags.has(ConnectionFlags::HTTP_10) {
             return;
         }
-        if status == Status::CONTINUE {
-            self.flags.set(Flags::EXPECTS, false);
+        if status == StatusCode::CONTINUE {
+            self.flags.set(ConnectionFlags::EXPECTS, false);
         }
         HeadWriter::interim(out, status).lines(lines.as_bytes());
         out.extend_from_slice(b"\r\n");
     }
 
     fn leave_body(&mut self, _: StreamId, _: &mut Vec<u8>) {
-        if !matches!(self.input, Input::NoBody | Input::Done) {
+        if !matches!(self.input, RequestInput::NoBody | RequestInput::Done) {
             // Without reading the body, the start of the next request is unknown (RFC 9112 §9.3).
-            self.go_on(Input::Closed);
+            self.go_on(RequestInput::Closed);
             self.close();
         }
     }
@@ -530,16 +530,16 @@ fn seen_len(input: &[u8]) -> u32 {
     u32::try_from(input.len()).unwrap_or(u32::MAX)
 }
 
-const NONE: Lines<'static> = Lines::NONE;
+const NONE: FieldLines<'static> = FieldLines::NONE;
 
 /// Consumes body input until an event is complete.
-fn feed<'h, 'b>(reader: &mut BodyReader, input: &'b [u8]) -> Result<Step<Event<'h, 'b>>, Refusal> {
-    let step = incoming::take(reader, input).map_err(|broken| broken.refusal)?;
-    Ok(Step {
+fn feed<'h, 'b>(reader: &mut BodyReader, input: &'b [u8]) -> Result<InputStep<H1ServerEvent<'h, 'b>>, RequestRefusal> {
+    let step = receive_body::take(reader, input).map_err(|broken| broken.refusal)?;
+    Ok(InputStep {
         used: step.used,
         event: step.event.map(|part| match part {
-            Part::Data(data) => Event::Data(data),
-            Part::End(trailers) => Event::End { trailers },
+            IncomingPart::Data(data) => H1ServerEvent::Data(data),
+            IncomingPart::End(trailers) => H1ServerEvent::End { trailers },
         }),
     })
 }

@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::date;
-use crate::fields::Lines;
-use crate::head::HeadWriter;
-use crate::limits::Limits;
+use crate::fields::FieldLines;
+use crate::head_writer::HeadWriter;
+use crate::limits::RequestLimits;
 use crate::method::Method;
 use crate::protocol::{ServerProtocol, StreamId};
-use crate::refusal::Refusal;
-use crate::status::Status;
+use crate::refusal::RequestRefusal;
+use crate::status::StatusCode;
 use alloc::format;
 
 /// HTTP/1 ignores the stream identifier.
@@ -21,7 +21,7 @@ const ONE: StreamId = StreamId(1);
 /// A server with its unconsumed input and its output.
 #[derive(Default)]
 struct Host {
-    server: Server,
+    server: H1Server,
     received: Vec<u8>,
     sent: Vec<u8>,
 }
@@ -32,7 +32,7 @@ impl Host {
         self.received.extend_from_slice(bytes.as_bytes());
         let mut words = Vec::new();
         loop {
-            let (limits, mut place) = (Limits::default(), None);
+            let (limits, mut place) = (RequestLimits::default(), None);
             let (used, word) = match self.server.next(&self.received, &limits, &mut place) {
                 Ok(step) => (step.used, step.event.as_ref().map(word)),
                 Err(refusal) => (
@@ -57,7 +57,7 @@ impl Host {
             .replace(&format!("Date: {date}\r\n"), "")
     }
 
-    fn answers(&mut self, status: Status, body: &str) -> String {
+    fn answers(&mut self, status: StatusCode, body: &str) -> String {
         let len = BodyLen::Known(body.len() as u64);
         if self.server.respond(status, b"", len, &DATE, &mut self.sent) {
             self.part(body);
@@ -77,11 +77,11 @@ impl Host {
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-fn word(event: &Event<'_, '_>) -> String {
+fn word(event: &H1ServerEvent<'_, '_>) -> String {
     match event {
-        Event::Request(head) => format!("request {}", String::from_utf8_lossy(head.line())),
-        Event::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
-        Event::End { trailers } => match trailers.clone().count() {
+        H1ServerEvent::Request(head) => format!("request {}", String::from_utf8_lossy(head.line())),
+        H1ServerEvent::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
+        H1ServerEvent::End { trailers } => match trailers.clone().count() {
             0 => "end".into(),
             count => format!("end with {count} trailers"),
         },
@@ -96,7 +96,7 @@ fn the_date_is_one() {
 #[test]
 fn idle_connections_take_little_memory() {
     // Tens of thousands of idle connections are kept.
-    assert!(size_of::<Server>() <= 24, "{}", size_of::<Server>());
+    assert!(size_of::<H1Server>() <= 24, "{}", size_of::<H1Server>());
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_request_and_its_response() {
     assert_eq!(host.gets("GET /a HTTP/1.1\r\nHost: h\r\n"), [""; 0]);
     assert!(host.server.is_partial());
     assert_eq!(host.gets("\r\n"), ["request GET /a HTTP/1.1", "end"]);
-    let said = host.answers(Status::OK, "hello");
+    let said = host.answers(StatusCode::OK, "hello");
     assert_eq!(said, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
     assert!(host.server.is_idle() && !host.server.is_over());
 }
@@ -117,9 +117,9 @@ fn pipelined_requests_are_answered_one_after_the_other() {
     let two = "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nX";
     assert_eq!(host.gets(two), ["request GET /a HTTP/1.1", "end"]);
     assert_eq!(host.gets(""), [""; 0]);
-    host.answers(Status::OK, "");
+    host.answers(StatusCode::OK, "");
     assert_eq!(host.gets(""), ["request GET /b HTTP/1.1", "end"]);
-    let said = host.answers(Status::NOT_FOUND, "no");
+    let said = host.answers(StatusCode::NOT_FOUND, "no");
     assert_eq!(
         said,
         "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
@@ -138,7 +138,7 @@ fn bodies_come_in_parts() {
         ["request POST / HTTP/1.1", "data ab"]
     );
     assert_eq!(host.gets("cdefGET"), ["data cdef", "end"]);
-    host.answers(Status::NO_CONTENT, "");
+    host.answers(StatusCode::NO_CONTENT, "");
     assert_eq!(host.received, b"GET");
 
     let mut host = Host::default();
@@ -156,7 +156,7 @@ fn who_asks_for_leave_to_send_a_body_gets_it_once() {
     host.gets(head);
     assert!(host.server.expects_continue(ONE));
     host.server
-        .interim(ONE, Status::CONTINUE, Lines::NONE, &mut host.sent);
+        .interim(ONE, StatusCode::CONTINUE, FieldLines::NONE, &mut host.sent);
     assert_eq!(host.says(), "HTTP/1.1 100 Continue\r\n\r\n");
     assert!(!host.server.expects_continue(ONE));
     assert_eq!(host.gets("x"), ["data x", "end"]);
@@ -168,7 +168,7 @@ fn who_asks_for_leave_to_send_a_body_gets_it_once() {
     let mut host = Host::default();
     host.gets(head);
     host.server.leave_body(ONE, &mut host.sent);
-    let said = host.answers(Status::CONTENT_TOO_LARGE, "");
+    let said = host.answers(StatusCode::CONTENT_TOO_LARGE, "");
     assert!(said.ends_with("\r\nConnection: close\r\n\r\n"), "{said}");
     assert!(host.server.is_over() && !host.server.expects_continue(ONE));
 }
@@ -180,8 +180,8 @@ fn interim_responses_are_not_for_http_1_0() {
     host.gets("GET / HTTP/1.0\r\n\r\n");
     host.server.interim(
         ONE,
-        Status::CONTINUE,
-        Lines::of(b"Link: </a>\r\n"),
+        StatusCode::CONTINUE,
+        FieldLines::new(b"Link: </a>\r\n"),
         &mut host.sent,
     );
     assert_eq!(host.says(), "");
@@ -194,7 +194,7 @@ fn a_response_of_unknown_length() {
     let len = BodyLen::Unknown;
     assert!(
         host.server
-            .respond(Status::OK, b"A: b\r\n", len, &DATE, &mut host.sent)
+            .respond(StatusCode::OK, b"A: b\r\n", len, &DATE, &mut host.sent)
     );
     host.part("0123456789abcdefg");
     host.part("h");
@@ -209,7 +209,7 @@ fn a_response_of_unknown_length() {
     host.gets("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     assert!(
         host.server
-            .respond(Status::OK, b"", len, &DATE, &mut host.sent)
+            .respond(StatusCode::OK, b"", len, &DATE, &mut host.sent)
     );
     host.part("abc");
     host.server.end(b"", &mut host.sent).expect("whole");
@@ -224,9 +224,9 @@ fn a_response_of_unknown_length() {
 fn what_has_no_body_gets_none() {
     // RFC 9112 §6.3: a body here would be taken for the next response.
     for (method, status, said) in [
-        ("HEAD", Status::OK, "200 OK\r\nContent-Length: 3\r\n\r\n"),
-        ("GET", Status::NO_CONTENT, "204 No Content\r\n\r\n"),
-        ("GET", Status::NOT_MODIFIED, "304 Not Modified\r\n\r\n"),
+        ("HEAD", StatusCode::OK, "200 OK\r\nContent-Length: 3\r\n\r\n"),
+        ("GET", StatusCode::NO_CONTENT, "204 No Content\r\n\r\n"),
+        ("GET", StatusCode::NOT_MODIFIED, "304 Not Modified\r\n\r\n"),
     ] {
         let mut host = Host::default();
         host.gets(&format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -242,7 +242,7 @@ fn the_absence_of_a_body_is_said_where_it_could_be() {
     assert!(
         !host
             .server
-            .respond(Status::CREATED, b"", none, &DATE, &mut host.sent)
+            .respond(StatusCode::CREATED, b"", none, &DATE, &mut host.sent)
     );
     host.server
         .end(b"", &mut host.sent)
@@ -261,15 +261,15 @@ fn who_makes_more_or_less_than_announced_breaks_the_connection() {
     let len = BodyLen::Known(2);
     assert!(
         host.server
-            .respond(Status::OK, b"", len, &DATE, &mut host.sent)
+            .respond(StatusCode::OK, b"", len, &DATE, &mut host.sent)
     );
-    assert_eq!(host.server.data(3, &mut host.sent), Err(Broken));
+    assert_eq!(host.server.data(3, &mut host.sent), Err(BodyLengthMismatch));
     let mut host = Host::default();
     host.gets("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     host.server
-        .respond(Status::OK, b"", len, &DATE, &mut host.sent);
+        .respond(StatusCode::OK, b"", len, &DATE, &mut host.sent);
     host.part("a");
-    assert_eq!(host.server.end(b"", &mut host.sent), Err(Broken));
+    assert_eq!(host.server.end(b"", &mut host.sent), Err(BodyLengthMismatch));
 }
 
 #[test]
@@ -278,9 +278,9 @@ fn what_is_no_request_gets_one_response() {
     let mut host = Host::default();
     assert_eq!(
         host.gets("GET / HTTP/9.9\r\n\r\n"),
-        [format!("refused: {}", Refusal::Version.as_str())]
+        [format!("refused: {}", RequestRefusal::Version.as_str())]
     );
-    let said = host.answers(Status::VERSION_NOT_SUPPORTED, "sorry");
+    let said = host.answers(StatusCode::VERSION_NOT_SUPPORTED, "sorry");
     assert!(said.ends_with("Connection: close\r\n\r\nsorry"), "{said}");
     assert!(host.server.is_over());
     // In the middle of a body, too.
@@ -288,9 +288,9 @@ fn what_is_no_request_gets_one_response() {
     let words = host.gets("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nx");
     assert_eq!(
         words[1],
-        format!("refused: {}", Refusal::ChunkSize.as_str())
+        format!("refused: {}", RequestRefusal::ChunkSize.as_str())
     );
-    assert!(host.answers(Status::BAD_REQUEST, "").contains("close"));
+    assert!(host.answers(StatusCode::BAD_REQUEST, "").contains("close"));
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_body_that_nobody_reads_ends_the_connection() {
     let mut host = Host::default();
     host.gets("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nab");
     host.server.leave_body(ONE, &mut host.sent);
-    let said = host.answers(Status::FORBIDDEN, "");
+    let said = host.answers(StatusCode::FORBIDDEN, "");
     assert!(said.contains("Connection: close"), "{said}");
     assert_eq!(host.gets("cdef"), [""; 0]);
     assert!(host.server.is_over());
@@ -326,7 +326,7 @@ fn a_short_rest_of_a_body_is_read_after_an_early_response() {
     }
     let mut host = Host::default();
     host.gets(&post("Content-Length: 4"));
-    let said = host.answers(Status::FORBIDDEN, "");
+    let said = host.answers(StatusCode::FORBIDDEN, "");
     assert!(!said.contains("Connection: close"), "{said}");
     let next = format!("abcd{}", post("Content-Length: 0"));
     let words = host.gets(&next);
@@ -341,10 +341,10 @@ fn a_body_that_is_too_long_is_refused_when_it_is_read() {
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999\r\n\r\n";
     let mut host = Host::default();
     let words = host.gets(head);
-    let refused = format!("refused: {}", Refusal::BodyTooLarge.as_str());
+    let refused = format!("refused: {}", RequestRefusal::BodyTooLarge.as_str());
     assert_eq!(words, ["request POST / HTTP/1.1", &refused]);
     assert!(
-        host.answers(Status::CONTENT_TOO_LARGE, "")
+        host.answers(StatusCode::CONTENT_TOO_LARGE, "")
             .contains("close")
     );
 }
@@ -370,7 +370,7 @@ fn whether_a_body_is_at_hand_is_known_before_it_is_read() {
 fn a_body_may_come_after_the_response() {
     let mut host = Host::default();
     host.gets("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab");
-    let said = host.answers(Status::OK, "");
+    let said = host.answers(StatusCode::OK, "");
     assert_eq!(said, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     assert!(host.server.is_idle() && !host.server.is_request_whole());
     let words = host.gets("cdGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -380,7 +380,7 @@ fn a_body_may_come_after_the_response() {
 /// A client with its unconsumed input and its output.
 #[derive(Default)]
 struct Visitor {
-    client: Client,
+    client: H1Client,
     received: Vec<u8>,
     sent: Vec<u8>,
 }
@@ -397,17 +397,17 @@ impl Visitor {
         self.received.extend_from_slice(bytes.as_bytes());
         let mut words = Vec::new();
         loop {
-            let limits = Limits::default();
+            let limits = RequestLimits::default();
             let (used, word) = match self.client.next(&self.received, &limits) {
-                Ok(Step {
-                    event: Some(ClientEvent::Irregular),
+                Ok(InputStep {
+                    event: Some(H1ClientEvent::Irregular),
                     ..
                 }) => {
                     self.received = mend_head(&self.received).expect("it is whole");
                     continue;
                 }
-                Ok(Step {
-                    event: Some(ClientEvent::IrregularTrailers),
+                Ok(InputStep {
+                    event: Some(H1ClientEvent::IrregularTrailers),
                     used,
                 }) => {
                     self.received = mend_trailers(&self.received[used..]).expect("they are whole");
@@ -430,17 +430,17 @@ impl Visitor {
     }
 }
 
-fn client_word(event: &ClientEvent<'_>) -> String {
+fn client_word(event: &H1ClientEvent<'_>) -> String {
     match event {
-        ClientEvent::Irregular | ClientEvent::IrregularTrailers => unreachable!("it is mended"),
-        ClientEvent::Interim(head) => format!("interim {}", head.status.code()),
-        ClientEvent::Upgraded(_) => "upgraded".into(),
-        ClientEvent::Response(head) => {
+        H1ClientEvent::Irregular | H1ClientEvent::IrregularTrailers => unreachable!("it is mended"),
+        H1ClientEvent::Interim(head) => format!("interim {}", head.status.code()),
+        H1ClientEvent::Upgraded(_) => "upgraded".into(),
+        H1ClientEvent::Response(head) => {
             let fields = head.fields.clone().count();
             format!("response {} with {fields} fields", head.status.code())
         }
-        ClientEvent::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
-        ClientEvent::End { trailers } => match trailers.clone().count() {
+        H1ClientEvent::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
+        H1ClientEvent::End { trailers } => match trailers.clone().count() {
             0 => "end".into(),
             count => format!("end with {count} trailers"),
         },
@@ -456,7 +456,7 @@ fn requests_are_sent_and_answered_in_turn() {
     let none = visitor
         .client
         .request(Method::Get, b"/", b"", BodyLen::None, &mut visitor.sent);
-    assert_eq!(none, Err(Broken));
+    assert_eq!(none, Err(BodyLengthMismatch));
     assert_eq!(
         visitor.gets("HTTP/1.1 103 \r\nLink: </a>\r\n\r\n"),
         ["interim 103"]
@@ -480,12 +480,12 @@ fn the_rest_of_a_body_is_taken_at_once_if_it_is_there() {
         ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n", None),
         ("", "abcd", None),
     ] {
-        let mut client = Client::default();
+        let mut client = H1Client::default();
         let asked = client.request(Method::Get, b"/", b"", BodyLen::None, &mut Vec::new());
         assert_eq!(asked, Ok(false));
         assert_eq!(client.take_rest(b""), None, "the head comes first");
         let head = format!("HTTP/1.1 200 OK\r\n{head}\r\n");
-        let step = client.next(head.as_bytes(), &Limits::default());
+        let step = client.next(head.as_bytes(), &RequestLimits::default());
         assert!(step.is_ok_and(|step| step.used == head.len()));
         let taken = client.take_rest(came.as_bytes());
         assert_eq!(taken, rest.map(str::as_bytes), "{head}{came}");
@@ -644,7 +644,7 @@ fn a_body_may_end_with_the_connection() {
         let mut visitor = Visitor::default();
         visitor.asks(Method::Get);
         visitor.gets(cut);
-        assert_eq!(visitor.client.ended(), Err(Fault::Cut), "{cut:?}");
+        assert_eq!(visitor.client.ended(), Err(ResponseFault::Cut), "{cut:?}");
     }
 }
 
@@ -655,47 +655,47 @@ fn what_could_be_read_in_two_ways_is_a_fault() {
     for (bytes, fault) in [
         (
             head("Content-Length: 1\r\nContent-Length: 2\r\n"),
-            Fault::Malformed(Refusal::LengthRepeated),
+            ResponseFault::Malformed(RequestRefusal::LengthRepeated),
         ),
         (
             head("Content-Length: 1, 2\r\n"),
-            Fault::Malformed(Refusal::LengthRepeated),
+            ResponseFault::Malformed(RequestRefusal::LengthRepeated),
         ),
         (
             head("Content-Length: 1,\r\n"),
-            Fault::Malformed(Refusal::LengthInvalid),
+            ResponseFault::Malformed(RequestRefusal::LengthInvalid),
         ),
         (
             head("Content-Length: +1\r\n"),
-            Fault::Malformed(Refusal::LengthInvalid),
+            ResponseFault::Malformed(RequestRefusal::LengthInvalid),
         ),
         (
             head("Transfer-Encoding: gzip, chunked\r\n"),
-            Fault::Malformed(Refusal::CodingUnknown),
+            ResponseFault::Malformed(RequestRefusal::CodingUnknown),
         ),
         (
             head("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
-            Fault::Malformed(Refusal::CodingNotLast),
+            ResponseFault::Malformed(RequestRefusal::CodingNotLast),
         ),
         (
             "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".into(),
-            Fault::Malformed(Refusal::CodingIn10),
+            ResponseFault::Malformed(RequestRefusal::CodingIn10),
         ),
-        (head("A b: c\r\n"), Fault::Malformed(Refusal::FieldName)),
-        (head("A: b\rB: c\r\n"), Fault::Malformed(Refusal::BareCr)),
-        (head("A: \0\r\n"), Fault::Malformed(Refusal::Nul)),
-        ("HTTP/1.1 2000 OK\r\n\r\n".into(), Fault::StatusLine),
-        ("HTTP/1.1 200OK\r\n\r\n".into(), Fault::StatusLine),
-        ("HTTP/1.1 099 OK\r\n\r\n".into(), Fault::StatusLine),
-        ("HTTP/1.1  200 OK\r\n\r\n".into(), Fault::StatusLine),
-        ("HTTP/2.0 200 OK\r\n\r\n".into(), Fault::Version),
+        (head("A b: c\r\n"), ResponseFault::Malformed(RequestRefusal::FieldName)),
+        (head("A: b\rB: c\r\n"), ResponseFault::Malformed(RequestRefusal::BareCr)),
+        (head("A: \0\r\n"), ResponseFault::Malformed(RequestRefusal::Nul)),
+        ("HTTP/1.1 2000 OK\r\n\r\n".into(), ResponseFault::StatusLine),
+        ("HTTP/1.1 200OK\r\n\r\n".into(), ResponseFault::StatusLine),
+        ("HTTP/1.1 099 OK\r\n\r\n".into(), ResponseFault::StatusLine),
+        ("HTTP/1.1  200 OK\r\n\r\n".into(), ResponseFault::StatusLine),
+        ("HTTP/2.0 200 OK\r\n\r\n".into(), ResponseFault::Version),
         // Another protocol on the origin's port.
-        ("SSH-2.0-OpenSSH_9.2\r\n".into(), Fault::StatusLine),
-        ("HTTP/1.1 101 \r\n\r\n".into(), Fault::Upgrade),
-        (head("").repeat(2), Fault::Unasked),
+        ("SSH-2.0-OpenSSH_9.2\r\n".into(), ResponseFault::StatusLine),
+        ("HTTP/1.1 101 \r\n\r\n".into(), ResponseFault::Upgrade),
+        (head("").repeat(2), ResponseFault::Unasked),
     ] {
         let mut visitor = Visitor::default();
-        visitor.asks(if fault == Fault::Unasked {
+        visitor.asks(if fault == ResponseFault::Unasked {
             Method::Head
         } else {
             Method::Get
@@ -715,7 +715,7 @@ fn interim_responses_do_not_go_on_without_end() {
     assert_eq!(words.len(), 17);
     assert_eq!(
         words[16],
-        format!("fault: {}", Fault::TooManyInterim.as_str())
+        format!("fault: {}", ResponseFault::TooManyInterim.as_str())
     );
 }
 
@@ -725,7 +725,7 @@ fn nothing_may_come_unasked() {
     let mut visitor = Visitor::default();
     assert_eq!(
         visitor.gets("HTTP/1.1 200 OK\r\n\r\n"),
-        [format!("fault: {}", Fault::Unasked.as_str())]
+        [format!("fault: {}", ResponseFault::Unasked.as_str())]
     );
 }
 
@@ -766,7 +766,7 @@ fn both_ends_understand_each_other() {
             );
             assert_eq!(heard.contains(&format!("data {body}")), !body.is_empty());
             host.server
-                .respond(Status::OK, b"", len, &DATE, &mut host.sent);
+                .respond(StatusCode::OK, b"", len, &DATE, &mut host.sent);
             if !body.is_empty() {
                 host.part(body);
             }
@@ -791,7 +791,7 @@ const ASKS: &str =
 impl Host {
     fn upgrades(&mut self) -> String {
         assert!(self.server.can_upgrade());
-        HeadWriter::start(&mut self.sent, Status::SWITCHING_PROTOCOLS, &DATE).lines(b"A: b\r\n");
+        HeadWriter::start(&mut self.sent, StatusCode::SWITCHING_PROTOCOLS, &DATE).lines(b"A: b\r\n");
         self.server.finish_upgrade(b"websocket", &mut self.sent);
         self.says()
     }

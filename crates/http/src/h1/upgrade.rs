@@ -1,19 +1,19 @@
 //! Detects requests for another protocol (RFC 9110 §7.8).
 
-use crate::fields::Lines;
-use crate::list;
+use crate::fields::FieldLines;
+use crate::list_values;
 
 /// The value of Upgrade, if the field lines of an HTTP/1.1 request ask for another protocol: Connection names Upgrade,
 /// and there is exactly one Upgrade line.
 #[must_use]
-pub fn upgrade_asked<'b>(lines: Lines<'b>) -> Option<&'b [u8]> {
+pub fn upgrade_asked<'b>(lines: FieldLines<'b>) -> Option<&'b [u8]> {
     let mut protocols = (None, 0);
     let mut is_named = false;
     for (name, value) in lines {
         if name.eq_ignore_ascii_case(b"upgrade") {
             protocols = (Some(value), protocols.1 + 1);
         } else if name.eq_ignore_ascii_case(b"connection") {
-            is_named |= list::members(value).any(|it| it.eq_ignore_ascii_case(b"upgrade"));
+            is_named |= list_values::members(value).any(|it| it.eq_ignore_ascii_case(b"upgrade"));
         }
     }
     match protocols {
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     fn asked(lines: &str) -> Option<&[u8]> {
-        upgrade_asked(Lines::of(lines.as_bytes()))
+        upgrade_asked(FieldLines::new(lines.as_bytes()))
     }
 
     #[test]

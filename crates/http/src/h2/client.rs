@@ -3,31 +3,31 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{Connection, Fragment, Going, Got, Phase};
-use super::error::{Code, Fault};
+use super::connection::{H2Connection, FieldBlockFragment, GoawayState, ConnectionEvent, ConnectionPhase};
+use super::error::{ErrorCode, ConnectionError};
 use super::hpack::{put_field_u64, put_pseudo, put_unindexed};
-use super::respond::put_lines;
-use super::section::Others;
-use super::sending::Piece;
-use super::streams::{Input, Output, UNKNOWN};
-use super::{Priority, StreamId, Turn, frame};
-use crate::fields::{Known, Lines};
-use crate::h1::{BodyLen, Broken, Step};
+use super::response_head::put_lines;
+use super::field_section::ResponseFieldSink;
+use super::data_send::NextData;
+use super::streams::{StreamInput, StreamOutput, UNKNOWN};
+use super::{Priority, StreamId, ConnectionTurn, frame};
+use crate::fields::{StandardHeader, FieldLines};
+use crate::h1::{BodyLen, BodyLengthMismatch, InputStep};
 use crate::method::Method;
-use crate::status::Status;
+use crate::status::StatusCode;
 
 /// The highest stream identifier (31 bits); a client's streams are odd.
 const ID_MAX: u32 = 0x7fff_ffff;
 
 /// A response without its body.
 #[derive(Clone, Debug)]
-pub struct ResponseHead<'b> {
+pub struct H2ResponseHead<'b> {
     /// The stream of the response.
     pub stream: StreamId,
     /// The status.
-    pub status: Status,
+    pub status: StatusCode,
     /// The fields, validated, in their order.
-    pub fields: Lines<'b>,
+    pub fields: FieldLines<'b>,
     /// Content-Length.
     pub content_len: Option<u64>,
     /// Whether a body follows, which may turn out to be empty, and its end.
@@ -36,11 +36,11 @@ pub struct ResponseHead<'b> {
 
 /// An event from the server.
 #[derive(Debug)]
-pub enum ClientEvent<'b> {
+pub enum H2ClientEvent<'b> {
     /// An interim response (1xx).
-    Interim(ResponseHead<'b>),
+    Interim(H2ResponseHead<'b>),
     /// The head of the final response. If it has a body, `H2ClientEvent::Data` and then `H2ClientEvent::End` follow.
-    Response(ResponseHead<'b>),
+    Response(H2ResponseHead<'b>),
     /// A part of a body, not empty. `H2Client::taken` returns the window for it.
     Data {
         /// The stream of the body.
@@ -53,7 +53,7 @@ pub enum ClientEvent<'b> {
         /// The stream of the response.
         stream: StreamId,
         /// Validated.
-        trailers: Lines<'b>,
+        trailers: FieldLines<'b>,
     },
     /// A stream ended early: by the server's RST_STREAM or after an error of the server. `ErrorCode::NO_ERROR` after a
     /// complete response: the server does not need the rest of the request.
@@ -61,20 +61,20 @@ pub enum ClientEvent<'b> {
         /// The stream that ended.
         stream: StreamId,
         /// The error code.
-        code: Code,
+        code: ErrorCode,
     },
     /// GOAWAY: the server accepts no more streams, and has not processed those above `last`.
     GoneAway {
         /// The last stream that the server may have processed.
         last: StreamId,
         /// The error code.
-        code: Code,
+        code: ErrorCode,
     },
 }
 
 /// The pseudo-header fields of a request, for `H2Client::request`.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct OutgoingRequest<'a> {
     /// The method.
     pub method: Method,
     /// Whether the scheme is https.
@@ -87,7 +87,7 @@ pub struct Ask<'a> {
     pub protocol: Option<&'a [u8]>,
 }
 
-impl Ask<'_> {
+impl OutgoingRequest<'_> {
     /// Appends the pseudo-header fields, the start of a field block.
     pub fn put(&self, out: &mut Vec<u8>) {
         match self.method {
@@ -113,25 +113,25 @@ impl Ask<'_> {
 
 /// The state of one connection.
 #[derive(Debug)]
-pub struct Client {
-    http: Connection,
+pub struct H2Client {
+    http: H2Connection,
 }
 
-impl Client {
+impl H2Client {
     /// A new connection. Writes the preface and the client's settings; requests may follow at once (RFC 9113 §3.4).
     #[must_use]
-    pub fn new(turn: &mut Turn<'_>) -> Client {
-        let mut http = Connection::new(false);
+    pub fn new(turn: &mut ConnectionTurn<'_>) -> H2Client {
+        let mut http = H2Connection::new(false);
         http.greet(turn);
-        Client { http }
+        H2Client { http }
     }
 
     /// Whether another request may be sent now.
     #[must_use]
     pub fn can_ask(&self) -> bool {
         let http = &self.http;
-        http.phase != Phase::Ended
-            && http.going == Going::No
+        http.phase != ConnectionPhase::Ended
+            && http.going == GoawayState::No
             && http.peer_last_id.is_none()
             && http.last_id < ID_MAX - 1
             // Bounded even if the peer sets no limit, since slots are u16.
@@ -145,16 +145,16 @@ impl Client {
     /// No request may be sent, see `H2Client::can_ask`.
     pub fn request(
         &mut self,
-        ask: &Ask<'_>,
-        lines: Lines<'_>,
+        ask: &OutgoingRequest<'_>,
+        lines: FieldLines<'_>,
         len: BodyLen,
         out: &mut Vec<u8>,
-    ) -> Result<StreamId, Broken> {
+    ) -> Result<StreamId, BodyLengthMismatch> {
         let mut block = Vec::with_capacity(128);
         ask.put(&mut block);
         put_lines(lines, &mut block);
         if let BodyLen::Known(len) = len {
-            put_field_u64(Known::ContentLength, len, &mut block);
+            put_field_u64(StandardHeader::ContentLength, len, &mut block);
         }
         self.request_built(&block, ask.method, len, out)
     }
@@ -169,9 +169,9 @@ impl Client {
         method: Method,
         len: BodyLen,
         out: &mut Vec<u8>,
-    ) -> Result<StreamId, Broken> {
+    ) -> Result<StreamId, BodyLengthMismatch> {
         if !self.can_ask() {
-            return Err(Broken);
+            return Err(BodyLengthMismatch);
         }
         let http = &mut self.http;
         // RFC 9113 §5.1.1: a client's streams are odd and increase.
@@ -183,11 +183,11 @@ impl Client {
         http.last_id = id;
         let has_body = !matches!(len, BodyLen::None | BodyLen::Known(0));
         let output = if has_body {
-            Output::Body
+            StreamOutput::Body
         } else {
-            Output::Ended
+            StreamOutput::Ended
         };
-        let slot = http.begin(id, Input::Head, output, Priority::default());
+        let slot = http.begin(id, StreamInput::Head, output, Priority::default());
         let stream = http.streams.get(slot);
         stream.is_head = method == Method::Head;
         if let BodyLen::Known(len) = len {
@@ -209,8 +209,8 @@ impl Client {
         &mut self,
         input: &'b [u8],
         text: &'b mut Vec<u8>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<InputStep<H2ClientEvent<'b>>, ConnectionError> {
         let step = self.step(input, text, turn);
         if let Err(fault) = step {
             self.http.fail(fault, turn);
@@ -222,44 +222,44 @@ impl Client {
         &mut self,
         input: &'b [u8],
         text: &'b mut Vec<u8>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Step<ClientEvent<'b>>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<InputStep<H2ClientEvent<'b>>, ConnectionError> {
         let (used, got) = self.http.step(input, turn)?;
         let event = match got {
-            Got::Block {
+            ConnectionEvent::Block {
                 stream,
                 is_end,
                 block,
             } => self.block(stream, is_end, &block, text, turn)?,
-            Got::Data { stream, data } => Some(ClientEvent::Data {
+            ConnectionEvent::Data { stream, data } => Some(H2ClientEvent::Data {
                 stream: StreamId(stream),
                 data,
             }),
-            other => self.told(other, Lines::NONE, turn),
+            other => self.told(other, FieldLines::NONE, turn),
         };
-        Ok(Step { used, event })
+        Ok(InputStep { used, event })
     }
 
     fn told<'b>(
         &mut self,
-        got: Got<'_>,
-        trailers: Lines<'b>,
-        turn: &mut Turn<'_>,
-    ) -> Option<ClientEvent<'b>> {
+        got: ConnectionEvent<'_>,
+        trailers: FieldLines<'b>,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Option<H2ClientEvent<'b>> {
         Some(match got {
-            Got::End { stream } => ClientEvent::End {
+            ConnectionEvent::End { stream } => H2ClientEvent::End {
                 stream: StreamId(stream),
                 trailers,
             },
-            Got::Reset { stream, code } => {
+            ConnectionEvent::Reset { stream, code } => {
                 // The client does no work for a stream, so it need not wait for its end.
                 self.http.forget(stream, turn.out);
-                ClientEvent::Reset {
+                H2ClientEvent::Reset {
                     stream: StreamId(stream),
                     code,
                 }
             }
-            Got::GoneAway { last_id, code } => ClientEvent::GoneAway {
+            ConnectionEvent::GoneAway { last_id, code } => H2ClientEvent::GoneAway {
                 last: StreamId(last_id),
                 code,
             },
@@ -272,16 +272,16 @@ impl Client {
         &mut self,
         id: u32,
         is_end: bool,
-        block: &Fragment<'_>,
+        block: &FieldBlockFragment<'_>,
         text: &'b mut Vec<u8>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<ClientEvent<'b>>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<Option<H2ClientEvent<'b>>, ConnectionError> {
         let http = &mut self.http;
         let input = http.streams.by_id(id).map(|stream| stream.input);
         let section_len_max = turn.settings.section_len_max;
         let mut fields = match input {
-            Some(Input::Head) => Others::response(text, section_len_max),
-            _ => Others::trailers(text, section_len_max),
+            Some(StreamInput::Head) => ResponseFieldSink::response(text, section_len_max),
+            _ => ResponseFieldSink::trailers(text, section_len_max),
         };
         // Decoded even if the stream is closed: every block changes the decoder's dynamic table (RFC 9113 §4.3).
         http.decoder.decode(block.bytes(), &mut fields)?;
@@ -291,46 +291,46 @@ impl Client {
             http.check_closed(id)?;
             return Ok(None);
         };
-        let status = status.and_then(Status::new);
+        let status = status.and_then(StatusCode::new);
         let got = match (stream.input, status) {
-            (Input::Ended, _) => http.fail_stream(id, Code::STREAM_CLOSED, turn)?,
-            (Input::Head, Some(status)) if !is_wrong && is_possible(status, is_end) => {
-                let head = ResponseHead {
+            (StreamInput::Ended, _) => http.fail_stream(id, ErrorCode::STREAM_CLOSED, turn)?,
+            (StreamInput::Head, Some(status)) if !is_wrong && is_possible(status, is_end) => {
+                let head = H2ResponseHead {
                     stream: StreamId(id),
                     status,
-                    fields: Lines::of(text),
+                    fields: FieldLines::new(text),
                     content_len,
                     has_body: !is_end,
                 };
                 if status.code() < 200 {
                     // A server could send interim responses without end.
                     http.glitch(1, turn)?;
-                    return Ok(Some(ClientEvent::Interim(head)));
+                    return Ok(Some(H2ClientEvent::Interim(head)));
                 }
                 stream.to_come = match content_len {
                     // RFC 9113 §8.1.1: these have no content, whatever Content-Length announces.
                     _ if stream.is_head || status.is_bodiless() => 0,
                     len => len.unwrap_or(UNKNOWN),
                 };
-                stream.input = Input::Open;
+                stream.input = StreamInput::Open;
                 if !is_end {
-                    return Ok(Some(ClientEvent::Response(head)));
+                    return Ok(Some(H2ClientEvent::Response(head)));
                 }
                 match http.input_ended(id, turn)? {
-                    Got::End { .. } => return Ok(Some(ClientEvent::Response(head))),
-                    other => return Ok(self.told(other, Lines::NONE, turn)),
+                    ConnectionEvent::End { .. } => return Ok(Some(H2ClientEvent::Response(head))),
+                    other => return Ok(self.told(other, FieldLines::NONE, turn)),
                 }
             }
-            (Input::Open | Input::Unwanted, _) if !is_wrong && is_end => {
+            (StreamInput::Open | StreamInput::Unwanted, _) if !is_wrong && is_end => {
                 http.input_ended(id, turn)?
             }
             _ => {
                 turn.counters.malformed += 1;
-                http.fail_stream(id, Code::PROTOCOL_ERROR, turn)?
+                http.fail_stream(id, ErrorCode::PROTOCOL_ERROR, turn)?
             }
         };
         let text: &'b [u8] = text;
-        Ok(self.told(got, Lines::of(text), turn))
+        Ok(self.told(got, FieldLines::new(text), turn))
     }
 
     /// The caller consumed `len` bytes of a response's body: returns their window to the server.
@@ -343,7 +343,7 @@ impl Client {
     ///
     /// # Errors
     /// As for `super::H2Server::body`.
-    pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
+    pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
         self.http.ready(stream.0, len)
     }
 
@@ -351,19 +351,19 @@ impl Client {
     ///
     /// # Errors
     /// As for `super::H2Server::end`.
-    pub fn end(&mut self, stream: StreamId, trailers: Lines<'_>) -> Result<(), Broken> {
+    pub fn end(&mut self, stream: StreamId, trailers: FieldLines<'_>) -> Result<(), BodyLengthMismatch> {
         let mut block = Vec::new();
         put_lines(trailers, &mut block);
         self.http.complete(stream.0, block)
     }
 
     /// Like `super::H2Server::send`.
-    pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
+    pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<NextData> {
         self.http.send(len_max, out)
     }
 
     /// Cancels a request.
-    pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
+    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
         if self.http.streams.find(stream.0).is_some() {
             frame::put_reset(stream.0, code, out);
             // Frames of the server may still be on their way.
@@ -373,14 +373,14 @@ impl Client {
     }
 
     /// Ends the connection with GOAWAY.
-    pub fn give_up(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
+    pub fn give_up(&mut self, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
         self.http.end(code, why, out);
     }
 
     /// Whether the server's settings were received.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.http.phase == Phase::Open
+        self.http.phase == ConnectionPhase::Open
     }
 
     /// Whether the server accepts extended CONNECT (RFC 8441).
@@ -398,6 +398,6 @@ impl Client {
 
 /// Whether HTTP/2 allows a response with this status: 101 is not used (RFC 9113 §8.6), and an interim response does
 /// not end the stream (§8.1).
-fn is_possible(status: Status, is_end: bool) -> bool {
-    status != Status::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)
+fn is_possible(status: StatusCode, is_end: bool) -> bool {
+    status != StatusCode::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)
 }

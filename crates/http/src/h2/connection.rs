@@ -6,18 +6,18 @@ use alloc::vec::Vec;
 
 use lowroad_limits::BucketState;
 
-use super::error::{Code, Fault};
-use super::forgotten::Forgotten;
+use super::error::{ErrorCode, ConnectionError};
+use super::reset_streams::ResetStreams;
 use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
-use super::hpack::Decoder;
+use super::hpack::HpackDecoder;
 use super::priority::Priority;
-use super::queue::Queue;
-use super::receiving::Data;
-use super::settings::{Peer, TABLE_LEN, WINDOW_LEN};
-use super::streams::{Input, Output, Stream, Streams, UNKNOWN};
-use super::window::{Estimate, Window};
-use super::{Turn, settings};
-use crate::refusal::Refusal;
+use super::queue::PriorityQueue;
+use super::data_receive::DataPayload;
+use super::settings::{PeerSettings, TABLE_LEN, WINDOW_LEN};
+use super::streams::{StreamInput, StreamOutput, H2Stream, H2StreamTable, UNKNOWN};
+use super::window::{BdpEstimate, FlowControlWindow};
+use super::{ConnectionTurn, settings};
+use crate::refusal::RequestRefusal;
 
 /// The client connection preface (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -27,27 +27,27 @@ const LINGER_MS: u64 = 5000;
 
 /// One side of a connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct H2Connection {
     pub(super) is_server: bool,
-    pub(super) phase: Phase,
-    pub(super) decoder: Decoder,
+    pub(super) phase: ConnectionPhase,
+    pub(super) decoder: HpackDecoder,
     /// The DATA frame in progress.
-    pub(super) data: Option<Data>,
+    pub(super) data: Option<DataPayload>,
     /// The field block in progress, which CONTINUATION frames extend.
-    block: Option<Block>,
-    pub(super) streams: Streams,
+    block: Option<ContinuedBlock>,
+    pub(super) streams: H2StreamTable,
     /// A stream with output that has just ended, to be settled after its last bytes are written; 0 if there is none.
     pub(super) unsettled: u32,
-    pub(super) queue: Queue,
-    pub(super) peer: Peer,
+    pub(super) queue: PriorityQueue,
+    pub(super) peer: PeerSettings,
     /// The connection's window for sending.
     pub(super) send_window: i32,
     /// The connection's window for receiving.
-    pub(super) window: Window,
-    pub(super) estimate: Estimate,
+    pub(super) window: FlowControlWindow,
+    pub(super) estimate: BdpEstimate,
     /// The highest stream that has begun.
     pub(super) last_id: u32,
-    pub(super) going: Going,
+    pub(super) going: GoawayState,
     /// The last stream of the GOAWAY that the peer sent.
     pub(super) peer_last_id: Option<u32>,
     /// The number of sent SETTINGS frames that are not acknowledged.
@@ -58,7 +58,7 @@ pub(super) struct Connection {
     pub(super) glitches: BucketState,
     /// Glitches that sent data compensates, subtracted at the next glitch.
     pub(super) glitch_credit: u32,
-    pub(super) forgotten: Forgotten,
+    pub(super) forgotten: ResetStreams,
     /// Priorities of streams that have not begun.
     pub(super) early: Vec<(u32, Priority)>,
     /// Some streams may be answered while their clients still send bodies.
@@ -67,7 +67,7 @@ pub(super) struct Connection {
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// The client's preface is expected.
     Preface,
     /// The peer's SETTINGS frame is expected.
@@ -79,7 +79,7 @@ pub(super) enum Phase {
 
 /// The progress of a graceful shutdown (RFC 9113 §6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Going {
+pub(super) enum GoawayState {
     No,
     /// GOAWAY was sent as an announcement; streams on their way are accepted.
     Announced,
@@ -89,7 +89,7 @@ pub(super) enum Going {
 
 /// A field block that is continued in CONTINUATION frames.
 #[derive(Debug)]
-struct Block {
+struct ContinuedBlock {
     stream: u32,
     is_end: bool,
     bytes: Vec<u8>,
@@ -98,13 +98,13 @@ struct Block {
 
 /// The result of processing a frame.
 #[derive(Debug)]
-pub(super) enum Got<'b> {
+pub(super) enum ConnectionEvent<'b> {
     Nothing,
     /// A field block. It has to be decoded in any case, to keep the dynamic table in step.
     Block {
         stream: u32,
         is_end: bool,
-        block: Fragment<'b>,
+        block: FieldBlockFragment<'b>,
     },
     Data {
         stream: u32,
@@ -115,70 +115,70 @@ pub(super) enum Got<'b> {
     },
     Refused {
         stream: u32,
-        refusal: Refusal,
+        refusal: RequestRefusal,
     },
     Reset {
         stream: u32,
-        code: Code,
+        code: ErrorCode,
     },
     GoneAway {
         last_id: u32,
-        code: Code,
+        code: ErrorCode,
     },
 }
 
 /// A field block: a slice of the input, or gathered from several frames.
 #[derive(Debug)]
-pub(super) enum Fragment<'b> {
+pub(super) enum FieldBlockFragment<'b> {
     Whole(&'b [u8]),
     Gathered(Vec<u8>),
 }
 
-impl Fragment<'_> {
+impl FieldBlockFragment<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Fragment::Whole(bytes) => bytes,
-            Fragment::Gathered(bytes) => bytes,
+            FieldBlockFragment::Whole(bytes) => bytes,
+            FieldBlockFragment::Gathered(bytes) => bytes,
         }
     }
 }
 
-impl Connection {
-    pub(super) fn new(is_server: bool) -> Connection {
-        Connection {
+impl H2Connection {
+    pub(super) fn new(is_server: bool) -> H2Connection {
+        H2Connection {
             is_server,
             phase: if is_server {
-                Phase::Preface
+                ConnectionPhase::Preface
             } else {
-                Phase::Settings
+                ConnectionPhase::Settings
             },
-            decoder: Decoder::new(TABLE_LEN),
+            decoder: HpackDecoder::new(TABLE_LEN),
             data: None,
             block: None,
-            streams: Streams::default(),
+            streams: H2StreamTable::default(),
             unsettled: 0,
-            queue: Queue::default(),
-            peer: Peer::default(),
+            queue: PriorityQueue::default(),
+            peer: PeerSettings::default(),
             send_window: WINDOW_LEN as i32,
             // Twice the window of a stream, see `window_len_max`.
-            window: Window::new(2 * WINDOW_LEN),
-            estimate: Estimate::NEW,
+            window: FlowControlWindow::new(2 * WINDOW_LEN),
+            estimate: BdpEstimate::NEW,
             last_id: 0,
-            going: Going::No,
+            going: GoawayState::No,
             peer_last_id: None,
             unacknowledged: 0,
             owes_table_len: false,
             resets: BucketState::default(),
             glitches: BucketState::default(),
             glitch_credit: 0,
-            forgotten: Forgotten::default(),
+            forgotten: ResetStreams::default(),
             early: Vec::new(),
             has_lingering: false,
         }
     }
 
     /// Writes the initial SETTINGS frame.
-    pub(super) fn greet(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn greet(&mut self, turn: &mut ConnectionTurn<'_>) {
         let settings = turn.settings;
         let section_len = u32::try_from(settings.section_len_max).unwrap_or(u32::MAX);
         let mut ours = Vec::with_capacity(4);
@@ -214,8 +214,8 @@ impl Connection {
     pub(super) fn step<'b>(
         &mut self,
         input: &'b [u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<(usize, Got<'b>), Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
         // Not done in `send`, because the bytes of a body have to follow their frame header there.
         self.settle_last(turn.out);
         let mut used = 0;
@@ -223,7 +223,7 @@ impl Connection {
             let rest = input.get(used..).unwrap_or_default();
             let (len, got) = self.once(rest, turn)?;
             used += len;
-            if len == 0 || !matches!(got, Got::Nothing) {
+            if len == 0 || !matches!(got, ConnectionEvent::Nothing) {
                 return Ok((used, got));
             }
         }
@@ -231,20 +231,20 @@ impl Connection {
 
     /// Ends the connection after a connection error of the peer.
     #[cold]
-    pub(super) fn fail(&mut self, fault: Fault, turn: &mut Turn<'_>) {
+    pub(super) fn fail(&mut self, fault: ConnectionError, turn: &mut ConnectionTurn<'_>) {
         turn.counters.ended += 1;
-        turn.counters.floods += u64::from(fault.code == Code::ENHANCE_YOUR_CALM);
+        turn.counters.floods += u64::from(fault.code == ErrorCode::ENHANCE_YOUR_CALM);
         self.end(fault.code, fault.why, turn.out);
     }
 
     /// Writes GOAWAY and stops reading.
-    pub(super) fn end(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
-        if self.phase != Phase::Ended {
+    pub(super) fn end(&mut self, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
+        if self.phase != ConnectionPhase::Ended {
             // GOAWAY names the peer's streams: a server begins none.
             let last_id = if self.is_server { self.last_id } else { 0 };
             frame::put_goaway(last_id, code, why, out);
-            self.phase = Phase::Ended;
-            self.going = Going::Gone;
+            self.phase = ConnectionPhase::Ended;
+            self.going = GoawayState::Gone;
         }
     }
 
@@ -252,19 +252,19 @@ impl Connection {
     pub(super) fn once<'b>(
         &mut self,
         rest: &'b [u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<(usize, Got<'b>), Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
         // A DATA frame may extend over many inputs.
         if self.data.is_some() {
             return self.go_on_with_data(rest, turn);
         }
         match self.phase {
-            Phase::Open | Phase::Settings => {}
-            Phase::Preface => return self.preface(rest),
-            Phase::Ended => return Ok((rest.len(), Got::Nothing)),
+            ConnectionPhase::Open | ConnectionPhase::Settings => {}
+            ConnectionPhase::Preface => return self.preface(rest),
+            ConnectionPhase::Ended => return Ok((rest.len(), ConnectionEvent::Nothing)),
         }
         let Some(head) = rest.first_chunk().map(FrameHead::parse) else {
-            return Ok((0, Got::Nothing));
+            return Ok((0, ConnectionEvent::Nothing));
         };
         head.check()?;
         self.check_order(head)?;
@@ -274,43 +274,43 @@ impl Connection {
         }
         let len = HEAD_LEN + head.len;
         match rest.get(HEAD_LEN..len) {
-            None => Ok((0, Got::Nothing)),
+            None => Ok((0, ConnectionEvent::Nothing)),
             Some(payload) => Ok((len, self.frame(head, payload, turn)?)),
         }
     }
 
-    fn preface<'b>(&mut self, rest: &[u8]) -> Result<(usize, Got<'b>), Fault> {
+    fn preface<'b>(&mut self, rest: &[u8]) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
         let shared = rest.len().min(PREFACE.len());
         // A request of HTTP/1 is detected at its first bytes.
         if rest.get(..shared) != PREFACE.get(..shared) {
-            return Err(Fault::protocol(
+            return Err(ConnectionError::protocol(
                 "the connection preface is not that of HTTP/2",
             ));
         }
         if shared < PREFACE.len() {
-            return Ok((0, Got::Nothing));
+            return Ok((0, ConnectionEvent::Nothing));
         }
-        self.phase = Phase::Settings;
-        Ok((shared, Got::Nothing))
+        self.phase = ConnectionPhase::Settings;
+        Ok((shared, ConnectionEvent::Nothing))
     }
 
     /// Checks the order of frames.
     #[inline]
-    fn check_order(&mut self, head: FrameHead) -> Result<(), Fault> {
+    fn check_order(&mut self, head: FrameHead) -> Result<(), ConnectionError> {
         // RFC 9113 §6.10: the frames of a field block are contiguous.
         if let Some(block) = &self.block {
             let goes_on = head.kind == kind::CONTINUATION && head.stream == block.stream;
             return match goes_on {
                 true => Ok(()),
-                false => Err(Fault::protocol("a frame within a field block")),
+                false => Err(ConnectionError::protocol("a frame within a field block")),
             };
         }
-        if self.phase == Phase::Settings {
+        if self.phase == ConnectionPhase::Settings {
             let is_settings = head.kind == kind::SETTINGS && !head.has(flag::ACK);
             if !is_settings {
-                return Err(Fault::protocol("the first frame is not SETTINGS"));
+                return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
             }
-            self.phase = Phase::Open;
+            self.phase = ConnectionPhase::Open;
         }
         Ok(())
     }
@@ -320,8 +320,8 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &'b [u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         match head.kind {
             kind::HEADERS => self.headers(head, payload),
             kind::CONTINUATION => self.continuation(head, payload, turn),
@@ -332,43 +332,43 @@ impl Connection {
             kind::GOAWAY => Ok(self.goaway_came(payload)),
             kind::PRIORITY_UPDATE => self.priority_update(payload, turn),
             // Clients disable push by ENABLE_PUSH, and servers never accept it (RFC 9113 §8.4).
-            kind::PUSH_PROMISE => Err(Fault::protocol("PUSH_PROMISE though nobody takes it")),
+            kind::PUSH_PROMISE => Err(ConnectionError::protocol("PUSH_PROMISE though nobody takes it")),
             _ => {
                 // RFC 9113 §5.5: unknown types are ignored, but each costs time. PRIORITY is deprecated (§5.3.2).
                 self.glitch(1, turn)?;
-                Ok(Got::Nothing)
+                Ok(ConnectionEvent::Nothing)
             }
         }
     }
 
-    fn headers<'b>(&mut self, head: FrameHead, payload: &'b [u8]) -> Result<Got<'b>, Fault> {
+    fn headers<'b>(&mut self, head: FrameHead, payload: &'b [u8]) -> Result<ConnectionEvent<'b>, ConnectionError> {
         let fragment = frame::fragment(head, payload)?;
         let is_end = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
-            return Ok(Got::Block {
+            return Ok(ConnectionEvent::Block {
                 stream: head.stream,
                 is_end,
-                block: Fragment::Whole(fragment),
+                block: FieldBlockFragment::Whole(fragment),
             });
         }
         // Copied, since the input buffer is reused before the block is complete.
-        self.block = Some(Block {
+        self.block = Some(ContinuedBlock {
             stream: head.stream,
             is_end,
             bytes: fragment.to_vec(),
             continuations: 0,
         });
-        Ok(Got::Nothing)
+        Ok(ConnectionEvent::Nothing)
     }
 
     fn continuation<'b>(
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        turn: &Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        turn: &ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         let Some(mut block) = self.block.take() else {
-            return Err(Fault::protocol("CONTINUATION without a field block"));
+            return Err(ConnectionError::protocol("CONTINUATION without a field block"));
         };
         block.continuations += 1;
         block.bytes.extend_from_slice(payload);
@@ -377,28 +377,28 @@ impl Connection {
         if block.continuations > settings.continuations_max
             || block.bytes.len() > settings.section_len_max
         {
-            return Err(Fault::calm("a field block that is too long"));
+            return Err(ConnectionError::calm("a field block that is too long"));
         }
         if head.has(flag::END_HEADERS) {
-            return Ok(Got::Block {
+            return Ok(ConnectionEvent::Block {
                 stream: block.stream,
                 is_end: block.is_end,
-                block: Fragment::Gathered(block.bytes),
+                block: FieldBlockFragment::Gathered(block.bytes),
             });
         }
         self.block = Some(block);
-        Ok(Got::Nothing)
+        Ok(ConnectionEvent::Nothing)
     }
 
     /// Adds a stream.
     pub(super) fn begin(
         &mut self,
         id: u32,
-        input: Input,
-        output: Output,
+        input: StreamInput,
+        output: StreamOutput,
         priority: Priority,
     ) -> u16 {
-        self.streams.add(Stream {
+        self.streams.add(H2Stream {
             id,
             input,
             output,
@@ -413,7 +413,7 @@ impl Connection {
             before: 0,
             // RFC 9113 §6.9.2: the initial window from the peer's settings.
             send_window: self.peer.window_len as i32,
-            window: Window::new(WINDOW_LEN),
+            window: FlowControlWindow::new(WINDOW_LEN),
             untaken: 0,
             linger_until_ms: None,
             to_come: UNKNOWN,
@@ -465,7 +465,7 @@ impl Connection {
     }
 
     fn end_lingering(&mut self, id: u32, out: &mut Vec<u8>) {
-        frame::put_reset(id, Code::NO_ERROR, out);
+        frame::put_reset(id, ErrorCode::NO_ERROR, out);
         self.forgotten.add(id);
         self.forget(id, out);
     }
@@ -488,8 +488,8 @@ impl Connection {
             self.queue.remove(&mut self.streams, slot);
             let stream = self.streams.get(slot);
             stream.is_dead = true;
-            stream.input = Input::Ended;
-            stream.output = Output::Ended;
+            stream.input = StreamInput::Ended;
+            stream.output = StreamOutput::Ended;
             stream.expects = false;
             stream.trailers = None;
         }

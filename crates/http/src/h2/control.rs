@@ -3,9 +3,9 @@
 
 use alloc::vec::Vec;
 
-use super::Turn;
-use super::connection::{Connection, Going, Got};
-use super::error::{Code, Fault};
+use super::ConnectionTurn;
+use super::connection::{H2Connection, GoawayState, ConnectionEvent};
+use super::error::{ErrorCode, ConnectionError};
 use super::frame::{self, FrameHead, flag};
 use super::priority::Priority;
 use super::settings::TABLE_LEN;
@@ -18,9 +18,9 @@ const ANY_STREAM: u32 = 0x7fff_ffff;
 /// The number of priorities that are kept for streams that have not begun.
 const EARLY_MAX: usize = 16;
 
-impl Connection {
+impl H2Connection {
     /// Counts frames of little use, and ends the connection if they are too many.
-    pub(super) fn glitch(&mut self, count: u32, turn: &mut Turn<'_>) -> Result<(), Fault> {
+    pub(super) fn glitch(&mut self, count: u32, turn: &mut ConnectionTurn<'_>) -> Result<(), ConnectionError> {
         turn.counters.glitches += 1;
         let rate = turn.settings.glitches;
         let credit = core::mem::take(&mut self.glitch_credit);
@@ -28,17 +28,17 @@ impl Connection {
         self.glitches.give_back(u64::from(credit), rate);
         match self.glitches.charge(u64::from(count), rate, turn.now_ms) {
             true => Ok(()),
-            false => Err(Fault::calm("too many frames of little use")),
+            false => Err(ConnectionError::calm("too many frames of little use")),
         }
     }
 
     /// Counts a stream that ended early, by the peer's reset or after a stream error.
-    pub(super) fn count_reset(&mut self, turn: &mut Turn<'_>) -> Result<(), Fault> {
+    pub(super) fn count_reset(&mut self, turn: &mut ConnectionTurn<'_>) -> Result<(), ConnectionError> {
         // Rapid reset: a client that opens and resets streams keeps within the stream limit, but
         // causes unlimited work.
         match self.resets.charge(1, turn.settings.resets, turn.now_ms) {
             true => Ok(()),
-            false => Err(Fault::calm("too many streams were reset")),
+            false => Err(ConnectionError::calm("too many streams were reset")),
         }
     }
 
@@ -46,11 +46,11 @@ impl Connection {
     pub(super) fn fail_stream<'b>(
         &mut self,
         id: u32,
-        code: Code,
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        code: ErrorCode,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         match code {
-            Code::REFUSED_STREAM => turn.counters.refused += 1,
+            ErrorCode::REFUSED_STREAM => turn.counters.refused += 1,
             _ => turn.counters.faults += 1,
         }
         self.count_reset(turn)?;
@@ -60,37 +60,37 @@ impl Connection {
         Ok(match self.streams.by_id(id).is_some() {
             true => {
                 self.kill(id);
-                Got::Reset { stream: id, code }
+                ConnectionEvent::Reset { stream: id, code }
             }
-            false => Got::Nothing,
+            false => ConnectionEvent::Nothing,
         })
     }
 
     /// Whether a stream is idle. After the final GOAWAY, ignored streams may have begun, so none counts as idle.
     fn is_idle_id(&self, id: u32) -> bool {
-        let is_known = id <= self.last_id || self.is_server && self.going == Going::Gone;
+        let is_known = id <= self.last_id || self.is_server && self.going == GoawayState::Gone;
         !is_known || id.is_multiple_of(2)
     }
 
     /// Checks that an absent stream existed before, so that a frame for it may be ignored.
-    pub(super) fn check_closed(&self, id: u32) -> Result<(), Fault> {
+    pub(super) fn check_closed(&self, id: u32) -> Result<(), ConnectionError> {
         if self.is_idle_id(id) {
-            return Err(Fault::protocol("a frame for a stream that has not begun"));
+            return Err(ConnectionError::protocol("a frame for a stream that has not begun"));
         }
         // After a reset sent from here, frames of the peer may be on their way (RFC 9113 §5.1).
-        match self.forgotten.has(id) || self.going == Going::Gone {
+        match self.forgotten.has(id) || self.going == GoawayState::Gone {
             true => Ok(()),
             false => {
                 let why = "a frame for a stream that is over";
-                Err(Fault::new(Code::STREAM_CLOSED, why))
+                Err(ConnectionError::new(ErrorCode::STREAM_CLOSED, why))
             }
         }
     }
 
     /// Like `H2Connection::check_closed`, for frames that are allowed on a stream at any time after its end.
-    fn check_begun(&self, id: u32) -> Result<(), Fault> {
+    fn check_begun(&self, id: u32) -> Result<(), ConnectionError> {
         match self.is_idle_id(id) {
-            true => Err(Fault::protocol("a frame for a stream that has not begun")),
+            true => Err(ConnectionError::protocol("a frame for a stream that has not begun")),
             false => Ok(()),
         }
     }
@@ -99,20 +99,20 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         self.check_begun(head.stream)?;
         turn.counters.resets += 1;
         self.count_reset(turn)?;
         // Both sides may have reset the stream at the same time.
         let alive = self.streams.by_id(head.stream).filter(|it| !it.is_dead);
         if alive.is_none() {
-            return Ok(Got::Nothing);
+            return Ok(ConnectionEvent::Nothing);
         }
         self.kill(head.stream);
-        Ok(Got::Reset {
+        Ok(ConnectionEvent::Reset {
             stream: head.stream,
-            code: Code(frame::word(payload)),
+            code: ErrorCode(frame::word(payload)),
         })
     }
 
@@ -120,38 +120,38 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         // DATA that is sent compensates for window updates, see `data_send`.
         self.glitch(1, turn)?;
         // The upper bit is reserved (RFC 9113 §6.9).
         let increment = (frame::word(payload) & 0x7fff_ffff) as i32;
         if head.stream == 0 {
             if increment == 0 {
-                return Err(Fault::protocol("a window that grows by nothing"));
+                return Err(ConnectionError::protocol("a window that grows by nothing"));
             }
             // RFC 9113 §6.9.1: on the connection, an overflow is a connection error.
             let window = self.send_window.checked_add(increment);
             self.send_window = window.ok_or(WINDOW_TOO_LARGE)?;
-            return Ok(Got::Nothing);
+            return Ok(ConnectionEvent::Nothing);
         }
         let Some(slot) = self.streams.find(head.stream) else {
             self.check_begun(head.stream)?;
-            return Ok(Got::Nothing);
+            return Ok(ConnectionEvent::Nothing);
         };
         let stream = self.streams.get(slot);
         if stream.is_dead {
-            return Ok(Got::Nothing);
+            return Ok(ConnectionEvent::Nothing);
         }
         let code = match stream.send_window.checked_add(increment) {
             // RFC 9113 §6.9: an increment of 0 is a stream error.
-            _ if increment == 0 => Code::PROTOCOL_ERROR,
+            _ if increment == 0 => ErrorCode::PROTOCOL_ERROR,
             // RFC 9113 §6.9.1: a window must not exceed 2^31-1.
-            None => Code::FLOW_CONTROL_ERROR,
+            None => ErrorCode::FLOW_CONTROL_ERROR,
             Some(window) => {
                 stream.send_window = window;
                 self.enqueue(slot);
-                return Ok(Got::Nothing);
+                return Ok(ConnectionEvent::Nothing);
             }
         };
         self.fail_stream(head.stream, code, turn)
@@ -161,12 +161,12 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         if head.has(flag::ACK) {
             self.unacknowledged = self.unacknowledged.saturating_sub(1);
             self.glitch(1, turn)?;
-            return Ok(Got::Nothing);
+            return Ok(ConnectionEvent::Nothing);
         }
         // The cost grows with the streams: the window of each is adjusted.
         self.glitch(1 + self.streams.len() as u32 / 8, turn)?;
@@ -181,10 +181,10 @@ impl Connection {
         }
         // RFC 9113 §6.5.3: acknowledged after they are applied.
         frame::put_settings_ack(turn.out);
-        Ok(Got::Nothing)
+        Ok(ConnectionEvent::Nothing)
     }
 
-    fn change_windows(&mut self, change: i64) -> Result<(), Fault> {
+    fn change_windows(&mut self, change: i64) -> Result<(), ConnectionError> {
         let slots: Vec<u16> = self.streams.slots().collect();
         for slot in slots {
             let stream = self.streams.get(slot);
@@ -204,8 +204,8 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         let data: [u8; 8] = payload.first_chunk().copied().unwrap_or_default();
         self.glitch(1, turn)?;
         match (head.has(flag::ACK), data) {
@@ -219,31 +219,31 @@ impl Connection {
             (true, PING_LEAVING) => self.leave(turn.out),
             (true, _) => {}
         }
-        Ok(Got::Nothing)
+        Ok(ConnectionEvent::Nothing)
     }
 
-    pub(super) fn goaway_came<'b>(&mut self, payload: &[u8]) -> Got<'b> {
+    pub(super) fn goaway_came<'b>(&mut self, payload: &[u8]) -> ConnectionEvent<'b> {
         // The upper bit is reserved (RFC 9113 §6.8).
         let last_id = frame::word(payload) & 0x7fff_ffff;
         self.peer_last_id = Some(last_id);
-        Got::GoneAway {
+        ConnectionEvent::GoneAway {
             last_id,
-            code: Code(frame::word(payload.get(4..).unwrap_or_default())),
+            code: ErrorCode(frame::word(payload.get(4..).unwrap_or_default())),
         }
     }
 
     pub(super) fn priority_update<'b>(
         &mut self,
         payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Got<'b>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
         if !self.is_server {
-            return Err(Fault::protocol("PRIORITY_UPDATE from a server"));
+            return Err(ConnectionError::protocol("PRIORITY_UPDATE from a server"));
         }
         self.glitch(1, turn)?;
         let id = frame::word(payload) & 0x7fff_ffff;
         if id.is_multiple_of(2) {
-            return Err(Fault::protocol("PRIORITY_UPDATE for what no client begins"));
+            return Err(ConnectionError::protocol("PRIORITY_UPDATE for what no client begins"));
         }
         let priority = Priority::parse(payload.get(4..).unwrap_or_default());
         if let Some(slot) = self.streams.find(id) {
@@ -253,7 +253,7 @@ impl Connection {
             self.early.retain(|(early, _)| *early != id);
             self.early.push((id, priority));
         }
-        Ok(Got::Nothing)
+        Ok(ConnectionEvent::Nothing)
     }
 
     /// Changes the priority of a stream.
@@ -269,9 +269,9 @@ impl Connection {
     /// Announces the shutdown (RFC 9113 §6.8): streams on their way are still accepted. After a round trip, or after
     /// `H2Connection::leave`, new streams are ignored.
     pub(super) fn drain(&mut self, out: &mut Vec<u8>) {
-        if self.going == Going::No {
-            self.going = Going::Announced;
-            frame::put_goaway(ANY_STREAM, Code::NO_ERROR, "", out);
+        if self.going == GoawayState::No {
+            self.going = GoawayState::Announced;
+            frame::put_goaway(ANY_STREAM, ErrorCode::NO_ERROR, "", out);
             // Its acknowledgement shows that the client has received the GOAWAY.
             frame::put_ping(false, PING_LEAVING, out);
         }
@@ -279,11 +279,11 @@ impl Connection {
 
     /// Writes the final GOAWAY: new streams are ignored.
     pub(super) fn leave(&mut self, out: &mut Vec<u8>) {
-        if self.going != Going::Gone {
-            self.going = Going::Gone;
-            frame::put_goaway(self.last_id, Code::NO_ERROR, "", out);
+        if self.going != GoawayState::Gone {
+            self.going = GoawayState::Gone;
+            frame::put_goaway(self.last_id, ErrorCode::NO_ERROR, "", out);
         }
     }
 }
 
-const WINDOW_TOO_LARGE: Fault = Fault::new(Code::FLOW_CONTROL_ERROR, "a window that is too large");
+const WINDOW_TOO_LARGE: ConnectionError = ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, "a window that is too large");

@@ -2,7 +2,7 @@
 
 /// Counts of rare events; one value for all connections of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct GlitchCounters {
     /// Streams that the peer reset.
     pub resets: u64,
     /// Streams reset after a stream error of the peer.

@@ -2,12 +2,12 @@
 
 /// An error code, registered or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Code(pub u32);
+pub struct ErrorCode(pub u32);
 
 macro_rules! codes {
     ($($name:ident = $code:literal $doc:literal;)*) => {
-        impl Code {
-            $(#[doc = $doc] pub const $name: Code = Code($code);)*
+        impl ErrorCode {
+            $(#[doc = $doc] pub const $name: ErrorCode = ErrorCode($code);)*
 
             /// The registered name; `unknown` if there is none.
             #[must_use]
@@ -38,7 +38,7 @@ codes! {
     HTTP_1_1_REQUIRED = 13 "To be asked over HTTP/1.1.";
 }
 
-impl core::fmt::Debug for Code {
+impl core::fmt::Debug for ErrorCode {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{} ({})", self.name(), self.0)
     }
@@ -46,33 +46,33 @@ impl core::fmt::Debug for Code {
 
 /// A connection error. GOAWAY is written to the output when it is returned to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConnectionError {
     /// The error code.
-    pub code: Code,
+    pub code: ErrorCode,
     /// The reason for people: plain ASCII, no full stop.
     pub why: &'static str,
 }
 
-impl Fault {
-    pub(super) const fn new(code: Code, why: &'static str) -> Fault {
-        Fault { code, why }
+impl ConnectionError {
+    pub(super) const fn new(code: ErrorCode, why: &'static str) -> ConnectionError {
+        ConnectionError { code, why }
     }
 
-    pub(super) const fn protocol(why: &'static str) -> Fault {
-        Fault::new(Code::PROTOCOL_ERROR, why)
+    pub(super) const fn protocol(why: &'static str) -> ConnectionError {
+        ConnectionError::new(ErrorCode::PROTOCOL_ERROR, why)
     }
 
-    pub(super) const fn size(why: &'static str) -> Fault {
-        Fault::new(Code::FRAME_SIZE_ERROR, why)
+    pub(super) const fn size(why: &'static str) -> ConnectionError {
+        ConnectionError::new(ErrorCode::FRAME_SIZE_ERROR, why)
     }
 
-    pub(super) const fn calm(why: &'static str) -> Fault {
-        Fault::new(Code::ENHANCE_YOUR_CALM, why)
+    pub(super) const fn calm(why: &'static str) -> ConnectionError {
+        ConnectionError::new(ErrorCode::ENHANCE_YOUR_CALM, why)
     }
 }
 
-impl From<super::hpack::Fault> for Fault {
-    fn from(fault: super::hpack::Fault) -> Fault {
-        Fault::new(Code::COMPRESSION_ERROR, fault.as_str())
+impl From<super::hpack::HpackError> for ConnectionError {
+    fn from(fault: super::hpack::HpackError) -> ConnectionError {
+        ConnectionError::new(ErrorCode::COMPRESSION_ERROR, fault.as_str())
     }
 }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::error::{Code, Fault};
+use super::error::{ErrorCode, ConnectionError};
 
 /// The length of a frame header in bytes.
 pub const HEAD_LEN: usize = 9;
@@ -85,10 +85,10 @@ impl FrameHead {
     /// The size or the stream is not allowed for this type. Where the RFC requires a stream error, the connection ends
     /// nevertheless, as it permits (§5.4.1): the peer is broken.
     #[inline]
-    pub fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), ConnectionError> {
         // SETTINGS_MAX_FRAME_SIZE is left at its initial value (RFC 9113 §4.2).
         if self.len > PAYLOAD_LEN_MAX {
-            return Err(Fault::size("a frame is larger than allowed"));
+            return Err(ConnectionError::size("a frame is larger than allowed"));
         }
         // The frequent cases; the general check is out of line.
         match self.kind {
@@ -100,7 +100,7 @@ impl FrameHead {
     }
 
     #[inline(never)]
-    fn check_rest(&self) -> Result<(), Fault> {
+    fn check_rest(&self) -> Result<(), ConnectionError> {
         let is_of_stream = matches!(
             self.kind,
             kind::DATA
@@ -111,11 +111,11 @@ impl FrameHead {
                 | kind::PUSH_PROMISE
         );
         if is_of_stream && self.stream == 0 {
-            return Err(Fault::protocol("a frame of a stream without a stream"));
+            return Err(ConnectionError::protocol("a frame of a stream without a stream"));
         }
         // WINDOW_UPDATE belongs to streams and the connection (RFC 9113 §6.9).
         if !is_of_stream && self.kind != kind::WINDOW_UPDATE && self.stream != 0 {
-            return Err(Fault::protocol("a frame of the connection on a stream"));
+            return Err(ConnectionError::protocol("a frame of the connection on a stream"));
         }
         let is_good = match self.kind {
             kind::PRIORITY => self.len == 5,
@@ -129,7 +129,7 @@ impl FrameHead {
         };
         match is_good {
             true => Ok(()),
-            false => Err(Fault::size("a frame of a size that it can't have")),
+            false => Err(ConnectionError::size("a frame of a size that it can't have")),
         }
     }
 }
@@ -138,7 +138,7 @@ impl FrameHead {
 ///
 /// # Errors
 /// The padding is longer than the payload.
-pub fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Fault> {
+pub fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], ConnectionError> {
     if !head.has(flag::PADDED) {
         return Ok(payload);
     }
@@ -147,18 +147,18 @@ pub fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Fault> {
     len.and_then(|len| rest.get(..len)).ok_or(PADDING)
 }
 
-pub(super) const NO_PAD_LEN: Fault = Fault::size("a padded frame without a length of its padding");
-pub(super) const PADDING: Fault = Fault::protocol("more padding than payload");
+pub(super) const NO_PAD_LEN: ConnectionError = ConnectionError::size("a padded frame without a length of its padding");
+pub(super) const PADDING: ConnectionError = ConnectionError::protocol("more padding than payload");
 
 /// The field block fragment in the payload of a HEADERS frame. Its priority is deprecated and ignored (RFC 9113
 /// §5.3.2).
 ///
 /// # Errors
 /// The payload is too short for its flags.
-pub fn fragment(head: FrameHead, payload: &[u8]) -> Result<&[u8], Fault> {
+pub fn fragment(head: FrameHead, payload: &[u8]) -> Result<&[u8], ConnectionError> {
     let rest = unpadded(head, payload)?;
     match head.has(flag::PRIORITY) {
-        true => rest.get(5..).ok_or(Fault::size("a frame is too short")),
+        true => rest.get(5..).ok_or(ConnectionError::size("a frame is too short")),
         false => Ok(rest),
     }
 }
@@ -208,7 +208,7 @@ pub fn put_ping(is_ack: bool, data: [u8; 8], out: &mut Vec<u8>) {
 }
 
 /// Appends RST_STREAM.
-pub fn put_reset(stream: u32, code: Code, out: &mut Vec<u8>) {
+pub fn put_reset(stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
     put(kind::RST_STREAM, 0, stream, &code.0.to_be_bytes(), out);
 }
 
@@ -224,7 +224,7 @@ pub fn put_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
 }
 
 /// Appends GOAWAY; `why` is debug data for people.
-pub fn put_goaway(last_stream: u32, code: Code, why: &str, out: &mut Vec<u8>) {
+pub fn put_goaway(last_stream: u32, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
     put_head(kind::GOAWAY, 0, 0, 8 + why.len(), out);
     out.extend_from_slice(&last_stream.to_be_bytes());
     out.extend_from_slice(&code.0.to_be_bytes());
@@ -300,7 +300,7 @@ mod tests {
             };
             head.check().err().map(|fault| fault.code)
         };
-        let (size, protocol) = (Some(Code::FRAME_SIZE_ERROR), Some(Code::PROTOCOL_ERROR));
+        let (size, protocol) = (Some(ErrorCode::FRAME_SIZE_ERROR), Some(ErrorCode::PROTOCOL_ERROR));
         for (kind, flags, stream, len, wanted) in [
             (DATA, 0, 1, 16_384, None),
             (DATA, 0, 1, 16_385, size),
@@ -359,10 +359,10 @@ mod tests {
             let fault = fragment(head(flags, bytes.len()), bytes);
             fault.err().map(|fault| fault.code)
         };
-        assert_eq!(code(both, &bytes[..7]), Some(Code::FRAME_SIZE_ERROR));
-        assert_eq!(code(flag::PADDED, &[]), Some(Code::FRAME_SIZE_ERROR));
-        assert_eq!(code(flag::PADDED, &[1]), Some(Code::PROTOCOL_ERROR));
-        assert_eq!(code(flag::PRIORITY, &[0; 4]), Some(Code::FRAME_SIZE_ERROR));
+        assert_eq!(code(both, &bytes[..7]), Some(ErrorCode::FRAME_SIZE_ERROR));
+        assert_eq!(code(flag::PADDED, &[]), Some(ErrorCode::FRAME_SIZE_ERROR));
+        assert_eq!(code(flag::PADDED, &[1]), Some(ErrorCode::PROTOCOL_ERROR));
+        assert_eq!(code(flag::PRIORITY, &[0; 4]), Some(ErrorCode::FRAME_SIZE_ERROR));
     }
 
     #[test]

@@ -12,20 +12,20 @@
 use alloc::vec::Vec;
 
 use super::StreamId;
-use super::hpack::{ENTRY_LEN, Field, Kind, Sink};
+use super::hpack::{ENTRY_LEN, DecodedField, IndexingMode, FieldSink};
 use super::priority::Priority;
-use super::settings::Settings;
+use super::settings::H2Settings;
 use crate::forwarding::default_port;
 use crate::h1::path_form;
 use crate::host;
-use crate::list;
+use crate::list_values;
 use crate::method::Method;
-use crate::refusal::Refusal;
-use crate::request::{Index, PartialRequest, Request, Target};
+use crate::refusal::RequestRefusal;
+use crate::request::{FieldIndex, PartialRequest, Request, RequestTarget};
 
 /// The head of a request.
 #[derive(Clone, Debug)]
-pub struct Head<'b> {
+pub struct H2RequestHead<'b> {
     /// The stream of the request.
     pub stream: StreamId,
     /// The version-neutral request. Its lines always include Host, and at most one Cookie.
@@ -46,43 +46,43 @@ pub struct Head<'b> {
 
 /// Why a field section is not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum MalformedRequest {
     /// Malformed: a stream error PROTOCOL_ERROR (RFC 9113 §8.1.1).
     Malformed(&'static str),
     /// Refused: answered with the refusal's status.
-    Refused(Refusal),
+    Refused(RequestRefusal),
 }
 
 /// A range of the text.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct TextSpan {
     at: usize,
     len: usize,
 }
 
-impl Span {
-    fn of(self, text: &[u8]) -> &[u8] {
+impl TextSpan {
+    fn slice(self, text: &[u8]) -> &[u8] {
         text.get(self.at..self.at + self.len).unwrap_or_default()
     }
 }
 
 /// Receives the decoded fields of a request.
-pub(super) struct Fields<'t> {
+pub(super) struct RequestFieldSink<'t> {
     text: &'t mut Vec<u8>,
-    settings: &'t Settings,
-    seen: &'t mut Seen,
+    settings: &'t H2Settings,
+    seen: &'t mut FieldSpans,
 }
 
 /// The fields seen so far, as ranges of the text.
-pub(super) struct Seen {
-    wrong: Option<Wrong>,
-    name: Option<Span>,
-    path: Option<Span>,
-    authority: Option<Span>,
-    protocol: Option<Span>,
+pub(super) struct FieldSpans {
+    wrong: Option<MalformedRequest>,
+    name: Option<TextSpan>,
+    path: Option<TextSpan>,
+    authority: Option<TextSpan>,
+    protocol: Option<TextSpan>,
     /// 0: absent, 1: http, 2: https.
     scheme: u8,
-    host: Option<Span>,
+    host: Option<TextSpan>,
     /// `:authority` or Host is not a valid host.
     is_host_odd: bool,
     /// The start of the field lines, once there is one.
@@ -96,12 +96,12 @@ pub(super) struct Seen {
     has_scattered_cookies: bool,
     section_len: usize,
     count: u16,
-    index: Index,
+    index: FieldIndex,
 }
 
-impl Default for Seen {
-    fn default() -> Seen {
-        Seen {
+impl Default for FieldSpans {
+    fn default() -> FieldSpans {
+        FieldSpans {
             wrong: None,
             name: None,
             path: None,
@@ -118,28 +118,28 @@ impl Default for Seen {
             has_scattered_cookies: false,
             section_len: 0,
             count: 0,
-            index: Index::EMPTY,
+            index: FieldIndex::EMPTY,
         }
     }
 }
 
-impl Sink for Fields<'_> {
+impl FieldSink for RequestFieldSink<'_> {
     #[inline]
     fn text(&mut self) -> &mut Vec<u8> {
         self.text
     }
 
     #[inline(always)]
-    fn came(&mut self, field: Field) {
+    fn came(&mut self, field: DecodedField) {
         let len = self.text.len() - field.at;
         // Without the four bytes of ": " and CRLF. RFC 9113 §6.5.2 defines this count.
         self.seen.section_len += len - 4 + ENTRY_LEN;
         if self.seen.section_len > self.settings.section_len_max {
-            self.is_wrong(Wrong::Refused(Refusal::HeadTooLarge));
+            self.is_wrong(MalformedRequest::Refused(RequestRefusal::HeadTooLarge));
         }
         let result = match self.seen.wrong.is_none() && field.is_sound {
             true => self.take(field),
-            false => Err(Wrong::Malformed("a field value that can't be one")),
+            false => Err(MalformedRequest::Malformed("a field value that can't be one")),
         };
         if let Err(wrong) = result {
             // After the first fault, decoding continues only for the dynamic table: the fields are dropped.
@@ -149,14 +149,14 @@ impl Sink for Fields<'_> {
     }
 }
 
-impl<'t> Fields<'t> {
+impl<'t> RequestFieldSink<'t> {
     pub(super) fn new(
         text: &'t mut Vec<u8>,
-        settings: &'t Settings,
-        seen: &'t mut Seen,
-    ) -> Fields<'t> {
+        settings: &'t H2Settings,
+        seen: &'t mut FieldSpans,
+    ) -> RequestFieldSink<'t> {
         text.clear();
-        Fields {
+        RequestFieldSink {
             text,
             settings,
             seen,
@@ -164,14 +164,14 @@ impl<'t> Fields<'t> {
     }
 
     #[cold]
-    fn is_wrong(&mut self, wrong: Wrong) {
+    fn is_wrong(&mut self, wrong: MalformedRequest) {
         self.seen.wrong.get_or_insert(wrong);
     }
 
     #[inline(always)]
-    fn take(&mut self, field: Field) -> Result<(), Wrong> {
+    fn take(&mut self, field: DecodedField) -> Result<(), MalformedRequest> {
         let value_at = field.at + field.name_len + 2;
-        let value = Span {
+        let value = TextSpan {
             at: value_at,
             len: self.text.len() - 2 - value_at,
         };
@@ -182,49 +182,49 @@ impl<'t> Fields<'t> {
         let lines_at = *self.seen.lines_at.get_or_insert(field.at);
         self.seen.count += 1;
         if self.seen.count > self.settings.limits.fields_max {
-            return Err(Wrong::Refused(Refusal::TooManyFields));
+            return Err(MalformedRequest::Refused(RequestRefusal::TooManyFields));
         }
         match field.kind {
-            Kind::Plain => {}
-            Kind::Indexed(indexed) => {
+            IndexingMode::Plain => {}
+            IndexingMode::Indexed(indexed) => {
                 let place = |at: usize| (at - lines_at) as u32;
                 let len = value.len as u32;
                 self.seen
                     .index
                     .add_at(indexed, place(field.at), place(value.at), len);
             }
-            Kind::Mark(indexed) => self.seen.index.mark(indexed),
+            IndexingMode::Mark(indexed) => self.seen.index.mark(indexed),
             other => self.special(other, field, value)?,
         }
         Ok(())
     }
 
     #[inline(never)]
-    fn pseudo(&mut self, kind: Kind, value: Span) -> Result<(), Wrong> {
+    fn pseudo(&mut self, kind: IndexingMode, value: TextSpan) -> Result<(), MalformedRequest> {
         // RFC 9113 §8.3: pseudo-header fields come first.
         if self.seen.lines_at.is_some() {
-            return Err(Wrong::Malformed("a pseudo-header behind a field"));
+            return Err(MalformedRequest::Malformed("a pseudo-header behind a field"));
         }
-        let bytes = value.of(self.text);
+        let bytes = value.slice(self.text);
         let place = match kind {
-            Kind::Method => &mut self.seen.name,
-            Kind::Path => &mut self.seen.path,
-            Kind::OddAuthority => {
+            IndexingMode::Method => &mut self.seen.name,
+            IndexingMode::Path => &mut self.seen.path,
+            IndexingMode::OddAuthority => {
                 self.seen.is_host_odd = true;
                 &mut self.seen.authority
             }
-            Kind::Authority => &mut self.seen.authority,
-            Kind::Protocol => &mut self.seen.protocol,
-            Kind::Scheme if self.seen.scheme == 0 => {
+            IndexingMode::Authority => &mut self.seen.authority,
+            IndexingMode::Protocol => &mut self.seen.protocol,
+            IndexingMode::Scheme if self.seen.scheme == 0 => {
                 self.seen.scheme = match bytes {
                     b"http" => 1,
                     b"https" => 2,
-                    _ => return Err(Wrong::Malformed("a scheme other than http and https")),
+                    _ => return Err(MalformedRequest::Malformed("a scheme other than http and https")),
                 };
                 return Ok(());
             }
-            Kind::Scheme => return Err(REPEATED),
-            _ => return Err(Wrong::Malformed("a pseudo-header of responses")),
+            IndexingMode::Scheme => return Err(REPEATED),
+            _ => return Err(MalformedRequest::Malformed("a pseudo-header of responses")),
         };
         match place.replace(value) {
             None => Ok(()),
@@ -233,49 +233,49 @@ impl<'t> Fields<'t> {
     }
 
     #[inline(never)]
-    fn special(&mut self, kind: Kind, field: Field, value: Span) -> Result<(), Wrong> {
-        let bytes = value.of(self.text);
+    fn special(&mut self, kind: IndexingMode, field: DecodedField, value: TextSpan) -> Result<(), MalformedRequest> {
+        let bytes = value.slice(self.text);
         match kind {
-            Kind::Cookie => self.cookie(field, value),
-            Kind::Host | Kind::OddHost => {
-                self.seen.is_host_odd |= kind == Kind::OddHost;
+            IndexingMode::Cookie => self.cookie(field, value),
+            IndexingMode::Host | IndexingMode::OddHost => {
+                self.seen.is_host_odd |= kind == IndexingMode::OddHost;
                 match self.seen.host.replace(value) {
                     None => Ok(()),
-                    Some(_) => Err(Wrong::Malformed("Host is repeated")),
+                    Some(_) => Err(MalformedRequest::Malformed("Host is repeated")),
                 }
             }
-            Kind::ContentLength => {
-                let len = list::decimal(bytes);
+            IndexingMode::ContentLength => {
+                let len = list_values::decimal(bytes);
                 match (len, self.seen.content_len) {
                     (Some(_), None) => {
                         self.seen.content_len = len;
                         Ok(())
                     }
-                    (None, _) => Err(Wrong::Malformed("Content-Length is not a number")),
-                    _ => Err(Wrong::Malformed("Content-Length is repeated")),
+                    (None, _) => Err(MalformedRequest::Malformed("Content-Length is not a number")),
+                    _ => Err(MalformedRequest::Malformed("Content-Length is repeated")),
                 }
             }
-            Kind::Expect if bytes.eq_ignore_ascii_case(b"100-continue") => {
+            IndexingMode::Expect if bytes.eq_ignore_ascii_case(b"100-continue") => {
                 self.seen.expects = true;
                 Ok(())
             }
             // RFC 9110 §10.1.1: answered with 417.
-            Kind::Expect => Err(Wrong::Refused(Refusal::ExpectationUnknown)),
-            Kind::Priority => {
+            IndexingMode::Expect => Err(MalformedRequest::Refused(RequestRefusal::ExpectationUnknown)),
+            IndexingMode::Priority => {
                 self.seen.priority = Priority::parse(bytes);
                 Ok(())
             }
             // RFC 9113 §8.2.2: the only permitted value.
-            Kind::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
-            Kind::Te | Kind::OfConnection => {
-                Err(Wrong::Malformed("a field of HTTP/1's connection"))
+            IndexingMode::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
+            IndexingMode::Te | IndexingMode::OfConnection => {
+                Err(MalformedRequest::Malformed("a field of HTTP/1's connection"))
             }
-            _ => Err(Wrong::Malformed("a field name that can't be one")),
+            _ => Err(MalformedRequest::Malformed("a field name that can't be one")),
         }
     }
 
     /// Joins the cookie crumbs that RFC 9113 §8.2.3 allows into one line.
-    fn cookie(&mut self, field: Field, value: Span) -> Result<(), Wrong> {
+    fn cookie(&mut self, field: DecodedField, value: TextSpan) -> Result<(), MalformedRequest> {
         if self.seen.cookie_end == field.at && field.at >= 2 {
             // Overwrite the CRLF of the line before, and drop the name.
             self.text[field.at - 2..field.at].copy_from_slice(b"; ");
@@ -289,7 +289,7 @@ impl<'t> Fields<'t> {
     }
 
     /// Checks the section as a whole, after its last field.
-    pub(super) fn finish(mut self, is_end: bool) -> Result<Method, Wrong> {
+    pub(super) fn finish(mut self, is_end: bool) -> Result<Method, MalformedRequest> {
         if let Some(wrong) = self.seen.wrong {
             return Err(wrong);
         }
@@ -304,10 +304,10 @@ impl<'t> Fields<'t> {
             }
             (Some(authority), Some(host)) => {
                 // RFC 9113 §8.3.1: they must not differ. Two readers could pick different ones.
-                let (authority, host) = (authority.of(self.text), host.of(self.text));
+                let (authority, host) = (authority.slice(self.text), host.slice(self.text));
                 let default_port = default_port(self.seen.scheme == 2);
                 if !host::is_same(authority, host, default_port) {
-                    return Err(Wrong::Malformed("Host is not :authority"));
+                    return Err(MalformedRequest::Malformed("Host is not :authority"));
                 }
             }
             // RFC 9113 §8.3.1: without :authority, Host is the authority.
@@ -328,21 +328,21 @@ impl<'t> Fields<'t> {
         }
         // RFC 9113 §8.1.1: the DATA frames must add up to Content-Length.
         if is_end && self.seen.content_len.unwrap_or(0) > 0 {
-            return Err(Wrong::Malformed("less content than Content-Length says"));
+            return Err(MalformedRequest::Malformed("less content than Content-Length says"));
         }
         Ok(method)
     }
 
     /// Checks that the pseudo-header fields are those that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
-    fn method(&self) -> Result<Method, Wrong> {
+    fn method(&self) -> Result<Method, MalformedRequest> {
         let seen = &*self.seen;
-        let name = seen.name.ok_or(MISSING)?.of(self.text);
+        let name = seen.name.ok_or(MISSING)?.slice(self.text);
         let is_tunnel = name == b"CONNECT" && seen.protocol.is_none();
         let has_target = seen.scheme != 0 && seen.path.is_some();
         let has_any = seen.scheme != 0 || seen.path.is_some();
         if seen.protocol.is_some() && (name != b"CONNECT" || !self.settings.takes_connect_protocol)
         {
-            return Err(Wrong::Malformed(":protocol where it can't be"));
+            return Err(MalformedRequest::Malformed(":protocol where it can't be"));
         }
         // RFC 9113 §8.5: CONNECT without :protocol has neither :scheme nor :path.
         if is_tunnel && (has_any || seen.authority.is_none()) || !is_tunnel && !has_target {
@@ -350,11 +350,11 @@ impl<'t> Fields<'t> {
         }
         // RFC 9113 §8.3.1: :path is never empty for http and https.
         if seen.path.is_some_and(|path| path.len == 0) {
-            return Err(Wrong::Malformed("an empty path"));
+            return Err(MalformedRequest::Malformed("an empty path"));
         }
         Method::parse(name).ok_or(match crate::fields::is_token(name) {
-            true => Wrong::Refused(Refusal::MethodUnknown),
-            false => Wrong::Malformed("a method that can't be one"),
+            true => MalformedRequest::Refused(RequestRefusal::MethodUnknown),
+            false => MalformedRequest::Malformed("a method that can't be one"),
         })
     }
 
@@ -364,10 +364,10 @@ impl<'t> Fields<'t> {
         let mut lines = Vec::with_capacity(self.text.len() - lines_at);
         let mut cookies = Vec::new();
         let mut host_at = None;
-        self.seen.index = Index::EMPTY;
-        for (name, value) in crate::fields::Lines::of(&self.text[lines_at..]) {
-            let kind = Kind::of(name);
-            if kind == Kind::Cookie {
+        self.seen.index = FieldIndex::EMPTY;
+        for (name, value) in crate::fields::FieldLines::new(&self.text[lines_at..]) {
+            let kind = IndexingMode::for_name(name);
+            if kind == IndexingMode::Cookie {
                 cookies.extend_from_slice(if cookies.is_empty() {
                     b"cookie: "
                 } else {
@@ -380,14 +380,14 @@ impl<'t> Fields<'t> {
             lines.extend_from_slice(name);
             lines.extend_from_slice(b": ");
             match kind {
-                Kind::Indexed(indexed) => {
+                IndexingMode::Indexed(indexed) => {
                     let (at, value_at) = (at as u32, lines.len() as u32);
                     self.seen
                         .index
                         .add_at(indexed, at, value_at, value.len() as u32);
                 }
-                Kind::Mark(indexed) => self.seen.index.mark(indexed),
-                Kind::Host | Kind::OddHost => host_at = Some(lines_at + lines.len()),
+                IndexingMode::Mark(indexed) => self.seen.index.mark(indexed),
+                IndexingMode::Host | IndexingMode::OddHost => host_at = Some(lines_at + lines.len()),
                 _ => {}
             }
             lines.extend_from_slice(value);
@@ -406,13 +406,13 @@ impl<'t> Fields<'t> {
     }
 }
 
-const MISSING: Wrong = Wrong::Malformed("pseudo-headers are not those that the method needs");
-const REPEATED: Wrong = Wrong::Malformed("a pseudo-header is repeated");
+const MISSING: MalformedRequest = MalformedRequest::Malformed("pseudo-headers are not those that the method needs");
+const REPEATED: MalformedRequest = MalformedRequest::Malformed("a pseudo-header is repeated");
 
-impl Seen {
+impl FieldSpans {
     /// The parts of a refused request.
     pub(super) fn partial<'b>(&self, text: &'b [u8]) -> PartialRequest<'b> {
-        let span = |span: Option<Span>| span.map(|span| span.of(text));
+        let span = |span: Option<TextSpan>| span.map(|span| span.slice(text));
         let authority = span(self.authority.or(self.host));
         let mut partial = PartialRequest {
             method: span(self.name).unwrap_or_default(),
@@ -420,7 +420,7 @@ impl Seen {
             ..PartialRequest::default()
         };
         let lines = self.lines_at.and_then(|at| text.get(at..));
-        for (name, value) in crate::fields::Lines::of(lines.unwrap_or_default()) {
+        for (name, value) in crate::fields::FieldLines::new(lines.unwrap_or_default()) {
             partial.add(name, value);
         }
         partial.authority = authority.filter(|_| !self.is_host_odd);
@@ -434,32 +434,32 @@ impl Seen {
         stream: StreamId,
         method: Method,
         is_end: bool,
-        settings: &Settings,
-    ) -> Result<Head<'b>, Refusal> {
+        settings: &H2Settings,
+    ) -> Result<H2RequestHead<'b>, RequestRefusal> {
         let seen = self;
-        let span = |span: Option<Span>| span.map(|span| span.of(text));
+        let span = |span: Option<TextSpan>| span.map(|span| span.slice(text));
         let authority = span(seen.authority);
         if seen.is_host_odd {
-            return Err(Refusal::HostInvalid);
+            return Err(RequestRefusal::HostInvalid);
         }
         // CONNECT has no path: its target is the authority.
         let raw_target = span(seen.path).or(authority).unwrap_or_default();
         if raw_target.len() > settings.limits.target_len_max {
-            return Err(Refusal::TargetTooLong);
+            return Err(RequestRefusal::TargetTooLong);
         }
         let target = match (seen.path, authority) {
             (Some(_), _) => path_form(raw_target, method)?,
             (None, Some(authority)) if host::port(authority).is_some() => {
-                Target::Authority(authority)
+                RequestTarget::Authority(authority)
             }
-            _ => return Err(Refusal::TargetInvalid),
+            _ => return Err(RequestRefusal::TargetInvalid),
         };
-        Ok(Head {
+        Ok(H2RequestHead {
             stream,
             request: Request {
                 method,
                 target,
-                authority: Some(authority.ok_or(Refusal::HostMissing)?),
+                authority: Some(authority.ok_or(RequestRefusal::HostMissing)?),
                 raw_target,
                 lines: text
                     .get(seen.lines_at.unwrap_or_default()..)

@@ -50,19 +50,19 @@
 //! Read RFC 9113, RFC 7541 (HPACK), RFC 9218 (priorities), RFC 8441 (extended CONNECT).
 
 mod client;
-mod common;
+mod server_protocol;
 mod connection;
 mod control;
 mod counters;
 mod error;
-mod forgotten;
+mod reset_streams;
 mod head;
 mod priority;
 mod queue;
-mod receiving;
-mod respond;
-mod section;
-mod sending;
+mod data_receive;
+mod response_head;
+mod field_section;
+mod data_send;
 mod server;
 mod settings;
 mod streams;
@@ -75,27 +75,27 @@ mod tests;
 
 use alloc::vec::Vec;
 
-pub use self::client::{Ask, Client, ClientEvent, ResponseHead};
+pub use self::client::{OutgoingRequest, H2Client, H2ClientEvent, H2ResponseHead};
 pub use self::connection::PREFACE;
-pub use self::counters::Counters;
-pub use self::error::{Code, Fault};
-pub use self::head::Head;
+pub use self::counters::GlitchCounters;
+pub use self::error::{ErrorCode, ConnectionError};
+pub use self::head::H2RequestHead;
 pub use self::priority::Priority;
-pub use self::respond::{Begun, Block, LazyBlock, put_encoded, put_fields, put_lines};
-pub use self::sending::Piece;
-pub use self::server::{Event, Server};
-pub use self::settings::{Settings, id};
+pub use self::response_head::{HeadInProgress, FieldBlock, LazyBlock, put_encoded, put_fields, put_lines};
+pub use self::data_send::NextData;
+pub use self::server::{H2ServerEvent, H2Server};
+pub use self::settings::{H2Settings, id};
 pub use crate::protocol::StreamId;
 
 /// The arguments of each call to a connection.
 #[derive(Debug)]
-pub struct Turn<'t> {
+pub struct ConnectionTurn<'t> {
     /// The monotonic time in ms.
     pub now_ms: u64,
     /// The settings, the same at each call.
-    pub settings: &'t Settings,
+    pub settings: &'t H2Settings,
     /// The output buffer.
     pub out: &'t mut Vec<u8>,
     /// The counters of rare events.
-    pub counters: &'t mut Counters,
+    pub counters: &'t mut GlitchCounters,
 }

@@ -1,6 +1,6 @@
 //! The priority of a response as requested by the client. Read RFC 9218 §4.
 
-use crate::structured::{Item, dictionary};
+use crate::structured_fields::{StructuredItem, dictionary};
 
 /// A priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ impl Priority {
         for (key, item) in dictionary([value]).unwrap_or_default() {
             match (&key[..], item) {
                 // RFC 9218 §4: values out of range are ignored.
-                (b"u", Item::Integer(urgency @ 0..=7)) => priority.urgency = urgency as u8,
-                (b"i", Item::Boolean(is_incremental)) => priority.is_incremental = is_incremental,
+                (b"u", StructuredItem::Integer(urgency @ 0..=7)) => priority.urgency = urgency as u8,
+                (b"i", StructuredItem::Boolean(is_incremental)) => priority.is_incremental = is_incremental,
                 _ => {}
             }
         }

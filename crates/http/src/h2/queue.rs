@@ -8,13 +8,13 @@
 //! non-incremental stream out of order.
 
 use super::priority::Priority;
-use super::streams::{NONE, Streams};
+use super::streams::{NONE, H2StreamTable};
 
 const CLASSES: usize = 16;
 
 /// The streams that can send.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct PriorityQueue {
     first: [u16; CLASSES],
     last: [u16; CLASSES],
     /// Bits of the classes that are not empty.
@@ -23,9 +23,9 @@ pub(super) struct Queue {
     turns: u8,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue {
+impl Default for PriorityQueue {
+    fn default() -> PriorityQueue {
+        PriorityQueue {
             first: [NONE; CLASSES],
             last: [NONE; CLASSES],
             filled: 0,
@@ -34,9 +34,9 @@ impl Default for Queue {
     }
 }
 
-impl Queue {
+impl PriorityQueue {
     /// Adds a stream, unless it is queued.
-    pub(super) fn add(&mut self, streams: &mut Streams, slot: u16) {
+    pub(super) fn add(&mut self, streams: &mut H2StreamTable, slot: u16) {
         let stream = streams.get(slot);
         if stream.is_queued {
             return;
@@ -63,7 +63,7 @@ impl Queue {
     }
 
     /// Removes a stream, if it is queued.
-    pub(super) fn remove(&mut self, streams: &mut Streams, slot: u16) {
+    pub(super) fn remove(&mut self, streams: &mut H2StreamTable, slot: u16) {
         let stream = streams.get(slot);
         if !core::mem::replace(&mut stream.is_queued, false) {
             return;
@@ -105,7 +105,7 @@ impl Queue {
     }
 
     /// Moves a served stream that has more to send to the end of its list, if it is incremental.
-    pub(super) fn again(&mut self, streams: &mut Streams, slot: u16) {
+    pub(super) fn again(&mut self, streams: &mut H2StreamTable, slot: u16) {
         if streams.get(slot).priority.is_incremental {
             self.remove(streams, slot);
             self.add(streams, slot);

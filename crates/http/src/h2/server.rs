@@ -3,24 +3,24 @@
 
 use alloc::vec::Vec;
 
-use super::connection::{Connection, Fragment, Going, Got, Phase};
-use super::error::{Code, Fault};
-use super::head::{Fields, Head, Seen, Wrong};
-use super::section::{Ignored, Others};
-use super::sending::Piece;
-use super::streams::{Input, Output, UNKNOWN};
-use super::{StreamId, Turn};
-use crate::fields::Lines;
-use crate::h1::{Broken, Step};
+use super::connection::{H2Connection, FieldBlockFragment, GoawayState, ConnectionEvent, ConnectionPhase};
+use super::error::{ErrorCode, ConnectionError};
+use super::head::{RequestFieldSink, H2RequestHead, FieldSpans, MalformedRequest};
+use super::field_section::{DiscardSink, ResponseFieldSink};
+use super::data_send::NextData;
+use super::streams::{StreamInput, StreamOutput, UNKNOWN};
+use super::{StreamId, ConnectionTurn};
+use crate::fields::FieldLines;
+use crate::h1::{BodyLengthMismatch, InputStep};
 use crate::method::Method;
-use crate::refusal::Refusal;
+use crate::refusal::RequestRefusal;
 use crate::request::PartialRequest;
 
 /// An event from the client.
 #[derive(Debug)]
-pub enum Event<'h, 'b> {
+pub enum H2ServerEvent<'h, 'b> {
     /// A complete head. If there is a body, `H2ServerEvent::Data` and then `H2ServerEvent::End` follow.
-    Request(&'h Head<'b>),
+    Request(&'h H2RequestHead<'b>),
     /// A part of a body, not empty. `H2Server::taken` returns the window for it.
     Data {
         /// The stream of the body.
@@ -33,7 +33,7 @@ pub enum Event<'h, 'b> {
         /// The stream of the request.
         stream: StreamId,
         /// Validated.
-        trailers: Lines<'b>,
+        trailers: FieldLines<'b>,
     },
     /// A refused request, or one with a body that is too long. It can be answered with the refusal's status; the stream
     /// has no more events.
@@ -41,7 +41,7 @@ pub enum Event<'h, 'b> {
         /// The stream of the request.
         stream: StreamId,
         /// The reason.
-        refusal: Refusal,
+        refusal: RequestRefusal,
         /// The parts of the request; `None` if the request was an event before.
         request: Option<PartialRequest<'b>>,
     },
@@ -51,23 +51,23 @@ pub enum Event<'h, 'b> {
         /// The stream that ended.
         stream: StreamId,
         /// The error code.
-        code: Code,
+        code: ErrorCode,
     },
 }
 
 /// The state of one connection.
 #[derive(Debug)]
-pub struct Server {
-    pub(super) http: Connection,
+pub struct H2Server {
+    pub(super) http: H2Connection,
 }
 
-impl Server {
+impl H2Server {
     /// A new connection, before or within the client's preface. Writes the server's settings.
     #[must_use]
-    pub fn new(turn: &mut Turn<'_>) -> Server {
-        let mut http = Connection::new(true);
+    pub fn new(turn: &mut ConnectionTurn<'_>) -> H2Server {
+        let mut http = H2Connection::new(true);
         http.greet(turn);
-        Server { http }
+        H2Server { http }
     }
 
     /// Examines the unconsumed input. Fields are decoded into `text`, and a head is built in `place`. Call it again as
@@ -80,9 +80,9 @@ impl Server {
         &mut self,
         input: &'b [u8],
         text: &'b mut Vec<u8>,
-        place: &'h mut Option<Head<'b>>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Step<Event<'h, 'b>>, Fault> {
+        place: &'h mut Option<H2RequestHead<'b>>,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<InputStep<H2ServerEvent<'h, 'b>>, ConnectionError> {
         let step = self.step(input, text, place, turn);
         if let Err(fault) = step {
             self.http.fail(fault, turn);
@@ -95,24 +95,24 @@ impl Server {
         &mut self,
         input: &'b [u8],
         text: &'b mut Vec<u8>,
-        place: &'h mut Option<Head<'b>>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Step<Event<'h, 'b>>, Fault> {
+        place: &'h mut Option<H2RequestHead<'b>>,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<InputStep<H2ServerEvent<'h, 'b>>, ConnectionError> {
         let (used, got) = self.http.step(input, turn)?;
         let event = match got {
-            Got::Nothing => None,
-            Got::Block {
+            ConnectionEvent::Nothing => None,
+            ConnectionEvent::Block {
                 stream,
                 is_end,
                 block,
             } => self.block(stream, is_end, &block, text, place, turn)?,
-            Got::Data { stream, data } => Some(Event::Data {
+            ConnectionEvent::Data { stream, data } => Some(H2ServerEvent::Data {
                 stream: StreamId(stream),
                 data,
             }),
-            other => told(other, Lines::NONE),
+            other => told(other, FieldLines::NONE),
         };
-        Ok(Step { used, event })
+        Ok(InputStep { used, event })
     }
 
     /// Processes a field block: a request, or trailers.
@@ -121,45 +121,45 @@ impl Server {
         &mut self,
         id: u32,
         is_end: bool,
-        block: &Fragment<'_>,
+        block: &FieldBlockFragment<'_>,
         text: &'b mut Vec<u8>,
-        place: &'h mut Option<Head<'b>>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<Event<'h, 'b>>, Fault> {
+        place: &'h mut Option<H2RequestHead<'b>>,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<Option<H2ServerEvent<'h, 'b>>, ConnectionError> {
         // RFC 9113 §5.1.1: even streams are begun by servers.
         if id.is_multiple_of(2) {
-            return Err(Fault::protocol("a stream that no client begins"));
+            return Err(ConnectionError::protocol("a stream that no client begins"));
         }
         // RFC 9113 §5.1.1: identifiers increase, so this stream has begun before.
         if id <= self.http.last_id {
             return self.later_block(id, is_end, block, text, turn);
         }
         let http = &mut self.http;
-        if http.going == Going::Gone {
+        if http.going == GoawayState::Gone {
             // Streams after GOAWAY are ignored, but decoded: every block changes the dynamic table (RFC 9113 §4.3).
-            http.decoder.decode(block.bytes(), &mut Ignored(text))?;
+            http.decoder.decode(block.bytes(), &mut DiscardSink(text))?;
             return Ok(None);
         }
         http.last_id = id;
         // A refused stream was not processed, so the client may try again (RFC 9113 §8.7).
         if http.streams.len() >= usize::from(turn.settings.streams_max) {
-            http.decoder.decode(block.bytes(), &mut Ignored(text))?;
+            http.decoder.decode(block.bytes(), &mut DiscardSink(text))?;
             return http
-                .fail_stream(id, Code::REFUSED_STREAM, turn)
+                .fail_stream(id, ErrorCode::REFUSED_STREAM, turn)
                 .map(|_| None);
         }
-        let mut seen = Seen::default();
-        let mut fields = Fields::new(text, turn.settings, &mut seen);
+        let mut seen = FieldSpans::default();
+        let mut fields = RequestFieldSink::new(text, turn.settings, &mut seen);
         http.decoder.decode(block.bytes(), &mut fields)?;
         let method = match fields.finish(is_end) {
             Ok(method) => method,
-            Err(Wrong::Refused(refusal)) => {
+            Err(MalformedRequest::Refused(refusal)) => {
                 return Ok(Some(self.refused(id, is_end, refusal, seen.partial(text))));
             }
-            Err(Wrong::Malformed(_)) => {
+            Err(MalformedRequest::Malformed(_)) => {
                 turn.counters.malformed += 1;
                 return http
-                    .fail_stream(id, Code::PROTOCOL_ERROR, turn)
+                    .fail_stream(id, ErrorCode::PROTOCOL_ERROR, turn)
                     .map(|_| None);
             }
         };
@@ -177,8 +177,8 @@ impl Server {
             // PRIORITY_UPDATE overrides the Priority field of the request (RFC 9218 §7).
             (_, priority) = http.early.swap_remove(at);
         }
-        let input = if is_end { Input::Ended } else { Input::Open };
-        let slot = http.begin(id, input, Output::Head, priority);
+        let input = if is_end { StreamInput::Ended } else { StreamInput::Open };
+        let slot = http.begin(id, input, StreamOutput::Head, priority);
         let stream = http.streams.get(slot);
         stream.is_head = method == Method::Head;
         stream.expects = head.expect_continue;
@@ -188,7 +188,7 @@ impl Server {
             true => UNKNOWN,
             false => seen.content_len.unwrap_or(UNKNOWN),
         };
-        Ok(Some(Event::Request(head)))
+        Ok(Some(H2ServerEvent::Request(head)))
     }
 
     /// Opens a stream for a refused request. The response to HEAD has no content (RFC 9110 §9.3.2).
@@ -196,18 +196,18 @@ impl Server {
         &mut self,
         id: u32,
         is_end: bool,
-        refusal: Refusal,
+        refusal: RequestRefusal,
         request: PartialRequest<'b>,
-    ) -> Event<'h, 'b> {
+    ) -> H2ServerEvent<'h, 'b> {
         let input = if is_end {
-            Input::Ended
+            StreamInput::Ended
         } else {
-            Input::Unwanted
+            StreamInput::Unwanted
         };
         let priority = super::Priority::default();
-        let slot = self.http.begin(id, input, Output::Head, priority);
+        let slot = self.http.begin(id, input, StreamOutput::Head, priority);
         self.http.streams.get(slot).is_head = request.method == b"HEAD";
-        Event::Refused {
+        H2ServerEvent::Refused {
             stream: StreamId(id),
             refusal,
             request: Some(request),
@@ -219,12 +219,12 @@ impl Server {
         &mut self,
         id: u32,
         is_end: bool,
-        block: &Fragment<'_>,
+        block: &FieldBlockFragment<'_>,
         text: &'b mut Vec<u8>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<Event<'h, 'b>>, Fault> {
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<Option<H2ServerEvent<'h, 'b>>, ConnectionError> {
         let http = &mut self.http;
-        let mut fields = Others::trailers(text, turn.settings.limits.trailers_len_max);
+        let mut fields = ResponseFieldSink::trailers(text, turn.settings.limits.trailers_len_max);
         http.decoder.decode(block.bytes(), &mut fields)?;
         // RFC 9113 §8.1: trailers end the stream.
         let is_wrong = fields.wrong().is_some() || !is_end;
@@ -234,16 +234,16 @@ impl Server {
             return Ok(None);
         };
         let got = match stream.input {
-            _ if stream.is_dead => Got::Nothing,
-            Input::Ended => http.fail_stream(id, Code::STREAM_CLOSED, turn)?,
+            _ if stream.is_dead => ConnectionEvent::Nothing,
+            StreamInput::Ended => http.fail_stream(id, ErrorCode::STREAM_CLOSED, turn)?,
             _ if is_wrong => {
                 turn.counters.malformed += 1;
-                http.fail_stream(id, Code::PROTOCOL_ERROR, turn)?
+                http.fail_stream(id, ErrorCode::PROTOCOL_ERROR, turn)?
             }
             _ => http.input_ended(id, turn)?,
         };
         let text: &'b [u8] = text;
-        Ok(told(got, Lines::of(text)))
+        Ok(told(got, FieldLines::new(text)))
     }
 
     /// The handler consumed `len` bytes of a request's body: returns their window to the client.
@@ -260,14 +260,14 @@ impl Server {
 
     /// The work for a reset stream has ended: frees its slot.
     pub fn done(&mut self, stream: StreamId, out: &mut Vec<u8>) {
-        let is_dead = |it: &mut super::streams::Stream| it.is_dead;
+        let is_dead = |it: &mut super::streams::H2Stream| it.is_dead;
         if self.http.streams.by_id(stream.0).is_some_and(is_dead) {
             self.http.forget(stream.0, out);
         }
     }
 
     /// Resets a stream after its work has ended.
-    pub fn reset(&mut self, stream: StreamId, code: Code, out: &mut Vec<u8>) {
+    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
         if let Some(it) = self.http.streams.by_id(stream.0) {
             if !it.is_dead {
                 super::frame::put_reset(stream.0, code, out);
@@ -283,7 +283,7 @@ impl Server {
     ///
     /// # Errors
     /// The body is longer than announced: the stream is to be reset.
-    pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
+    pub fn body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
         self.http.ready(stream.0, len)
     }
 
@@ -292,7 +292,7 @@ impl Server {
     /// # Errors
     /// The body is longer or shorter than announced: the stream is to be reset.
     #[inline]
-    pub fn whole_body(&mut self, stream: StreamId, len: u64) -> Result<bool, Broken> {
+    pub fn whole_body(&mut self, stream: StreamId, len: u64) -> Result<bool, BodyLengthMismatch> {
         self.http.ready_whole(stream.0, len)
     }
 
@@ -300,9 +300,9 @@ impl Server {
     ///
     /// # Errors
     /// The body is shorter than announced: the stream is to be reset.
-    pub fn end(&mut self, stream: StreamId, trailers: Lines<'_>) -> Result<(), Broken> {
+    pub fn end(&mut self, stream: StreamId, trailers: FieldLines<'_>) -> Result<(), BodyLengthMismatch> {
         let mut block = Vec::new();
-        super::respond::put_lines(trailers, &mut block);
+        super::response_head::put_lines(trailers, &mut block);
         self.http.complete(stream.0, block)
     }
 
@@ -310,7 +310,7 @@ impl Server {
     /// end of a stream. `None`: no data is ready, or no window is open. To be called when all input is processed, so
     /// that urgent streams come first, and again when there is room.
     #[inline]
-    pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<Piece> {
+    pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<NextData> {
         self.http.send(len_max, out)
     }
 
@@ -326,7 +326,7 @@ impl Server {
     }
 
     /// Ends the connection with its active streams.
-    pub fn give_up(&mut self, code: Code, why: &str, out: &mut Vec<u8>) {
+    pub fn give_up(&mut self, code: ErrorCode, why: &str, out: &mut Vec<u8>) {
         self.http.end(code, why, out);
     }
 
@@ -339,7 +339,7 @@ impl Server {
     /// Whether the client's preface or its first SETTINGS frame is still expected.
     #[must_use]
     pub fn is_new(&self) -> bool {
-        matches!(self.http.phase, Phase::Preface | Phase::Settings)
+        matches!(self.http.phase, ConnectionPhase::Preface | ConnectionPhase::Settings)
     }
 
     /// Whether the server's settings are not acknowledged. After too long the connection is to be ended with
@@ -356,21 +356,21 @@ impl Server {
 }
 
 /// The event for a result of the connection.
-fn told<'h, 'b>(got: Got<'_>, trailers: Lines<'b>) -> Option<Event<'h, 'b>> {
+fn told<'h, 'b>(got: ConnectionEvent<'_>, trailers: FieldLines<'b>) -> Option<H2ServerEvent<'h, 'b>> {
     Some(match got {
-        Got::End { stream } => Event::End {
+        ConnectionEvent::End { stream } => H2ServerEvent::End {
             stream: StreamId(stream),
             trailers,
         },
-        Got::Refused { stream, refusal } => Event::Refused {
+        ConnectionEvent::Refused { stream, refusal } => H2ServerEvent::Refused {
             stream: StreamId(stream),
             refusal,
             request: None,
         },
-        Got::Reset { stream, code } => Event::Reset {
+        ConnectionEvent::Reset { stream, code } => H2ServerEvent::Reset {
             stream: StreamId(stream),
             code,
         },
-        Got::Nothing | Got::Block { .. } | Got::Data { .. } | Got::GoneAway { .. } => return None,
+        ConnectionEvent::Nothing | ConnectionEvent::Block { .. } | ConnectionEvent::Data { .. } | ConnectionEvent::GoneAway { .. } => return None,
     })
 }

@@ -1,11 +1,11 @@
 //! Settings: those of this side, with every limit of a connection, and the peer's. Read RFC 9113 §6.5, RFC 8441 §3 and
 //! RFC 9218 §2.1.
 
-use lowroad_limits::{CellRate, Rate};
+use lowroad_limits::{CellRate, RequestRate};
 
-use super::error::{Code, Fault};
+use super::error::{ErrorCode, ConnectionError};
 use super::frame::PAYLOAD_LEN_MAX;
-use crate::limits::Limits;
+use crate::limits::RequestLimits;
 
 /// Identifiers.
 #[expect(missing_docs, reason = "each is the setting of that name")]
@@ -27,9 +27,9 @@ pub(super) const WINDOW_LEN_MAX: u32 = 0x7fff_ffff;
 
 /// The settings of a connection, the same for all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct H2Settings {
     /// The limits of a request; those of HTTP/1's syntax have no effect.
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Bytes of a field section, counted as in RFC 9113 §6.5.2: 32 for each field in addition to its name and value.
     /// Default 64 KiB.
     pub section_len_max: usize,
@@ -51,21 +51,21 @@ pub struct Settings {
     pub glitches: CellRate,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            limits: Limits::default(),
+impl Default for H2Settings {
+    fn default() -> H2Settings {
+        H2Settings {
+            limits: RequestLimits::default(),
             section_len_max: 64 << 10,
             continuations_max: 8,
             streams_max: 128,
             window_len_max: 1 << 20,
             takes_connect_protocol: false,
-            resets: CellRate::new(Rate {
+            resets: CellRate::new(RequestRate {
                 requests: 33,
                 period_ms: 1000,
                 burst: 1000,
             }),
-            glitches: CellRate::new(Rate {
+            glitches: CellRate::new(RequestRate {
                 requests: 330,
                 period_ms: 1000,
                 burst: 10_000,
@@ -79,7 +79,7 @@ const ENTRIES_MAX: usize = 32;
 
 /// The settings of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Peer {
+pub(super) struct PeerSettings {
     pub(super) table_len: u32,
     pub(super) window_len: u32,
     pub(super) frame_len_max: u32,
@@ -87,9 +87,9 @@ pub(super) struct Peer {
     pub(super) connect_protocol: bool,
 }
 
-impl Default for Peer {
-    fn default() -> Peer {
-        Peer {
+impl Default for PeerSettings {
+    fn default() -> PeerSettings {
+        PeerSettings {
             table_len: TABLE_LEN as u32,
             window_len: WINDOW_LEN,
             frame_len_max: PAYLOAD_LEN_MAX as u32,
@@ -99,12 +99,12 @@ impl Default for Peer {
     }
 }
 
-impl Peer {
+impl PeerSettings {
     /// Processes the payload of a SETTINGS frame, from a server or a client.
-    pub(super) fn take(&mut self, payload: &[u8], is_server: bool) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, payload: &[u8], is_server: bool) -> Result<(), ConnectionError> {
         let (entries, _) = payload.as_chunks::<6>();
         if entries.len() > ENTRIES_MAX {
-            return Err(Fault::calm("too many settings"));
+            return Err(ConnectionError::calm("too many settings"));
         }
         for [i0, i1, v0, v1, v2, v3] in entries {
             let value = u32::from_be_bytes([*v0, *v1, *v2, *v3]);
@@ -113,7 +113,7 @@ impl Peer {
         Ok(())
     }
 
-    fn entry(&mut self, id: u16, value: u32, is_server: bool) -> Result<(), Fault> {
+    fn entry(&mut self, id: u16, value: u32, is_server: bool) -> Result<(), ConnectionError> {
         match id {
             id::HEADER_TABLE_SIZE => self.table_len = value,
             // RFC 9113 §6.5.2: a server must not enable push.
@@ -121,7 +121,7 @@ impl Peer {
             id::MAX_CONCURRENT_STREAMS => self.streams_max = value,
             id::INITIAL_WINDOW_SIZE if value > WINDOW_LEN_MAX => {
                 let why = "an initial window that is too large";
-                return Err(Fault::new(Code::FLOW_CONTROL_ERROR, why));
+                return Err(ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, why));
             }
             id::INITIAL_WINDOW_SIZE => self.window_len = value,
             // RFC 9113 §6.5.2: 2^14 to 2^24-1.
@@ -139,7 +139,7 @@ impl Peer {
     }
 }
 
-const BAD_VALUE: Fault = Fault::protocol("a setting has a value that it can't have");
+const BAD_VALUE: ConnectionError = ConnectionError::protocol("a setting has a value that it can't have");
 
 #[cfg(test)]
 mod tests {
@@ -147,8 +147,8 @@ mod tests {
     use crate::h2::frame::{HEAD_LEN, put_settings};
     use alloc::vec::Vec;
 
-    fn taken(settings: &[(u16, u32)], is_server: bool) -> Result<Peer, Code> {
-        let (mut out, mut peer) = (Vec::new(), Peer::default());
+    fn taken(settings: &[(u16, u32)], is_server: bool) -> Result<PeerSettings, ErrorCode> {
+        let (mut out, mut peer) = (Vec::new(), PeerSettings::default());
         put_settings(settings, &mut out);
         match peer.take(&out[HEAD_LEN..], is_server) {
             Ok(()) => Ok(peer),
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn values_have_ranges() {
-        let (protocol, flow) = (Err(Code::PROTOCOL_ERROR), Err(Code::FLOW_CONTROL_ERROR));
+        let (protocol, flow) = (Err(ErrorCode::PROTOCOL_ERROR), Err(ErrorCode::FLOW_CONTROL_ERROR));
         for (id, value, is_server, wanted) in [
             (id::ENABLE_PUSH, 2, false, protocol),
             (id::ENABLE_PUSH, 1, true, protocol),
@@ -187,11 +187,11 @@ mod tests {
         let peer = taken(&[(4, 1), (3, 7), (4, 2)], false);
         assert_eq!(peer.map(|it| (it.window_len, it.streams_max)), Ok((2, 7)));
         let many = [(4, 1); 33];
-        assert_eq!(taken(&many, false).map(drop), Err(Code::ENHANCE_YOUR_CALM));
+        assert_eq!(taken(&many, false).map(drop), Err(ErrorCode::ENHANCE_YOUR_CALM));
         let both = [
             (id::ENABLE_CONNECT_PROTOCOL, 1),
             (id::ENABLE_CONNECT_PROTOCOL, 0),
         ];
-        assert_eq!(taken(&both, false).map(drop), Err(Code::PROTOCOL_ERROR));
+        assert_eq!(taken(&both, false).map(drop), Err(ErrorCode::PROTOCOL_ERROR));
     }
 }

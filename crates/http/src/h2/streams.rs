@@ -13,7 +13,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::priority::Priority;
-use super::window::Window;
+use super::window::FlowControlWindow;
 
 /// No slot.
 pub(super) const NONE: u16 = u16::MAX;
@@ -22,7 +22,7 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 
 /// The next input of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum StreamInput {
     /// The head of a response (clients only).
     Head,
     /// DATA, or trailers.
@@ -34,7 +34,7 @@ pub(super) enum Input {
 
 /// The next output of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Output {
+pub(super) enum StreamOutput {
     Head,
     Body,
     Ended,
@@ -42,10 +42,10 @@ pub(super) enum Output {
 
 /// One stream.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct H2Stream {
     pub(super) id: u32,
-    pub(super) input: Input,
-    pub(super) output: Output,
+    pub(super) input: StreamInput,
+    pub(super) output: StreamOutput,
     /// It was reset, by either side, and the work for it may continue.
     pub(super) is_dead: bool,
     /// The request is a HEAD.
@@ -65,7 +65,7 @@ pub(super) struct Stream {
     /// The window for sending.
     pub(super) send_window: i32,
     /// The window for receiving.
-    pub(super) window: Window,
+    pub(super) window: FlowControlWindow,
     /// Bytes that were received, but not returned to the window.
     pub(super) untaken: u32,
     /// When to reset the stream if its body is unwanted; `None` before the first check after its response.
@@ -82,34 +82,34 @@ pub(super) struct Stream {
     pub(super) trailers: Option<Box<[u8]>>,
 }
 
-impl Stream {
+impl H2Stream {
     /// Whether it could send, if the connection's window allows.
     pub(super) fn can_send(&self) -> bool {
         let has_window = self.ready > 0 && self.send_window > 0;
-        self.output == Output::Body && (has_window || self.ready == 0 && self.is_complete)
+        self.output == StreamOutput::Body && (has_window || self.ready == 0 && self.is_complete)
     }
 
     /// Whether its response has ended, and its client still sends an unwanted body.
     pub(super) fn is_lingering(&self) -> bool {
-        !self.is_dead && self.input == Input::Unwanted && self.output == Output::Ended
+        !self.is_dead && self.input == StreamInput::Unwanted && self.output == StreamOutput::Ended
     }
 
     /// Whether both directions are complete.
     pub(super) fn is_over(&self) -> bool {
-        !self.is_dead && self.input == Input::Ended && self.output == Output::Ended
+        !self.is_dead && self.input == StreamInput::Ended && self.output == StreamOutput::Ended
     }
 }
 
 /// The active streams. A stream keeps its slot for as long as it exists.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
-    slots: Vec<Stream>,
+pub(super) struct H2StreamTable {
+    slots: Vec<H2Stream>,
     free: Vec<u16>,
     /// Identifier and slot, ascending. Most streams end in the order in which they began.
     order: VecDeque<(u32, u16)>,
 }
 
-impl Streams {
+impl H2StreamTable {
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
@@ -132,16 +132,16 @@ impl Streams {
     }
 
     #[inline]
-    pub(super) fn get(&mut self, slot: u16) -> &mut Stream {
+    pub(super) fn get(&mut self, slot: u16) -> &mut H2Stream {
         &mut self.slots[usize::from(slot)]
     }
 
-    pub(super) fn peek(&self, slot: u16) -> &Stream {
+    pub(super) fn peek(&self, slot: u16) -> &H2Stream {
         &self.slots[usize::from(slot)]
     }
 
     #[inline]
-    pub(super) fn by_id(&mut self, id: u32) -> Option<&mut Stream> {
+    pub(super) fn by_id(&mut self, id: u32) -> Option<&mut H2Stream> {
         let slot = self.find(id)?;
         self.slots.get_mut(usize::from(slot))
     }
@@ -151,7 +151,7 @@ impl Streams {
     }
 
     /// Adds a stream with an identifier higher than all others.
-    pub(super) fn add(&mut self, stream: Stream) -> u16 {
+    pub(super) fn add(&mut self, stream: H2Stream) -> u16 {
         let id = stream.id;
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -181,7 +181,7 @@ impl Streams {
     /// Frees the memory if there are no streams.
     pub(super) fn trim(&mut self) {
         if self.order.is_empty() {
-            *self = Streams::default();
+            *self = H2StreamTable::default();
         }
     }
 }

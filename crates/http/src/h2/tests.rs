@@ -12,33 +12,33 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::frame::{self, FrameHead, HEAD_LEN, flag, kind};
-use super::hpack::probe::Probe;
+use super::hpack::probe::DecoderProbe;
 use super::hpack::{put_pseudo, put_unindexed};
 use super::*;
-use crate::fields::Lines;
+use crate::fields::FieldLines;
 use crate::h1::BodyLen;
 use crate::protocol::ServerProtocol;
-use crate::status::Status;
+use crate::status::StatusCode;
 
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
 /// A server and its output.
 struct Talk {
-    server: Server,
-    settings: Settings,
-    counters: Counters,
+    server: H2Server,
+    settings: H2Settings,
+    counters: GlitchCounters,
     now_ms: u64,
     out: Vec<u8>,
-    probe: Probe,
+    probe: DecoderProbe,
     /// Unconsumed input.
     rest: Vec<u8>,
 }
 
 impl Talk {
     /// A new server.
-    fn new(settings: Settings) -> Talk {
-        let (mut out, mut counters) = (Vec::new(), Counters::default());
-        let server = Server::new(&mut Turn {
+    fn new(settings: H2Settings) -> Talk {
+        let (mut out, mut counters) = (Vec::new(), GlitchCounters::default());
+        let server = H2Server::new(&mut ConnectionTurn {
             now_ms: 1,
             settings: &settings,
             out: &mut out,
@@ -50,13 +50,13 @@ impl Talk {
             counters,
             now_ms: 1,
             out,
-            probe: Probe::new(4096),
+            probe: DecoderProbe::new(4096),
             rest: Vec::new(),
         }
     }
 
     /// A server after the exchange of settings.
-    fn open(settings: Settings) -> Talk {
+    fn open(settings: H2Settings) -> Talk {
         let mut talk = Talk::new(settings);
         let mut input = PREFACE.to_vec();
         frame::put_settings(&[], &mut input);
@@ -74,7 +74,7 @@ impl Talk {
         let mut used = 0;
         loop {
             let (mut text, mut place) = (Vec::new(), None);
-            let mut turn = Turn {
+            let mut turn = ConnectionTurn {
                 now_ms: self.now_ms,
                 settings: &self.settings,
                 out: &mut self.out,
@@ -124,10 +124,10 @@ impl Talk {
         let known = BodyLen::Known(len);
         let has_body =
             self.server
-                .respond(stream, Status::OK, Lines::NONE, known, &DATE, &mut self.out);
+                .respond(stream, StatusCode::OK, FieldLines::NONE, known, &DATE, &mut self.out);
         if has_body {
             assert_eq!(self.server.body(stream, len), Ok(true));
-            assert_eq!(self.server.end(stream, Lines::NONE), Ok(()));
+            assert_eq!(self.server.end(stream, FieldLines::NONE), Ok(()));
         }
     }
 }
@@ -136,9 +136,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", "|")
 }
 
-fn event_words(event: &Event<'_, '_>) -> String {
+fn event_words(event: &H2ServerEvent<'_, '_>) -> String {
     match event {
-        Event::Request(head) => {
+        H2ServerEvent::Request(head) => {
             let request = &head.request;
             let mut words = format!(
                 "{} {:?} {} {} [{}]",
@@ -153,26 +153,26 @@ fn event_words(event: &Event<'_, '_>) -> String {
             }
             words
         }
-        Event::Data { stream, data } => match data.len() {
+        H2ServerEvent::Data { stream, data } => match data.len() {
             ..20 => format!("{} data {}", stream.0, text(data)),
             len => format!("{} data {len}", stream.0),
         },
-        Event::End { stream, trailers } => {
+        H2ServerEvent::End { stream, trailers } => {
             let all = trailers
                 .clone()
                 .map(|(name, value)| [name, b"=", value].concat());
             let all: Vec<u8> = all.flatten().collect();
             format!("{} end{}", stream.0, text(&all))
         }
-        Event::Refused {
+        H2ServerEvent::Refused {
             stream, refusal, ..
         } => format!("{} refused {refusal:?}", stream.0),
-        Event::Reset { stream, code } => format!("{} reset {}", stream.0, code.name()),
+        H2ServerEvent::Reset { stream, code } => format!("{} reset {}", stream.0, code.name()),
     }
 }
 
 /// Frames as text.
-fn said(probe: &mut Probe, mut bytes: &[u8]) -> String {
+fn said(probe: &mut DecoderProbe, mut bytes: &[u8]) -> String {
     let mut words = Vec::new();
     while let Some(head) = bytes.first_chunk().map(FrameHead::parse) {
         let payload = &bytes[HEAD_LEN..][..head.len];
@@ -194,13 +194,13 @@ fn said(probe: &mut Probe, mut bytes: &[u8]) -> String {
                     .collect();
                 format!("{id} head {}{end}", fields.join(" "))
             }
-            kind::RST_STREAM => format!("{id} reset {}", Code(frame::word(payload)).name()),
+            kind::RST_STREAM => format!("{id} reset {}", ErrorCode(frame::word(payload)).name()),
             kind::SETTINGS if head.has(flag::ACK) => "settings ok".into(),
             kind::SETTINGS => format!("settings {}", head.len / 6),
             kind::PING if head.has(flag::ACK) => format!("pong {}", text(payload)),
             kind::PING => format!("ping {}", text(payload)),
             kind::GOAWAY => {
-                let code = Code(frame::word(&payload[4..]));
+                let code = ErrorCode(frame::word(&payload[4..]));
                 format!("goaway {} {}", frame::word(payload), code.name())
             }
             kind::WINDOW_UPDATE => format!("{id} window {}", frame::word(payload)),
@@ -257,13 +257,13 @@ fn window(stream: u32, increment: u32) -> Vec<u8> {
 }
 
 fn reset(stream: u32) -> Vec<u8> {
-    frame_of(kind::RST_STREAM, 0, stream, &Code::CANCEL.0.to_be_bytes())
+    frame_of(kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())
 }
 
 #[test]
 fn pseudo_headers_have_indexes() {
     let mut block = Vec::new();
     put_pseudo(4, b"/x", &mut block);
-    let heard = Probe::new(0).decode(&block).expect("a field");
+    let heard = DecoderProbe::new(0).decode(&block).expect("a field");
     assert_eq!(heard, [(b":path".to_vec(), b"/x".to_vec())]);
 }

@@ -9,7 +9,7 @@ use super::settings::WINDOW_LEN;
 
 /// The window of a stream or connection for receiving.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct FlowControlWindow {
     /// Bytes that may still be received.
     left: u32,
     /// Bytes that were consumed but not returned to the peer yet.
@@ -18,9 +18,9 @@ pub(super) struct Window {
     size: u32,
 }
 
-impl Window {
-    pub(super) fn new(size: u32) -> Window {
-        Window {
+impl FlowControlWindow {
+    pub(super) fn new(size: u32) -> FlowControlWindow {
+        FlowControlWindow {
             left: WINDOW_LEN,
             // The part above the initial size is granted with the first update.
             due: size.saturating_sub(WINDOW_LEN),
@@ -61,7 +61,7 @@ impl Window {
 
 /// The estimate of the bandwidth-delay product.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Estimate {
+pub(super) struct BdpEstimate {
     /// Bytes received since the PING in flight, or since the last one.
     came: u32,
     is_asked: bool,
@@ -69,8 +69,8 @@ pub(super) struct Estimate {
     pub(super) size: u32,
 }
 
-impl Estimate {
-    pub(super) const NEW: Estimate = Estimate {
+impl BdpEstimate {
+    pub(super) const NEW: BdpEstimate = BdpEstimate {
         came: 0,
         is_asked: false,
         size: WINDOW_LEN,
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn it_is_given_back_by_halves() {
-        let mut window = Window::new(WINDOW_LEN);
+        let mut window = FlowControlWindow::new(WINDOW_LEN);
         assert!(window.take(65_535) && !window.take(1));
         assert_eq!(window.give(30_000), None);
         assert_eq!(window.give(10_000), Some(40_000));
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn it_grows_while_it_limits_the_peer_and_not_beyond() {
         // The window must stay bounded even on an infinitely fast path.
-        let (mut estimate, max) = (Estimate::NEW, 200_000);
+        let (mut estimate, max) = (BdpEstimate::NEW, 200_000);
         assert!(!estimate.came(100, max), "a short body");
         assert!(estimate.came(60_000, max));
         assert!(!estimate.came(60_000, max), "asked already");

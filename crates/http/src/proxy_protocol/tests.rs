@@ -1,23 +1,23 @@
 use super::*;
 use alloc::vec;
 
-fn tcp(source: &str, destination: &str) -> Ends {
-    Ends::Tcp {
+fn tcp(source: &str, destination: &str) -> ProxyAddresses {
+    ProxyAddresses::Tcp {
         source: source.parse().expect("an address"),
         destination: destination.parse().expect("an address"),
     }
 }
 
-fn header(bytes: &[u8]) -> Header {
+fn header(bytes: &[u8]) -> ProxyHeader {
     match parse(bytes) {
-        Parsed::Header(header) => header,
+        ProxyHeaderParse::Header(header) => header,
         other => panic!("{other:?}: {bytes:?}"),
     }
 }
 
-fn refused(bytes: &[u8]) -> Refused {
+fn refused(bytes: &[u8]) -> ProxyHeaderError {
     match parse(bytes) {
-        Parsed::Refused(refused) => refused,
+        ProxyHeaderParse::Refused(refused) => refused,
         other => panic!("{other:?}: {bytes:?}"),
     }
 }
@@ -31,7 +31,7 @@ const ENDS: [(&str, &str); 3] = [
 #[test]
 fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
     // A header may arrive in any number of segments.
-    let mut all = vec![Ends::Unknown, Ends::Local];
+    let mut all = vec![ProxyAddresses::Unknown, ProxyAddresses::Local];
     all.extend(ENDS.map(|(source, destination)| tcp(source, destination)));
     for ends in all {
         for write in [write_v1, write_v2] {
@@ -39,14 +39,14 @@ fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
             write(&mut bytes, ends);
             let len = bytes.len();
             for part in 0..len {
-                assert_eq!(parse(&bytes[..part]), Parsed::Incomplete, "{part} of {len}");
+                assert_eq!(parse(&bytes[..part]), ProxyHeaderParse::Incomplete, "{part} of {len}");
             }
             bytes.extend_from_slice(b"GET / HTTP/1.1\r\n");
             let read = header(&bytes);
             assert_eq!(read.len, len);
             // Version 1 cannot express `Local`.
             let same = read.ends == same_family(ends);
-            assert!(same || (ends, read.ends) == (Ends::Local, Ends::Unknown));
+            assert!(same || (ends, read.ends) == (ProxyAddresses::Local, ProxyAddresses::Unknown));
         }
     }
 }
@@ -58,7 +58,7 @@ fn a_line_is_written_as_the_specification_has_it() {
     assert_eq!(line, b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
     // The longest line in section 2.1 of the specification.
     let longest = b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n";
-    assert_eq!(header(longest).ends, Ends::Unknown);
+    assert_eq!(header(longest).ends, ProxyAddresses::Unknown);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn lines_are_read_strictly() {
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\r\n",
         "PROXY \r\n",
     ] {
-        assert_eq!(refused(line.as_bytes()), Refused::Line, "{line:?}");
+        assert_eq!(refused(line.as_bytes()), ProxyHeaderError::Line, "{line:?}");
     }
     for start in [
         "GET / HTTP/1.1\r\n",
@@ -94,11 +94,11 @@ fn lines_are_read_strictly() {
         "PROXY\r\n",
         "\r\n\r\nGET",
     ] {
-        assert_eq!(refused(start.as_bytes()), Refused::Start, "{start:?}");
+        assert_eq!(refused(start.as_bytes()), ProxyHeaderError::Start, "{start:?}");
     }
     let long = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
-    assert_eq!(refused(&long), Refused::TooLong);
-    assert_eq!(parse(&long[..106]), Parsed::Incomplete);
+    assert_eq!(refused(&long), ProxyHeaderError::TooLong);
+    assert_eq!(parse(&long[..106]), ProxyHeaderParse::Incomplete);
 }
 
 /// A header of version 2.
@@ -117,22 +117,22 @@ fn blocks_are_read_strictly() {
     assert_eq!(header(&block(0x21, 0x11, &addresses)).ends, known);
     for command in [0x11, 0x22, 0x2f, 0x31, 0] {
         let bytes = block(command, 0x11, &addresses);
-        assert_eq!(refused(&bytes), Refused::Command, "{command:#x}");
+        assert_eq!(refused(&bytes), ProxyHeaderError::Command, "{command:#x}");
     }
     for family in [0x01, 0x10, 0x12, 0x13, 0x20, 0x22, 0x32, 0x41] {
         let bytes = block(0x21, family, &addresses);
-        assert_eq!(refused(&bytes), Refused::Family, "{family:#x}");
+        assert_eq!(refused(&bytes), ProxyHeaderError::Family, "{family:#x}");
     }
     assert_eq!(
         refused(&block(0x21, 0x11, &addresses[..11])),
-        Refused::Length
+        ProxyHeaderError::Length
     );
-    assert_eq!(refused(&block(0x21, 0x21, &addresses)), Refused::Length);
+    assert_eq!(refused(&block(0x21, 0x21, &addresses)), ProxyHeaderError::Length);
     // LOCAL: the family is ignored.
-    assert_eq!(header(&block(0x20, 0x77, &[1, 2])).ends, Ends::Local);
-    assert_eq!(header(&block(0x21, 0x31, &[0; 216])).ends, Ends::Unknown);
+    assert_eq!(header(&block(0x20, 0x77, &[1, 2])).ends, ProxyAddresses::Local);
+    assert_eq!(header(&block(0x21, 0x31, &[0; 216])).ends, ProxyAddresses::Unknown);
     let long = block(0x21, 0x11, &[0; V2_LEN_MAX]);
-    assert_eq!(refused(&long[..16]), Refused::TooLong);
+    assert_eq!(refused(&long[..16]), ProxyHeaderError::TooLong);
 }
 
 #[test]
@@ -141,20 +141,20 @@ fn extensions_must_fit_and_a_checksum_must_be_right() {
     rest.extend_from_slice(&[2, 0, 3, b'a', b'.', b'b']);
     assert!(matches!(
         parse(&block(0x21, 0x11, &rest)),
-        Parsed::Header(_)
+        ProxyHeaderParse::Header(_)
     ));
     assert_eq!(
         refused(&block(0x21, 0x11, &rest[..rest.len() - 1])),
-        Refused::Length
+        ProxyHeaderError::Length
     );
     rest.extend_from_slice(&[TLV_CRC32C, 0, 4, 0, 0, 0, 0]);
     let mut bytes = block(0x21, 0x11, &rest);
     let at = bytes.len() - 4;
     let sum = crc32c_without(&bytes, at);
     bytes[at..].copy_from_slice(&sum.to_be_bytes());
-    assert!(matches!(parse(&bytes), Parsed::Header(_)));
+    assert!(matches!(parse(&bytes), ProxyHeaderParse::Header(_)));
     bytes[20] ^= 1;
-    assert_eq!(refused(&bytes), Refused::Checksum);
+    assert_eq!(refused(&bytes), ProxyHeaderError::Checksum);
 }
 
 /// The check value that is published for CRC32c.

@@ -8,10 +8,10 @@ use super::*;
 /// The ranges as pairs; `None` for the whole, an empty list for 416.
 fn ranges(value: &str, len: u64) -> Option<Vec<(u64, u64)>> {
     match evaluate(value.as_bytes(), len) {
-        Ranges::Whole => None,
-        Ranges::Unsatisfiable => Some(Vec::new()),
-        Ranges::One(range) => Some([(range.start, range.end)].into()),
-        Ranges::Many(set) => {
+        RangesSpecifier::Whole => None,
+        RangesSpecifier::Unsatisfiable => Some(Vec::new()),
+        RangesSpecifier::One(range) => Some([(range.start, range.end)].into()),
+        RangesSpecifier::Many(set) => {
             assert!((2..=RANGES_MAX).contains(&set.iter().len()));
             Some(set.iter().map(|r| (r.start, r.end)).collect())
         }

@@ -4,26 +4,26 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::index::{Index, offset, saturated};
-use super::{Request, Target};
+use super::index::{FieldIndex, offset, saturated};
+use super::{Request, RequestTarget};
 use crate::method::Method;
 
 /// A copy of a request in one allocation.
 #[derive(Debug)]
 pub struct OwnedRequest {
     method: Method,
-    form: Form,
+    form: TargetForm,
     /// The raw target, the authority, the field lines, one after the other.
     text: Box<[u8]>,
     target_end: u32,
     /// `None` if there is no authority.
     authority_end: Option<u32>,
-    index: Index,
+    index: FieldIndex,
 }
 
 /// The form of the target.
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum TargetForm {
     Origin {
         /// The offset of the path in the raw target; `None` if the raw target has no path, which means `/`.
         path: Option<u32>,
@@ -49,7 +49,7 @@ impl OwnedRequest {
         text.extend_from_slice(request.lines);
         OwnedRequest {
             method: request.method,
-            form: Form::of(request),
+            form: TargetForm::from_request(request),
             text: text.into(),
             target_end,
             authority_end,
@@ -74,32 +74,32 @@ impl OwnedRequest {
     }
 }
 
-impl Form {
-    fn of(request: &Request<'_>) -> Form {
+impl TargetForm {
+    fn from_request(request: &Request<'_>) -> TargetForm {
         match request.target {
-            Target::Origin { path, query, plain } => {
+            RequestTarget::Origin { path, query, plain } => {
                 let at = offset(request.raw_target, path);
                 // An absolute-form target without a path has the static "/", which is not a slice of the raw target:
                 // its offset is meaningless.
                 let is_within =
                     u64::from(at) + path.len() as u64 <= request.raw_target.len() as u64;
-                Form::Origin {
+                TargetForm::Origin {
                     path: is_within.then_some(at),
                     path_len: saturated(path.len()),
                     has_query: query.is_some(),
                     plain,
                 }
             }
-            Target::Asterisk => Form::Asterisk,
-            Target::Authority(_) => Form::Authority,
+            RequestTarget::Asterisk => TargetForm::Asterisk,
+            RequestTarget::Authority(_) => TargetForm::Authority,
         }
     }
 
-    fn target(self, raw: &[u8]) -> Target<'_> {
+    fn target(self, raw: &[u8]) -> RequestTarget<'_> {
         match self {
-            Form::Asterisk => Target::Asterisk,
-            Form::Authority => Target::Authority(raw),
-            Form::Origin {
+            TargetForm::Asterisk => RequestTarget::Asterisk,
+            TargetForm::Authority => RequestTarget::Authority(raw),
+            TargetForm::Origin {
                 path,
                 path_len,
                 has_query,
@@ -109,7 +109,7 @@ impl Form {
                     Some(at) => split(split(raw, at).1, path_len),
                     None => (b"/", after_path(raw)),
                 };
-                Target::Origin {
+                RequestTarget::Origin {
                     path,
                     // The first byte is the `?`.
                     query: has_query.then(|| rest.get(1..).unwrap_or_default()),
@@ -134,7 +134,7 @@ fn split(bytes: &[u8], at: u32) -> (&[u8], &[u8]) {
 mod tests {
     use super::*;
     use crate::h1::parse;
-    use crate::limits::Limits;
+    use crate::limits::RequestLimits;
 
     #[test]
     fn a_copy_is_the_same_request() {
@@ -158,7 +158,7 @@ mod tests {
                 "Accept-Encoding: gzip\r\nHost: \r\nReferer: r\r\nReferer: s\r\nUser-Agent: u\r\n",
             ] {
                 let head = alloc::format!("{line}\r\n{fields}\r\n");
-                let Ok(Some(head)) = parse(head.as_bytes(), &Limits::default()) else {
+                let Ok(Some(head)) = parse(head.as_bytes(), &RequestLimits::default()) else {
                     continue;
                 };
                 let owned = OwnedRequest::copy_of(&head.request);

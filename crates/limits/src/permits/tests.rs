@@ -25,7 +25,7 @@ fn there_are_never_more_than_may_be() {
 }
 
 /// One permit is in use on worker 0; one waiter each on 1 and 0, the latter `later_ms` later.
-fn two_who_wait(later_ms: u64) -> (Arc<ConcurrencyLimit>, Permit, Acquire, Acquire) {
+fn two_who_wait(later_ms: u64) -> (Arc<ConcurrencyLimit>, Permit, PermitWait, PermitWait) {
     let bound = ConcurrencyLimit::queued(1, 2, 2);
     let first = bound.try_acquire().expect("it is free");
     assert!(bound.try_acquire_on(1).is_none());

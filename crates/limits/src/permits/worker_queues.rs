@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::WaitCell;
-use crate::queue::WaitQueue;
+use crate::wait_queue::WaitQueue;
 
 /// How much longer the waiter of another worker must have waited, in ms of the workers' clocks, which may tick only
 /// every 4 ms.

@@ -5,18 +5,18 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
-use super::Target;
+use super::LogDestination;
 
 /// Bytes of one write, unless a line is longer.
 const WRITE_LEN_MAX: usize = 64 * 1024;
 
 /// Opens a log's target. Standard output and error become separate files: their usual handles have locks, which the
 /// rest of the program would wait for while this thread blocks in a write.
-pub fn open(target: &Target) -> io::Result<File> {
+pub fn open(target: &LogDestination) -> io::Result<File> {
     match target {
-        Target::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
-        Target::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
-        Target::File(path) => {
+        LogDestination::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        LogDestination::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
+        LogDestination::File(path) => {
             // Opening a FIFO for writing waits for a reader, unless it is opened for reading too.
             let fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
             // Logs hold addresses, so other users may not read them.

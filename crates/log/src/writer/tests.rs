@@ -24,7 +24,7 @@ fn remove(path: PathBuf) {
 #[test]
 fn lines_arrive_in_order_and_reopen_follows_the_name() {
     let (path, rotated) = (path("lines"), path("lines.1"));
-    let writer = Writer::open(&Target::File(path.clone())).expect("open");
+    let writer = LogWriter::open(&LogDestination::File(path.clone())).expect("open");
     let sink = writer.sink();
     assert!(sink.push(b"one\n"));
     wait_for(&path, "one\n");
@@ -45,7 +45,7 @@ fn lines_arrive_in_order_and_reopen_follows_the_name() {
 fn a_line_waits_no_longer_than_its_delay() {
     let path = path("quiet");
     let delay = Duration::from_millis(1);
-    let writer = Writer::open_delayed(&Target::File(path.clone()), delay).expect("open");
+    let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), delay).expect("open");
     let sink = writer.sink();
     let mut want = String::new();
     for line in ["one\n", "two\n", "three\n"] {
@@ -61,7 +61,7 @@ fn a_line_waits_no_longer_than_its_delay() {
 fn many_lines_do_not_wait_for_their_delay() {
     // Both sinks count towards `WAKE_LEN`.
     let path = path("many");
-    let writer = Writer::open_delayed(&Target::File(path.clone()), NEVER).expect("open");
+    let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), NEVER).expect("open");
     let sinks = [writer.sink(), writer.sink()];
     let line = [&[b'x'; 1023][..], b"\n"].concat();
     let line_count = WAKE_LEN / line.len();
@@ -79,7 +79,7 @@ fn many_lines_do_not_wait_for_their_delay() {
 #[test]
 fn lines_that_wait_are_written_before_the_file_is_reopened() {
     let (path, rotated) = (path("waiting"), path("waiting.1"));
-    let writer = Writer::open_delayed(&Target::File(path.clone()), NEVER).expect("open");
+    let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), NEVER).expect("open");
     let sinks = [writer.sink(), writer.sink()];
     assert!(sinks[0].push(b"one\n") && sinks[1].push(b"two\n"));
     std::fs::rename(&path, &rotated).expect("rotate");
@@ -99,7 +99,7 @@ fn lines_that_wait_are_written_before_the_file_is_reopened() {
 fn lines_of_a_sink_that_is_gone_are_written() {
     // A buffer without sinks is removed only after it was written.
     let path = path("gone");
-    let writer = Writer::open_delayed(&Target::File(path.clone()), NEVER).expect("open");
+    let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), NEVER).expect("open");
     assert!(writer.sink().push(b"one\n"));
     let shared = writer.shared.clone();
     writer.reopen(|_, error| Err(error), |error| panic!("{error}"));
@@ -126,7 +126,7 @@ fn fifo(name: &str) -> PathBuf {
 fn a_target_that_takes_nothing_blocks_no_sink() {
     // The pipe has no reader: opening must not wait, and the pipe takes 64 KiB before it blocks.
     let path = fifo("fifo");
-    let writer = Writer::open(&Target::File(path.clone())).expect("open");
+    let writer = LogWriter::open(&LogDestination::File(path.clone())).expect("open");
     let sink = writer.sink();
     let line = [&[b'x'; 1023][..], b"\n"].concat();
     let mut taken = 0;
@@ -152,7 +152,7 @@ fn a_target_that_takes_nothing_blocks_no_sink() {
 fn closing_is_bounded_and_ends_the_buffers() {
     // The pipe has no reader, so the megabyte is never written.
     let path = fifo("close");
-    let writer = Writer::open(&Target::File(path.clone())).expect("open");
+    let writer = LogWriter::open(&LogDestination::File(path.clone())).expect("open");
     let sink = writer.sink();
     assert!(sink.push(&vec![b'x'; 1 << 20]));
     let started = Instant::now();
@@ -167,7 +167,7 @@ fn closing_is_bounded_and_ends_the_buffers() {
 fn threads_do_not_mix_lines_and_close_writes_all() {
     for delay in [Duration::ZERO, NEVER] {
         let path = path("threads");
-        let writer = Writer::open_delayed(&Target::File(path.clone()), delay).expect("open");
+        let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), delay).expect("open");
         let shared = writer.sink();
         std::thread::scope(|scope| {
             for digit in *b"1234" {
@@ -192,12 +192,12 @@ fn threads_do_not_mix_lines_and_close_writes_all() {
 #[test]
 fn a_target_that_refuses_is_counted() {
     // /dev/full fails each write with ENOSPC.
-    let writer = Writer::open(&Target::File("/dev/full".into())).expect("open");
+    let writer = LogWriter::open(&LogDestination::File("/dev/full".into())).expect("open");
     assert!(writer.sink().push(b"one\ntwo\n"));
     let shared = writer.shared.clone();
     writer.close();
     assert_eq!(shared.lost.load(Relaxed), 2);
-    assert!(Writer::open(&Target::File("/nonexistent/log".into())).is_err());
+    assert!(LogWriter::open(&LogDestination::File("/nonexistent/log".into())).is_err());
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_failed_reopen_keeps_the_file() {
     let folder = path("folder");
     std::fs::create_dir(&folder).expect("create");
     let (file, moved) = (folder.join("log"), path("moved"));
-    let writer = Writer::open(&Target::File(file.clone())).expect("open");
+    let writer = LogWriter::open(&LogDestination::File(file.clone())).expect("open");
     std::fs::rename(&file, &moved)
         .and(std::fs::remove_dir(&folder))
         .expect("remove");
@@ -236,7 +236,7 @@ fn a_file_can_be_reopened_otherwise() {
     let folder = path("otherwise");
     std::fs::create_dir(&folder).expect("create");
     let file = folder.join("log");
-    let writer = Writer::open(&Target::File(file.clone())).expect("open");
+    let writer = LogWriter::open(&LogDestination::File(file.clone())).expect("open");
     std::fs::remove_file(&file)
         .and(std::fs::remove_dir(&folder))
         .expect("remove");

@@ -9,7 +9,7 @@ use super::{CallPointer, ABI};
 /// `struct lowroad_host`. Each pointer argument is valid for the number of bytes in the argument that follows it.
 #[repr(C)]
 #[allow(missing_docs)] // lowroad.h describes each function.
-pub struct Table {
+pub struct HostTable {
     pub abi: u32,
     pub size: u32,
     pub get:
@@ -33,23 +33,23 @@ pub struct Table {
     pub now_ms: unsafe extern "C" fn() -> u64,
 }
 
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(null_mut());
+static TABLE: AtomicPtr<HostTable> = AtomicPtr::new(null_mut());
 
 /// `lowroad_load`: stores the table of the server's functions. Not 0 if the table lacks functions of this version.
 ///
 /// # Safety
 /// `table` begins with `abi` and `size`, has `size` bytes, and is neither moved nor freed.
-pub unsafe fn load(table: *const Table) -> i32 {
+pub unsafe fn load(table: *const HostTable) -> i32 {
     // SAFETY: by this function's contract these two fields exist in every version.
     let (abi, size) = unsafe { ((*table).abi, (*table).size) };
-    if abi != ABI || (size as usize) < std::mem::size_of::<Table>() {
+    if abi != ABI || (size as usize) < std::mem::size_of::<HostTable>() {
         return -1;
     }
-    TABLE.store(table as *mut Table, Ordering::Release);
+    TABLE.store(table as *mut HostTable, Ordering::Release);
     0
 }
 
-fn table() -> &'static Table {
+fn table() -> &'static HostTable {
     let table = TABLE.load(Ordering::Acquire);
     assert!(!table.is_null(), "the server loads before it calls");
     // SAFETY: `load` stored the pointer after checking the size; by its contract the table is never freed.

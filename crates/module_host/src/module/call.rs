@@ -7,60 +7,60 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use lowroad_engine::stream::Next as Part;
-use lowroad_handler::spool::Spools;
-use lowroad_handler::{Request, Response};
-use lowroad_http::status::Status;
-use lowroad_module::linked::Kept;
-use lowroad_module::{Event, Host, Level, Sent, Ticket, What};
+use lowroad_engine::stream::StreamItem as Part;
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::{HandlerRequest, HandlerResponse};
+use lowroad_http::status::StatusCode;
+use lowroad_module::builtin::CallData;
+use lowroad_module::{CallEvent, CallHost, MessageLevel, SendStatus, ResumeTicket, HostValue};
 
 use super::clock::now_ms;
-use super::identity::Identity;
-use super::outgoing::{Outgoing, Progress};
+use super::identity::ModuleIdentity;
+use super::response_draft::{ResponseDraft, CallProgress};
 use super::parts;
-use super::tickets::Held;
+use super::tickets::TicketGuard;
 
 /// The most fetches of one call.
 const FETCHES_MAX: usize = 16;
 
 /// One request being answered by a module.
-pub struct Call {
-    identity: Arc<Identity>,
+pub struct HostedCall {
+    identity: Arc<ModuleIdentity>,
     worker: usize,
-    pub(super) request: Request,
+    pub(super) request: HandlerRequest,
     /// Bytes of the request's body that the module has not read.
     pub(super) at_hand: Bytes,
-    pub(super) outgoing: Outgoing,
+    pub(super) outgoing: ResponseDraft,
     /// A timer that the module set since `call_loop` last checked.
     pub(super) timer_set_ms: Option<u32>,
-    pub(super) fetches: Vec<Fetch>,
+    pub(super) fetches: Vec<FetchRequest>,
     /// Completed fetches that were not yet reported to the module.
     over: VecDeque<u32>,
     body_ended: bool,
     /// The module's process has not read all of the body sent to it; `at_hand` does not show that.
     pub(super) body_held: bool,
     /// An event that the module could not be given at once.
-    again: Option<Event>,
-    pub(super) held: Option<Held>,
+    again: Option<CallEvent>,
+    pub(super) held: Option<TicketGuard>,
     memory: u64,
-    pub(super) kept: Kept,
+    pub(super) kept: CallData,
 }
 
 /// A waiting call must be abandoned, since the client is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gone;
+pub(super) struct ClientGone;
 
 /// A change for a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(super) enum WaitEvent {
     /// An event for the module.
-    Event(Event),
+    Event(CallEvent),
     /// Bytes of the response left for the client.
     Moved,
 }
 
 /// A fetch that the module requested.
-pub(super) enum Fetch {
+pub(super) enum FetchRequest {
     /// Requested, not started.
     Wanted(Bytes),
     /// In progress.
@@ -74,15 +74,15 @@ pub(super) enum Fetch {
     },
 }
 
-impl Call {
+impl HostedCall {
     /// A call for a request.
-    pub fn new(identity: Arc<Identity>, worker: usize, request: Request, len_max: usize) -> Call {
-        Call {
+    pub fn new(identity: Arc<ModuleIdentity>, worker: usize, request: HandlerRequest, len_max: usize) -> HostedCall {
+        HostedCall {
             identity,
             worker,
             request,
             at_hand: Bytes::new(),
-            outgoing: Outgoing::new(len_max),
+            outgoing: ResponseDraft::new(len_max),
             timer_set_ms: None,
             fetches: Vec::new(),
             over: VecDeque::new(),
@@ -96,18 +96,18 @@ impl Call {
     }
 
     /// Lets a stream wait in a spool if its client reads slowly.
-    pub(super) fn with_spools(mut self, spools: Option<Arc<Spools>>) -> Call {
+    pub(super) fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> HostedCall {
         self.outgoing = self.outgoing.with_spools(spools);
         self
     }
 
     /// The module's name and settings.
-    pub fn identity(&self) -> &Arc<Identity> {
+    pub fn identity(&self) -> &Arc<ModuleIdentity> {
         &self.identity
     }
 
     /// The request.
-    pub fn request(&self) -> &Request {
+    pub fn request(&self) -> &HandlerRequest {
         &self.request
     }
 
@@ -117,39 +117,39 @@ impl Call {
     }
 
     /// Takes the complete response.
-    pub(super) fn take_response(&mut self) -> Response {
+    pub(super) fn take_response(&mut self) -> HandlerResponse {
         self.outgoing.take_response()
     }
 
     /// The next change that is possible without a runtime.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Happened, Gone>> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<WaitEvent, ClientGone>> {
         if let Some(event) = self.again.take() {
-            return Poll::Ready(Ok(Happened::Event(event)));
+            return Poll::Ready(Ok(WaitEvent::Event(event)));
         }
         if let Some(number) = self.over.pop_front() {
-            return Poll::Ready(Ok(Happened::Event(Event::Fetched(number))));
+            return Poll::Ready(Ok(WaitEvent::Event(CallEvent::Fetched(number))));
         }
         if let Poll::Ready(progress) = self.outgoing.poll_room(context) {
             return Poll::Ready(match progress {
-                Ok(Progress::Moved) => Ok(Happened::Moved),
-                Ok(Progress::Room) => Ok(Happened::Event(Event::Room)),
-                Err(_) => Err(Gone),
+                Ok(CallProgress::Moved) => Ok(WaitEvent::Moved),
+                Ok(CallProgress::Room) => Ok(WaitEvent::Event(CallEvent::Room)),
+                Err(_) => Err(ClientGone),
             });
         }
         let used = self.held.as_ref().map(|held| held.poll_used(context));
         if let Some(Poll::Ready(())) = used {
-            return Poll::Ready(Ok(Happened::Event(Event::Continued)));
+            return Poll::Ready(Ok(WaitEvent::Event(CallEvent::Continued)));
         }
-        self.poll_body(context).map_ok(Happened::Event)
+        self.poll_body(context).map_ok(WaitEvent::Event)
     }
 
     /// Queues an event to be delivered once more.
-    pub(super) fn again(&mut self, event: Event) {
+    pub(super) fn again(&mut self, event: CallEvent) {
         self.again = Some(event);
     }
 
     /// The next part of the body, once the module has read the one before it.
-    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Gone>> {
+    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<CallEvent, ClientGone>> {
         if self.body_ended || self.body_held || !self.at_hand.is_empty() {
             return Poll::Pending;
         }
@@ -161,19 +161,19 @@ impl Call {
             Part::Bytes(bytes) => {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 self.at_hand = bytes;
-                Ok(Event::Body(len))
+                Ok(CallEvent::Body(len))
             }
             Part::End => {
                 self.body_ended = true;
-                Ok(Event::BodyEnd)
+                Ok(CallEvent::BodyEnd)
             }
-            Part::Cut => Err(Gone),
+            Part::Cut => Err(ClientGone),
         })
     }
 
     /// Records that a fetch is complete.
     pub(super) fn fetch_over(&mut self, number: u32, status: u16, bytes: Bytes) {
-        self.fetches[number as usize - 1] = Fetch::Over { status, bytes };
+        self.fetches[number as usize - 1] = FetchRequest::Over { status, bytes };
         self.over.push_back(number);
     }
 
@@ -182,7 +182,7 @@ impl Call {
             return Some(&mut self.at_hand);
         };
         match self.fetches.get_mut(index as usize) {
-            Some(Fetch::Over { bytes, .. }) => Some(bytes),
+            Some(FetchRequest::Over { bytes, .. }) => Some(bytes),
             _ => None,
         }
     }
@@ -190,29 +190,29 @@ impl Call {
     /// Returns `good`; if it is false, logs the refused operation.
     fn accept(&self, good: bool, refused: &str) -> bool {
         if !good {
-            self.identity.log(Level::Warn, refused);
+            self.identity.log(MessageLevel::Warn, refused);
         }
         good
     }
 }
 
-impl Host for Call {
-    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+impl CallHost for HostedCall {
+    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let request = &self.request;
         let value: &[u8] = match what {
-            What::Method => request.method.as_str().as_bytes(),
-            What::Target => request.target(),
-            What::Path => request.path(),
-            What::Query => request.query()?,
-            What::Host => request.host(),
-            What::Peer => return Some(Cow::Owned(request.peer.to_string().into_bytes())),
-            What::Field => request.field(std::str::from_utf8(name).ok()?)?,
-            What::Cookie => parts::cookie(request.fields(), name)?,
-            What::Parameter => return parts::parameter(request.query()?, name),
-            What::Fields => request.lines(),
-            What::Root => request.root.as_os_str().as_encoded_bytes(),
-            What::Setting => return self.identity.setting(name),
-            What::Worker => return Some(Cow::Owned(self.worker.to_string().into_bytes())),
+            HostValue::Method => request.method.as_str().as_bytes(),
+            HostValue::Target => request.target(),
+            HostValue::Path => request.path(),
+            HostValue::Query => request.query()?,
+            HostValue::Host => request.host(),
+            HostValue::Peer => return Some(Cow::Owned(request.peer.to_string().into_bytes())),
+            HostValue::Field => request.field(std::str::from_utf8(name).ok()?)?,
+            HostValue::Cookie => parts::cookie(request.fields(), name)?,
+            HostValue::Parameter => return parts::parameter(request.query()?, name),
+            HostValue::Fields => request.lines(),
+            HostValue::Root => request.root.as_os_str().as_encoded_bytes(),
+            HostValue::Setting => return self.identity.setting(name),
+            HostValue::Worker => return Some(Cow::Owned(self.worker.to_string().into_bytes())),
         };
         Some(Cow::Borrowed(value))
     }
@@ -231,7 +231,7 @@ impl Host for Call {
             return self.at_hand.len();
         };
         match self.fetches.get(index as usize) {
-            Some(Fetch::Over { bytes, .. }) => bytes.len(),
+            Some(FetchRequest::Over { bytes, .. }) => bytes.len(),
             _ => 0,
         }
     }
@@ -240,7 +240,7 @@ impl Host for Call {
         let found = u16::try_from(status)
             .ok()
             .filter(|code| (200..600).contains(code));
-        let found = found.and_then(Status::new);
+        let found = found.and_then(StatusCode::new);
         let good = found.is_some_and(|status| self.outgoing.status(status));
         self.accept(
             good,
@@ -257,10 +257,10 @@ impl Host for Call {
         )
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Sent {
+    fn send(&mut self, bytes: &[u8]) -> SendStatus {
         let sent = self.outgoing.send(bytes);
         self.accept(
-            sent != Sent::Refused,
+            sent != SendStatus::Refused,
             "the response holds too many bytes; flush, and wait for room when send says so",
         );
         sent
@@ -295,7 +295,7 @@ impl Host for Call {
             return None;
         }
         self.fetches
-            .push(Fetch::Wanted(Bytes::copy_from_slice(target)));
+            .push(FetchRequest::Wanted(Bytes::copy_from_slice(target)));
         let number = u32::try_from(self.fetches.len()).expect("at most 16");
         // Content in memory is available at once, without the runtime.
         if target.starts_with(b"/")
@@ -308,16 +308,16 @@ impl Host for Call {
 
     fn fetched(&self, number: u32) -> Option<u16> {
         match self.fetches.get(number.checked_sub(1)? as usize)? {
-            Fetch::Over { status, .. } => Some(*status),
+            FetchRequest::Over { status, .. } => Some(*status),
             _ => None,
         }
     }
 
-    fn ticket(&mut self) -> Ticket {
-        self.held.get_or_insert_with(Held::new).ticket()
+    fn ticket(&mut self) -> ResumeTicket {
+        self.held.get_or_insert_with(TicketGuard::new).ticket()
     }
 
-    fn log(&self, level: Level, text: &str) {
+    fn log(&self, level: MessageLevel, text: &str) {
         self.identity.log(level, text);
     }
 

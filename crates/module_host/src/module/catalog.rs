@@ -4,54 +4,54 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 
-use lowroad_config::schema::{Module, ModuleCode, Route};
+use lowroad_config::schema::{ModuleConfig, ModuleCode, RouteConfig};
 use lowroad_handler::Handler;
-use lowroad_handler::spool::Spools;
-use lowroad_log::Logger;
-use lowroad_module::linked::Linked;
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_log::ErrorLogger;
+use lowroad_module::builtin::LinkedModule;
 use tokio::runtime::Handle;
 
-use super::identity::Identity;
+use super::identity::ModuleIdentity;
 use super::library::LibraryCode;
-use super::linked::LinkedCode;
-use super::run::{Limits, Running};
-use super::separate::SeparateCode;
-use super::{Code, counts::Counts};
+use super::builtin::LinkedCode;
+use super::call_loop::{CallLimits, ModuleHandler};
+use super::out_of_process::SeparateCode;
+use super::{ModuleBackend, counts::ModuleCounters};
 
 /// An opened module of any kind.
-pub trait Opened: Send + Sync {
+pub trait ModuleHandle: Send + Sync {
     /// Makes a handler for a route. Responses wait in `spools` if their clients are slow.
-    fn handler(&self, limits: Limits, spools: Option<Arc<Spools>>) -> Arc<dyn Handler>;
+    fn handler(&self, limits: CallLimits, spools: Option<Arc<SpoolLimits>>) -> Arc<dyn Handler>;
     /// The counters of its calls on all routes.
-    fn counts(&self) -> &Counts;
+    fn counts(&self) -> &ModuleCounters;
 }
 
 /// A module's code and identity.
-pub struct Ready<C> {
+pub struct ModuleEntry<C> {
     /// The code.
     pub code: Arc<C>,
     /// Its name, settings and log.
-    pub identity: Arc<Identity>,
+    pub identity: Arc<ModuleIdentity>,
 }
 
-impl<C: Code> Opened for Ready<C> {
-    fn handler(&self, limits: Limits, spools: Option<Arc<Spools>>) -> Arc<dyn Handler> {
+impl<C: ModuleBackend> ModuleHandle for ModuleEntry<C> {
+    fn handler(&self, limits: CallLimits, spools: Option<Arc<SpoolLimits>>) -> Arc<dyn Handler> {
         let (code, identity) = (self.code.clone(), self.identity.clone());
-        Arc::new(Running::new(code, identity, limits).with_spools(spools))
+        Arc::new(ModuleHandler::new(code, identity, limits).with_spools(spools))
     }
 
-    fn counts(&self) -> &Counts {
+    fn counts(&self) -> &ModuleCounters {
         &self.identity.counts
     }
 }
 
-impl Limits {
+impl CallLimits {
     /// The limits of a route.
-    pub fn of_route(route: &Route) -> Limits {
-        Limits {
+    pub fn from_route(route: &RouteConfig) -> CallLimits {
+        CallLimits {
             timeout_ms: route.timeout_ms,
             concurrency_max: route.concurrency_max,
-            ..Limits::default()
+            ..CallLimits::default()
         }
     }
 }
@@ -61,20 +61,20 @@ impl Limits {
 /// # Errors
 /// A text for the operator.
 pub fn open_native(
-    module: &Module,
-    linked: &[Linked],
+    module: &ModuleConfig,
+    linked: &[LinkedModule],
     workers: usize,
-    logger: Option<Logger>,
-) -> Result<Option<Box<dyn Opened>>, String> {
-    let identity = Arc::new(Identity::of(module, logger));
-    let opened: Box<dyn Opened> = match &module.code {
+    logger: Option<ErrorLogger>,
+) -> Result<Option<Box<dyn ModuleHandle>>, String> {
+    let identity = Arc::new(ModuleIdentity::from_config(module, logger));
+    let opened: Box<dyn ModuleHandle> = match &module.code {
         ModuleCode::Linked(name) => {
             let code = Arc::new(open_linked(name, linked, &identity, workers)?);
-            Box::new(Ready { code, identity })
+            Box::new(ModuleEntry { code, identity })
         }
         ModuleCode::Library(path) if !module.separate => {
             let code = LibraryCode::open(path, &identity, workers)?;
-            Box::new(Ready { code, identity })
+            Box::new(ModuleEntry { code, identity })
         }
         ModuleCode::Library(_) | ModuleCode::Wasm(_) => return Ok(None),
     };
@@ -87,13 +87,13 @@ pub fn open_native(
 /// # Errors
 /// A text for the operator.
 pub fn open_separate(
-    module: &Module,
+    module: &ModuleConfig,
     workers: usize,
-    logger: Option<Logger>,
+    logger: Option<ErrorLogger>,
     runtime: &Handle,
     command: impl Fn() -> Command + Send + Sync + 'static,
-) -> Result<Box<dyn Opened>, String> {
-    let identity = Arc::new(Identity::of(module, logger));
+) -> Result<Box<dyn ModuleHandle>, String> {
+    let identity = Arc::new(ModuleIdentity::from_config(module, logger));
     let ModuleCode::Library(path) = &module.code else {
         return Err(format!(
             "module {}: only a library may be separate",
@@ -102,13 +102,13 @@ pub fn open_separate(
     };
     let code = SeparateCode::open(path, &identity, workers, runtime, command)?;
     let code = Arc::new(code);
-    Ok(Box::new(Ready { code, identity }))
+    Ok(Box::new(ModuleEntry { code, identity }))
 }
 
 fn open_linked(
     name: &str,
-    linked: &[Linked],
-    identity: &Arc<Identity>,
+    linked: &[LinkedModule],
+    identity: &Arc<ModuleIdentity>,
     workers: usize,
 ) -> Result<LinkedCode, String> {
     let Some(found) = linked.iter().find(|known| known.name == name) else {
@@ -124,11 +124,11 @@ fn open_linked(
 
 /// Modules by the names that routes use.
 #[derive(Default)]
-pub struct Catalog(BTreeMap<String, Box<dyn Opened>>);
+pub struct ModuleCatalog(BTreeMap<String, Box<dyn ModuleHandle>>);
 
-impl Catalog {
+impl ModuleCatalog {
     /// Adds a module.
-    pub fn insert(&mut self, name: &str, opened: Box<dyn Opened>) {
+    pub fn insert(&mut self, name: &str, opened: Box<dyn ModuleHandle>) {
         self.0.insert(name.to_string(), opened);
     }
 
@@ -136,8 +136,8 @@ impl Catalog {
     pub fn handler(
         &self,
         name: &str,
-        limits: Limits,
-        spools: Option<Arc<Spools>>,
+        limits: CallLimits,
+        spools: Option<Arc<SpoolLimits>>,
     ) -> Option<Arc<dyn Handler>> {
         let opened = self.0.get(name)?;
         Some(opened.handler(limits, spools))

@@ -6,11 +6,11 @@ macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident;)*) => {
         /// Counters that only grow.
         #[derive(Debug, Default)]
-        pub struct Counts {
+        pub struct ModuleCounters {
             $($(#[$doc])* pub $name: AtomicU64,)*
         }
 
-        impl Counts {
+        impl ModuleCounters {
             /// All counters by name, for status pages.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.load(Relaxed)),)*]
@@ -41,6 +41,6 @@ counts! {
 }
 
 /// Adds one.
-pub(super) fn one(count: &AtomicU64) {
+pub(super) fn increment(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }

@@ -13,12 +13,12 @@ use hyper::Uri;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use lowroad_config::Destination;
-use lowroad_handler::Request;
-use lowroad_module::Level;
+use lowroad_config::AllowedDestination;
+use lowroad_handler::HandlerRequest;
+use lowroad_module::MessageLevel;
 
-use super::identity::Identity;
-use super::run::Limits;
+use super::identity::ModuleIdentity;
+use super::call_loop::CallLimits;
 
 /// The port of URLs without one.
 const PORT: u16 = 80;
@@ -33,11 +33,11 @@ static CLIENT: LazyLock<Client<HttpConnector, Empty<Bytes>>> = LazyLock::new(|| 
 });
 
 /// A fetch in progress. It returns a status, 0 without an answer, and the bytes.
-pub type Fetching = Pin<Box<dyn Future<Output = (u16, Bytes)> + Send>>;
+pub type FetchFuture = Pin<Box<dyn Future<Output = (u16, Bytes)> + Send>>;
 
 /// Starts to fetch a path of the request's site, or an `http://` URL of an allowed server. The allow list prevents
 /// server-side request forgery: clients that influence URLs must not reach hosts that only this server can reach.
-pub fn fetch(identity: &Identity, request: &Request, target: &Bytes, limits: &Limits) -> Fetching {
+pub fn fetch(identity: &ModuleIdentity, request: &HandlerRequest, target: &Bytes, limits: &CallLimits) -> FetchFuture {
     if target.starts_with(b"/") {
         let loading = request.objects.load(target);
         return Box::pin(async {
@@ -50,7 +50,7 @@ pub fn fetch(identity: &Identity, request: &Request, target: &Bytes, limits: &Li
     let url = match allowed(&identity.fetch, target) {
         Ok(url) => url,
         Err(refused) => {
-            identity.log(Level::Warn, &refused);
+            identity.log(MessageLevel::Warn, &refused);
             return Box::pin(ready((0, Bytes::new())));
         }
     };
@@ -64,7 +64,7 @@ pub fn fetch(identity: &Identity, request: &Request, target: &Bytes, limits: &Li
 }
 
 /// Checks a URL against the allowed servers. It is parsed once, so that the checked host is the host connected to.
-fn allowed(servers: &[Destination], target: &[u8]) -> Result<Uri, String> {
+fn allowed(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String> {
     let shown = String::from_utf8_lossy(target);
     let url = Uri::try_from(target).map_err(|error| format!("{shown} is no URL: {error}"))?;
     let (host, port) = (
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn only_what_is_listed_is_asked() {
         let listed = ["api.example.com:80", "*.example.org:8080"]
-            .map(|text| Destination::parse(text).expect("a destination"));
+            .map(|text| AllowedDestination::parse(text).expect("a destination"));
         for url in [
             "http://api.example.com/a?b",
             "http://API.example.com:80/",

@@ -3,49 +3,49 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lowroad_config::{Destination, Module};
-use lowroad_log::{Level as LogLevel, Logger};
-use lowroad_module::{Host, Level, Sent, Ticket, What};
+use lowroad_config::{AllowedDestination, ModuleConfig};
+use lowroad_log::{LogLevel as LogLevel, ErrorLogger};
+use lowroad_module::{CallHost, MessageLevel, SendStatus, ResumeTicket, HostValue};
 
 use super::clock::now_ms;
-use super::counts::Counts;
+use super::counts::ModuleCounters;
 use super::parts;
 
 /// The longest line in the log in bytes.
 const LINE_LEN_MAX: usize = 4096;
 
 /// The destination of a module's log lines.
-pub type Sink = Box<dyn Fn(Level, &str) + Send + Sync>;
+pub type LogSink = Box<dyn Fn(MessageLevel, &str) + Send + Sync>;
 
 /// The data shared by all calls of a module.
-pub struct Identity {
+pub struct ModuleIdentity {
     /// Its name in the configuration.
     pub name: String,
     /// Its settings, available at start and in calls.
     pub settings: Vec<(String, String)>,
     /// The servers that its fetches may reach.
-    pub fetch: Vec<Destination>,
-    sink: Sink,
+    pub fetch: Vec<AllowedDestination>,
+    sink: LogSink,
     /// The counters of its calls.
-    pub counts: Counts,
+    pub counts: ModuleCounters,
 }
 
-impl Identity {
+impl ModuleIdentity {
     /// The identity of a configured module. Its lines go to this log, if there is one.
-    pub fn of(module: &Module, logger: Option<Logger>) -> Identity {
-        let identity = Identity::new(&module.name, module.settings.clone(), logger);
+    pub fn from_config(module: &ModuleConfig, logger: Option<ErrorLogger>) -> ModuleIdentity {
+        let identity = ModuleIdentity::new(&module.name, module.settings.clone(), logger);
         identity.with_fetch(module.fetch.clone())
     }
 
     /// Allows fetches from these servers.
-    pub fn with_fetch(self, fetch: Vec<Destination>) -> Identity {
-        Identity { fetch, ..self }
+    pub fn with_fetch(self, fetch: Vec<AllowedDestination>) -> ModuleIdentity {
+        ModuleIdentity { fetch, ..self }
     }
 
     /// The identity of a module of this name. Its lines go to this log, if there is one.
-    pub fn new(name: &str, settings: Vec<(String, String)>, logger: Option<Logger>) -> Identity {
+    pub fn new(name: &str, settings: Vec<(String, String)>, logger: Option<ErrorLogger>) -> ModuleIdentity {
         let prefix = name.to_string();
-        Identity::with_sink(
+        ModuleIdentity::with_sink(
             name,
             settings,
             Box::new(move |level, line| {
@@ -57,18 +57,18 @@ impl Identity {
     }
 
     /// The identity of a module of this name, with its lines going to `sink`.
-    pub fn with_sink(name: &str, settings: Vec<(String, String)>, sink: Sink) -> Identity {
-        Identity {
+    pub fn with_sink(name: &str, settings: Vec<(String, String)>, sink: LogSink) -> ModuleIdentity {
+        ModuleIdentity {
             name: name.to_string(),
             settings,
             fetch: Vec::new(),
-            counts: Counts::default(),
+            counts: ModuleCounters::default(),
             sink,
         }
     }
 
     /// Writes a line about the module.
-    pub fn log(&self, level: Level, text: &str) {
+    pub fn log(&self, level: MessageLevel, text: &str) {
         (self.sink)(level, &parts::line(text, LINE_LEN_MAX));
     }
 
@@ -80,33 +80,33 @@ impl Identity {
     }
 }
 
-fn log_level(level: Level) -> LogLevel {
+fn log_level(level: MessageLevel) -> LogLevel {
     match level {
-        Level::Error => LogLevel::Error,
-        Level::Warn => LogLevel::Warn,
-        Level::Info => LogLevel::Info,
-        Level::Debug => LogLevel::Debug,
+        MessageLevel::Error => LogLevel::Error,
+        MessageLevel::Warn => LogLevel::Warn,
+        MessageLevel::Info => LogLevel::Info,
+        MessageLevel::Debug => LogLevel::Debug,
     }
 }
 
 /// A module's `CallHost` at start and stop: settings, the worker's number, the log.
-pub struct Starting {
-    identity: Arc<Identity>,
+pub struct StartContext {
+    identity: Arc<ModuleIdentity>,
     worker: usize,
 }
 
-impl Starting {
+impl StartContext {
     /// The context for one worker.
-    pub fn new(identity: Arc<Identity>, worker: usize) -> Starting {
-        Starting { identity, worker }
+    pub fn new(identity: Arc<ModuleIdentity>, worker: usize) -> StartContext {
+        StartContext { identity, worker }
     }
 }
 
-impl Host for Starting {
-    fn get(&self, what: What, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+impl CallHost for StartContext {
+    fn get(&self, what: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         match what {
-            What::Setting => self.identity.setting(name),
-            What::Worker => Some(Cow::Owned(self.worker.to_string().into_bytes())),
+            HostValue::Setting => self.identity.setting(name),
+            HostValue::Worker => Some(Cow::Owned(self.worker.to_string().into_bytes())),
             _ => None,
         }
     }
@@ -127,8 +127,8 @@ impl Host for Starting {
         false
     }
 
-    fn send(&mut self, _: &[u8]) -> Sent {
-        Sent::Refused
+    fn send(&mut self, _: &[u8]) -> SendStatus {
+        SendStatus::Refused
     }
 
     fn send_stored(&mut self, _: &[u8]) -> bool {
@@ -149,11 +149,11 @@ impl Host for Starting {
         None
     }
 
-    fn ticket(&mut self) -> Ticket {
-        Ticket::new(0, |_| false)
+    fn ticket(&mut self) -> ResumeTicket {
+        ResumeTicket::new(0, |_| false)
     }
 
-    fn log(&self, level: Level, text: &str) {
+    fn log(&self, level: MessageLevel, text: &str) {
         self.identity.log(level, text);
     }
 

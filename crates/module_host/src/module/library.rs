@@ -3,34 +3,34 @@
 //!
 //! `library/version.rs` opens the libraries and checks them.
 
-mod loaded;
+mod version;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use lowroad_engine::file_watch::{self, Version};
+use lowroad_engine::file_watch::{self, FileVersion};
 use lowroad_file_stamp::FileStamp;
-use lowroad_handler::Failure;
-use lowroad_module::Level;
+use lowroad_handler::HandlerFailure;
+use lowroad_module::MessageLevel;
 
-use super::Code;
-use super::call::Call;
-use super::counts::one;
-use super::identity::Identity;
-use super::native::{Calling, Worker};
+use super::ModuleBackend;
+use super::call::HostedCall;
+use super::counts::increment;
+use super::identity::ModuleIdentity;
+use super::native_worker::{NativeCall, NativeWorker};
 use crate::lock::lock;
-use loaded::{Loaded, Started};
+use version::{LoadedLibrary, LibraryInstance};
 
 /// A library, started for every worker.
 pub struct LibraryCode {
     path: PathBuf,
-    identity: Arc<Identity>,
+    identity: Arc<ModuleIdentity>,
     /// The newest version's state for each worker.
-    workers: Box<[Mutex<Arc<Worker<Started>>>]>,
-    version: Mutex<Version>,
+    workers: Box<[Mutex<Arc<NativeWorker<LibraryInstance>>>]>,
+    version: Mutex<FileVersion>,
     /// States of older versions, kept until their last user is gone. So the watcher stops and closes them, not a
     /// worker.
-    retired: Mutex<Vec<Arc<Worker<Started>>>>,
+    retired: Mutex<Vec<Arc<NativeWorker<LibraryInstance>>>>,
 }
 
 impl LibraryCode {
@@ -40,7 +40,7 @@ impl LibraryCode {
     /// A text for the operator: the fault of the file, and its remedy.
     pub fn open(
         path: &Path,
-        identity: &Arc<Identity>,
+        identity: &Arc<ModuleIdentity>,
         workers: usize,
     ) -> Result<Arc<LibraryCode>, String> {
         let code = Arc::new(LibraryCode::load(path, identity, workers)?);
@@ -59,7 +59,7 @@ impl LibraryCode {
     /// As [`LibraryCode::open`].
     pub fn load(
         path: &Path,
-        identity: &Arc<Identity>,
+        identity: &Arc<ModuleIdentity>,
         workers: usize,
     ) -> Result<LibraryCode, String> {
         let (stamp, started) = start(path, identity, workers)?;
@@ -67,7 +67,7 @@ impl LibraryCode {
             path: path.to_path_buf(),
             identity: identity.clone(),
             workers: started.into_iter().map(Mutex::new).collect(),
-            version: Mutex::new(Version::of(stamp)),
+            version: Mutex::new(FileVersion::new(stamp)),
             retired: Mutex::default(),
         })
     }
@@ -83,17 +83,17 @@ impl LibraryCode {
             return Ok(false);
         }
         // Recorded before the attempt: a bad file is not tried again until it changes.
-        *version = Version::of(found);
+        *version = FileVersion::new(found);
         let counts = &self.identity.counts;
         let started = start(&self.path, &self.identity, self.workers.len());
-        let (stamp, started) = started.inspect_err(|_| one(&counts.rejected))?;
-        *version = Version::of(stamp);
+        let (stamp, started) = started.inspect_err(|_| increment(&counts.rejected))?;
+        *version = FileVersion::new(stamp);
         for (worker, started) in self.workers.iter().zip(started) {
             let old = std::mem::replace(&mut *lock(worker), started);
             // The old state may still have calls with memory in it; it is closed after the last one.
             lock(&self.retired).push(old);
         }
-        one(&counts.reloads);
+        increment(&counts.reloads);
         Ok(true)
     }
 
@@ -121,38 +121,38 @@ impl LibraryCode {
         }
         match self.reload() {
             Ok(false) => {}
-            Ok(true) => self.identity.log(Level::Info, "a new version is loaded"),
+            Ok(true) => self.identity.log(MessageLevel::Info, "a new version is loaded"),
             Err(problem) => {
                 let line = format!("a new version is not taken, the old one goes on: {problem}");
-                self.identity.log(Level::Error, &line);
+                self.identity.log(MessageLevel::Error, &line);
             }
         }
     }
 }
 
-impl Code for LibraryCode {
-    type Instance = Calling<Started>;
+impl ModuleBackend for LibraryCode {
+    type CallInstance = NativeCall<LibraryInstance>;
 
-    fn instance(&self, worker: usize, call: Call) -> Result<Calling<Started>, Failure> {
+    fn instance(&self, worker: usize, call: HostedCall) -> Result<NativeCall<LibraryInstance>, HandlerFailure> {
         let worker = lock(&self.workers[worker % self.workers.len()]).clone();
-        Ok(Calling::new(worker, call))
+        Ok(NativeCall::new(worker, call))
     }
 }
 
-type Workers = Vec<Arc<Worker<Started>>>;
+type LibraryWorkers = Vec<Arc<NativeWorker<LibraryInstance>>>;
 
 fn start(
     path: &Path,
-    identity: &Arc<Identity>,
+    identity: &Arc<ModuleIdentity>,
     workers: usize,
-) -> Result<(FileStamp, Workers), String> {
+) -> Result<(FileStamp, LibraryWorkers), String> {
     let stamp = stamp(path)?;
-    let loaded = Loaded::open(path)
+    let loaded = LoadedLibrary::open(path)
         .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
     let loaded = Arc::new(loaded);
     let start = |worker| {
-        let started = Started::new(&loaded, identity, worker)?;
-        Ok(Arc::new(Worker::new(started)))
+        let started = LibraryInstance::new(&loaded, identity, worker)?;
+        Ok(Arc::new(NativeWorker::new(started)))
     };
     let started = (0..workers).map(start).collect::<Result<_, String>>()?;
     Ok((stamp, started))

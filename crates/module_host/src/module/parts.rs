@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 
 /// The value of a cookie (RFC 6265 §4.2.1).
-pub fn cookie<'a>(fields: Lines<'a>, name: &[u8]) -> Option<&'a [u8]> {
+pub fn cookie<'a>(fields: FieldLines<'a>, name: &[u8]) -> Option<&'a [u8]> {
     let cookies = fields.filter(|(known, _)| known.eq_ignore_ascii_case(b"cookie"));
     let mut pairs = cookies.flat_map(|(_, value)| value.split(|byte| *byte == b';'));
     pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn cookies_are_found_by_their_whole_name() {
-        let fields = || Lines::of(b"Cookie: xid=0; id=7\r\ncookie: b=2;\r\n");
+        let fields = || FieldLines::new(b"Cookie: xid=0; id=7\r\ncookie: b=2;\r\n");
         assert_eq!(cookie(fields(), b"id"), Some(&b"7"[..]));
         assert_eq!(cookie(fields(), b"b"), Some(&b"2"[..]));
         assert_eq!(cookie(fields(), b"i"), None);

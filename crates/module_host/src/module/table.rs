@@ -5,8 +5,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use lowroad_module::abi::{ABI, CallPointer, Table};
-use lowroad_module::{Host, Level, What};
+use lowroad_module::abi::{ABI, CallPointer, HostTable};
+use lowroad_module::{CallHost, MessageLevel, HostValue};
 
 use super::{clock, tickets};
 
@@ -14,14 +14,14 @@ const REFUSED: c_int = -1;
 const DONE: c_int = 0;
 
 /// The target of a [`CallPointer`]; lives on the caller's stack while the library runs.
-pub struct Passed<'a> {
-    host: &'a mut dyn Host,
+pub struct CallPointee<'a> {
+    host: &'a mut dyn CallHost,
 }
 
-impl<'a> Passed<'a> {
+impl<'a> CallPointee<'a> {
     /// A pointee for a call or a start.
-    pub fn new(host: &'a mut dyn Host) -> Passed<'a> {
-        Passed { host }
+    pub fn new(host: &'a mut dyn CallHost) -> CallPointee<'a> {
+        CallPointee { host }
     }
 
     /// The pointer for the library. It is valid until `self` is used again.
@@ -31,10 +31,10 @@ impl<'a> Passed<'a> {
 }
 
 /// The table passed to every library.
-pub static TABLE: Table = Table {
+pub static TABLE: HostTable = HostTable {
     abi: ABI,
     #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
-    size: size_of::<Table>() as u32,
+    size: size_of::<HostTable>() as u32,
     get,
     read,
     left,
@@ -58,10 +58,10 @@ pub static TABLE: Table = Table {
 ///
 /// # Safety
 /// `call` is NULL, or the pointer that the server passed to the library's function that is running now.
-unsafe fn host<'a>(call: CallPointer) -> Option<&'a mut dyn Host> {
+unsafe fn host<'a>(call: CallPointer) -> Option<&'a mut dyn CallHost> {
     // SAFETY: by this function's contract it points to a live `CallPointee`. The server does not use it while the
     // library runs, so there is no other reference.
-    let passed = unsafe { call.cast::<Passed<'a>>().as_mut()? };
+    let passed = unsafe { call.cast::<CallPointee<'a>>().as_mut()? };
     Some(&mut *passed.host)
 }
 
@@ -110,7 +110,7 @@ unsafe extern "C" fn get(
 ) -> i64 {
     // SAFETY: the library keeps to lowroad.h.
     let (host, name) = unsafe { (host(call), bytes(name.cast(), name_len)) };
-    let Some((host, what)) = host.zip(What::from_number(what)) else {
+    let Some((host, what)) = host.zip(HostValue::from_number(what)) else {
         return -1;
     };
     let Some(value) = host.get(what, name) else {
@@ -229,7 +229,7 @@ unsafe extern "C" fn log(call: CallPointer, level: u32, text: *const c_char, len
     let Some(host) = host else {
         return REFUSED;
     };
-    host.log(Level::from_number(level), &String::from_utf8_lossy(text));
+    host.log(MessageLevel::from_number(level), &String::from_utf8_lossy(text));
     DONE
 }
 

@@ -8,40 +8,40 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use lowroad_module::Ticket;
+use lowroad_module::ResumeTicket;
 
 use crate::lock::lock;
 
-static TICKETS: LazyLock<Mutex<HashMap<u64, Arc<Flag>>>> = LazyLock::new(Mutex::default);
+static TICKETS: LazyLock<Mutex<HashMap<u64, Arc<TicketFlag>>>> = LazyLock::new(Mutex::default);
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// A call's ticket; valid until this is dropped.
-pub struct Held {
+pub struct TicketGuard {
     number: u64,
-    flag: Arc<Flag>,
+    flag: Arc<TicketFlag>,
 }
 
 #[derive(Default)]
-struct Flag(Mutex<(bool, Option<Waker>)>);
+struct TicketFlag(Mutex<(bool, Option<Waker>)>);
 
-impl Held {
+impl TicketGuard {
     /// A new ticket.
-    pub fn new() -> Held {
-        let flag = Arc::<Flag>::default();
+    pub fn new() -> TicketGuard {
+        let flag = Arc::<TicketFlag>::default();
         let mut tickets = lock(&TICKETS);
         loop {
             let number = KEY.hash_one(LAST.fetch_add(1, Relaxed));
             if number != 0 && !tickets.contains_key(&number) {
                 tickets.insert(number, flag.clone());
-                return Held { number, flag };
+                return TicketGuard { number, flag };
             }
         }
     }
 
     /// The ticket for the module.
-    pub fn ticket(&self) -> Ticket {
-        Ticket::new(self.number, go_on)
+    pub fn ticket(&self) -> ResumeTicket {
+        ResumeTicket::new(self.number, go_on)
     }
 
     /// Ready once after it was used, one or more times.
@@ -55,7 +55,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for TicketGuard {
     fn drop(&mut self) {
         lock(&TICKETS).remove(&self.number);
     }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_ticket_is_good_while_its_call_lives() {
         let mut context = Context::from_waker(Waker::noop());
-        let held = Held::new();
+        let held = TicketGuard::new();
         let ticket = held.ticket();
         assert!(held.poll_used(&mut context).is_pending());
         assert!(ticket.go_on() && ticket.go_on());

@@ -11,9 +11,9 @@ use std::thread;
 use lowroad_module::abi::ABI;
 use wasmtime::{ExternType, FuncType, Instance, InstancePre, Module, ModuleExport, Store, ValType};
 
-use super::changes::resettable;
-use super::guest::Guest;
-use super::runtime::Runtime;
+use super::write_analysis::resettable;
+use super::guest::GuestState;
+use super::runtime::WasmRuntime;
 use super::wasi;
 
 /// How long a new version may compute when its ABI version is queried, in milliseconds.
@@ -22,8 +22,8 @@ const TRIAL_MS_MAX: u64 = 1_000;
 const I32: ValType = ValType::I32;
 
 /// A compiled module.
-pub(super) struct Code {
-    pub(super) pre: InstancePre<Guest>,
+pub(super) struct CompiledWasm {
+    pub(super) pre: InstancePre<GuestState>,
     pub(super) memory: ModuleExport,
     pub(super) handle: ModuleExport,
     /// `_initialize`, which must run first in modules of WASI compilers.
@@ -33,21 +33,21 @@ pub(super) struct Code {
     pub(super) globals: Option<Vec<String>>,
 }
 
-impl Code {
+impl CompiledWasm {
     /// Compiles a module and tries it. Takes long: never on a worker.
     ///
     /// # Errors
     /// A text for the author: the fault and the remedy.
     pub(super) fn new(
-        runtime: &Arc<Runtime>,
+        runtime: &Arc<WasmRuntime>,
         bytes: &[u8],
         memory_len_max: u64,
-    ) -> Result<Code, String> {
+    ) -> Result<CompiledWasm, String> {
         let resettable = resettable(bytes);
         let bytes = resettable.as_ref().map_or(bytes, |found| &found.bytes);
         let module = Module::new(&runtime.engine, bytes)
             .map_err(|error| format!("it is no WebAssembly module that can be used: {error:#}"))?;
-        let code = Code {
+        let code = CompiledWasm {
             memory: memory(&module)?,
             handle: required(&module, "lowroad_handle", &[I32, I32, I32, I32], &[I32])?,
             initialize: optional(&module, "_initialize", &[], &[])?,
@@ -67,7 +67,7 @@ impl Code {
     }
 
     /// Makes an initialized instance; its functions may be called.
-    pub(super) async fn instance(&self, store: &mut Store<Guest>) -> wasmtime::Result<Instance> {
+    pub(super) async fn instance(&self, store: &mut Store<GuestState>) -> wasmtime::Result<Instance> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let memory = instance.get_module_export(&mut *store, &self.memory);
         store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
@@ -81,7 +81,7 @@ impl Code {
     /// Calls a function without arguments in a new instance.
     fn ask(
         &self,
-        runtime: &Arc<Runtime>,
+        runtime: &Arc<WasmRuntime>,
         export: &ModuleExport,
         memory_len_max: u64,
     ) -> Result<u32, String> {
@@ -110,7 +110,7 @@ impl Code {
 /// An exported function. Its type was checked when the module was compiled.
 pub(super) fn function(
     instance: &Instance,
-    store: &mut Store<Guest>,
+    store: &mut Store<GuestState>,
     export: &ModuleExport,
 ) -> wasmtime::Func {
     let found = instance.get_module_export(store, export);
@@ -119,7 +119,7 @@ pub(super) fn function(
         .expect("the module was looked at")
 }
 
-fn resolve(runtime: &Runtime, module: &Module) -> Result<InstancePre<Guest>, String> {
+fn resolve(runtime: &WasmRuntime, module: &Module) -> Result<InstancePre<GuestState>, String> {
     let mut linker = runtime.linker.clone();
     wasi::define_missing(&mut linker, module);
     linker.instantiate_pre(module).map_err(|error| {

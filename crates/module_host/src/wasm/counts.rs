@@ -6,11 +6,11 @@ macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident $label:literal;)*) => {
         /// Counters that only grow, except the gauges, named `now…`.
         #[derive(Debug, Default)]
-        pub struct Counts {
+        pub struct WasmCounters {
             $($(#[$doc])* pub $name: AtomicU64,)*
         }
 
-        impl Counts {
+        impl WasmCounters {
             /// All counters by name, for status pages.
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($label, self.$name.load(Relaxed)),)*]
@@ -49,6 +49,6 @@ counts! {
 }
 
 /// Adds one.
-pub(super) fn one(count: &AtomicU64) {
+pub(super) fn increment(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }

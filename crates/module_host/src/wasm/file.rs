@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread;
 
-use lowroad_engine::background::contain;
-use lowroad_engine::file_watch::{self, Version};
+use lowroad_engine::panic_policy::contain;
+use lowroad_engine::file_watch::{self, FileVersion};
 use lowroad_file_stamp::FileStamp;
-use lowroad_module::Level;
+use lowroad_module::MessageLevel;
 
-use super::code::Code;
-use super::counts::one;
-use super::runtime::Runtime;
+use super::code::CompiledWasm;
+use super::counts::increment;
+use super::runtime::WasmRuntime;
 use crate::lock::lock;
-use crate::module::Identity;
+use crate::module::ModuleIdentity;
 
 /// Opens without blocking, also a pipe without a writer.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -27,50 +27,50 @@ const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 const FILE_LEN_MAX: u64 = 64 << 20;
 
 /// A file and its compiled code.
-pub(super) struct File {
+pub(super) struct CodeFile {
     path: PathBuf,
     memory_len_max: u64,
     /// The identity of the first module that opened it; its log gets the lines about the file.
-    identity: Arc<Identity>,
-    code: RwLock<Arc<Code>>,
-    version: Mutex<Version>,
+    identity: Arc<ModuleIdentity>,
+    code: RwLock<Arc<CompiledWasm>>,
+    version: Mutex<FileVersion>,
 }
 
 /// The files that are watched.
 #[derive(Default)]
-pub(super) struct Files(Mutex<Vec<Weak<File>>>);
+pub(super) struct CodeFiles(Mutex<Vec<Weak<CodeFile>>>);
 
-impl File {
+impl CodeFile {
     /// Compiles a file, or reuses the code compiled before if the file is unchanged, so that a reload of the
     /// configuration does not recompile.
     ///
     /// # Errors
     /// A text for the author, beginning with the path.
     pub(super) fn open(
-        runtime: &Arc<Runtime>,
+        runtime: &Arc<WasmRuntime>,
         path: &Path,
         memory_len_max: u64,
-        identity: &Arc<Identity>,
-    ) -> Result<Arc<File>, String> {
+        identity: &Arc<ModuleIdentity>,
+    ) -> Result<Arc<CodeFile>, String> {
         let (bytes, stamp) = read(path)?;
         if let Some(known) = runtime.files.find(path, memory_len_max, stamp) {
             return Ok(known);
         }
         let code = compile(runtime, path, bytes, memory_len_max)?;
-        let file = Arc::new(File {
+        let file = Arc::new(CodeFile {
             path: path.into(),
             memory_len_max,
             identity: identity.clone(),
             code: RwLock::new(Arc::new(code)),
-            version: Mutex::new(Version::of(stamp)),
+            version: Mutex::new(FileVersion::new(stamp)),
         });
         runtime.files.add(runtime, &file)?;
-        one(&runtime.counts.compiled);
+        increment(&runtime.counts.compiled);
         Ok(file)
     }
 
     /// The newest valid version.
-    pub(super) fn code(&self) -> Arc<Code> {
+    pub(super) fn code(&self) -> Arc<CompiledWasm> {
         self.code
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -79,7 +79,7 @@ impl File {
 
     /// Picks up a newer version once its stamp is equal in two polls. An invalid version is reported once, and the
     /// version before it stays in use. A missing file changes nothing: it may be about to be replaced.
-    pub(super) fn look(&self, runtime: &Arc<Runtime>) {
+    pub(super) fn look(&self, runtime: &Arc<WasmRuntime>) {
         let found = FileStamp::at(&self.path).ok();
         let mut version = lock(&self.version);
         if !version.has_settled(found) {
@@ -87,25 +87,25 @@ impl File {
         }
         // Recorded before the attempt: a bad file is not tried again until it changes.
         if let Some(found) = found {
-            *version = Version::of(found);
+            *version = FileVersion::new(found);
         }
         let made = read(&self.path).and_then(|(bytes, stamp)| {
-            *version = Version::of(stamp);
+            *version = FileVersion::new(stamp);
             compile(runtime, &self.path, bytes, self.memory_len_max)
         });
         match made {
             Ok(code) => {
                 *self.code.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(code);
-                one(&runtime.counts.compiled);
+                increment(&runtime.counts.compiled);
                 self.identity.log(
-                    Level::Info,
+                    MessageLevel::Info,
                     &format!("{}: a new version is used", self.path.display()),
                 );
             }
             Err(problem) => {
-                one(&runtime.counts.rejected);
+                increment(&runtime.counts.rejected);
                 self.identity.log(
-                    Level::Error,
+                    MessageLevel::Error,
                     &format!("{problem}; the version before it stays"),
                 );
             }
@@ -113,8 +113,8 @@ impl File {
     }
 }
 
-impl Files {
-    fn find(&self, path: &Path, memory_len_max: u64, stamp: FileStamp) -> Option<Arc<File>> {
+impl CodeFiles {
+    fn find(&self, path: &Path, memory_len_max: u64, stamp: FileStamp) -> Option<Arc<CodeFile>> {
         let files = lock(&self.0);
         files.iter().filter_map(Weak::upgrade).find(|file| {
             file.path == path
@@ -124,7 +124,7 @@ impl Files {
     }
 
     /// Adds a file; the first starts the thread.
-    fn add(&self, runtime: &Arc<Runtime>, file: &Arc<File>) -> Result<(), String> {
+    fn add(&self, runtime: &Arc<WasmRuntime>, file: &Arc<CodeFile>) -> Result<(), String> {
         let mut files = lock(&self.0);
         files.retain(|known| known.strong_count() > 0);
         if files.is_empty() {
@@ -136,7 +136,7 @@ impl Files {
     }
 
     /// The files in use; the thread ends when there are none.
-    fn used(&self) -> Option<Vec<Arc<File>>> {
+    fn used(&self) -> Option<Vec<Arc<CodeFile>>> {
         let mut files = lock(&self.0);
         files.retain(|known| known.strong_count() > 0);
         (!files.is_empty()).then(|| files.iter().filter_map(Weak::upgrade).collect())
@@ -144,7 +144,7 @@ impl Files {
 }
 
 /// Polls all files; false if there are none left.
-fn look_at_all(runtime: &Arc<Runtime>) -> bool {
+fn look_at_all(runtime: &Arc<WasmRuntime>) -> bool {
     let files = runtime.files.used();
     for file in files.iter().flatten() {
         contain(|| file.look(runtime));
@@ -180,16 +180,16 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
 
 /// Compiles on a separate thread: a panic of the compiler becomes a rejection of the file.
 fn compile(
-    runtime: &Arc<Runtime>,
+    runtime: &Arc<WasmRuntime>,
     path: &Path,
     bytes: Vec<u8>,
     memory_len_max: u64,
-) -> Result<Code, String> {
+) -> Result<CompiledWasm, String> {
     let told = |what: String| format!("{}: {what}", path.display());
     let runtime = runtime.clone();
     let compiler = thread::Builder::new()
         .name("wasm-compiler".into())
-        .spawn(move || Code::new(&runtime, &bytes, memory_len_max))
+        .spawn(move || CompiledWasm::new(&runtime, &bytes, memory_len_max))
         .map_err(|error| told(format!("no thread to compile it: {error}")))?;
     let compiled = compiler.join();
     compiled
@@ -202,7 +202,7 @@ fn compile(
 /// # Errors
 /// As `CodeFile::open`.
 pub(super) fn check(
-    runtime: &Arc<Runtime>,
+    runtime: &Arc<WasmRuntime>,
     path: &Path,
     memory_len_max: u64,
 ) -> Result<(), String> {

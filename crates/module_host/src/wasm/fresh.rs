@@ -3,41 +3,41 @@
 
 use std::sync::Arc;
 
-use lowroad_handler::Failure;
-use lowroad_module::{Event, Next};
+use lowroad_handler::HandlerFailure;
+use lowroad_module::{CallEvent, CallStep};
 
-use super::code::Code;
+use super::code::CompiledWasm;
 use super::guest::wind;
-use super::instance::{Live, Ready, computing};
-use super::problem::failure;
-use super::shared::Shared;
-use super::snapshot::Snapshot;
-use crate::module::{Call, Starting};
+use super::instance::{LiveInstance, ReadyInstance, computing};
+use super::trap::failure;
+use super::shared::WasmContext;
+use super::snapshot::MemorySnapshot;
+use crate::module::{HostedCall, StartContext};
 
 /// An instance that serves one call: new, or reset to its start state.
-pub struct Fresh {
-    shared: Arc<Shared>,
+pub struct FreshInstance {
+    shared: Arc<WasmContext>,
     /// Kept, since a newer version may replace the file's code meanwhile.
-    code: Arc<Code>,
+    code: Arc<CompiledWasm>,
     /// `None` only during the drop.
-    live: Option<Live>,
+    live: Option<LiveInstance>,
     /// Its last event ended without a trap.
     done: bool,
 }
 
-impl Fresh {
-    pub(super) fn new(shared: &Arc<Shared>, call: Call) -> Fresh {
+impl FreshInstance {
+    pub(super) fn new(shared: &Arc<WasmContext>, call: HostedCall) -> FreshInstance {
         let code = shared.file.code();
         let mut live = match shared.resting.take(call.worker(), &code) {
             Some(rested) => rested,
-            None => Live {
+            None => LiveInstance {
                 store: shared.store(),
                 ready: None,
                 snapshot: None,
             },
         };
         live.store.data_mut().call = Some(call);
-        Fresh {
+        FreshInstance {
             shared: shared.clone(),
             code,
             live: Some(live),
@@ -45,26 +45,26 @@ impl Fresh {
         }
     }
 
-    fn live(&mut self) -> &mut Live {
+    fn live(&mut self) -> &mut LiveInstance {
         self.live.as_mut().expect("it is there until it is dropped")
     }
 
-    pub(super) fn call(&mut self) -> &mut Call {
+    pub(super) fn call(&mut self) -> &mut HostedCall {
         let call = &mut self.live().store.data_mut().call;
         call.as_mut().expect("it has one from the beginning")
     }
 
-    pub(super) async fn handle(&mut self, event: Event) -> Result<Next, Failure> {
+    pub(super) async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
         self.done = false;
         let shared = self.shared.clone();
         let next = computing(&shared.runtime, self.step(event))
             .await
             .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
-        self.done = next != Next::Wait;
+        self.done = next != CallStep::Wait;
         Ok(next)
     }
 
-    async fn step(&mut self, event: Event) -> wasmtime::Result<Next> {
+    async fn step(&mut self, event: CallEvent) -> wasmtime::Result<CallStep> {
         let (code, shared) = (self.code.clone(), self.shared.clone());
         let live = self.live();
         let store = &mut live.store;
@@ -73,11 +73,11 @@ impl Fresh {
         let ready = match &mut live.ready {
             Some(ready) => ready,
             none => {
-                let worker = store.data().call.as_ref().map_or(0, Call::worker);
-                let starting = || Starting::new(shared.identity.clone(), worker);
-                let (ready, instance) = Ready::new(&code, store, starting).await?;
+                let worker = store.data().call.as_ref().map_or(0, HostedCall::worker);
+                let starting = || StartContext::new(shared.identity.clone(), worker);
+                let (ready, instance) = ReadyInstance::new(&code, store, starting).await?;
                 if let Some(globals) = &code.globals {
-                    live.snapshot = Snapshot::take(store, &instance, globals);
+                    live.snapshot = MemorySnapshot::take(store, &instance, globals);
                 }
                 none.insert(ready)
             }
@@ -86,7 +86,7 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
+impl Drop for FreshInstance {
     /// Resets an instance that ended well, for the next request of its worker. An instance that trapped, was abandoned
     /// or cannot be reset is discarded.
     fn drop(&mut self) {
@@ -94,7 +94,7 @@ impl Drop for Fresh {
             return;
         };
         let call = live.store.data_mut().call.take();
-        let worker = call.as_ref().map_or(0, Call::worker);
+        let worker = call.as_ref().map_or(0, HostedCall::worker);
         drop(call);
         let Some(snapshot) = &live.snapshot else {
             return;

@@ -4,43 +4,43 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lowroad_module::Host;
+use lowroad_module::CallHost;
 use wasmtime::{Memory, Result, Store, StoreContextMut, UpdateDeadline};
 
-use super::counts::Counts;
-use super::counts::one;
-use super::problem::TooLong;
-use super::share::Share;
+use super::counts::WasmCounters;
+use super::counts::increment;
+use super::trap::ComputeTimeout;
+use super::memory_share::MemoryShare;
 use super::ticker::TICK_MS;
-use crate::module::{Call, Starting};
+use crate::module::{HostedCall, StartContext};
 
 /// Ticks until an instance is interrupted for the first time. The first tick may come at once, so a value of 1 could
 /// interrupt a short call.
 const FIRST_TICKS: u64 = 2;
 
 /// The server's side of an instance.
-pub(super) struct Guest {
+pub(super) struct GuestState {
     /// Its memory, once it is instantiated.
     pub(super) memory: Option<Memory>,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<WasmCounters>,
     /// The host during the start; calls use theirs once it is `None`.
-    pub(super) starting: Option<Starting>,
+    pub(super) starting: Option<StartContext>,
     /// The current call.
-    pub(super) call: Option<Call>,
+    pub(super) call: Option<HostedCall>,
     /// The number that the instance uses for the current call.
     pub(super) number: u32,
     /// It used random bytes or the time during its start, so a snapshot of it must not be reused.
     pub(super) unlike_others: bool,
-    pub(super) share: Share,
+    pub(super) share: MemoryShare,
     compute_ms_max: u64,
     ticks_left: u64,
     born: Option<Instant>,
 }
 
-impl Guest {
+impl GuestState {
     /// A state without memory and without a call.
-    pub(super) fn new(counts: Arc<Counts>, share: Share, compute_ms_max: u64) -> Guest {
-        Guest {
+    pub(super) fn new(counts: Arc<WasmCounters>, share: MemoryShare, compute_ms_max: u64) -> GuestState {
+        GuestState {
             memory: None,
             counts,
             starting: None,
@@ -55,7 +55,7 @@ impl Guest {
     }
 
     /// The host of the call of this number; `None` if it is not the current one.
-    pub(super) fn host(&mut self, number: u32) -> Option<&mut dyn Host> {
+    pub(super) fn host(&mut self, number: u32) -> Option<&mut dyn CallHost> {
         if number != self.number {
             return None;
         }
@@ -68,7 +68,7 @@ impl Guest {
 
     /// Counts an argument that pointed outside its memory.
     pub(super) fn bad_pointer(&self) {
-        one(&self.counts.pointers);
+        increment(&self.counts.pointers);
     }
 
     /// Restarts its monotonic clock, as in a new instance.
@@ -83,21 +83,21 @@ impl Guest {
 }
 
 /// Restores an instance's full compute limit.
-pub(super) fn wind(store: &mut Store<Guest>) {
+pub(super) fn wind(store: &mut Store<GuestState>) {
     let guest = store.data_mut();
     guest.ticks_left = guest.compute_ms_max.div_ceil(TICK_MS);
     store.set_epoch_deadline(FIRST_TICKS);
 }
 
 /// Handles a tick while an instance computes: it yields to other calls, or traps if its limit has passed.
-pub(super) fn on_tick(mut store: StoreContextMut<'_, Guest>) -> Result<UpdateDeadline> {
+pub(super) fn on_tick(mut store: StoreContextMut<'_, GuestState>) -> Result<UpdateDeadline> {
     let guest = store.data_mut();
     match guest.ticks_left.checked_sub(1) {
         Some(left) => {
             guest.ticks_left = left;
             Ok(UpdateDeadline::Yield(1))
         }
-        None => Err(TooLong {
+        None => Err(ComputeTimeout {
             compute_ms_max: guest.compute_ms_max,
         }
         .into()),

@@ -1,10 +1,10 @@
 //! The functions of `lowroad.h` as imports from `lowroad`. Each checks the call's number and every pointer, and returns
 //! -1 for invalid ones. `CallHost`, shared by all kinds of modules, implements their behaviour.
 
-use lowroad_module::{Host, Level, What};
+use lowroad_module::{CallHost, MessageLevel, HostValue};
 use wasmtime::{Caller, Linker, Result, bail};
 
-use super::guest::Guest;
+use super::guest::GuestState;
 use super::memory::{bytes, part, part_mut};
 
 /// The module name of the imports.
@@ -16,7 +16,7 @@ const COPY_LEN_MAX: u32 = 1 << 20;
 const REFUSED: i32 = -1;
 
 /// Adds the functions.
-pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
+pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
     linker
         .func_wrap(LOWROAD, "get", get)?
         .func_wrap(LOWROAD, "read", read)?
@@ -39,15 +39,15 @@ pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
     Ok(())
 }
 
-type Guests<'a> = Caller<'a, Guest>;
+type GuestCaller<'a> = Caller<'a, GuestState>;
 
 /// Runs `function` with the call of this number and the memory. Its `None`, for example for a pointer outside the
 /// memory, becomes `refused`.
 fn with<T>(
-    caller: &mut Guests<'_>,
+    caller: &mut GuestCaller<'_>,
     call: u32,
     refused: T,
-    what: impl FnOnce(&mut [u8], &mut dyn Host) -> Option<T>,
+    what: impl FnOnce(&mut [u8], &mut dyn CallHost) -> Option<T>,
 ) -> T {
     let Some(memory) = caller.data().memory else {
         return refused;
@@ -70,7 +70,7 @@ fn yes(done: bool) -> i32 {
 }
 
 fn get(
-    mut caller: Guests<'_>,
+    mut caller: GuestCaller<'_>,
     call: u32,
     what: u32,
     name: u32,
@@ -79,7 +79,7 @@ fn get(
     room: u32,
 ) -> i64 {
     with(&mut caller, call, -1, |all, host| {
-        let Some(what) = What::from_number(what) else {
+        let Some(what) = HostValue::from_number(what) else {
             return Some(-1);
         };
         let Some(value) = host.get(what, part(all, name, name_len)?) else {
@@ -91,27 +91,27 @@ fn get(
     })
 }
 
-fn read(mut caller: Guests<'_>, call: u32, from: u32, to: u32, room: u32) -> i64 {
+fn read(mut caller: GuestCaller<'_>, call: u32, from: u32, to: u32, room: u32) -> i64 {
     with(&mut caller, call, -1, |all, host| {
         let to = part_mut(all, to, room.min(COPY_LEN_MAX))?;
         Some(i64::try_from(host.read(from, to)).unwrap_or(-1))
     })
 }
 
-fn left(mut caller: Guests<'_>, call: u32, from: u32) -> i64 {
+fn left(mut caller: GuestCaller<'_>, call: u32, from: u32) -> i64 {
     with(&mut caller, call, -1, |_, host| {
         i64::try_from(host.left(from)).ok()
     })
 }
 
-fn status(mut caller: Guests<'_>, call: u32, status: u32) -> i32 {
+fn status(mut caller: GuestCaller<'_>, call: u32, status: u32) -> i32 {
     with(&mut caller, call, REFUSED, |_, host| {
         Some(yes(host.status(status)))
     })
 }
 
 fn field(
-    mut caller: Guests<'_>,
+    mut caller: GuestCaller<'_>,
     call: u32,
     name: u32,
     name_len: u32,
@@ -124,32 +124,32 @@ fn field(
     })
 }
 
-fn send(mut caller: Guests<'_>, call: u32, from: u32, len: u32) -> i32 {
+fn send(mut caller: GuestCaller<'_>, call: u32, from: u32, len: u32) -> i32 {
     with(&mut caller, call, REFUSED, |all, host| {
         Some(host.send(part(all, from, len)?).to_number())
     })
 }
 
-fn send_stored(mut caller: Guests<'_>, call: u32, path: u32, len: u32) -> i32 {
+fn send_stored(mut caller: GuestCaller<'_>, call: u32, path: u32, len: u32) -> i32 {
     with(&mut caller, call, REFUSED, |all, host| {
         Some(yes(host.send_stored(part(all, path, len)?)))
     })
 }
 
-fn flush(mut caller: Guests<'_>, call: u32) -> i32 {
+fn flush(mut caller: GuestCaller<'_>, call: u32) -> i32 {
     with(&mut caller, call, REFUSED, |_, host| {
         Some(yes(host.flush()))
     })
 }
 
-fn timer(mut caller: Guests<'_>, call: u32, after_ms: u32) -> i32 {
+fn timer(mut caller: GuestCaller<'_>, call: u32, after_ms: u32) -> i32 {
     with(&mut caller, call, REFUSED, |_, host| {
         host.timer(after_ms);
         Some(0)
     })
 }
 
-fn fetch(mut caller: Guests<'_>, call: u32, target: u32, len: u32) -> i32 {
+fn fetch(mut caller: GuestCaller<'_>, call: u32, target: u32, len: u32) -> i32 {
     with(&mut caller, call, REFUSED, |all, host| {
         let number = host.fetch(part(all, target, len)?);
         Some(
@@ -160,24 +160,24 @@ fn fetch(mut caller: Guests<'_>, call: u32, target: u32, len: u32) -> i32 {
     })
 }
 
-fn fetched(mut caller: Guests<'_>, call: u32, number: u32) -> i32 {
+fn fetched(mut caller: GuestCaller<'_>, call: u32, number: u32) -> i32 {
     with(&mut caller, call, REFUSED, |_, host| {
         Some(host.fetched(number).map_or(REFUSED, i32::from))
     })
 }
 
-fn memory(mut caller: Guests<'_>, call: u32) -> u64 {
+fn memory(mut caller: GuestCaller<'_>, call: u32) -> u64 {
     with(&mut caller, call, 0, |_, host| Some(host.memory()))
 }
 
-fn set_memory(mut caller: Guests<'_>, call: u32, memory: u64) -> i32 {
+fn set_memory(mut caller: GuestCaller<'_>, call: u32, memory: u64) -> i32 {
     with(&mut caller, call, REFUSED, |_, host| {
         host.set_memory(memory);
         Some(0)
     })
 }
 
-fn ticket(mut caller: Guests<'_>, call: u32) -> u64 {
+fn ticket(mut caller: GuestCaller<'_>, call: u32) -> u64 {
     with(&mut caller, call, 0, |_, host| Some(host.ticket().number()))
 }
 
@@ -185,23 +185,23 @@ fn go_on(ticket: u64) -> i32 {
     yes(crate::module::go_on(ticket))
 }
 
-fn log(mut caller: Guests<'_>, call: u32, level: u32, text: u32, len: u32) -> i32 {
+fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) -> i32 {
     with(&mut caller, call, REFUSED, |all, host| {
         let text = part(all, text, len)?;
         let text = &text[..text.len().min(LOG_LEN_MAX)];
-        host.log(Level::from_number(level), &String::from_utf8_lossy(text));
+        host.log(MessageLevel::from_number(level), &String::from_utf8_lossy(text));
         Some(0)
     })
 }
 
-fn now_ms(mut caller: Guests<'_>) -> u64 {
+fn now_ms(mut caller: GuestCaller<'_>) -> u64 {
     caller.data_mut().unlike_others = true;
     crate::module::now_ms()
 }
 
 /// The function that AssemblyScript calls to abort. The pointers are of its strings: UTF-16, preceded by the length in
 /// bytes.
-fn abort(caller: Guests<'_>, message: u32, file: u32, line: u32, column: u32) -> Result<()> {
+fn abort(caller: GuestCaller<'_>, message: u32, file: u32, line: u32, column: u32) -> Result<()> {
     let text = |at: u32| {
         let len = super::memory::u32_at(&caller, at.checked_sub(4)?)?;
         let units: Vec<u16> = bytes(&caller, at, len.min(1024))?

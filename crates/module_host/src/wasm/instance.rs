@@ -3,31 +3,31 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 
-use lowroad_module::{Event, Next};
+use lowroad_module::{CallEvent, CallStep};
 use wasmtime::{Instance, Store, TypedFunc, bail};
 
-use super::code::{Code, function};
-use super::guest::Guest;
-use super::runtime::Runtime;
-use super::snapshot::Snapshot;
-use crate::module::Starting;
+use super::code::{CompiledWasm, function};
+use super::guest::GuestState;
+use super::runtime::WasmRuntime;
+use super::snapshot::MemorySnapshot;
+use crate::module::StartContext;
 
-type Handle = TypedFunc<(u32, u32, i32, u32), i32>;
+type WasmHandleFn = TypedFunc<(u32, u32, i32, u32), i32>;
 
 /// An instance, ready for events.
-pub(super) struct Ready {
-    handle: Handle,
+pub(super) struct ReadyInstance {
+    handle: WasmHandleFn,
     /// The result of `lowroad_start`.
     state: u32,
 }
 
-impl Ready {
+impl ReadyInstance {
     /// Creates and starts an instance in a new store.
     pub(super) async fn new(
-        code: &Code,
-        store: &mut Store<Guest>,
-        starting: impl FnOnce() -> Starting,
-    ) -> wasmtime::Result<(Ready, Instance)> {
+        code: &CompiledWasm,
+        store: &mut Store<GuestState>,
+        starting: impl FnOnce() -> StartContext,
+    ) -> wasmtime::Result<(ReadyInstance, Instance)> {
         let instance = code.instance(store).await?;
         let handle = function(&instance, store, &code.handle).typed(&*store)?;
         let mut state = 0;
@@ -41,31 +41,31 @@ impl Ready {
                 bail!("lowroad_start said that it cannot start; the lines before this say why");
             }
         }
-        Ok((Ready { handle, state }, instance))
+        Ok((ReadyInstance { handle, state }, instance))
     }
 
     /// Passes an event of the current call.
     pub(super) async fn handle(
         &self,
-        store: &mut Store<Guest>,
-        event: Event,
-    ) -> wasmtime::Result<Next> {
+        store: &mut Store<GuestState>,
+        event: CallEvent,
+    ) -> wasmtime::Result<CallStep> {
         let (event, detail) = event.to_numbers();
         let arguments = (self.state, store.data().number, event, detail);
         let next = self.handle.call_async(store, arguments).await?;
-        Ok(Next::from_number(next))
+        Ok(CallStep::from_number(next))
     }
 }
 
 /// An instance, started or to be started.
-pub(super) struct Live {
-    pub(super) store: Store<Guest>,
-    pub(super) ready: Option<Ready>,
-    pub(super) snapshot: Option<Snapshot>,
+pub(super) struct LiveInstance {
+    pub(super) store: Store<GuestState>,
+    pub(super) ready: Option<ReadyInstance>,
+    pub(super) snapshot: Option<MemorySnapshot>,
 }
 
 /// Polls a future with the epoch ticker running.
-pub(super) async fn computing<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
+pub(super) async fn computing<T>(runtime: &WasmRuntime, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     poll_fn(|context| {
         let _computing = runtime.ticker.compute();

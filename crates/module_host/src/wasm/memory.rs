@@ -3,10 +3,10 @@
 
 use wasmtime::Caller;
 
-use super::guest::Guest;
+use super::guest::GuestState;
 
 /// The `len` bytes at `at`.
-pub(super) fn bytes<'a>(caller: &'a Caller<'_, Guest>, at: u32, len: u32) -> Option<&'a [u8]> {
+pub(super) fn bytes<'a>(caller: &'a Caller<'_, GuestState>, at: u32, len: u32) -> Option<&'a [u8]> {
     let memory = caller.data().memory?;
     let found = part(memory.data(caller), at, len);
     if found.is_none() {
@@ -17,7 +17,7 @@ pub(super) fn bytes<'a>(caller: &'a Caller<'_, Guest>, at: u32, len: u32) -> Opt
 
 /// The `len` bytes at `at`, writable.
 pub(super) fn bytes_mut<'a>(
-    caller: &'a mut Caller<'_, Guest>,
+    caller: &'a mut Caller<'_, GuestState>,
     at: u32,
     len: u32,
 ) -> Option<&'a mut [u8]> {
@@ -43,19 +43,19 @@ pub(super) fn part_mut(all: &mut [u8], at: u32, len: u32) -> Option<&mut [u8]> {
 }
 
 /// Reads the little-endian number at `at`.
-pub(super) fn u32_at(caller: &Caller<'_, Guest>, at: u32) -> Option<u32> {
+pub(super) fn u32_at(caller: &Caller<'_, GuestState>, at: u32) -> Option<u32> {
     let found = bytes(caller, at, 4)?;
     Some(u32::from_le_bytes(found.try_into().expect("4 bytes")))
 }
 
 /// Writes a little-endian number.
-pub(super) fn put_u32(caller: &mut Caller<'_, Guest>, at: u32, value: u32) -> Option<()> {
+pub(super) fn put_u32(caller: &mut Caller<'_, GuestState>, at: u32, value: u32) -> Option<()> {
     bytes_mut(caller, at, 4)?.copy_from_slice(&value.to_le_bytes());
     Some(())
 }
 
 /// Writes a little-endian number.
-pub(super) fn put_u64(caller: &mut Caller<'_, Guest>, at: u32, value: u64) -> Option<()> {
+pub(super) fn put_u64(caller: &mut Caller<'_, GuestState>, at: u32, value: u64) -> Option<()> {
     bytes_mut(caller, at, 8)?.copy_from_slice(&value.to_le_bytes());
     Some(())
 }

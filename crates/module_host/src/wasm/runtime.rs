@@ -9,11 +9,11 @@ use wasmtime::{
     Store, WasmFeatures,
 };
 
-use super::counts::Counts;
-use super::file::Files;
-use super::guest::{Guest, on_tick, wind};
-use super::share::{Share, TABLE_LEN_MAX};
-use super::ticker::Ticker;
+use super::counts::WasmCounters;
+use super::file::CodeFiles;
+use super::guest::{GuestState, on_tick, wind};
+use super::memory_share::{MemoryShare, TABLE_LEN_MAX};
+use super::ticker::EpochTicker;
 use super::{host, wasi};
 
 /// Bytes of an instance's memory that are cleared by writing zeros. Memory beyond is returned to the kernel, which
@@ -28,7 +28,7 @@ const TRACE_LEN_MAX: usize = 8;
 
 /// Limits of all modules together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RuntimeLimits {
     /// Concurrent instances; further requests get 503. Each reserves 4 GiB of address space; only used pages take
     /// memory.
     pub instances_max: u32,
@@ -36,9 +36,9 @@ pub struct Limits {
     pub memory_len_max: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for RuntimeLimits {
+    fn default() -> RuntimeLimits {
+        RuntimeLimits {
             instances_max: 1_000,
             memory_len_max: 1 << 30,
         }
@@ -46,21 +46,21 @@ impl Default for Limits {
 }
 
 /// The engine and its shared state. One per process is enough.
-pub struct Runtime {
+pub struct WasmRuntime {
     pub(super) engine: Engine,
-    pub(super) linker: Linker<Guest>,
-    pub(super) ticker: Ticker,
-    pub(super) limits: Limits,
-    pub(super) counts: Arc<Counts>,
-    pub(super) files: Files,
+    pub(super) linker: Linker<GuestState>,
+    pub(super) ticker: EpochTicker,
+    pub(super) limits: RuntimeLimits,
+    pub(super) counts: Arc<WasmCounters>,
+    pub(super) files: CodeFiles,
 }
 
-impl Runtime {
+impl WasmRuntime {
     /// Creates the engine, the imports and the ticker.
     ///
     /// # Errors
     /// A text for the operator if the system refuses the address space or a thread.
-    pub fn new(limits: Limits) -> Result<Arc<Runtime>, String> {
+    pub fn new(limits: RuntimeLimits) -> Result<Arc<WasmRuntime>, String> {
         let engine = Engine::new(&config(&limits)).map_err(|error| {
             format!(
                 "WebAssembly needs {} GiB of addresses (not of memory), which this system does not \
@@ -68,27 +68,27 @@ impl Runtime {
                 u64::from(limits.instances_max) * 4
             )
         })?;
-        let ticker = Ticker::start(&engine)
+        let ticker = EpochTicker::start(&engine)
             .map_err(|error| format!("WebAssembly needs a thread for its clock: {error}"))?;
         let mut linker = Linker::new(&engine);
         host::define(&mut linker)
             .and_then(|()| wasi::define(&mut linker))
             .map_err(|error| format!("a function for WebAssembly modules: {error:#}"))?;
-        Ok(Arc::new(Runtime {
+        Ok(Arc::new(WasmRuntime {
             engine,
             linker,
             ticker,
             limits,
             counts: Arc::default(),
-            files: Files::default(),
+            files: CodeFiles::default(),
         }))
     }
 
     /// A store for an instance with these limits of memory, and of compute time without a pause.
-    pub(super) fn store(&self, memory_len_max: u64, compute_ms_max: u64) -> Store<Guest> {
+    pub(super) fn store(&self, memory_len_max: u64, compute_ms_max: u64) -> Store<GuestState> {
         let all_len_max = self.limits.memory_len_max;
-        let share = Share::new(self.counts.clone(), memory_len_max, all_len_max);
-        let guest = Guest::new(self.counts.clone(), share, compute_ms_max);
+        let share = MemoryShare::new(self.counts.clone(), memory_len_max, all_len_max);
+        let guest = GuestState::new(self.counts.clone(), share, compute_ms_max);
         let mut store = Store::new(&self.engine, guest);
         store.limiter(|guest| &mut guest.share);
         store.epoch_deadline_callback(on_tick);
@@ -97,14 +97,14 @@ impl Runtime {
     }
 
     /// The counters.
-    pub fn counts(&self) -> &Arc<Counts> {
+    pub fn counts(&self) -> &Arc<WasmCounters> {
         &self.counts
     }
 }
 
 /// Prefers speed where it does not weaken the sandbox: guard pages check bounds, code is optimized once, and instances
 /// come from a preallocated pool.
-fn config(limits: &Limits) -> Config {
+fn config(limits: &RuntimeLimits) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
@@ -117,7 +117,7 @@ fn config(limits: &Limits) -> Config {
     config
 }
 
-fn pool(limits: &Limits) -> PoolingAllocationConfig {
+fn pool(limits: &RuntimeLimits) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_core_instances(limits.instances_max)
         .total_memories(limits.instances_max)

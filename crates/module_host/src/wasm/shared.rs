@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use wasmtime::Store;
 
-use super::file::File;
-use super::guest::Guest;
-use super::resting::Resting;
-use super::runtime::Runtime;
-use crate::module::Identity;
+use super::file::CodeFile;
+use super::guest::GuestState;
+use super::idle_instances::IdleInstances;
+use super::runtime::WasmRuntime;
+use crate::module::ModuleIdentity;
 
 /// The limits of one module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct WasmModuleLimits {
     /// The most memory of an instance in bytes.
     pub memory_len_max: u64,
     /// How long an instance may compute without a pause, in milliseconds.
@@ -22,16 +22,16 @@ pub struct Own {
 }
 
 /// The context that all instances of a module share.
-pub(super) struct Shared {
-    pub(super) runtime: Arc<Runtime>,
-    pub(super) identity: Arc<Identity>,
-    pub(super) file: Arc<File>,
-    pub(super) own: Own,
-    pub(super) resting: Resting,
+pub(super) struct WasmContext {
+    pub(super) runtime: Arc<WasmRuntime>,
+    pub(super) identity: Arc<ModuleIdentity>,
+    pub(super) file: Arc<CodeFile>,
+    pub(super) own: WasmModuleLimits,
+    pub(super) resting: IdleInstances,
 }
 
-impl Shared {
-    pub(super) fn store(&self) -> Store<Guest> {
+impl WasmContext {
+    pub(super) fn store(&self) -> Store<GuestState> {
         let own = &self.own;
         self.runtime.store(own.memory_len_max, own.compute_ms_max)
     }

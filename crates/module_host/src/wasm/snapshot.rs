@@ -3,7 +3,7 @@
 
 use wasmtime::{Global, Instance, Store, Val};
 
-use super::guest::Guest;
+use super::guest::GuestState;
 
 /// The longest memory that is snapshotted; for longer memories a new instance is faster.
 const MEMORY_LEN_MAX: usize = 128 * 1024;
@@ -12,21 +12,21 @@ const MEMORY_LEN_MAX: usize = 128 * 1024;
 const PIECE_LEN: usize = 15 * 128;
 
 /// The mutable state after the start.
-pub(super) struct Snapshot {
+pub(super) struct MemorySnapshot {
     globals: Vec<(Global, Val)>,
     memory_len: usize,
     /// Pieces of memory; `None` for pieces of zeros.
     pieces: Vec<Option<Box<[u8]>>>,
 }
 
-impl Snapshot {
+impl MemorySnapshot {
     /// Takes a snapshot of an instance that has just started. `None` if it has too much memory, or used random bytes
     /// or the time, which would then be the same for all requests.
     pub(super) fn take(
-        store: &mut Store<Guest>,
+        store: &mut Store<GuestState>,
         instance: &Instance,
         globals: &[String],
-    ) -> Option<Snapshot> {
+    ) -> Option<MemorySnapshot> {
         if store.data().unlike_others {
             return None;
         }
@@ -42,7 +42,7 @@ impl Snapshot {
             let value = global.get(&mut *store);
             kept.push((global, value));
         }
-        Some(Snapshot {
+        Some(MemorySnapshot {
             globals: kept,
             memory_len,
             pieces,
@@ -50,7 +50,7 @@ impl Snapshot {
     }
 
     /// Restores the instance; false if that is impossible.
-    pub(super) fn restore(&self, store: &mut Store<Guest>) -> bool {
+    pub(super) fn restore(&self, store: &mut Store<GuestState>) -> bool {
         let Some(memory) = store.data().memory else {
             return false;
         };

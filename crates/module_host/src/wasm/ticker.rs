@@ -18,47 +18,47 @@ const IDLE_TICKS_MAX: u32 = 200;
 const LOOK_MS: u64 = 60_000;
 
 /// Wakes and ends the thread.
-pub struct Ticker {
-    state: Arc<Flags>,
+pub struct EpochTicker {
+    state: Arc<TickerFlags>,
     thread: Thread,
 }
 
 #[derive(Default)]
-struct Flags {
+struct TickerFlags {
     computing: AtomicUsize,
     asleep: AtomicBool,
     ended: AtomicBool,
 }
 
-impl Ticker {
+impl EpochTicker {
     /// Starts the thread for an engine.
     ///
     /// # Errors
     /// The system's error if it refuses the thread.
-    pub fn start(engine: &Engine) -> std::io::Result<Ticker> {
-        let state = Arc::<Flags>::default();
+    pub fn start(engine: &Engine) -> std::io::Result<EpochTicker> {
+        let state = Arc::<TickerFlags>::default();
         let (seen, engine) = (state.clone(), engine.weak());
         let builder = thread::Builder::new().name("wasm-ticker".into());
         let thread = builder
             .spawn(move || tick(&seen, &engine))?
             .thread()
             .clone();
-        Ok(Ticker { state, thread })
+        Ok(EpochTicker { state, thread })
     }
 
     /// Keeps the ticker running until the returned guard is dropped.
-    pub fn compute(&self) -> Computing<'_> {
+    pub fn compute(&self) -> ComputeGuard<'_> {
         // This adds before it checks `asleep`; the thread sets `asleep` before it checks the count. So one of them sees
         // the other's write, and no wake-up is lost.
         let before = self.state.computing.fetch_add(1, SeqCst);
         if before == 0 && self.state.asleep.load(SeqCst) {
             self.thread.unpark();
         }
-        Computing(&self.state)
+        ComputeGuard(&self.state)
     }
 }
 
-impl Drop for Ticker {
+impl Drop for EpochTicker {
     fn drop(&mut self) {
         self.state.ended.store(true, SeqCst);
         self.thread.unpark();
@@ -66,15 +66,15 @@ impl Drop for Ticker {
 }
 
 /// Keeps the ticker running while it lives.
-pub struct Computing<'a>(&'a Flags);
+pub struct ComputeGuard<'a>(&'a TickerFlags);
 
-impl Drop for Computing<'_> {
+impl Drop for ComputeGuard<'_> {
     fn drop(&mut self) {
         self.0.computing.fetch_sub(1, SeqCst);
     }
 }
 
-fn tick(state: &Flags, engine: &EngineWeak) {
+fn tick(state: &TickerFlags, engine: &EngineWeak) {
     let mut idle_ticks = 0;
     while !state.ended.load(SeqCst) {
         if state.computing.load(SeqCst) > 0 {
@@ -97,7 +97,7 @@ fn tick(state: &Flags, engine: &EngineWeak) {
     }
 }
 
-fn sleep(state: &Flags) {
+fn sleep(state: &TickerFlags) {
     state.asleep.store(true, SeqCst);
     // Checked again after `asleep` is set; see `compute`.
     if state.computing.load(SeqCst) == 0 && !state.ended.load(SeqCst) {

@@ -6,10 +6,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lowroad_module::Level;
+use lowroad_module::MessageLevel;
 use wasmtime::{Caller, Linker, Module, Result, Val, bail};
 
-use super::guest::Guest;
+use super::guest::GuestState;
 use super::memory::{bytes, bytes_mut, put_u32, put_u64, u32_at};
 
 /// The module name of the imports.
@@ -31,7 +31,7 @@ const REALTIME: i32 = 0;
 const MONOTONIC: i32 = 1;
 
 /// Adds the functions.
-pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
+pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
     linker
         .func_wrap(WASI, "args_sizes_get", nothing)?
         .func_wrap(WASI, "environ_sizes_get", nothing)?
@@ -49,7 +49,7 @@ pub(super) fn define(linker: &mut Linker<Guest>) -> Result<()> {
 }
 
 /// Adds the WASI functions that one module imports and [`define`] lacks; they return ENOSYS.
-pub(super) fn define_missing(linker: &mut Linker<Guest>, module: &Module) {
+pub(super) fn define_missing(linker: &mut Linker<GuestState>, module: &Module) {
     for import in module.imports().filter(|import| import.module() == WASI) {
         let Some(kind) = import.ty().func().cloned() else {
             continue;
@@ -62,12 +62,12 @@ pub(super) fn define_missing(linker: &mut Linker<Guest>, module: &Module) {
     }
 }
 
-fn nothing(mut caller: Caller<'_, Guest>, count: u32, len: u32) -> i32 {
+fn nothing(mut caller: Caller<'_, GuestState>, count: u32, len: u32) -> i32 {
     let put = put_u32(&mut caller, count, 0).and_then(|()| put_u32(&mut caller, len, 0));
     errno(put)
 }
 
-fn clock_time_get(mut caller: Caller<'_, Guest>, clock: i32, _precision: i64, to: u32) -> i32 {
+fn clock_time_get(mut caller: Caller<'_, GuestState>, clock: i32, _precision: i64, to: u32) -> i32 {
     // The result differs at each call, so a snapshot of this instance must not be reused.
     caller.data_mut().unlike_others = true;
     let since = match clock {
@@ -81,7 +81,7 @@ fn clock_time_get(mut caller: Caller<'_, Guest>, clock: i32, _precision: i64, to
     errno(put_u64(&mut caller, to, time_ns))
 }
 
-fn random_get(mut caller: Caller<'_, Guest>, to: u32, len: u32) -> i32 {
+fn random_get(mut caller: Caller<'_, GuestState>, to: u32, len: u32) -> i32 {
     // Bounds the time of one call, which blocks the worker.
     if len > RANDOM_LEN_MAX {
         return INVAL;
@@ -93,7 +93,7 @@ fn random_get(mut caller: Caller<'_, Guest>, to: u32, len: u32) -> i32 {
     getrandom::fill(buffer).map_or(NOSYS, |()| OK)
 }
 
-fn fd_write(mut caller: Caller<'_, Guest>, fd: i32, vectors: u32, count: u32, to: u32) -> i32 {
+fn fd_write(mut caller: Caller<'_, GuestState>, fd: i32, vectors: u32, count: u32, to: u32) -> i32 {
     if fd != 1 && fd != 2 {
         return BADF;
     }
@@ -108,12 +108,12 @@ fn fd_write(mut caller: Caller<'_, Guest>, fd: i32, vectors: u32, count: u32, to
     let guest = caller.data_mut();
     let number = guest.number;
     if let Some(host) = guest.host(number) {
-        host.log(Level::Info, &String::from_utf8_lossy(&text));
+        host.log(MessageLevel::Info, &String::from_utf8_lossy(&text));
     }
     errno(put_u32(&mut caller, to, len))
 }
 
-fn gather(caller: &mut Caller<'_, Guest>, vectors: u32, count: u32) -> Option<Vec<u8>> {
+fn gather(caller: &mut Caller<'_, GuestState>, vectors: u32, count: u32) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for number in 0..count {
         let at = vectors.checked_add(number * 8)?;
@@ -126,7 +126,7 @@ fn gather(caller: &mut Caller<'_, Guest>, vectors: u32, count: u32) -> Option<Ve
     Some(text)
 }
 
-fn fd_fdstat_get(mut caller: Caller<'_, Guest>, fd: i32, to: u32) -> i32 {
+fn fd_fdstat_get(mut caller: Caller<'_, GuestState>, fd: i32, to: u32) -> i32 {
     if !(0..=2).contains(&fd) {
         return BADF;
     }

@@ -4,12 +4,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lowroad_handler::{Begun, Handler};
-use lowroad_http::status::Status;
-use lowroad_module::linked::linked;
-use lowroad_module::{Call, Event, Module, Next, Settings};
-use lowroad_module_host::module::linked::LinkedCode;
-use lowroad_module_host::module::{Limits, Running};
+use lowroad_handler::{HandlerResult, Handler};
+use lowroad_http::status::StatusCode;
+use lowroad_module::builtin::linked;
+use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
+use lowroad_module_host::module::builtin::LinkedCode;
+use lowroad_module_host::module::{CallLimits, ModuleHandler};
 
 use super::support::{identity, request};
 
@@ -23,25 +23,25 @@ struct Slow;
 impl Module for Slow {
     type Memory = ();
 
-    fn start(_: &mut Settings<'_>) -> Result<Slow, String> {
+    fn start(_: &mut ModuleSettings<'_>) -> Result<Slow, String> {
         Ok(Slow)
     }
 
-    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), event: Event) -> Next {
+    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), event: CallEvent) -> CallStep {
         match (call.path().as_str(), event) {
-            ("/slow", Event::Request) => {
+            ("/slow", CallEvent::Request) => {
                 call.timer(0);
-                Next::Wait
+                CallStep::Wait
             }
-            ("/slow", Event::Timer) => {
+            ("/slow", CallEvent::Timer) => {
                 let work = WORK.lock().unwrap_or_else(PoisonError::into_inner);
                 let (begun, go_on) = work.as_ref().expect("set by the test");
                 begun.send(()).expect("the test listens");
                 go_on.recv_timeout(PATIENCE).expect("the test goes on");
-                Next::Done
+                CallStep::Done
             }
-            ("/slow", _) => Next::Wait,
-            _ => Next::Done,
+            ("/slow", _) => CallStep::Wait,
+            _ => CallStep::Done,
         }
     }
 }
@@ -53,14 +53,14 @@ fn a_worker_does_not_wait_for_a_module_at_work() {
     *WORK.lock().expect("only here") = Some((begun, go_on));
     let identity = identity("slow", Vec::new());
     let code = LinkedCode::start(&linked::<Slow>("slow"), &identity, 1).expect("it starts");
-    let handler = Arc::new(Running::new(Arc::new(code), identity, Limits::default()));
+    let handler = Arc::new(ModuleHandler::new(Arc::new(code), identity, CallLimits::default()));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
 
-    let Begun::Later(slow) = handler.clone().begin(0, request("/slow")) else {
+    let HandlerResult::OnRuntime(slow) = handler.clone().begin(0, request("/slow")) else {
         panic!("it waits for its timer");
     };
     let slow = runtime.spawn(slow);
@@ -73,10 +73,10 @@ fn a_worker_does_not_wait_for_a_module_at_work() {
     });
     hears.recv_timeout(PATIENCE).expect("the worker goes on");
     finish.send(()).expect("it waits");
-    let Begun::Later(other) = worker.join().expect("no panic") else {
+    let HandlerResult::OnRuntime(other) = worker.join().expect("no panic") else {
         panic!("the module was at work");
     };
     let answer = runtime.block_on(other).expect("it is answered");
-    assert_eq!(answer.status, Status::OK);
+    assert_eq!(answer.status, StatusCode::OK);
     assert!(runtime.block_on(slow).expect("no panic").is_ok());
 }

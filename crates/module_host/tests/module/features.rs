@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use lowroad_module::{Call, Event, Level, Module, Next, Sent, Settings, What};
+use lowroad_module::{Call, CallEvent, MessageLevel, Module, CallStep, SendStatus, ModuleSettings, HostValue};
 
 static GONE: AtomicU32 = AtomicU32::new(0);
 
@@ -12,26 +12,26 @@ impl Module for Features {
     /// Parts that were sent.
     type Memory = u32;
 
-    fn start(settings: &mut Settings<'_>) -> Result<Features, String> {
+    fn start(settings: &mut ModuleSettings<'_>) -> Result<Features, String> {
         match settings.get("start").as_deref() {
             Some("no") => Err("I was told not to".to_string()),
             _ => Ok(Features),
         }
     }
 
-    fn handle(&mut self, call: &mut Call<'_>, sent: &mut u32, event: Event) -> Next {
-        if event == Event::Gone {
+    fn handle(&mut self, call: &mut Call<'_>, sent: &mut u32, event: CallEvent) -> CallStep {
+        if event == CallEvent::Gone {
             GONE.fetch_add(1, SeqCst);
-            return Next::Done;
+            return CallStep::Done;
         }
         match call.path().as_str() {
             "/echo" => return echo(call, event),
             "/fetch" => return fetch(call, event),
             "/stream" => return stream(call, sent, event),
             "/hold" => return hold(call, event),
-            "/fail" => return Next::Failed,
-            "/nonsense" => return Next::Failed,
-            "/forever" => return Next::Wait,
+            "/fail" => return CallStep::Failed,
+            "/nonsense" => return CallStep::Failed,
+            "/forever" => return CallStep::Wait,
             "/timer" => return timer(call, event),
             "/stored" => {
                 call.send("before ");
@@ -43,7 +43,7 @@ impl Module for Features {
             "/values" => values(call),
             "/refused" => refused(call),
             "/long" => {
-                while call.send([0; 100_000]) == Sent::Room {}
+                while call.send([0; 100_000]) == SendStatus::Room {}
                 call.send("1");
             }
             "/gone" => drop(call.send(GONE.load(SeqCst).to_string())),
@@ -54,98 +54,98 @@ impl Module for Features {
                 call.send("nothing here\n");
             }
         }
-        Next::Done
+        CallStep::Done
     }
 }
 
-fn echo(call: &mut Call<'_>, event: Event) -> Next {
+fn echo(call: &mut Call<'_>, event: CallEvent) -> CallStep {
     match event {
-        Event::Body(_) => {
+        CallEvent::Body(_) => {
             let bytes = call.read();
             call.send(bytes);
-            Next::Wait
+            CallStep::Wait
         }
-        Event::BodyEnd => Next::Done,
-        _ => Next::Wait,
+        CallEvent::BodyEnd => CallStep::Done,
+        _ => CallStep::Wait,
     }
 }
 
-fn fetch(call: &mut Call<'_>, event: Event) -> Next {
+fn fetch(call: &mut Call<'_>, event: CallEvent) -> CallStep {
     match event {
-        Event::Request => {
+        CallEvent::Request => {
             let target = call.parameter("of").unwrap_or_default();
-            call.fetch(&target).map_or(Next::Failed, |_| Next::Wait)
+            call.fetch(&target).map_or(CallStep::Failed, |_| CallStep::Wait)
         }
-        Event::Fetched(number) => {
+        CallEvent::Fetched(number) => {
             let (status, bytes) = call.fetched(number).expect("it is over");
             call.send((status / 100).to_string());
             call.send(bytes);
-            Next::Done
+            CallStep::Done
         }
-        _ => Next::Wait,
+        _ => CallStep::Wait,
     }
 }
 
-fn stream(call: &mut Call<'_>, sent: &mut u32, event: Event) -> Next {
-    if !matches!(event, Event::Request | Event::Room) {
-        return Next::Wait;
+fn stream(call: &mut Call<'_>, sent: &mut u32, event: CallEvent) -> CallStep {
+    if !matches!(event, CallEvent::Request | CallEvent::Room) {
+        return CallStep::Wait;
     }
     if *sent == 0 {
         call.flush();
     }
     while *sent < 100 {
         *sent += 1;
-        if call.send(vec![0; 100_000]) != Sent::Room {
-            return Next::Wait;
+        if call.send(vec![0; 100_000]) != SendStatus::Room {
+            return CallStep::Wait;
         }
     }
-    Next::Done
+    CallStep::Done
 }
 
-fn hold(call: &mut Call<'_>, event: Event) -> Next {
+fn hold(call: &mut Call<'_>, event: CallEvent) -> CallStep {
     let ticket = call.ticket();
     match event {
-        Event::Request => {
+        CallEvent::Request => {
             call.send(ticket.number().to_ne_bytes());
             call.flush();
-            Next::Wait
+            CallStep::Wait
         }
-        Event::Continued => {
+        CallEvent::Continued => {
             call.send("continued");
-            Next::Done
+            CallStep::Done
         }
-        _ => Next::Wait,
+        _ => CallStep::Wait,
     }
 }
 
-fn timer(call: &mut Call<'_>, event: Event) -> Next {
+fn timer(call: &mut Call<'_>, event: CallEvent) -> CallStep {
     match event {
-        Event::Request => call.timer(1),
-        Event::Timer => {
+        CallEvent::Request => call.timer(1),
+        CallEvent::Timer => {
             call.send("late");
-            return Next::Done;
+            return CallStep::Done;
         }
         _ => {}
     }
-    Next::Wait
+    CallStep::Wait
 }
 
 fn values(call: &mut Call<'_>) {
-    call.log(Level::Debug, "all values");
+    call.log(MessageLevel::Debug, "all values");
     let all = [
-        (What::Method, ""),
-        (What::Target, ""),
-        (What::Path, ""),
-        (What::Query, ""),
-        (What::Host, ""),
-        (What::Peer, ""),
-        (What::Field, "x-field"),
-        (What::Cookie, "id"),
-        (What::Parameter, "a"),
-        (What::Root, ""),
-        (What::Setting, "key"),
-        (What::Worker, ""),
-        (What::Field, "x-none"),
+        (HostValue::Method, ""),
+        (HostValue::Target, ""),
+        (HostValue::Path, ""),
+        (HostValue::Query, ""),
+        (HostValue::Host, ""),
+        (HostValue::Peer, ""),
+        (HostValue::Field, "x-field"),
+        (HostValue::Cookie, "id"),
+        (HostValue::Parameter, "a"),
+        (HostValue::Root, ""),
+        (HostValue::Setting, "key"),
+        (HostValue::Worker, ""),
+        (HostValue::Field, "x-none"),
     ];
     for (what, name) in all {
         let value = call.text(what, name).unwrap_or_else(|| "none".to_string());

@@ -5,18 +5,18 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use lowroad_config::schema::{Module, ModuleCode};
+use lowroad_config::schema::{ModuleConfig, ModuleCode};
 use lowroad_handler::Handler;
-use lowroad_module::linked::linked;
+use lowroad_module::builtin::linked;
 use lowroad_module_host::module::library::LibraryCode;
-use lowroad_module_host::module::{Catalog, Limits, Running, open_native};
+use lowroad_module_host::module::{ModuleCatalog, CallLimits, ModuleHandler, open_native};
 
 use crate::support::{answer, compile, identity, scratch, settings, text};
 
 fn open(path: &Path) -> Result<(Arc<LibraryCode>, Arc<dyn Handler>), String> {
     let identity = identity("library", settings());
     let code = Arc::new(LibraryCode::load(path, &identity, 2)?);
-    let running = Running::new(code.clone(), identity, Limits::default());
+    let running = ModuleHandler::new(code.clone(), identity, CallLimits::default());
     Ok((code, Arc::new(running)))
 }
 
@@ -176,7 +176,7 @@ async fn a_call_ends_with_the_version_with_which_it_began() {
 async fn a_configuration_names_modules() {
     let path = scratch("catalog.so");
     compile("features.c", &path, &[]);
-    let module = |name: &str, code| Module {
+    let module = |name: &str, code| ModuleConfig {
         name: name.to_string(),
         code,
         settings: settings(),
@@ -187,7 +187,7 @@ async fn a_configuration_names_modules() {
         keep: false,
     };
     let linked = [linked::<crate::features::Features>("features")];
-    let mut catalog = Catalog::default();
+    let mut catalog = ModuleCatalog::default();
     for (name, code) in [
         ("a", ModuleCode::Library(path)),
         ("b", ModuleCode::Linked("features".to_string())),
@@ -197,12 +197,12 @@ async fn a_configuration_names_modules() {
     }
     for name in ["a", "b"] {
         let handler = catalog
-            .handler(name, Limits::default(), None)
+            .handler(name, CallLimits::default(), None)
             .expect("it is there");
         assert_eq!(text(&handler, "/version").await, "1", "{name}");
         assert!(answer(&handler, "/fail").await.is_err(), "{name}");
     }
-    assert!(catalog.handler("c", Limits::default(), None).is_none());
+    assert!(catalog.handler("c", CallLimits::default(), None).is_none());
     let counts = catalog.counts();
     for (name, counts) in counts {
         assert!(counts.contains(&("calls", 2)), "{name}: {counts:?}");
@@ -221,7 +221,7 @@ async fn a_changed_file_is_seen() {
     compile("features.c", &path, &["-DVERSION=\"1\""]);
     let identity = identity("library", settings());
     let code = LibraryCode::open(&path, &identity, 1).expect("it loads");
-    let handler: Arc<dyn Handler> = Arc::new(Running::new(code, identity, Limits::default()));
+    let handler: Arc<dyn Handler> = Arc::new(ModuleHandler::new(code, identity, CallLimits::default()));
     assert_eq!(text(&handler, "/version").await, "1");
     compile("features.c", &path, &["-DVERSION=\"2\""]);
     while text(&handler, "/version").await != "2" {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use lowroad_engine::stream::Next;
-use lowroad_handler::{Begun, Content, Handler};
-use lowroad_http::status::Status;
-use lowroad_module_host::module::separate::{SeparateCode, serve};
-use lowroad_module_host::module::{Identity, Limits, Running};
+use lowroad_engine::stream::StreamItem;
+use lowroad_handler::{HandlerResult, ResponseContent, Handler};
+use lowroad_http::status::StatusCode;
+use lowroad_module_host::module::out_of_process::{SeparateCode, serve};
+use lowroad_module_host::module::{ModuleIdentity, CallLimits, ModuleHandler};
 
 use crate::support::{answer, compile, identity, request, scratch, separate, settings, text};
 
@@ -52,14 +52,14 @@ async fn what_is_no_module_is_told_so() {
 
 #[tokio::test]
 async fn a_crash_is_502_for_its_requests_and_nothing_else() {
-    let (identity, handler) = separate(Limits::default());
-    let Begun::Later(held) = handler.clone().begin(0, request("/forever")) else {
+    let (identity, handler) = separate(CallLimits::default());
+    let HandlerResult::OnRuntime(held) = handler.clone().begin(0, request("/forever")) else {
         panic!("it waits");
     };
     let held = tokio::spawn(held);
     assert_eq!(text(&handler, "/version").await, "1");
     let failure = answer(&handler, "/crash").await.err().expect("it crashes");
-    assert_eq!(failure.status, Status::BAD_GATEWAY);
+    assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
     assert!(
         failure.detail.contains("its process died"),
         "{}",
@@ -70,18 +70,18 @@ async fn a_crash_is_502_for_its_requests_and_nothing_else() {
         .expect("no panic")
         .err()
         .expect("it had a call there");
-    assert_eq!(failure.status, Status::BAD_GATEWAY);
+    assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
     works_again(&identity, &handler).await;
 }
 
 /// Calls that wait behind one that crashes the module have not begun: the next process answers them.
 #[tokio::test]
 async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
-    let (identity, handler) = separate(Limits::default());
+    let (identity, handler) = separate(CallLimits::default());
     for crashes in 1..=4 {
         // All are sent before the process gets the first: this thread polls them in this order, then sends.
         let begin = |target: &str| match handler.clone().begin(0, request(target)) {
-            Begun::Later(call) => tokio::spawn(call),
+            HandlerResult::OnRuntime(call) => tokio::spawn(call),
             _ => panic!("it waits"),
         };
         let ends = begin("/crash");
@@ -90,11 +90,11 @@ async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
         let target = format!("/version?{query}");
         let behind: Vec<_> = (0..8).map(|_| begin(&target)).collect();
         let failure = ends.await.expect("no panic").err().expect("it crashes");
-        assert_eq!(failure.status, Status::BAD_GATEWAY, "{}", failure.detail);
+        assert_eq!(failure.status, StatusCode::BAD_GATEWAY, "{}", failure.detail);
         for call in behind {
             let response = call.await.expect("no panic");
             let response = response.unwrap_or_else(|failure| panic!("{}", failure.detail));
-            assert_eq!(response.status, Status::OK);
+            assert_eq!(response.status, StatusCode::OK);
         }
         assert_eq!(identity.counts.crashes.load(Relaxed), crashes);
     }
@@ -104,10 +104,10 @@ async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
 /// for.
 #[tokio::test]
 async fn a_request_that_crashes_it_costs_no_later_call() {
-    let (identity, handler) = separate(Limits::default());
+    let (identity, handler) = separate(CallLimits::default());
     for crashes in 1..=12 {
         let failure = answer(&handler, "/crash").await.err().expect("it crashes");
-        assert_eq!(failure.status, Status::BAD_GATEWAY, "{}", failure.detail);
+        assert_eq!(failure.status, StatusCode::BAD_GATEWAY, "{}", failure.detail);
         assert_eq!(identity.counts.crashes.load(Relaxed), crashes);
         assert_eq!(text(&handler, "/version").await, "1");
     }
@@ -120,17 +120,17 @@ async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
     let identity = identity("features", settings());
     let runtime = tokio::runtime::Handle::current();
     let code = SeparateCode::open(&path, &identity, 1, &runtime, command).expect("it starts");
-    let handler: Arc<dyn Handler> = Arc::new(Running::new(
+    let handler: Arc<dyn Handler> = Arc::new(ModuleHandler::new(
         Arc::new(code),
         identity.clone(),
-        Limits::default(),
+        CallLimits::default(),
     ));
     std::fs::rename(&path, &away).expect("it is moved");
     // The active process, the spare, and one that was starting.
     let mut crashes = 0;
     let failure = loop {
         let failure = answer(&handler, "/crash").await.err().expect("it crashes");
-        if failure.status == Status::SERVICE_UNAVAILABLE {
+        if failure.status == StatusCode::SERVICE_UNAVAILABLE {
             break failure;
         }
         crashes += 1;
@@ -149,36 +149,36 @@ async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
 
 #[tokio::test]
 async fn a_call_is_continued_by_another_one_there() {
-    let (_, handler) = separate(Limits::default());
+    let (_, handler) = separate(CallLimits::default());
     let response = answer(&handler, "/hold").await.expect("it is answered");
-    let Content::Stream { stream, .. } = response.content else {
+    let ResponseContent::Stream { stream, .. } = response.content else {
         panic!("it is a stream");
     };
-    let Next::Bytes(ticket) = stream.next().await else {
+    let StreamItem::Bytes(ticket) = stream.next().await else {
         panic!("the ticket comes first");
     };
     let ticket = u64::from_ne_bytes(ticket[..].try_into().expect("8 bytes"));
     assert_eq!(text(&handler, &format!("/wake?{ticket}")).await, "1");
     assert_eq!(
         stream.next().await,
-        Next::Bytes(Bytes::from_static(b"continued"))
+        StreamItem::Bytes(Bytes::from_static(b"continued"))
     );
-    assert_eq!(stream.next().await, Next::End);
+    assert_eq!(stream.next().await, StreamItem::End);
 }
 
 #[tokio::test]
 async fn a_module_that_hangs_is_ended_and_started_again() {
-    let limits = Limits {
+    let limits = CallLimits {
         timeout_ms: 300,
-        ..Limits::default()
+        ..CallLimits::default()
     };
     let (identity, handler) = separate(limits);
     let failure = answer(&handler, "/loop").await.err().expect("it hangs");
-    assert_eq!(failure.status, Status::GATEWAY_TIMEOUT);
+    assert_eq!(failure.status, StatusCode::GATEWAY_TIMEOUT);
     works_again(&identity, &handler).await;
 }
 
-async fn works_again(identity: &Arc<Identity>, handler: &Arc<dyn Handler>) {
+async fn works_again(identity: &Arc<ModuleIdentity>, handler: &Arc<dyn Handler>) {
     while answer(handler, "/version").await.is_err() {
         tokio::task::yield_now().await;
     }

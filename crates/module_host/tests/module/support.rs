@@ -6,29 +6,29 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use bytes::Bytes;
-use lowroad_config::Destination;
-use lowroad_engine::stream::Next;
-use lowroad_handler::request::Head;
+use lowroad_config::AllowedDestination;
+use lowroad_engine::stream::StreamItem;
+use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
+    HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
 };
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
-use lowroad_module::linked::linked;
+use lowroad_http::version::HttpVersion;
+use lowroad_module::builtin::linked;
 use lowroad_module_host::module::library::LibraryCode;
-use lowroad_module_host::module::linked::LinkedCode;
-use lowroad_module_host::module::separate::SeparateCode;
-use lowroad_module_host::module::{Identity, Limits, Running};
+use lowroad_module_host::module::builtin::LinkedCode;
+use lowroad_module_host::module::out_of_process::SeparateCode;
+use lowroad_module_host::module::{ModuleIdentity, CallLimits, ModuleHandler};
 
 /// A site with one page that is in memory and one that is not.
 pub struct Site;
 
-impl Objects for Site {
+impl SubrequestSource for Site {
     fn now(&self, path: &[u8]) -> Option<Bytes> {
         (path == b"/now.html").then(|| Bytes::from_static(b"from memory"))
     }
 
-    fn load(&self, path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> SubrequestLoad {
         let page = match path {
             b"/later.html" => Some(Bytes::from_static(b"from disk")),
             _ => self.now(path),
@@ -40,15 +40,15 @@ impl Objects for Site {
     }
 }
 
-pub fn request(target: &str) -> Request {
+pub fn request(target: &str) -> HandlerRequest {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let query = (!query.is_empty()).then_some(query.as_bytes());
     let path = path.as_bytes();
     let lines = b"X-Field: value\r\nCookie: a=1; id=7\r\n";
-    Request {
+    HandlerRequest {
         method: Method::Get,
-        version: Version::Http11,
-        head: Head::new((path, query), path, b"example.com", lines),
+        version: HttpVersion::Http11,
+        head: RequestHead::new((path, query), path, b"example.com", lines),
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
@@ -56,7 +56,7 @@ pub fn request(target: &str) -> Request {
         forwarded: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Site),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     }
@@ -66,8 +66,8 @@ pub fn settings() -> Vec<(String, String)> {
     vec![("key".to_string(), "set".to_string())]
 }
 
-pub fn identity(name: &str, settings: Vec<(String, String)>) -> Arc<Identity> {
-    Arc::new(Identity::new(name, settings, None).with_fetch(listed()))
+pub fn identity(name: &str, settings: Vec<(String, String)>) -> Arc<ModuleIdentity> {
+    Arc::new(ModuleIdentity::new(name, settings, None).with_fetch(listed()))
 }
 
 /// A server that modules may fetch from; each test plays its role.
@@ -75,10 +75,10 @@ pub static OTHER: LazyLock<TcpListener> =
     LazyLock::new(|| TcpListener::bind("127.0.0.1:0").expect("a port"));
 
 /// The servers that modules may fetch from.
-fn listed() -> Vec<Destination> {
+fn listed() -> Vec<AllowedDestination> {
     let other = OTHER.local_addr().expect("an address").to_string();
     [&other, "127.0.0.1:1"]
-        .map(|text| Destination::parse(text).expect("a destination"))
+        .map(|text| AllowedDestination::parse(text).expect("a destination"))
         .into()
 }
 
@@ -89,26 +89,26 @@ static C: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// The module of features in every form.
-pub fn forms(limits: Limits) -> Vec<(&'static str, Arc<dyn Handler>)> {
+pub fn forms(limits: CallLimits) -> Vec<(&'static str, Arc<dyn Handler>)> {
     let mut forms = forms_in_process(limits);
     forms.push(("separate", separate(limits).1));
     forms
 }
 
 /// The library of features in a separate process.
-pub fn separate(limits: Limits) -> (Arc<Identity>, Arc<dyn Handler>) {
+pub fn separate(limits: CallLimits) -> (Arc<ModuleIdentity>, Arc<dyn Handler>) {
     let identity = identity("features", settings());
     let runtime = tokio::runtime::Handle::current();
     let code = SeparateCode::open(&C, &identity, 2, &runtime, crate::separate::command);
     let code = Arc::new(code.expect("it starts"));
     (
         identity.clone(),
-        Arc::new(Running::new(code, identity, limits)),
+        Arc::new(ModuleHandler::new(code, identity, limits)),
     )
 }
 
 /// The module of features in the forms that run in this process.
-pub fn forms_in_process(limits: Limits) -> Vec<(&'static str, Arc<dyn Handler>)> {
+pub fn forms_in_process(limits: CallLimits) -> Vec<(&'static str, Arc<dyn Handler>)> {
     let identity = identity("features", settings());
     let entry = linked::<crate::features::Features>("features");
     let rust = LinkedCode::start(&entry, &identity, 2).expect("it starts");
@@ -116,9 +116,9 @@ pub fn forms_in_process(limits: Limits) -> Vec<(&'static str, Arc<dyn Handler>)>
     vec![
         (
             "linked",
-            Arc::new(Running::new(Arc::new(rust), identity.clone(), limits)),
+            Arc::new(ModuleHandler::new(Arc::new(rust), identity.clone(), limits)),
         ),
-        ("library", Arc::new(Running::new(c, identity, limits))),
+        ("library", Arc::new(ModuleHandler::new(c, identity, limits))),
     ]
 }
 
@@ -151,32 +151,32 @@ pub fn compile(source: &str, to: &Path, flags: &[&str]) {
 /// Answers a request; returns, too, whether it was answered at once.
 pub async fn answer_when(
     handler: &Arc<dyn Handler>,
-    request: Request,
-) -> (Result<Response, Failure>, bool) {
+    request: HandlerRequest,
+) -> (Result<HandlerResponse, HandlerFailure>, bool) {
     match handler.clone().begin(1, request) {
-        Begun::Answered(answer) => (answer, true),
-        Begun::Later(answer) | Begun::Here(answer) => (answer.await, false),
+        HandlerResult::Ready(answer) => (answer, true),
+        HandlerResult::OnRuntime(answer) | HandlerResult::OnWorker(answer) => (answer.await, false),
     }
 }
 
-pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure> {
+pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<HandlerResponse, HandlerFailure> {
     answer_when(handler, request(target)).await.0
 }
 
 /// The whole body of a response.
-pub async fn body(response: Response) -> Vec<u8> {
+pub async fn body(response: HandlerResponse) -> Vec<u8> {
     match response.content {
-        Content::Bytes(bytes) => bytes.to_vec(),
-        Content::Stored(_) | Content::Upgrade(_) | Content::Local(_) => {
+        ResponseContent::Bytes(bytes) => bytes.to_vec(),
+        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
             panic!("a stored object has no bytes here")
         }
-        Content::Stream { stream, .. } => {
+        ResponseContent::Stream { stream, .. } => {
             let mut all = Vec::new();
             loop {
                 match stream.next().await {
-                    Next::Bytes(bytes) => all.extend_from_slice(&bytes),
-                    Next::End => return all,
-                    Next::Cut => panic!("the stream is cut after {} bytes", all.len()),
+                    StreamItem::Bytes(bytes) => all.extend_from_slice(&bytes),
+                    StreamItem::End => return all,
+                    StreamItem::Cut => panic!("the stream is cut after {} bytes", all.len()),
                 }
             }
         }
@@ -189,10 +189,10 @@ pub async fn text(handler: &Arc<dyn Handler>, target: &str) -> String {
 }
 
 /// An identity that may fetch nothing, and its lines.
-pub fn listening(name: &str) -> (Arc<Mutex<Vec<String>>>, Arc<Identity>) {
+pub fn listening(name: &str) -> (Arc<Mutex<Vec<String>>>, Arc<ModuleIdentity>) {
     let lines = Arc::<Mutex<Vec<String>>>::default();
     let to = lines.clone();
     let sink = move |_, line: &str| to.lock().expect("nobody panicked").push(line.to_string());
-    let identity = Identity::with_sink(name, settings(), Box::new(sink));
+    let identity = ModuleIdentity::with_sink(name, settings(), Box::new(sink));
     (lines, Arc::new(identity))
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lowroad_module_host::wasm::Own;
+use lowroad_module_host::wasm::WasmModuleLimits;
 use lowroad_testkit::skip;
 
 use crate::support::{OWN, now, open, runtime, text};
@@ -49,7 +49,7 @@ fn so_does_go() {
     }
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples-go");
     make("go", &to);
-    let own = Own {
+    let own = WasmModuleLimits {
         memory_len_max: 16 << 20,
         compute_ms_max: 5000,
         keep: false,

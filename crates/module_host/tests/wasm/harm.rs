@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lowroad_handler::Handler;
-use lowroad_module_host::wasm::{Limits, Own, Runtime};
+use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits, WasmRuntime};
 
 use crate::support::{
     HELLO, OWN, alone, answer, count, failure, handler, handling, later, module, now, request,
@@ -12,13 +12,13 @@ use crate::support::{
 };
 
 /// Instances that are at work.
-fn busy(runtime: &Runtime) -> u64 {
+fn busy(runtime: &WasmRuntime) -> u64 {
     count(runtime, "wasm.now_instances") - count(runtime, "wasm.now_resting")
 }
 
 const ENDLESS: &str = "(loop $on (br $on)) (i32.const 0)";
 
-fn hello(runtime: &Arc<Runtime>) -> Arc<dyn Handler> {
+fn hello(runtime: &Arc<WasmRuntime>) -> Arc<dyn Handler> {
     handler(runtime, &handling(HELLO), OWN)
 }
 
@@ -30,7 +30,7 @@ fn a_trap_is_a_500_and_a_counter() {
         ("(i32.div_u (i32.const 1) (local.get $a))", "divide by zero"),
         ("(i32.trunc_f32_s (f32.const nan))", "invalid conversion"),
     ];
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let hello = hello(&runtime);
     for (number, (code, told)) in (1..).zip(cases) {
         let (status, detail) = failure(now(&handler(&runtime, &handling(code), OWN), "/"));
@@ -57,7 +57,7 @@ fn recursion_without_end_is_a_trap() {
 
 #[tokio::test]
 async fn a_loop_without_end_lets_others_have_their_turn() {
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let (endless, hello) = (handler(&runtime, &handling(ENDLESS), OWN), hello(&runtime));
     // One thread: had the loop kept it, nothing after this line would be reached.
     let looping = tokio::spawn(later(&endless, request("/")));
@@ -78,13 +78,13 @@ async fn a_loop_without_end_lets_others_have_their_turn() {
 
 #[tokio::test]
 async fn a_loop_whose_client_goes_away_ends() {
-    let own = Own {
+    let own = WasmModuleLimits {
         compute_ms_max: u64::MAX,
         ..OWN
     };
     for keep in [false, true] {
-        let runtime = alone(Limits::default());
-        let endless = handler(&runtime, &handling(ENDLESS), Own { keep, ..own });
+        let runtime = alone(RuntimeLimits::default());
+        let endless = handler(&runtime, &handling(ENDLESS), WasmModuleLimits { keep, ..own });
         drop(later(&endless, request("/")));
         assert_eq!(busy(&runtime), 0);
     }
@@ -92,7 +92,7 @@ async fn a_loop_whose_client_goes_away_ends() {
 
 #[test]
 fn memory_ends_where_it_should() {
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     // Grows by one page until that is refused; then sends as many bytes as it has pages.
     let code = r#"
         (block $full (loop $on
@@ -108,9 +108,9 @@ fn memory_ends_where_it_should() {
 
 #[test]
 fn all_instances_together_have_a_limit_too() {
-    let runtime = alone(Limits {
+    let runtime = alone(RuntimeLimits {
         memory_len_max: 320 << 10,
-        ..Limits::default()
+        ..RuntimeLimits::default()
     });
     // Takes three pages and waits.
     let code = r#"
@@ -141,7 +141,7 @@ fn pointers_to_outside_are_refused() {
             (i32.const 0) (i32.const 2)))",
         "(i32.wrap_i64 (call $read (local.get $call) (i32.const 0) (i32.const -1) (i32.const -1)))",
     ];
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     for (number, call) in (1..).zip(calls) {
         let code = format!("(if (i32.ne {call} (i32.const -1)) (then (unreachable))) {HELLO}");
         assert_eq!(
@@ -168,9 +168,9 @@ fn another_call_than_the_current_one_is_refused() {
 
 #[tokio::test]
 async fn a_full_pool_is_a_503_and_a_counter() {
-    let runtime = alone(Limits {
+    let runtime = alone(RuntimeLimits {
         instances_max: 8,
-        ..Limits::default()
+        ..RuntimeLimits::default()
     });
     let code = format!(
         r#"(if (i32.eq (local.get $event) (i32.const 1)) (then

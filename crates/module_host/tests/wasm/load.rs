@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use lowroad_module_host::wasm::{Limits, Own};
+use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits};
 
 use crate::support::{
     HELLO, OWN, alone, count, handling, later, module, now, open, refused, request, runtime,
@@ -79,7 +79,7 @@ fn what_is_missing_is_told() {
 
 #[test]
 fn the_same_file_is_compiled_once() {
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let path = scratch(&handling(HELLO));
     let opened: Vec<_> = (0..3).map(|_| open(&runtime, &path, OWN)).collect();
     assert!(opened.iter().all(Result::is_ok));
@@ -88,7 +88,7 @@ fn the_same_file_is_compiled_once() {
 
 #[test]
 fn a_newer_version_takes_over() {
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let path = scratch(&handling(HELLO));
     let handler = open(&runtime, &path, OWN).expect("it can be opened");
     assert_eq!(text(now(&handler, "/")), "hello");
@@ -114,7 +114,7 @@ fn a_newer_version_takes_over() {
 /// Any truncated file is rejected or is a valid module, without a panic.
 #[test]
 fn a_file_that_is_cut_anywhere_is_refused() {
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let whole = handling(HELLO);
     let path = scratch(&whole);
     let handler = open(&runtime, &path, OWN).expect("it can be opened");
@@ -162,7 +162,7 @@ fn bytes_that_are_spoilt_do_no_harm() {
 
 #[test]
 fn what_stands_in_the_place_of_a_file_is_refused() {
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let path = scratch(&handling(HELLO));
     let handler = open(&runtime, &path, OWN).expect("it can be opened");
     let others: [(&str, &dyn Fn()); 4] = [
@@ -212,9 +212,9 @@ async fn what_has_begun_ends_with_the_version_that_it_began_with() {
         ))
     };
     for keep in [false, true] {
-        let runtime = alone(Limits::default());
+        let runtime = alone(RuntimeLimits::default());
         let path = scratch(&waiting(b'A'));
-        let handler = open(&runtime, &path, Own { keep, ..OWN }).expect("it can be opened");
+        let handler = open(&runtime, &path, WasmModuleLimits { keep, ..OWN }).expect("it can be opened");
         let begun = later(&handler, request("/"));
         replace(&path, &waiting(b'B'));
         until(|| count(&runtime, "wasm.compiled") == 2);

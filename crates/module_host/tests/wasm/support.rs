@@ -6,17 +6,17 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use lowroad_handler::request::Head;
+use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    Answering, Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
+    PendingResponse, HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
 };
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
-use lowroad_module_host::module::{Identity, Limits as RouteLimits, Running};
-use lowroad_module_host::wasm::{Limits, Own, Runtime, Wasm};
+use lowroad_http::version::HttpVersion;
+use lowroad_module_host::module::{ModuleIdentity, CallLimits as RouteLimits, ModuleHandler};
+use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits, WasmRuntime, WasmCode};
 
 /// The limits of a module, unless a test sets others.
-pub const OWN: Own = Own {
+pub const OWN: WasmModuleLimits = WasmModuleLimits {
     memory_len_max: 1 << 20,
     compute_ms_max: 200,
     keep: false,
@@ -59,14 +59,14 @@ pub const HELLO: &str =
     "(drop (call $send (local.get $call) (i32.const 0) (i32.const 5))) (i32.const 0)";
 
 /// The runtime that most tests share.
-pub fn runtime() -> Arc<Runtime> {
-    static SHARED: LazyLock<Arc<Runtime>> = LazyLock::new(|| alone(Limits::default()));
+pub fn runtime() -> Arc<WasmRuntime> {
+    static SHARED: LazyLock<Arc<WasmRuntime>> = LazyLock::new(|| alone(RuntimeLimits::default()));
     SHARED.clone()
 }
 
 /// A runtime of its own, with counters that no other test changes.
-pub fn alone(limits: Limits) -> Arc<Runtime> {
-    Runtime::new(limits).expect("the system gives what it needs")
+pub fn alone(limits: RuntimeLimits) -> Arc<WasmRuntime> {
+    WasmRuntime::new(limits).expect("the system gives what it needs")
 }
 
 /// A file of this test run.
@@ -79,19 +79,19 @@ pub fn scratch(bytes: &[u8]) -> PathBuf {
 }
 
 /// A module with its file.
-pub fn open(runtime: &Arc<Runtime>, path: &Path, own: Own) -> Result<Arc<dyn Handler>, String> {
+pub fn open(runtime: &Arc<WasmRuntime>, path: &Path, own: WasmModuleLimits) -> Result<Arc<dyn Handler>, String> {
     let settings = vec![("key".to_string(), "set".to_string())];
-    let identity = Arc::new(Identity::new("tested", settings, None));
-    let code = Wasm::open(runtime, path, identity.clone(), own, 2)?;
+    let identity = Arc::new(ModuleIdentity::new("tested", settings, None));
+    let code = WasmCode::open(runtime, path, identity.clone(), own, 2)?;
     let limits = RouteLimits {
         concurrency_max: 10_000,
         ..RouteLimits::default()
     };
-    Ok(Arc::new(Running::new(Arc::new(code), identity, limits)))
+    Ok(Arc::new(ModuleHandler::new(Arc::new(code), identity, limits)))
 }
 
 /// A module of these bytes.
-pub fn handler(runtime: &Arc<Runtime>, bytes: &[u8], own: Own) -> Arc<dyn Handler> {
+pub fn handler(runtime: &Arc<WasmRuntime>, bytes: &[u8], own: WasmModuleLimits) -> Arc<dyn Handler> {
     open(runtime, &scratch(bytes), own).expect("it can be opened")
 }
 
@@ -104,7 +104,7 @@ pub fn refused(bytes: &[u8]) -> String {
 }
 
 /// A count.
-pub fn count(runtime: &Runtime, name: &str) -> u64 {
+pub fn count(runtime: &WasmRuntime, name: &str) -> u64 {
     let list = runtime.counts().list();
     let found = list.iter().find(|(known, _)| *known == name);
     found.expect("a counter of that name").1
@@ -112,25 +112,25 @@ pub fn count(runtime: &Runtime, name: &str) -> u64 {
 
 struct Site;
 
-impl Objects for Site {
+impl SubrequestSource for Site {
     fn now(&self, path: &[u8]) -> Option<Bytes> {
         (path == b"/kept").then(|| Bytes::from_static(b"a page"))
     }
 
-    fn load(&self, path: &[u8]) -> Loading {
+    fn load(&self, path: &[u8]) -> SubrequestLoad {
         let found = path == b"/page";
         Box::pin(async move { found.then(|| Bytes::from_static(b"a page")) })
     }
 }
 
-pub fn request(target: &str) -> Request {
+pub fn request(target: &str) -> HandlerRequest {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let query = (!query.is_empty()).then_some(query.as_bytes());
     let path = path.as_bytes();
-    Request {
+    HandlerRequest {
         method: Method::Get,
-        version: Version::Http11,
-        head: Head::new((path, query), path, b"example.com", b"X-Field: value\r\n"),
+        version: HttpVersion::Http11,
+        head: RequestHead::new((path, query), path, b"example.com", b"X-Field: value\r\n"),
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
@@ -138,7 +138,7 @@ pub fn request(target: &str) -> Request {
         forwarded: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Site),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     }
@@ -146,10 +146,10 @@ pub fn request(target: &str) -> Request {
 
 /// The answer of a module that waits for nothing. On a busy machine a short call may be interrupted,
 /// and end later than at once.
-pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure> {
+pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<HandlerResponse, HandlerFailure> {
     let mut answering = match handler.clone().begin(0, request(target)) {
-        Begun::Answered(answer) => return answer,
-        Begun::Later(answering) | Begun::Here(answering) => answering,
+        HandlerResult::Ready(answer) => return answer,
+        HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => answering,
     };
     // Time limits need a runtime, also in tests that run without one.
     static SPARE: LazyLock<tokio::runtime::Runtime> =
@@ -164,31 +164,31 @@ pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure
 }
 
 /// The answer that must not be there at once.
-pub fn later(handler: &Arc<dyn Handler>, request: Request) -> Answering {
+pub fn later(handler: &Arc<dyn Handler>, request: HandlerRequest) -> PendingResponse {
     match handler.clone().begin(0, request) {
-        Begun::Answered(_) => panic!("it is there at once"),
-        Begun::Later(answering) | Begun::Here(answering) => answering,
+        HandlerResult::Ready(_) => panic!("it is there at once"),
+        HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => answering,
     }
 }
 
 /// The answer, whenever it comes.
-pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<Response, Failure> {
+pub async fn answer(handler: &Arc<dyn Handler>, target: &str) -> Result<HandlerResponse, HandlerFailure> {
     match handler.clone().begin(0, request(target)) {
-        Begun::Answered(answer) => answer,
-        Begun::Later(answering) | Begun::Here(answering) => answering.await,
+        HandlerResult::Ready(answer) => answer,
+        HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => answering.await,
     }
 }
 
 /// The text of a response that is not a stream.
-pub fn text(answer: Result<Response, Failure>) -> String {
+pub fn text(answer: Result<HandlerResponse, HandlerFailure>) -> String {
     match answer.expect("it is answered").content {
-        Content::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        ResponseContent::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         _ => panic!("the response is not of bytes"),
     }
 }
 
 /// A failure's status and detail.
-pub fn failure(answer: Result<Response, Failure>) -> (u16, String) {
+pub fn failure(answer: Result<HandlerResponse, HandlerFailure>) -> (u16, String) {
     match answer {
         Ok(_) => panic!("it is answered"),
         Err(failure) => (failure.status.code(), failure.detail),

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use lowroad_handler::Content;
-use lowroad_module_host::wasm::Limits;
+use lowroad_handler::ResponseContent;
+use lowroad_module_host::wasm::RuntimeLimits;
 
 use crate::support::{OWN, alone, count, handler, now, runtime, text};
 
@@ -99,10 +99,10 @@ fn five_answers(begin: &str, handle: &str) -> (usize, u64) {
             (i32.const 0)))"#
     );
     let bytes = wat::parse_str(text_form).expect("the text is a module");
-    let runtime = alone(Limits::default());
+    let runtime = alone(RuntimeLimits::default());
     let drawing = handler(&runtime, &bytes, OWN);
     let sent = |_| match now(&drawing, "/").expect("it is answered").content {
-        Content::Bytes(bytes) => bytes.to_vec(),
+        ResponseContent::Bytes(bytes) => bytes.to_vec(),
         _ => panic!("the response is not of bytes"),
     };
     let answers: HashSet<_> = (0..5).map(sent).collect();

@@ -1,12 +1,12 @@
 //! The beginning of a connection: greeting, login and the session's settings.
 
-use super::{Client, State, failure};
-use crate::auth::{self, Plugin};
-use crate::error::Error;
-use crate::event::Event;
-use crate::greeting::{self, Greeting};
+use super::{MySqlClient, ClientState, failure};
+use crate::auth::{self, AuthPlugin};
+use crate::error::MySqlError;
+use crate::event::MySqlEvent;
+use crate::greeting::{self, ServerGreeting};
 use crate::login::TlsPolicy;
-use crate::read::Reader;
+use crate::packet_reader::PacketReader;
 use crate::{packet, request};
 
 const OK: u8 = 0x00;
@@ -21,29 +21,29 @@ const ASK_FOR_KEY: u8 = 2;
 /// The request for the key in `sha256_password`.
 const SHA256_ASK_FOR_KEY: u8 = 1;
 
-impl Client {
+impl MySqlClient {
     pub(super) fn greeting(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         // The server may refuse the connection at once, for example with "too many connections".
         if payload.first() == Some(&ERR) {
             failure(payload, events)?;
-            return Err(Error::LoginRefused);
+            return Err(MySqlError::LoginRefused);
         }
         let greeting = greeting::read(payload)?;
         let starts_tls = match (self.login.tls, greeting.offers_tls()) {
             (TlsPolicy::Never, _) | (TlsPolicy::IfOffered, false) => false,
             // An attacker that removes the TLS capability from the greeting must not cause a login in clear.
-            (TlsPolicy::Required, false) => return Err(Error::NoTls),
+            (TlsPolicy::Required, false) => return Err(MySqlError::NoTls),
             (_, true) => true,
         };
         self.dialect = greeting.dialect();
         self.salt = greeting.salt;
         // The server's default method may differ from the user's, so a supported one is offered; the server can switch.
         self.plugin = match greeting.plugin {
-            Plugin::Unknown(_) | Plugin::Sha256 => Plugin::Native,
+            AuthPlugin::Unknown(_) | AuthPlugin::Sha256 => AuthPlugin::Native,
             known => known,
         };
         self.settings = greeting::settings(&self.login, greeting.is_mariadb);
@@ -53,17 +53,17 @@ impl Client {
             let start = packet::begin(&mut self.out, self.sequence);
             greeting.tls_request(&self.login, &mut self.out);
             packet::end(&mut self.out, start);
-            self.answered(State::Tls);
+            self.answered(ClientState::Tls);
             // The reply depends on the greeting, and follows after the handshake.
             self.greeting = Some(greeting);
-            events(Event::StartTls);
+            events(MySqlEvent::StartTls);
         } else {
             self.answer_greeting(&greeting);
         }
         Ok(())
     }
 
-    fn answer_greeting(&mut self, greeting: &Greeting) {
+    fn answer_greeting(&mut self, greeting: &ServerGreeting) {
         let proof = self.plugin.proof(&self.login.password, &self.salt);
         let start = packet::begin(&mut self.out, self.sequence);
         greeting.answer(
@@ -74,19 +74,19 @@ impl Client {
             &mut self.out,
         );
         packet::end(&mut self.out, start);
-        self.answered(State::Login);
+        self.answered(ClientState::Login);
     }
 
     /// Continues the login over TLS, after `MySqlEvent::StartTls`.
     ///
     /// # Errors
     /// Bytes arrived before the TLS handshake, or the client has not requested TLS.
-    pub fn tls_started(&mut self) -> Result<(), Error> {
-        let greeting = self.greeting.take().filter(|_| self.state == State::Tls);
+    pub fn tls_started(&mut self) -> Result<(), MySqlError> {
+        let greeting = self.greeting.take().filter(|_| self.state == ClientState::Tls);
         // Bytes that arrived before the handshake could have been injected in clear.
         let Some(greeting) = greeting.filter(|_| self.held.is_empty()) else {
             self.close();
-            return Err(Error::Protocol("it sends bytes before the TLS handshake"));
+            return Err(MySqlError::Protocol("it sends bytes before the TLS handshake"));
         };
         self.is_tls = true;
         self.answer_greeting(&greeting);
@@ -96,9 +96,9 @@ impl Client {
     pub(super) fn login(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
-        let mut from = Reader(payload);
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
+        let mut from = PacketReader(payload);
         match from.u8()? {
             OK => {
                 // The password is not needed again, so it does not stay in memory.
@@ -108,45 +108,45 @@ impl Client {
             }
             ERR => {
                 failure(payload, events)?;
-                Err(Error::LoginRefused)
+                Err(MySqlError::LoginRefused)
             }
             SWITCH => self.switch(from),
-            MORE if self.plugin == Plugin::CachingSha2 => match from.u8()? {
+            MORE if self.plugin == AuthPlugin::CachingSha2 => match from.u8()? {
                 // An OK packet follows: the server had the password's hash in its cache.
                 FAST_IS_ENOUGH => Ok(()),
                 ALL_IS_WANTED => self.whole_password(ASK_FOR_KEY),
-                _ => Err(Error::Protocol("it asks for what is unknown at the login")),
+                _ => Err(MySqlError::Protocol("it asks for what is unknown at the login")),
             },
-            _ => Err(Error::Protocol("it asks for what is unknown at the login")),
+            _ => Err(MySqlError::Protocol("it asks for what is unknown at the login")),
         }
     }
 
     /// Handles the server's switch to another authentication method.
-    fn switch(&mut self, mut from: Reader<'_>) -> Result<(), Error> {
-        self.plugin = Plugin::of(from.until_zero());
-        if let Plugin::Unknown(reason) = self.plugin {
-            return Err(Error::Unsupported(reason));
+    fn switch(&mut self, mut from: PacketReader<'_>) -> Result<(), MySqlError> {
+        self.plugin = AuthPlugin::from_name(from.until_zero());
+        if let AuthPlugin::Unknown(reason) = self.plugin {
+            return Err(MySqlError::Unsupported(reason));
         }
         // The new method has its own salt.
         self.salt = from.array()?;
-        if self.plugin == Plugin::Sha256 {
+        if self.plugin == AuthPlugin::Sha256 {
             return self.whole_password(SHA256_ASK_FOR_KEY);
         }
         let proof = self.plugin.proof(&self.login.password, &self.salt);
-        self.answer(&proof, State::Login);
+        self.answer(&proof, ClientState::Login);
         Ok(())
     }
 
     /// Sends the whole password inside TLS, or requests the key to encrypt it. An empty password needs no secrecy.
-    fn whole_password(&mut self, ask_for_key: u8) -> Result<(), Error> {
+    fn whole_password(&mut self, ask_for_key: u8) -> Result<(), MySqlError> {
         // Inside TLS the password is protected. An empty one is only the final zero.
         if self.is_tls || self.login.password.is_empty() {
             let ended = [self.login.password.as_bytes(), &[0]].concat();
-            self.answer(&ended, State::Login);
+            self.answer(&ended, ClientState::Login);
         } else if self.login.trusts_key {
-            self.answer(&[ask_for_key], State::Key);
+            self.answer(&[ask_for_key], ClientState::Key);
         } else {
-            return Err(Error::Unsupported(
+            return Err(MySqlError::Unsupported(
                 "the database server wants the whole password, as after its start: log in once from elsewhere, \
                  give the user mysql_native_password, or trust the server's key",
             ));
@@ -157,9 +157,9 @@ impl Client {
     pub(super) fn key(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
-        let mut from = Reader(payload);
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
+        let mut from = PacketReader(payload);
         match from.u8()? {
             MORE => {
                 let password = &self.login.password;
@@ -168,14 +168,14 @@ impl Client {
                 self.random = [0; 32];
                 // A second request would be encrypted with the same random bytes, so it is not answered.
                 self.login.trusts_key = false;
-                self.answer(&sealed, State::Login);
+                self.answer(&sealed, ClientState::Login);
                 Ok(())
             }
             ERR => {
                 failure(payload, events)?;
-                Err(Error::LoginRefused)
+                Err(MySqlError::LoginRefused)
             }
-            _ => Err(Error::Protocol(
+            _ => Err(MySqlError::Protocol(
                 "it sends something else for its public key",
             )),
         }
@@ -184,8 +184,8 @@ impl Client {
     pub(super) fn setting(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         match payload.first() {
             Some(&OK) => {
                 self.next_setting(events);
@@ -193,32 +193,32 @@ impl Client {
             }
             Some(&ERR) => {
                 failure(payload, events)?;
-                Err(Error::LoginRefused)
+                Err(MySqlError::LoginRefused)
             }
-            _ => Err(Error::Protocol("it answers a setting with a result")),
+            _ => Err(MySqlError::Protocol("it answers a setting with a result")),
         }
     }
 
-    fn next_setting(&mut self, events: &mut impl FnMut(Event<'_>)) {
+    fn next_setting(&mut self, events: &mut impl FnMut(MySqlEvent<'_>)) {
         if let Some(setting) = self.settings.pop() {
             request::query(&mut self.out, &setting);
-            self.expect(State::Setting);
+            self.expect(ClientState::Setting);
         } else {
             self.settings = alloc::vec::Vec::new();
             // A copy without capacity, since the list is not needed again.
-            self.state = State::Idle;
-            events(Event::Ready);
+            self.state = ClientState::Idle;
+            events(MySqlEvent::Ready);
         }
     }
 
-    fn answer(&mut self, payload: &[u8], next: State) {
+    fn answer(&mut self, payload: &[u8], next: ClientState) {
         let start = packet::begin(&mut self.out, self.sequence);
         self.out.extend_from_slice(payload);
         packet::end(&mut self.out, start);
         self.answered(next);
     }
 
-    fn answered(&mut self, next: State) {
+    fn answered(&mut self, next: ClientState) {
         self.sequence = self.sequence.wrapping_add(1);
         self.state = next;
     }

@@ -1,10 +1,10 @@
 //! Statements: the replies to preparing and executing them.
 
-use super::{Client, State, VALUES_DO_NOT_FIT};
-use crate::column::Column;
-use crate::error::Error;
-use crate::event::{Event, Failure};
-use crate::read::{Reader, SHORT};
+use super::{MySqlClient, ClientState, VALUES_DO_NOT_FIT};
+use crate::column::ColumnInfo;
+use crate::error::MySqlError;
+use crate::event::{MySqlEvent, ServerFailure};
+use crate::packet_reader::{PacketReader, SHORT};
 use crate::{request, row};
 
 const OK: u8 = 0x00;
@@ -15,24 +15,24 @@ const ERR: u8 = 0xff;
 /// A server status bit: another result follows.
 const MORE_RESULTS: u16 = 1 << 3;
 
-impl Client {
+impl MySqlClient {
     pub(super) fn prepared(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
-        let mut from = Reader(payload);
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
+        let mut from = PacketReader(payload);
         match from.u8()? {
             OK => {}
             ERR => return self.failed(payload, events),
-            _ => return Err(Error::Protocol("it answers with no prepared statement")),
+            _ => return Err(MySqlError::Protocol("it answers with no prepared statement")),
         }
         let id = from.u32()?;
         let columns = usize::from(from.u16()?);
         let parameters = usize::from(from.u16()?);
         // Checked before the columns arrive, so that a hostile count allocates nothing.
         if columns > self.limits.column_count_max {
-            return Err(Error::TooManyColumns);
+            return Err(MySqlError::TooManyColumns);
         }
         let text = core::mem::take(&mut self.waiting.0);
         let (at, left) = self.statements.add(text, id, parameters);
@@ -44,7 +44,7 @@ impl Client {
         // Lists without elements send no packets, and no EOF either.
         match self.list_len(parameters) {
             0 => self.columns_begin(columns, true, events),
-            left => self.state = State::Parameters { left, columns },
+            left => self.state = ClientState::Parameters { left, columns },
         }
         Ok(())
     }
@@ -63,15 +63,15 @@ impl Client {
         payload: &[u8],
         left: usize,
         columns: usize,
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         // Parameters have no names or types of interest; a packet only counts.
         match (payload.first(), left) {
             (None, _) => return Err(SHORT),
             (Some(&ERR), _) => return self.failed(payload, events),
             (_, 0 | 1) => self.columns_begin(columns, true, events),
             (_, left) => {
-                self.state = State::Parameters {
+                self.state = ClientState::Parameters {
                     left: left - 1,
                     columns,
                 };
@@ -85,7 +85,7 @@ impl Client {
         &mut self,
         count: usize,
         is_prepared: bool,
-        events: &mut impl FnMut(Event<'_>),
+        events: &mut impl FnMut(MySqlEvent<'_>),
     ) {
         // Column structures of an earlier result are reused, with their allocations.
         if let Some(statement) = self.statements.at(self.current) {
@@ -94,7 +94,7 @@ impl Client {
         match count {
             0 => self.columns_end(is_prepared, events),
             count => {
-                self.state = State::Columns {
+                self.state = ClientState::Columns {
                     at: 0,
                     count,
                     is_prepared,
@@ -109,8 +109,8 @@ impl Client {
         at: usize,
         count: usize,
         is_prepared: bool,
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         // A server may fail after it announced the columns.
         if payload.first() == Some(&ERR) {
             return self.failed(payload, events);
@@ -119,15 +119,15 @@ impl Client {
             && let Some(statement) = self.statements.at(self.current)
         {
             if statement.columns.len() <= at {
-                statement.columns.push(Column::empty());
+                statement.columns.push(ColumnInfo::empty());
             }
             statement.columns[at].read(payload)?;
         // Without CLIENT_DEPRECATE_EOF an EOF packet follows the last column.
         } else if payload.first() != Some(&END) {
-            return Err(Error::Protocol("a list of columns does not end"));
+            return Err(MySqlError::Protocol("a list of columns does not end"));
         }
         if at + 1 < self.list_len(count) {
-            self.state = State::Columns {
+            self.state = ClientState::Columns {
                 at: at + 1,
                 count,
                 is_prepared,
@@ -138,62 +138,62 @@ impl Client {
         Ok(())
     }
 
-    fn columns_end(&mut self, is_prepared: bool, events: &mut impl FnMut(Event<'_>)) {
+    fn columns_end(&mut self, is_prepared: bool, events: &mut impl FnMut(MySqlEvent<'_>)) {
         let Some(statement) = self.statements.at(self.current) else {
             return;
         };
         if !is_prepared {
-            events(Event::Columns(&statement.columns));
-            self.state = State::Rows;
+            events(MySqlEvent::Columns(&statement.columns));
+            self.state = ClientState::Rows;
             return;
         }
         // The statement is prepared: the kept execute packet can be sent if the number of values is right.
         let (_, packet, count) = &mut self.waiting;
         if *count != statement.value_count {
-            events(Event::Failed(Failure {
+            events(MySqlEvent::Failed(ServerFailure {
                 code: VALUES_DO_NOT_FIT,
                 state: "HY000",
                 message: "the statement has not as many ? as values are given for them",
             }));
-            self.state = State::Idle;
+            self.state = ClientState::Idle;
             return;
         }
         request::set_id(packet, statement.id);
         self.out.extend_from_slice(packet);
         packet.clear();
-        self.expect(State::Result);
+        self.expect(ClientState::Result);
     }
 
     pub(super) fn command_done(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         match payload.first() {
             Some(&OK) => self.done(payload, events),
             Some(&ERR) => self.failed(payload, events),
-            _ => Err(Error::Protocol("it answers a command with a result")),
+            _ => Err(MySqlError::Protocol("it answers a command with a result")),
         }
     }
 
     pub(super) fn result(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         match payload.first() {
             None => Err(SHORT),
             Some(&OK) => self.done(payload, events),
             Some(&ERR) => self.failed(payload, events),
             // Honouring it would let a server read files of this machine.
-            Some(&LOCAL_INFILE) => Err(Error::Unsupported(
+            Some(&LOCAL_INFILE) => Err(MySqlError::Unsupported(
                 "the database server asks for a file: LOAD DATA LOCAL is not done",
             )),
             Some(_) => {
-                let mut from = Reader(payload);
-                let count = usize::try_from(from.lenenc()?).map_err(|_| Error::TooManyColumns)?;
+                let mut from = PacketReader(payload);
+                let count = usize::try_from(from.lenenc()?).map_err(|_| MySqlError::TooManyColumns)?;
                 if count > self.limits.column_count_max {
-                    return Err(Error::TooManyColumns);
+                    return Err(MySqlError::TooManyColumns);
                 }
                 // With MariaDB's metadata cache a flag tells whether the columns follow.
                 let follow = !self.dialect.caches_columns || from.u8()? != 0;
@@ -204,7 +204,7 @@ impl Client {
                 // A wrong count would shift all values of the rows.
                 let known = self.statements.at(self.current).map(|it| it.columns.len());
                 if known != Some(count) {
-                    return Err(Error::Protocol(
+                    return Err(MySqlError::Protocol(
                         "it leaves out columns that were never sent",
                     ));
                 }
@@ -218,47 +218,47 @@ impl Client {
     pub(super) fn row(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         match payload.first() {
             Some(&OK) => {}
             Some(&END) => return self.rows_end(payload, events),
             Some(&ERR) => return self.failed(payload, events),
-            _ => return Err(Error::Protocol("a row begins with an unknown byte")),
+            _ => return Err(MySqlError::Protocol("a row begins with an unknown byte")),
         }
         // Checked before the row is reported.
         if self.row_count == self.limits.row_count_max {
-            return Err(Error::TooManyRows);
+            return Err(MySqlError::TooManyRows);
         }
         self.row_count += 1;
         let Some(statement) = self.statements.at(self.current) else {
-            return Err(Error::Ended);
+            return Err(MySqlError::Ended);
         };
         row::read(payload, &statement.columns, |value| {
-            events(Event::Value(value))
+            events(MySqlEvent::Value(value))
         })?;
-        events(Event::RowEnd);
+        events(MySqlEvent::RowEnd);
         Ok(())
     }
 
     fn rows_end(
         &mut self,
         payload: &[u8],
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         // The final packet is an OK packet with the header of an EOF packet.
         if self.dialect.deprecates_eof {
             return self.done(payload, events);
         }
-        let mut from = Reader(payload);
+        let mut from = PacketReader(payload);
         from.bytes(3)?;
         let status = from.u16()?;
         self.end(status, 0, 0, events)
     }
 
     /// Handles an OK packet.
-    fn done(&mut self, payload: &[u8], events: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
-        let mut from = Reader(payload);
+    fn done(&mut self, payload: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
+        let mut from = PacketReader(payload);
         from.u8()?;
         let affected = from.lenenc()?;
         let last_id = from.lenenc()?;
@@ -271,15 +271,15 @@ impl Client {
         status: u16,
         affected: u64,
         last_id: u64,
-        events: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        events: &mut impl FnMut(MySqlEvent<'_>),
+    ) -> Result<(), MySqlError> {
         if status & MORE_RESULTS != 0 {
             // A procedure: its result sets come first, its own OK packet last.
-            self.state = State::Result;
+            self.state = ClientState::Result;
             return Ok(());
         }
-        self.state = State::Idle;
-        events(Event::Done { affected, last_id });
+        self.state = ClientState::Idle;
+        events(MySqlEvent::Done { affected, last_id });
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Hostile servers: recorded exchanges with random changes. The client must not panic, and its events and memory must
 //! stay within the limits.
 
-use lowroad_mysql::{Event, Limits, Login, TlsPolicy, Value};
+use lowroad_mysql::{MySqlEvent, MySqlLimits, LoginRequest, TlsPolicy, SqlValue};
 
 use crate::server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, greeting, packet};
 use crate::{ALL, answer, found, prepared};
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: MySqlLimits = MySqlLimits {
     packet_len_max: 4_096,
     column_count_max: 16,
     row_count_max: 50,
@@ -106,11 +106,11 @@ fn change(bytes: &mut Vec<u8>, random: &mut Random) {
 fn exchange(seed: u64) -> u32 {
     let mut random = Random(seed * 2 + 1);
     let dialect = ALL[random.below(3)];
-    let login = Login {
+    let login = LoginRequest {
         password: "geheim".into(),
         trusts_key: random.below(2) == 0,
         tls: [TlsPolicy::Never, TlsPolicy::IfOffered][random.below(2)],
-        ..Login::default()
+        ..LoginRequest::default()
     };
     let mut client = Talk::new(login, LIMITS).client;
     let (mut rows, mut values, mut done) = (0_u32, 0_usize, 0);
@@ -124,21 +124,21 @@ fn exchange(seed: u64) -> u32 {
         let size = 1 + random.below(60);
         for piece in part.chunks(size) {
             let taken = client.input(piece, &mut |event| match event {
-                Event::Columns(columns) => {
+                MySqlEvent::Columns(columns) => {
                     assert!(columns.len() <= LIMITS.column_count_max);
                     (rows, values) = (0, 0);
                 }
-                Event::Value(_) => {
+                MySqlEvent::Value(_) => {
                     values += 1;
                     assert!(values <= LIMITS.column_count_max);
                 }
-                Event::RowEnd => {
+                MySqlEvent::RowEnd => {
                     rows += 1;
                     values = 0;
                     assert!(rows <= LIMITS.row_count_max);
                 }
-                Event::Done { .. } => done += 1,
-                Event::StartTls | Event::Ready | Event::Failed(_) => {}
+                MySqlEvent::Done { .. } => done += 1,
+                MySqlEvent::StartTls | MySqlEvent::Ready | MySqlEvent::Failed(_) => {}
             });
             if taken.is_err() {
                 // After an error the client must be silent.
@@ -149,7 +149,7 @@ fn exchange(seed: u64) -> u32 {
         if client.is_idle() {
             let text = ["SELECT ?", "SELECT a", "SELECT b"][random.below(3)];
             client
-                .execute(text, [Value::Int(1)].into_iter())
+                .execute(text, [SqlValue::Int(1)].into_iter())
                 .expect("idle");
         }
     }
@@ -161,7 +161,7 @@ fn a_row_with_every_type_is_taken() {
     for dialect in ALL {
         let mut talk = Talk::ready(dialect, LIMITS);
         talk.client
-            .execute("SELECT ?", [Value::Int(1)].into_iter())
+            .execute("SELECT ?", [SqlValue::Int(1)].into_iter())
             .expect("idle");
         talk.input(&answer(&prepared(dialect))).expect("prepared");
         talk.input(&answer(&wide(dialect))).expect("rows");

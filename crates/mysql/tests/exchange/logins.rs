@@ -1,6 +1,6 @@
 //! Logins: the forms in which the password is requested.
 
-use lowroad_mysql::{Error, Limits, Login, TlsPolicy};
+use lowroad_mysql::{MySqlError, MySqlLimits, LoginRequest, TlsPolicy};
 use rsa::pkcs8::{EncodePublicKey, LineEnding};
 use rsa::traits::PublicKeyParts;
 use rsa::{BigUint, RsaPublicKey};
@@ -8,14 +8,14 @@ use rsa::{BigUint, RsaPublicKey};
 use crate::server::{Dialect, OK, Talk, greeting};
 
 fn login(trusts_key: bool) -> Talk {
-    let login = Login {
+    let login = LoginRequest {
         user: "me".into(),
         password: "geheim".into(),
         database: "shop".into(),
         trusts_key,
-        ..Login::default()
+        ..LoginRequest::default()
     };
-    Talk::new(login, Limits::default())
+    Talk::new(login, MySqlLimits::default())
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_whole_password_is_for_a_key_that_is_trusted() {
         (talk.hear(2, &[1, 4]), talk)
     };
     assert!(
-        matches!(wanted(false).0, Err(Error::Unsupported(why)) if why.contains("whole password"))
+        matches!(wanted(false).0, Err(MySqlError::Unsupported(why)) if why.contains("whole password"))
     );
     let (asked, mut talk) = wanted(true);
     asked.expect("asked for");
@@ -100,7 +100,7 @@ fn the_whole_password_is_for_a_key_that_is_trusted() {
     let (_, mut talk) = wanted(true);
     assert!(matches!(
         talk.hear(4, b"\x01no key"),
-        Err(Error::Protocol(_))
+        Err(MySqlError::Protocol(_))
     ));
 }
 
@@ -118,7 +118,7 @@ fn servers_that_can_not_be_talked_to() {
     let mut talk = login(false);
     assert_eq!(
         talk.hear(0, b"\xff\x10\x04Too many connections"),
-        Err(Error::LoginRefused)
+        Err(MySqlError::LoginRefused)
     );
     assert_eq!(talk.told(), ["Failed 1040 HY000 Too many connections"]);
 }
@@ -129,14 +129,14 @@ const CAPABILITIES_AT: usize = 1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1;
 const TLS: u8 = 1 << 3;
 
 /// A client after the greeting of a server with or without TLS.
-fn greeted(tls: TlsPolicy, offers_tls: bool, plugin: &str) -> (Result<(), Error>, Talk) {
-    let login = Login {
+fn greeted(tls: TlsPolicy, offers_tls: bool, plugin: &str) -> (Result<(), MySqlError>, Talk) {
+    let login = LoginRequest {
         user: "me".into(),
         password: "geheim".into(),
         tls,
-        ..Login::default()
+        ..LoginRequest::default()
     };
-    let mut talk = Talk::new(login, Limits::default());
+    let mut talk = Talk::new(login, MySqlLimits::default());
     let mut payload = greeting(Dialect::New, plugin);
     payload[CAPABILITIES_AT] &= !TLS;
     payload[CAPABILITIES_AT] |= if offers_tls { TLS } else { 0 };
@@ -155,7 +155,7 @@ fn tls_is_asked_for_where_it_is_wanted_and_offered() {
         assert!(talk.told().is_empty() && talk.client.tls_started().is_err());
     }
     let (heard, mut talk) = greeted(Required, false, "mysql_native_password");
-    assert_eq!((heard, talk.said().len()), (Err(Error::NoTls), 0));
+    assert_eq!((heard, talk.said().len()), (Err(MySqlError::NoTls), 0));
     for tls in [IfOffered, Required] {
         let (heard, mut talk) = greeted(tls, true, "mysql_native_password");
         assert_eq!((heard, talk.told()), (Ok(()), vec!["StartTls".into()]));
@@ -180,7 +180,7 @@ fn tls_is_asked_for_where_it_is_wanted_and_offered() {
 fn bytes_before_the_tls_handshake_end_the_connection() {
     // A whole packet after the greeting, in one piece with it or not, and the beginning of one.
     let (_, mut talk) = greeted(TlsPolicy::Required, true, "mysql_native_password");
-    assert!(matches!(talk.hear(2, OK), Err(Error::Protocol(_))));
+    assert!(matches!(talk.hear(2, OK), Err(MySqlError::Protocol(_))));
     let (_, mut talk) = greeted(TlsPolicy::Required, true, "mysql_native_password");
     talk.input(&[7, 0]).expect("no packet yet");
     assert!(talk.client.tls_started().is_err());
@@ -229,13 +229,13 @@ fn sha256_password_without_tls_wants_a_key_that_is_trusted() {
 #[test]
 fn the_session_has_the_settings_of_the_login() {
     let set = |charset: &str, collation: &str, time_zone: &str| {
-        let login = Login {
+        let login = LoginRequest {
             charset: charset.into(),
             collation: collation.into(),
             time_zone: time_zone.into(),
-            ..Login::default()
+            ..LoginRequest::default()
         };
-        let mut talk = Talk::new(login, Limits::default());
+        let mut talk = Talk::new(login, MySqlLimits::default());
         talk.hear(0, &greeting(Dialect::New, "mysql_native_password"))
             .expect("a greeting");
         talk.said();

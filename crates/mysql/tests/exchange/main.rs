@@ -4,7 +4,7 @@ mod hostile;
 mod logins;
 mod server;
 
-use lowroad_mysql::{Error, Limits, Refused, Value};
+use lowroad_mysql::{MySqlError, MySqlLimits, StatementRefusal, SqlValue};
 use server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, packet};
 
 const ALL: [Dialect; 3] = [Dialect::Old, Dialect::New, Dialect::Caching];
@@ -36,9 +36,9 @@ fn found(dialect: Dialect) -> Vec<Vec<u8>> {
 
 /// A client that waits for the reply to a statement.
 fn executing() -> Talk {
-    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
     talk.client
-        .execute("SELECT ?", [Value::Int(5)].into_iter())
+        .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
         .expect("idle");
     talk.input(&answer(&prepared(Dialect::New)))
         .expect("prepared");
@@ -65,9 +65,9 @@ const ROWS: [&str; 6] = [
 #[test]
 fn a_statement_is_prepared_once_and_then_only_executed() {
     for dialect in ALL {
-        let mut talk = Talk::ready(dialect, Limits::default());
+        let mut talk = Talk::ready(dialect, MySqlLimits::default());
         talk.client
-            .execute("SELECT ?", [Value::Int(5)].into_iter())
+            .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
             .expect("idle");
         assert_eq!(talk.said(), packet(0, b"\x16SELECT ?"));
         talk.input(&answer(&prepared(dialect))).expect("prepared");
@@ -79,7 +79,7 @@ fn a_statement_is_prepared_once_and_then_only_executed() {
         assert_eq!(talk.told(), ROWS);
         assert!(talk.client.is_idle());
         talk.client
-            .execute("SELECT ?", [Value::Null].into_iter())
+            .execute("SELECT ?", [SqlValue::Null].into_iter())
             .expect("idle");
         assert_eq!(
             talk.said(),
@@ -94,9 +94,9 @@ fn a_statement_is_prepared_once_and_then_only_executed() {
 fn bytes_may_come_in_pieces_of_any_size() {
     for dialect in ALL {
         for size in 1..40 {
-            let mut talk = Talk::ready(dialect, Limits::default());
+            let mut talk = Talk::ready(dialect, MySqlLimits::default());
             talk.client
-                .execute("SELECT ?", [Value::Int(5)].into_iter())
+                .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
                 .expect("idle");
             for bytes in [answer(&prepared(dialect)), answer(&found(dialect))] {
                 bytes
@@ -114,9 +114,9 @@ fn an_error_at_any_point_leaves_the_connection_usable() {
         let both = [prepared(dialect), found(dialect)];
         for (part, packets) in both.iter().enumerate() {
             for cut in 0..packets.len() {
-                let mut talk = Talk::ready(dialect, Limits::default());
+                let mut talk = Talk::ready(dialect, MySqlLimits::default());
                 talk.client
-                    .execute("SELECT ?", [Value::Int(5)].into_iter())
+                    .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
                     .expect("idle");
                 both[..part]
                     .iter()
@@ -131,7 +131,7 @@ fn an_error_at_any_point_leaves_the_connection_usable() {
                 talk.said();
                 assert!(
                     talk.client
-                        .execute("SELECT ?", [Value::Int(1)].into_iter())
+                        .execute("SELECT ?", [SqlValue::Int(1)].into_iter())
                         .is_ok()
                 );
             }
@@ -141,41 +141,41 @@ fn an_error_at_any_point_leaves_the_connection_usable() {
 
 #[test]
 fn one_statement_at_a_time_and_none_before_the_login() {
-    let mut talk = Talk::new(Default::default(), Limits::default());
+    let mut talk = Talk::new(Default::default(), MySqlLimits::default());
     assert_eq!(
         talk.client.execute("SELECT 1", [].into_iter()),
-        Err(Refused::Busy)
+        Err(StatementRefusal::Busy)
     );
-    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
     talk.client
         .execute("SELECT 1", [].into_iter())
         .expect("idle");
     assert_eq!(
         talk.client.execute("SELECT 1", [].into_iter()),
-        Err(Refused::Busy)
+        Err(StatementRefusal::Busy)
     );
 }
 
 #[test]
 fn what_would_be_too_long_is_not_begun() {
-    let limits = Limits {
+    let limits = MySqlLimits {
         packet_len_max: 200,
-        ..Limits::default()
+        ..MySqlLimits::default()
     };
     let mut talk = Talk::ready(Dialect::New, limits);
     let long = "x".repeat(200);
     assert_eq!(
         talk.client.execute(&long, [].into_iter()),
-        Err(Refused::TooLong)
+        Err(StatementRefusal::TooLong)
     );
-    let value = [Value::Text(&long)];
+    let value = [SqlValue::Text(&long)];
     assert_eq!(
         talk.client.execute("SELECT ?", value.iter().copied()),
-        Err(Refused::TooLong)
+        Err(StatementRefusal::TooLong)
     );
     assert!(talk.said().is_empty() && talk.client.is_idle());
     talk.client
-        .execute("SELECT ?", [Value::Int(5)].into_iter())
+        .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
         .expect("idle");
     talk.input(&answer(&prepared(Dialect::New)))
         .expect("prepared");
@@ -183,14 +183,14 @@ fn what_would_be_too_long_is_not_begun() {
     talk.said();
     assert_eq!(
         talk.client.execute("SELECT ?", value.iter().copied()),
-        Err(Refused::TooLong)
+        Err(StatementRefusal::TooLong)
     );
     assert!(talk.said().is_empty() && talk.client.is_idle());
 }
 
 #[test]
 fn values_that_do_not_fit_fail_without_being_sent() {
-    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
     talk.client
         .execute("SELECT ?", [].into_iter())
         .expect("idle");
@@ -203,9 +203,9 @@ fn values_that_do_not_fit_fail_without_being_sent() {
 
 #[test]
 fn the_oldest_statement_is_closed() {
-    let limits = Limits {
+    let limits = MySqlLimits {
         statement_count_max: 1,
-        ..Limits::default()
+        ..MySqlLimits::default()
     };
     let mut talk = Talk::ready(Dialect::New, limits);
     for (id, statement) in [(1, "SELECT 1"), (2, "SELECT 2")] {
@@ -226,9 +226,9 @@ fn the_oldest_statement_is_closed() {
 
 #[test]
 fn a_command_is_not_prepared_and_gives_no_rows() {
-    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
     talk.client.command("BEGIN").expect("idle");
-    assert_eq!(talk.client.command("BEGIN"), Err(Refused::Busy));
+    assert_eq!(talk.client.command("BEGIN"), Err(StatementRefusal::Busy));
     assert_eq!(talk.said(), b"\x06\0\0\0\x03BEGIN");
     talk.hear(1, OK).expect("an answer");
     assert_eq!(talk.told(), ["Done 0 0"]);
@@ -236,7 +236,7 @@ fn a_command_is_not_prepared_and_gives_no_rows() {
     talk.hear(1, UNKNOWN_COLUMN).expect("an answer");
     assert_eq!(talk.told(), ["Failed 1054 42S22 Unknown column 'x'"]);
     talk.client.command("SELECT 1").expect("idle");
-    assert!(matches!(talk.hear(1, &[1]), Err(Error::Protocol(_))));
+    assert!(matches!(talk.hear(1, &[1]), Err(MySqlError::Protocol(_))));
 }
 
 #[test]
@@ -273,53 +273,53 @@ fn what_is_asked_for_and_not_done_ends_the_connection() {
     let rows = |packets: &[Vec<u8>]| {
         let mut talk = executing();
         let error = talk.input(&answer(packets)).expect_err("an error");
-        assert_eq!(talk.input(b"x"), Err(Error::Ended));
+        assert_eq!(talk.input(b"x"), Err(MySqlError::Ended));
         assert_eq!(
             talk.client.execute("SELECT ?", [].into_iter()),
-            Err(Refused::Busy)
+            Err(StatementRefusal::Busy)
         );
         assert!(talk.said().is_empty());
         error
     };
     assert!(
-        matches!(rows(&[b"\xfb/etc/passwd".to_vec()]), Error::Unsupported(why) if why.contains("LOCAL"))
+        matches!(rows(&[b"\xfb/etc/passwd".to_vec()]), MySqlError::Unsupported(why) if why.contains("LOCAL"))
     );
-    assert_eq!(rows(&[vec![0xfd, 0, 0, 1]]), Error::TooManyColumns);
+    assert_eq!(rows(&[vec![0xfd, 0, 0, 1]]), MySqlError::TooManyColumns);
     assert!(matches!(
         rows(&[vec![1], column("a", 200, 0)]),
-        Error::Protocol(_)
+        MySqlError::Protocol(_)
     ));
     assert!(matches!(
         rows(&[vec![1], column("a", 253, 0), b"\0\0\x09one".to_vec()]),
-        Error::Protocol(_)
+        MySqlError::Protocol(_)
     ));
     assert!(matches!(
         rows(&[vec![1], column("a", 253, 0), b"\0\0\x03onex".to_vec()]),
-        Error::Protocol(_)
+        MySqlError::Protocol(_)
     ));
-    assert!(matches!(rows(&[vec![]]), Error::Protocol(_)));
+    assert!(matches!(rows(&[vec![]]), MySqlError::Protocol(_)));
 }
 
 #[test]
 fn numbers_of_packets_are_checked() {
-    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
     talk.client
         .execute("SELECT 1", [].into_iter())
         .expect("idle");
-    assert!(matches!(talk.hear(2, OK), Err(Error::Protocol(why)) if why.contains("number")));
-    let mut talk = Talk::ready(Dialect::New, Limits::default());
+    assert!(matches!(talk.hear(2, OK), Err(MySqlError::Protocol(why)) if why.contains("number")));
+    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
     assert_eq!(
         talk.hear(0, UNKNOWN_COLUMN),
-        Err(Error::Dismissed),
+        Err(MySqlError::Dismissed),
         "nobody has asked"
     );
 }
 
 #[test]
 fn sixteen_mebibytes_are_refused_at_their_head() {
-    let limits = Limits {
+    let limits = MySqlLimits {
         packet_len_max: usize::MAX,
-        ..Limits::default()
+        ..MySqlLimits::default()
     };
     let mut talk = Talk::ready(Dialect::New, limits);
     talk.client
@@ -327,6 +327,6 @@ fn sixteen_mebibytes_are_refused_at_their_head() {
         .expect("idle");
     assert_eq!(
         talk.input(&[0xff, 0xff, 0xff, 1]),
-        Err(Error::PacketTooLong)
+        Err(MySqlError::PacketTooLong)
     );
 }

@@ -1,6 +1,6 @@
 //! A server's side of the protocol, as bytes. Independent of the client.
 
-use lowroad_mysql::{Client, Error, Event, Limits, Login};
+use lowroad_mysql::{MySqlClient, MySqlError, MySqlEvent, MySqlLimits, LoginRequest};
 
 pub const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 /// The end of rows without EOF packets.
@@ -54,13 +54,13 @@ pub fn column(name: &str, kind: u8, flags: u8) -> Vec<u8> {
 
 /// A client, and its events so far.
 pub struct Talk {
-    pub client: Client,
+    pub client: MySqlClient,
     pub told: Vec<String>,
 }
 
 impl Talk {
-    pub fn new(login: Login, limits: Limits) -> Talk {
-        let client = Client::new(login, limits, [3; 32]);
+    pub fn new(login: LoginRequest, limits: MySqlLimits) -> Talk {
+        let client = MySqlClient::new(login, limits, [3; 32]);
         Talk {
             client,
             told: Vec::new(),
@@ -68,8 +68,8 @@ impl Talk {
     }
 
     /// A client after its login.
-    pub fn ready(dialect: Dialect, limits: Limits) -> Talk {
-        let mut talk = Talk::new(Login::default(), limits);
+    pub fn ready(dialect: Dialect, limits: MySqlLimits) -> Talk {
+        let mut talk = Talk::new(LoginRequest::default(), limits);
         talk.hear(0, &greeting(dialect, "mysql_native_password"))
             .expect("a greeting");
         talk.said();
@@ -81,12 +81,12 @@ impl Talk {
     }
 
     /// The server sends a packet.
-    pub fn hear(&mut self, sequence: u8, payload: &[u8]) -> Result<(), Error> {
+    pub fn hear(&mut self, sequence: u8, payload: &[u8]) -> Result<(), MySqlError> {
         self.input(&packet(sequence, payload))
     }
 
     /// The server sends bytes.
-    pub fn input(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub fn input(&mut self, bytes: &[u8]) -> Result<(), MySqlError> {
         let told = &mut self.told;
         self.client
             .input(bytes, &mut |event| told.push(name(event)))
@@ -106,18 +106,18 @@ impl Talk {
 }
 
 /// An event's short name.
-fn name(event: Event<'_>) -> String {
+fn name(event: MySqlEvent<'_>) -> String {
     match event {
-        Event::Columns(columns) => {
+        MySqlEvent::Columns(columns) => {
             let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
             format!("Columns {}", names.join(" "))
         }
-        Event::Value(value) => format!("{value:?}"),
-        Event::Failed(failure) => format!(
+        MySqlEvent::Value(value) => format!("{value:?}"),
+        MySqlEvent::Failed(failure) => format!(
             "Failed {} {} {}",
             failure.code, failure.state, failure.message
         ),
-        Event::Done { affected, last_id } => format!("Done {affected} {last_id}"),
+        MySqlEvent::Done { affected, last_id } => format!("Done {affected} {last_id}"),
         other => format!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use lowroad_mysql::{Client, Error, Event, Limits, Login, Value};
+use lowroad_mysql::{MySqlClient, MySqlError, MySqlEvent, MySqlLimits, LoginRequest, SqlValue};
 
 /// An owned value.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct Answer {
 
 /// A blocking connection.
 pub struct Connection {
-    pub client: Client,
+    pub client: MySqlClient,
     socket: UnixStream,
 }
 
@@ -39,12 +39,12 @@ impl Connection {
     /// Connects, and waits until the session is ready.
     pub fn open(
         url: &str,
-        login: Login,
-        limits: Limits,
-    ) -> Result<Connection, Box<(Error, Answer)>> {
+        login: LoginRequest,
+        limits: MySqlLimits,
+    ) -> Result<Connection, Box<(MySqlError, Answer)>> {
         let path = url.split_once("socket=").expect("a socket").1;
         let socket = UnixStream::connect(path).expect("a server");
-        let client = Client::new(login, limits, [7; 32]);
+        let client = MySqlClient::new(login, limits, [7; 32]);
         let mut connection = Connection { client, socket };
         let mut answer = Answer::default();
         match connection.wait(&mut answer) {
@@ -55,16 +55,16 @@ impl Connection {
 
     /// Connects as root to the database `test`.
     pub fn root(url: &str) -> Connection {
-        let login = Login {
+        let login = LoginRequest {
             user: "root".into(),
             database: "test".into(),
-            ..Login::default()
+            ..LoginRequest::default()
         };
-        Connection::open(url, login, Limits::default()).unwrap_or_else(|it| panic!("{it:?}"))
+        Connection::open(url, login, MySqlLimits::default()).unwrap_or_else(|it| panic!("{it:?}"))
     }
 
     /// The answer to a statement.
-    pub fn ask(&mut self, statement: &str, values: &[Value<'_>]) -> Result<Answer, Error> {
+    pub fn ask(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Result<Answer, MySqlError> {
         self.client
             .execute(statement, values.iter().copied())
             .expect("idle");
@@ -73,22 +73,22 @@ impl Connection {
     }
 
     /// The rows of a statement that must succeed.
-    pub fn rows(&mut self, statement: &str, values: &[Value<'_>]) -> Vec<Vec<Kept>> {
+    pub fn rows(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Vec<Vec<Kept>> {
         let answer = self.ask(statement, values).expect("an answer");
         assert_eq!(answer.failed, None, "{statement}");
         answer.rows
     }
 
-    fn wait(&mut self, answer: &mut Answer) -> Result<(), Error> {
+    fn wait(&mut self, answer: &mut Answer) -> Result<(), MySqlError> {
         let mut bytes = vec![0; 16 << 10];
         while !answer.is_ended {
             let output = self.client.output();
-            self.socket.write_all(output).map_err(|_| Error::Ended)?;
+            self.socket.write_all(output).map_err(|_| MySqlError::Ended)?;
             let len = output.len();
             self.client.sent(len);
-            let len = self.socket.read(&mut bytes).map_err(|_| Error::Ended)?;
+            let len = self.socket.read(&mut bytes).map_err(|_| MySqlError::Ended)?;
             if len == 0 {
-                return Err(Error::Ended);
+                return Err(MySqlError::Ended);
             }
             self.client
                 .input(&bytes[..len], &mut |event| answer.note(event))?;
@@ -98,20 +98,20 @@ impl Connection {
 }
 
 impl Answer {
-    pub fn note(&mut self, event: Event<'_>) {
+    pub fn note(&mut self, event: MySqlEvent<'_>) {
         match event {
-            Event::StartTls => {}
-            Event::Ready => self.is_ended = true,
-            Event::Columns(columns) => {
+            MySqlEvent::StartTls => {}
+            MySqlEvent::Ready => self.is_ended = true,
+            MySqlEvent::Columns(columns) => {
                 self.names = columns.iter().map(|column| column.name.clone()).collect()
             }
-            Event::Value(value) => self.row.push(keep(value)),
-            Event::RowEnd => self.rows.push(std::mem::take(&mut self.row)),
-            Event::Done { affected, last_id } => {
+            MySqlEvent::Value(value) => self.row.push(keep(value)),
+            MySqlEvent::RowEnd => self.rows.push(std::mem::take(&mut self.row)),
+            MySqlEvent::Done { affected, last_id } => {
                 (self.affected, self.last_id) = (affected, last_id);
                 self.is_ended = true;
             }
-            Event::Failed(failure) => {
+            MySqlEvent::Failed(failure) => {
                 self.failed = Some((failure.code, failure.state.into(), failure.message.into()));
                 self.is_ended = true;
             }
@@ -119,13 +119,13 @@ impl Answer {
     }
 }
 
-fn keep(value: Value<'_>) -> Kept {
+fn keep(value: SqlValue<'_>) -> Kept {
     match value {
-        Value::Null => Kept::Null,
-        Value::Int(number) => Kept::Int(number),
-        Value::UInt(number) => Kept::UInt(number),
-        Value::Float(number) => Kept::Float(number),
-        Value::Text(text) => Kept::Text(text.into()),
-        Value::Bytes(bytes) => Kept::Bytes(bytes.into()),
+        SqlValue::Null => Kept::Null,
+        SqlValue::Int(number) => Kept::Int(number),
+        SqlValue::UInt(number) => Kept::UInt(number),
+        SqlValue::Float(number) => Kept::Float(number),
+        SqlValue::Text(text) => Kept::Text(text.into()),
+        SqlValue::Bytes(bytes) => Kept::Bytes(bytes.into()),
     }
 }

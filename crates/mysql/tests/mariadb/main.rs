@@ -5,7 +5,7 @@ mod connection;
 #[path = "../../../sql_pages/tests/pages/servers.rs"]
 mod servers;
 
-use lowroad_mysql::{Error, Limits, Login, Value};
+use lowroad_mysql::{MySqlError, MySqlLimits, LoginRequest, SqlValue};
 
 use connection::{Connection, Kept};
 use servers::{Kind, Server};
@@ -26,30 +26,30 @@ fn values_of_each_type_both_ways() {
     let mut root = Connection::root(&server.url);
     assert!(root.rows(TABLE, &[]).is_empty());
     let values = [
-        Value::Int(-7),
-        Value::UInt(u64::MAX),
-        Value::Text("12.50"),
-        Value::Float(0.25),
-        Value::Float(1.5),
-        Value::Text("O'Neil ☃"),
-        Value::Bytes(&[0, 255]),
-        Value::Text("2026-11-21"),
-        Value::Text("-30:00:01"),
-        Value::Text("2026-11-21 12:30:00"),
-        Value::Text("2026-11-21 12:30:00.042"),
-        Value::Int(1),
-        Value::Int(2026),
-        Value::UInt(513),
-        Value::Text("two"),
-        Value::Int(-300),
-        Value::Int(70_000),
-        Value::Null,
+        SqlValue::Int(-7),
+        SqlValue::UInt(u64::MAX),
+        SqlValue::Text("12.50"),
+        SqlValue::Float(0.25),
+        SqlValue::Float(1.5),
+        SqlValue::Text("O'Neil ☃"),
+        SqlValue::Bytes(&[0, 255]),
+        SqlValue::Text("2026-11-21"),
+        SqlValue::Text("-30:00:01"),
+        SqlValue::Text("2026-11-21 12:30:00"),
+        SqlValue::Text("2026-11-21 12:30:00.042"),
+        SqlValue::Int(1),
+        SqlValue::Int(2026),
+        SqlValue::UInt(513),
+        SqlValue::Text("two"),
+        SqlValue::Int(-300),
+        SqlValue::Int(70_000),
+        SqlValue::Null,
     ];
     let marks = vec!["?"; values.len()].join(",");
     let insert = format!("INSERT INTO t VALUES ({marks})");
     let done = root.ask(&insert, &values).expect("an answer");
     assert_eq!((done.failed, done.affected), (None, 1));
-    let rows = root.rows("SELECT * FROM t WHERE i = ?", &[Value::Int(-7)]);
+    let rows = root.rows("SELECT * FROM t WHERE i = ?", &[SqlValue::Int(-7)]);
     let expected = vec![
         Kept::Int(-7),
         Kept::UInt(u64::MAX),
@@ -72,7 +72,7 @@ fn values_of_each_type_both_ways() {
     ];
     assert_eq!(rows, [expected]);
     assert_eq!(
-        root.rows("SELECT * FROM t WHERE i = ?", &[Value::Int(8)])
+        root.rows("SELECT * FROM t WHERE i = ?", &[SqlValue::Int(8)])
             .len(),
         0
     );
@@ -100,12 +100,12 @@ fn logins_with_each_plugin() {
         root.rows(statement, &[]);
     }
     let login = |user: &str, password: &str| {
-        let login = Login {
+        let login = LoginRequest {
             user: user.into(),
             password: password.into(),
-            ..Login::default()
+            ..LoginRequest::default()
         };
-        Connection::open(&server.url, login, Limits::default())
+        Connection::open(&server.url, login, MySqlLimits::default())
     };
     let mut native = login("native", "geheim")
         .map_err(|error| error.0)
@@ -117,7 +117,7 @@ fn logins_with_each_plugin() {
     let refused = login("native", "wrong").err().expect("refused");
     assert_eq!(
         (refused.0, refused.1.failed.map(|it| it.0)),
-        (Error::LoginRefused, Some(1045))
+        (MySqlError::LoginRefused, Some(1045))
     );
     assert!(login("nobody-such", "geheim").is_err());
     let unsupported = login("ed", "geheim").err().expect("unsupported");
@@ -139,13 +139,13 @@ fn many_queries_on_one_connection_and_errors_between_them() {
     for i in 0..100 {
         root.rows(
             "INSERT INTO n VALUES (?, REPEAT(?, 100))",
-            &[Value::Int(i), Value::Text("é")],
+            &[SqlValue::Int(i), SqlValue::Text("é")],
         );
     }
     for i in 0..10_000 {
         // More texts than are cached, so that some are closed and prepared again.
         let statement = format!("SELECT i, s FROM n WHERE i = ? AND {} = {}", i % 40, i % 40);
-        let rows = root.rows(&statement, &[Value::Int(i % 100)]);
+        let rows = root.rows(&statement, &[SqlValue::Int(i % 100)]);
         assert_eq!(rows, [[Kept::Int(i % 100), text(&"é".repeat(100))]]);
         if i % 100 == 0 {
             let failed = root.ask("SELECT nothing_such", &[]).expect("usable").failed;
@@ -159,11 +159,11 @@ fn many_queries_on_one_connection_and_errors_between_them() {
     let failed = root.ask("SELECT ?", &[]).expect("usable").failed;
     assert_eq!(failed.map(|it| it.0), Some(2031));
     let failed = root
-        .ask("INSERT INTO n VALUES (?, '')", &[Value::Int(1)])
+        .ask("INSERT INTO n VALUES (?, '')", &[SqlValue::Int(1)])
         .expect("usable")
         .failed;
     assert_eq!(failed.map(|it| it.0), Some(1062));
-    assert_eq!(root.rows("SELECT ?", &[Value::Text("x")]), [[text("x")]]);
+    assert_eq!(root.rows("SELECT ?", &[SqlValue::Text("x")]), [[text("x")]]);
     root.rows("ALTER TABLE n ADD COLUMN more INT DEFAULT 5", &[]);
     assert_eq!(root.rows("SELECT * FROM n WHERE i = 1", &[])[0].len(), 3);
     root.rows("ALTER TABLE n DROP COLUMN more", &[]);
@@ -201,16 +201,16 @@ fn a_session_that_reads_does_not_write_and_ends_in_time() {
     };
     let mut root = Connection::root(&server.url);
     root.rows("CREATE TABLE r (i INT)", &[]);
-    let login = Login {
+    let login = LoginRequest {
         user: "root".into(),
         database: "test".into(),
         read_only: true,
         statement_timeout_ms: 300,
-        ..Login::default()
+        ..LoginRequest::default()
     };
-    let limits = Limits {
+    let limits = MySqlLimits {
         row_count_max: 10,
-        ..Limits::default()
+        ..MySqlLimits::default()
     };
     let open = || {
         Connection::open(&server.url, login.clone(), limits)
@@ -230,12 +230,12 @@ fn a_session_that_reads_does_not_write_and_ends_in_time() {
     assert_eq!(zone, [[text("+00:00"), text("utf8mb4")]]);
     assert_eq!(
         reader.ask("SELECT seq FROM seq_1_to_11", &[]),
-        Err(Error::TooManyRows)
+        Err(MySqlError::TooManyRows)
     );
     let mut reader = open();
     assert_eq!(
         reader.ask("SELECT REPEAT('x', 2000000)", &[]),
-        Err(Error::PacketTooLong)
+        Err(MySqlError::PacketTooLong)
     );
     let mut reader = open();
     let local = reader.ask("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE r", &[]);

@@ -21,7 +21,7 @@ const CLIENT: u8 = 61;
 
 /// A client's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum DhcpRequest {
     /// DHCPDISCOVER.
     Discover,
     /// DHCPREQUEST for an offered address.
@@ -32,7 +32,7 @@ pub(crate) enum Ask {
 
 /// The type of a server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DhcpReplyKind {
     Offer,
     Ack,
     Nak,
@@ -40,8 +40,8 @@ pub(crate) enum Kind {
 
 /// A server's message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
-    pub kind: Kind,
+pub(crate) struct DhcpReply {
+    pub kind: DhcpReplyKind,
     pub address: u32,
     pub server: Option<u32>,
     pub mask: Option<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Answer {
 /// The mask if a server sends none.
 const MASK_DEFAULT: u32 = 0xffff_ff00;
 
-impl Answer {
+impl DhcpReply {
     /// The prefix length. `None`: no machine can have this address with this mask (RFC 1122 §3.2.1.3).
     pub(crate) fn prefix_len(&self) -> Option<u8> {
         let mask = self.mask.unwrap_or(MASK_DEFAULT);
@@ -79,13 +79,13 @@ fn is_host(address: u32, mask: u32) -> bool {
 }
 
 /// Writes a message.
-pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; MESSAGE_LEN]) {
+pub(crate) fn write(ask: DhcpRequest, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; MESSAGE_LEN]) {
     out.fill(0);
     out[..3].copy_from_slice(&[1, 1, 6]);
     put32(out, 4, xid);
     put16(out, 8, secs);
     // `ciaddr` is set only by a client that can answer ARP for it (RFC 2131 §4.3.6).
-    if let Ask::Renew { address } = ask {
+    if let DhcpRequest::Renew { address } = ask {
         put32(out, 12, address);
     }
     out[28..34].copy_from_slice(&mac);
@@ -97,7 +97,7 @@ pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; 
         out[at + 2..at + 2 + value.len()].copy_from_slice(value);
         at += 2 + value.len();
     };
-    put(KIND, &[if ask == Ask::Discover { 1 } else { 3 }]);
+    put(KIND, &[if ask == DhcpRequest::Discover { 1 } else { 3 }]);
     let [a, b, c, d, e, f] = mac;
     // The client identifier: hardware type Ethernet, and the MAC.
     put(CLIENT, &[1, a, b, c, d, e, f]);
@@ -105,7 +105,7 @@ pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; 
         PARAMETERS,
         &[MASK, ROUTER, LEASE_TIME, SERVER, RENEWAL, REBINDING],
     );
-    if let Ask::Request { wanted, server } = ask {
+    if let DhcpRequest::Request { wanted, server } = ask {
         put(WANTED, &wanted.to_be_bytes());
         put(SERVER, &server.to_be_bytes());
     }
@@ -113,7 +113,7 @@ pub(crate) fn write(ask: Ask, xid: u32, secs: u16, mac: [u8; 6], out: &mut [u8; 
 }
 
 /// Parses a reply to the transaction `xid` of this machine.
-pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<Answer> {
+pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<DhcpReply> {
     let (head, mut options) = bytes.split_first_chunk::<OPTIONS_AT>()?;
     // A reply, Ethernet, six bytes of MAC.
     let is_ours = head[..3] == [2, 1, 6]
@@ -124,8 +124,8 @@ pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<Answer> {
         return None;
     }
     let mut kind = None;
-    let mut answer = Answer {
-        kind: Kind::Nak,
+    let mut answer = DhcpReply {
+        kind: DhcpReplyKind::Nak,
         address: be32(head, 16),
         server: None,
         mask: None,
@@ -157,9 +157,9 @@ pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<Answer> {
         }
     }
     answer.kind = match kind? {
-        2 => Kind::Offer,
-        5 => Kind::Ack,
-        6 => Kind::Nak,
+        2 => DhcpReplyKind::Offer,
+        5 => DhcpReplyKind::Ack,
+        6 => DhcpReplyKind::Nak,
         _ => return None,
     };
     Some(answer)

@@ -3,8 +3,8 @@
 
 pub(crate) mod message;
 
-use crate::local::Local;
-use message::{Answer, Ask, Kind};
+use crate::local::LocalAddress;
+use message::{DhcpReply, DhcpRequest, DhcpReplyKind};
 
 /// The UDP port of clients.
 pub(crate) const CLIENT_PORT: u16 = 68;
@@ -25,14 +25,14 @@ const LEASE_DEFAULT_S: u32 = 3600;
 const LEASE_MIN_S: u32 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum DhcpState {
     Selecting,
     Requesting { wanted: u32, server: u32 },
     Bound,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lease {
+struct DhcpLease {
     address: u32,
     server: u32,
     renew_us: u64,
@@ -42,30 +42,30 @@ struct Lease {
 
 /// A due action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum DhcpAction {
     /// Send this message, to that server or by broadcast.
-    Send { ask: Ask, to: Option<u32> },
+    Send { ask: DhcpRequest, to: Option<u32> },
     /// The lease has expired.
     Lost,
 }
 
 /// The effect of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum DhcpEvent {
     /// None: the reply was ignored.
     None,
     /// Another message is due at once.
     Go,
     /// This address is leased.
-    Bound(Local),
+    Bound(LocalAddress),
     /// The lease was revoked.
     Lost,
 }
 
 /// The client.
-pub(crate) struct Dhcp {
-    state: State,
-    lease: Option<Lease>,
+pub(crate) struct DhcpClient {
+    state: DhcpState,
+    lease: Option<DhcpLease>,
     pub xid: u32,
     random: u64,
     began_us: u64,
@@ -73,11 +73,11 @@ pub(crate) struct Dhcp {
     next_us: u64,
 }
 
-impl Dhcp {
+impl DhcpClient {
     /// A client that sends its first message at once.
-    pub(crate) fn new(random: u64) -> Dhcp {
-        let mut dhcp = Dhcp {
-            state: State::Selecting,
+    pub(crate) fn new(random: u64) -> DhcpClient {
+        let mut dhcp = DhcpClient {
+            state: DhcpState::Selecting,
             lease: None,
             xid: 0,
             random: random | 1,
@@ -97,7 +97,7 @@ impl Dhcp {
     }
 
     fn begin(&mut self, now_us: u64) {
-        self.state = State::Selecting;
+        self.state = DhcpState::Selecting;
         self.lease = None;
         self.xid = (self.random() >> 16) as u32;
         self.began_us = now_us;
@@ -122,21 +122,21 @@ impl Dhcp {
     }
 
     /// The due action, if any.
-    pub(crate) fn due(&mut self, now_us: u64) -> Option<Due> {
+    pub(crate) fn due(&mut self, now_us: u64) -> Option<DhcpAction> {
         if now_us < self.next_us {
             return None;
         }
         match (self.state, self.lease) {
-            (State::Bound, Some(lease)) => Some(self.keep(lease, now_us)),
-            (State::Requesting { wanted, server }, _) if self.tries < REQUESTS_MAX => {
+            (DhcpState::Bound, Some(lease)) => Some(self.keep(lease, now_us)),
+            (DhcpState::Requesting { wanted, server }, _) if self.tries < REQUESTS_MAX => {
                 self.wait(now_us);
-                let ask = Ask::Request { wanted, server };
-                Some(Due::Send { ask, to: None })
+                let ask = DhcpRequest::Request { wanted, server };
+                Some(DhcpAction::Send { ask, to: None })
             }
-            (State::Selecting, _) => {
+            (DhcpState::Selecting, _) => {
                 self.wait(now_us);
-                let ask = Ask::Discover;
-                Some(Due::Send { ask, to: None })
+                let ask = DhcpRequest::Discover;
+                Some(DhcpAction::Send { ask, to: None })
             }
             _ => {
                 self.begin(now_us);
@@ -153,10 +153,10 @@ impl Dhcp {
         self.next_us = now_us + seconds * SECOND_US + off_us - SECOND_US;
     }
 
-    fn keep(&mut self, lease: Lease, now_us: u64) -> Due {
+    fn keep(&mut self, lease: DhcpLease, now_us: u64) -> DhcpAction {
         if now_us >= lease.end_us {
             self.begin(now_us);
-            return Due::Lost;
+            return DhcpAction::Lost;
         }
         let is_renewing = now_us < lease.rebind_us;
         let limit_us = match is_renewing {
@@ -172,8 +172,8 @@ impl Dhcp {
             self.xid = (self.random() >> 16) as u32;
         }
         self.tries += 1;
-        Due::Send {
-            ask: Ask::Renew {
+        DhcpAction::Send {
+            ask: DhcpRequest::Renew {
                 address: lease.address,
             },
             to: is_renewing.then_some(lease.server),
@@ -181,63 +181,63 @@ impl Dhcp {
     }
 
     /// Processes a reply.
-    pub(crate) fn received(&mut self, now_us: u64, answer: &Answer) -> News {
+    pub(crate) fn received(&mut self, now_us: u64, answer: &DhcpReply) -> DhcpEvent {
         let prefix_len = match (answer.kind, answer.prefix_len()) {
             // An impossible address or mask: the message is ignored.
-            (Kind::Offer | Kind::Ack, None) => return News::None,
+            (DhcpReplyKind::Offer | DhcpReplyKind::Ack, None) => return DhcpEvent::None,
             (_, prefix_len) => prefix_len.unwrap_or_default(),
         };
         match (self.state, answer.kind, answer.server) {
             // Before the first DISCOVER, an offer can't be a reply.
-            (State::Selecting, Kind::Offer, Some(server)) if self.tries > 0 => {
-                self.state = State::Requesting {
+            (DhcpState::Selecting, DhcpReplyKind::Offer, Some(server)) if self.tries > 0 => {
+                self.state = DhcpState::Requesting {
                     wanted: answer.address,
                     server,
                 };
                 self.tries = 0;
                 self.next_us = now_us;
-                News::Go
+                DhcpEvent::Go
             }
-            (State::Requesting { wanted, server }, Kind::Ack, _)
+            (DhcpState::Requesting { wanted, server }, DhcpReplyKind::Ack, _)
                 if answer.address == wanted && answer.server.is_none_or(|it| it == server) =>
             {
-                News::Bound(self.bind(now_us, answer, prefix_len, server))
+                DhcpEvent::Bound(self.bind(now_us, answer, prefix_len, server))
             }
             // Refusals of other servers don't concern the chosen offer.
-            (State::Requesting { server, .. }, Kind::Nak, Some(from)) if from == server => {
+            (DhcpState::Requesting { server, .. }, DhcpReplyKind::Nak, Some(from)) if from == server => {
                 self.begin(now_us);
                 self.next_us = now_us + SECOND_US;
-                News::None
+                DhcpEvent::None
             }
-            (State::Bound, kind, _) if self.tries > 0 => {
+            (DhcpState::Bound, kind, _) if self.tries > 0 => {
                 self.renewed(now_us, answer, prefix_len, kind)
             }
-            _ => News::None,
+            _ => DhcpEvent::None,
         }
     }
 
-    fn renewed(&mut self, now_us: u64, answer: &Answer, prefix_len: u8, kind: Kind) -> News {
+    fn renewed(&mut self, now_us: u64, answer: &DhcpReply, prefix_len: u8, kind: DhcpReplyKind) -> DhcpEvent {
         match (kind, self.lease) {
-            (Kind::Ack, Some(lease)) if answer.address == lease.address => {
+            (DhcpReplyKind::Ack, Some(lease)) if answer.address == lease.address => {
                 let server = answer.server.unwrap_or(lease.server);
-                News::Bound(self.bind(now_us, answer, prefix_len, server))
+                DhcpEvent::Bound(self.bind(now_us, answer, prefix_len, server))
             }
-            (Kind::Nak, _) => {
+            (DhcpReplyKind::Nak, _) => {
                 self.begin(now_us);
-                News::Lost
+                DhcpEvent::Lost
             }
-            _ => News::None,
+            _ => DhcpEvent::None,
         }
     }
 
-    fn bind(&mut self, now_us: u64, answer: &Answer, prefix_len: u8, server: u32) -> Local {
+    fn bind(&mut self, now_us: u64, answer: &DhcpReply, prefix_len: u8, server: u32) -> LocalAddress {
         let lease_s = answer.lease_s.unwrap_or(LEASE_DEFAULT_S).max(LEASE_MIN_S);
         // The defaults of RFC 2131 §4.4.5: T1 at half of the lease, T2 at seven eighths.
         let rebind_s = answer.rebinding_s.unwrap_or(lease_s / 8 * 7).min(lease_s);
         let renew_s = answer.renewal_s.unwrap_or(lease_s / 2).min(rebind_s);
         let after = |seconds: u32| now_us + u64::from(seconds) * SECOND_US;
-        self.state = State::Bound;
-        self.lease = Some(Lease {
+        self.state = DhcpState::Bound;
+        self.lease = Some(DhcpLease {
             address: answer.address,
             server,
             // A server's T1 of 0 would cause renewals without a pause.
@@ -247,7 +247,7 @@ impl Dhcp {
         });
         self.tries = 0;
         self.next_us = self.lease.map_or(now_us, |lease| lease.renew_us);
-        Local {
+        LocalAddress {
             address: answer.address,
             prefix_len,
             gateway: answer.gateway(),

@@ -3,22 +3,22 @@
 
 pub(crate) mod quoted;
 
-use crate::api::Link;
+use crate::stack_api::LinkDevice;
 use crate::bytes::put16;
-use crate::context::Context;
-use crate::ipv4::{self, Packet};
+use crate::context::StackContext;
+use crate::ipv4::{self, Ipv4Packet};
 use crate::tcp::connection::MSS_MIN;
-use quoted::{Quoted, quoted};
+use quoted::{QuotedSegment, quoted};
 
 const ECHO_REPLY: u8 = 0;
 const ECHO: u8 = 8;
 const FRAME_MAX: usize = 1514;
 const AT: usize = 34;
 
-impl<L: Link> Context<'_, L> {
+impl<L: LinkDevice> StackContext<'_, L> {
     /// Processes an ICMP message for the machine.
-    pub(crate) fn icmp(&mut self, mac: [u8; 6], packet: &Packet<'_>) {
-        if crate::sums::sum_of(packet.payload) != 0xffff {
+    pub(crate) fn icmp(&mut self, mac: [u8; 6], packet: &Ipv4Packet<'_>) {
+        if crate::payload_checksums::sum_of(packet.payload) != 0xffff {
             self.core.counters.sums_wrong += 1;
             return;
         }
@@ -34,7 +34,7 @@ impl<L: Link> Context<'_, L> {
         }
     }
 
-    fn echo(&mut self, mac: [u8; 6], packet: &Packet<'_>) {
+    fn echo(&mut self, mac: [u8; 6], packet: &Ipv4Packet<'_>) {
         let now_us = self.core.now_us;
         let len = packet.payload.len();
         let Some(local) = self.core.local else {
@@ -60,7 +60,7 @@ impl<L: Link> Context<'_, L> {
         message.copy_from_slice(packet.payload);
         message[0] = ECHO_REPLY;
         put16(message, 2, 0);
-        let sum = !crate::sums::sum_of(message);
+        let sum = !crate::payload_checksums::sum_of(message);
         put16(message, 2, sum);
         self.core.counters.echo_answered += 1;
         self.send_whole(&frame[..AT + len]);
@@ -68,9 +68,9 @@ impl<L: Link> Context<'_, L> {
 
     /// Path MTU discovery: lowers the MSS of the connection whose segment did not fit, and retransmits (RFC 1191, RFC
     /// 5927). Routers that send no MTU are obsolete; their messages are ignored.
-    fn lower_mss(&mut self, quoted: Quoted) -> Option<u32> {
+    fn lower_mss(&mut self, quoted: QuotedSegment) -> Option<u32> {
         let core = &mut *self.core;
-        let Quoted {
+        let QuotedSegment {
             from,
             key,
             seq,

@@ -1,6 +1,6 @@
 //! Congestion control: NewReno (RFC 5681, RFC 6582) with the pipe estimate of RFC 6675.
 
-use super::sack::Scoreboard;
+use super::sack::SackScoreboard;
 use crate::bytes::before;
 
 /// The initial window in segments (RFC 6928).
@@ -10,7 +10,7 @@ const CWND_MAX: u32 = 1 << 30;
 
 /// The phase of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum RecoveryMode {
     /// No loss is known.
     Open,
     /// Data below the highest SACKed sequence number are lost.
@@ -21,12 +21,12 @@ pub(crate) enum Mode {
 
 /// The congestion window and the recovery state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Congestion {
+pub(crate) struct CongestionControl {
     pub cwnd: u32,
     ssthresh: u32,
     /// Bytes acknowledged since the window grew last.
     gained: u32,
-    pub mode: Mode,
+    pub mode: RecoveryMode,
     /// The highest sent number when the loss was detected.
     pub recover: u32,
     /// Lost data below this number are already retransmitted.
@@ -34,13 +34,13 @@ pub(crate) struct Congestion {
     pub dup_acks: u8,
 }
 
-impl Congestion {
-    pub(crate) fn new(mss: u16) -> Congestion {
-        Congestion {
+impl CongestionControl {
+    pub(crate) fn new(mss: u16) -> CongestionControl {
+        CongestionControl {
             cwnd: INITIAL_SEGMENTS * u32::from(mss),
             ssthresh: CWND_MAX,
             gained: 0,
-            mode: Mode::Open,
+            mode: RecoveryMode::Open,
             recover: 0,
             resent: 0,
             dup_acks: 0,
@@ -48,11 +48,11 @@ impl Congestion {
     }
 
     /// The end of the data that count as lost.
-    pub(crate) fn lost_end(&self, una: u32, nxt: u32, mss: u16, board: &Scoreboard) -> u32 {
+    pub(crate) fn lost_end(&self, una: u32, nxt: u32, mss: u16, board: &SackScoreboard) -> u32 {
         match self.mode {
-            Mode::Open => una,
-            Mode::Loss => self.recover,
-            Mode::Recovery => board.highest().unwrap_or_else(|| {
+            RecoveryMode::Open => una,
+            RecoveryMode::Loss => self.recover,
+            RecoveryMode::Recovery => board.highest().unwrap_or_else(|| {
                 // Without SACK, one segment is known to be lost.
                 let end = una.wrapping_add(u32::from(mss));
                 if before(end, nxt) { end } else { nxt }
@@ -61,9 +61,9 @@ impl Congestion {
     }
 
     /// Bytes in flight, as estimated.
-    pub(crate) fn pipe(&self, una: u32, nxt: u32, mss: u16, board: &Scoreboard) -> u32 {
+    pub(crate) fn pipe(&self, una: u32, nxt: u32, mss: u16, board: &SackScoreboard) -> u32 {
         // The common case: no sign of a loss.
-        if self.mode == Mode::Open && self.dup_acks == 0 && board.is_empty() {
+        if self.mode == RecoveryMode::Open && self.dup_acks == 0 && board.is_empty() {
             return nxt.wrapping_sub(una);
         }
         let lost_end = self.lost_end(una, nxt, mss, board);
@@ -73,11 +73,11 @@ impl Congestion {
             lost_end
         };
         let again = match self.mode {
-            Mode::Open => 0,
+            RecoveryMode::Open => 0,
             _ => board.missing(una, resent_end),
         };
         let pipe = again + board.missing(lost_end, nxt);
-        match board.is_empty() && self.mode != Mode::Loss {
+        match board.is_empty() && self.mode != RecoveryMode::Loss {
             // Without SACK each duplicate ACK stands for a segment that has left the network.
             true => pipe.saturating_sub(u32::from(self.dup_acks) * u32::from(mss)),
             false => pipe,
@@ -110,7 +110,7 @@ impl Congestion {
         // The window is halved (RFC 5681 §3.2).
         self.cwnd = self.ssthresh;
         self.gained = 0;
-        self.mode = Mode::Recovery;
+        self.mode = RecoveryMode::Recovery;
         self.recover = nxt;
         self.resent = una;
     }
@@ -118,7 +118,7 @@ impl Congestion {
     /// Enters loss recovery after a retransmission timeout.
     pub(crate) fn enter_loss(&mut self, una: u32, nxt: u32, mss: u16) {
         // RFC 5681 §3.1: repeated timeouts of the same data reduce ssthresh only once.
-        if self.mode != Mode::Loss {
+        if self.mode != RecoveryMode::Loss {
             self.ssthresh = half(nxt.wrapping_sub(una), mss);
         }
         // The loss window is one segment (RFC 5681 §3.1).
@@ -129,7 +129,7 @@ impl Congestion {
     /// Retransmits all data in flight without reducing the window: the loss wasn't caused by congestion.
     pub(crate) fn send_again(&mut self, una: u32, nxt: u32) {
         self.gained = 0;
-        self.mode = Mode::Loss;
+        self.mode = RecoveryMode::Loss;
         self.recover = nxt;
         self.resent = una;
         self.dup_acks = 0;
@@ -137,10 +137,10 @@ impl Congestion {
 
     /// Ends the recovery: all data up to `recover` are acknowledged.
     pub(crate) fn recovered(&mut self) {
-        if self.mode == Mode::Recovery {
+        if self.mode == RecoveryMode::Recovery {
             self.cwnd = self.ssthresh;
         }
-        self.mode = Mode::Open;
+        self.mode = RecoveryMode::Open;
         self.dup_acks = 0;
     }
 

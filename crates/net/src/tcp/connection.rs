@@ -1,15 +1,15 @@
 //! The state of one connection: sequence numbers, queued data, and unread input.
 
-use lowroad_wire::options::Abilities;
+use lowroad_wire::options::TcpOptions;
 
-use super::congestion::{Congestion, Mode};
-use super::queue::Queue;
-use super::rtt::Rtt;
-use super::sack::Scoreboard;
-use super::segment::Key;
-use crate::api::{SMALL, WAITING_MAX};
+use super::congestion::{CongestionControl, RecoveryMode};
+use super::queue::TransmitQueue;
+use super::rtt::RttEstimator;
+use super::sack::SackScoreboard;
+use super::segment::ConnectionKey;
+use crate::stack_api::{SMALL, WAITING_MAX};
 use crate::bytes::len32;
-use crate::pool::{Buffer, Pool};
+use crate::pool::{PoolBuffer, BufferPool};
 
 /// The receive window while no input is unread. It needs no window scale.
 pub(crate) const WINDOW: u32 = 65_535;
@@ -28,7 +28,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The state of the handshake. Afterwards, flags of `TcpConnection` represent the states of RFC 9293 §3.3.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum HandshakeState {
     /// A SYN was sent.
     SynSent,
     /// Both sides sent a SYN.
@@ -38,13 +38,13 @@ pub(crate) enum State {
 }
 
 /// Input that the service has not taken.
-pub(crate) struct Waiting {
-    pub buffer: Buffer,
+pub(crate) struct PendingInput {
+    pub buffer: PoolBuffer,
     pub start: usize,
     pub end: usize,
 }
 
-impl Waiting {
+impl PendingInput {
     /// The unread bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
@@ -52,7 +52,7 @@ impl Waiting {
 
     /// Appends as many bytes as fit; returns their number. A full small buffer is replaced by a large one if there is
     /// a spare one.
-    pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
+    pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut BufferPool) -> usize {
         // All free room must be contiguous behind the bytes.
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -75,16 +75,16 @@ impl Waiting {
 }
 
 /// A segment that arrived out of order.
-pub(crate) struct Early {
+pub(crate) struct OutOfOrderSegment {
     pub seq: u32,
     pub len: usize,
-    pub buffer: Buffer,
+    pub buffer: PoolBuffer,
 }
 
 /// The state of a connection.
-pub(crate) struct Connection {
-    pub key: Key,
-    pub state: State,
+pub(crate) struct TcpConnection {
+    pub key: ConnectionKey,
+    pub state: HandshakeState,
     /// The service was informed of it.
     pub is_told: bool,
     pub by_us: bool,
@@ -117,12 +117,12 @@ pub(crate) struct Connection {
     /// The segment and ACK numbers of the last window update (SND.WL1, SND.WL2).
     pub snd_wl1: u32,
     pub snd_wl2: u32,
-    pub congestion: Congestion,
-    pub board: Scoreboard,
-    pub rtt: Rtt,
-    pub queue: Queue,
-    pub waiting: Option<Waiting>,
-    pub early: [Option<Early>; OUT_OF_ORDER_MAX],
+    pub congestion: CongestionControl,
+    pub board: SackScoreboard,
+    pub rtt: RttEstimator,
+    pub queue: TransmitQueue,
+    pub waiting: Option<PendingInput>,
+    pub early: [Option<OutOfOrderSegment>; OUT_OF_ORDER_MAX],
     pub early_count: u8,
     /// The number of a FIN that arrived out of order.
     pub early_fin: Option<u32>,
@@ -150,16 +150,16 @@ fn millis(now_us: u64) -> u32 {
 }
 
 /// The MSS that both sides accept.
-pub(crate) fn agreed_mss(can: &Abilities, own: u16) -> u16 {
+pub(crate) fn agreed_mss(can: &TcpOptions, own: u16) -> u16 {
     can.mss.max(MSS_MIN).min(own)
 }
 
-impl Connection {
+impl TcpConnection {
     /// A connection on which no segment was sent or received.
-    pub(crate) fn new(key: Key, mss: u16, now_us: u64) -> Connection {
-        Connection {
+    pub(crate) fn new(key: ConnectionKey, mss: u16, now_us: u64) -> TcpConnection {
+        TcpConnection {
             key,
-            state: State::Open,
+            state: HandshakeState::Open,
             is_told: false,
             by_us: false,
             is_closing: false,
@@ -183,10 +183,10 @@ impl Connection {
             snd_wnd_max: 0,
             snd_wl1: 0,
             snd_wl2: 0,
-            congestion: Congestion::new(mss),
-            board: Scoreboard::default(),
-            rtt: Rtt::new(),
-            queue: Queue::default(),
+            congestion: CongestionControl::new(mss),
+            board: SackScoreboard::default(),
+            rtt: RttEstimator::new(),
+            queue: TransmitQueue::default(),
             waiting: None,
             early: [const { None }; OUT_OF_ORDER_MAX],
             early_count: 0,
@@ -233,7 +233,7 @@ impl Connection {
     pub(crate) fn has_more(&self) -> bool {
         self.queue.len() > self.flight() as usize
             || (self.is_closing && !self.is_fin_sent)
-            || self.congestion.mode != Mode::Open
+            || self.congestion.mode != RecoveryMode::Open
     }
 
     /// Notes that a sent segment acknowledged all input and advertised this window.
@@ -278,7 +278,7 @@ impl Connection {
 
     /// Whether an incoming connection has no data in flight, queued or unread.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state == State::Open
+        self.state == HandshakeState::Open
             && !self.by_us
             && self.queue.len() == 0
             && self.flight() == 0
@@ -287,7 +287,7 @@ impl Connection {
     }
 
     /// Gives all buffers back.
-    pub(crate) fn release(&mut self, pool: &mut Pool) {
+    pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         self.queue.clear(pool);
         if let Some(waiting) = self.waiting.take() {
             pool.give(waiting.buffer);
@@ -296,7 +296,7 @@ impl Connection {
     }
 
     /// Drops the out-of-order segments.
-    pub(crate) fn drop_early(&mut self, pool: &mut Pool) {
+    pub(crate) fn drop_early(&mut self, pool: &mut BufferPool) {
         for early in self.early.iter_mut().filter_map(Option::take) {
             pool.give(early.buffer);
         }
@@ -305,4 +305,4 @@ impl Connection {
 }
 
 // Ten thousand connections take a few megabytes.
-const _: () = assert!(size_of::<Connection>() <= 608);
+const _: () = assert!(size_of::<TcpConnection>() <= 608);

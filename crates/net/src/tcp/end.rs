@@ -1,14 +1,14 @@
 //! Removes connections from the table.
 
-use crate::api::{End, Link, Service};
-use crate::context::{Context, Core};
+use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
+use crate::context::{StackContext, StackCore};
 
 /// Removes a connection and informs the service.
-pub(crate) fn end<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+pub(crate) fn end<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
     index: u32,
-    end: End,
+    end: ConnectionEnd,
 ) {
     let id = cx.core.table.id(index);
     if !remove(cx.core, index) {
@@ -16,15 +16,15 @@ pub(crate) fn end<L: Link, S: Service>(
     }
     let counters = &mut cx.core.counters;
     match end {
-        End::Closed => counters.ended_closed += 1,
-        End::Reset => counters.ended_reset += 1,
-        End::TimedOut => counters.ended_timed_out += 1,
+        ConnectionEnd::Closed => counters.ended_closed += 1,
+        ConnectionEnd::Reset => counters.ended_reset += 1,
+        ConnectionEnd::TimedOut => counters.ended_timed_out += 1,
     }
     service.ended(cx, id, end);
 }
 
 /// Removes a connection. Returns whether there was one.
-pub(crate) fn remove(core: &mut Core, index: u32) -> bool {
+pub(crate) fn remove(core: &mut StackCore, index: u32) -> bool {
     let Some(mut it) = core.table.remove(index) else {
         return false;
     };

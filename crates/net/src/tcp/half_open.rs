@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
 use lowroad_wire::cookie;
-use lowroad_wire::frame::Tuple;
-use lowroad_wire::options::Abilities;
+use lowroad_wire::frame::FourTuple;
+use lowroad_wire::options::TcpOptions;
 
-use super::segment::Key;
+use super::segment::ConnectionKey;
 
 const ROW: usize = 4;
 const MINUTE_US: u64 = 60_000_000;
@@ -21,29 +21,29 @@ const LIFE_US: u64 = 63_000_000;
 
 /// A half-open connection.
 #[derive(Clone, Copy)]
-pub(crate) struct HalfOpen {
-    key: Key,
+pub(crate) struct HalfOpenConnection {
+    key: ConnectionKey,
     client_isn: u32,
     /// The initial sequence number of this side.
     pub isn: u32,
-    pub can: Abilities,
+    pub can: TcpOptions,
     at_us: u64,
 }
 
 /// The relation of a segment to the handshake of its four-tuple.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Relation {
+pub(crate) enum HandshakeMatch {
     /// No handshake is known, or its numbers differ.
     None,
     /// The segment follows the one that completes the handshake.
     Overtakes,
     /// The segment completes the handshake.
-    Completes { can: Abilities, asked_us: u64 },
+    Completes { can: TcpOptions, asked_us: u64 },
 }
 
 /// The table.
 pub(crate) struct HalfOpens {
-    entries: Vec<Option<HalfOpen>>,
+    entries: Vec<Option<HalfOpenConnection>>,
     keys: [u64; 2],
     local: u32,
     /// The last time at which an unexpired handshake was evicted.
@@ -68,8 +68,8 @@ impl HalfOpens {
         self.entries.fill(None);
     }
 
-    fn tuple(&self, key: Key) -> Tuple {
-        Tuple {
+    fn tuple(&self, key: ConnectionKey) -> FourTuple {
+        FourTuple {
             client: IpAddr::V4(Ipv4Addr::from_bits(key.remote())),
             local: IpAddr::V4(Ipv4Addr::from_bits(self.local)),
             client_port: key.remote_port(),
@@ -77,7 +77,7 @@ impl HalfOpens {
         }
     }
 
-    fn row(&mut self, key: Key) -> &mut [Option<HalfOpen>] {
+    fn row(&mut self, key: ConnectionKey) -> &mut [Option<HalfOpenConnection>] {
         let product = u128::from(key.0 ^ self.keys[1]) * u128::from(self.keys[0] | 1);
         let hash = (product >> 64) as usize ^ product as usize;
         let row = hash & (self.entries.len() / ROW - 1);
@@ -85,8 +85,8 @@ impl HalfOpens {
     }
 
     /// An unpredictable initial sequence number for an outgoing connection (RFC 6528).
-    pub(crate) fn own_isn(&self, key: Key, now_us: u64) -> u32 {
-        let can = Abilities {
+    pub(crate) fn own_isn(&self, key: ConnectionKey, now_us: u64) -> u32 {
+        let can = TcpOptions {
             mss: 0,
             scale: None,
             sack: false,
@@ -96,11 +96,11 @@ impl HalfOpens {
     }
 
     /// Records a SYN. Returns the initial sequence number, and whether another handshake was evicted.
-    pub(crate) fn note(
+    pub(crate) fn record_syn(
         &mut self,
-        key: Key,
+        key: ConnectionKey,
         client_isn: u32,
-        can: Abilities,
+        can: TcpOptions,
         now_us: u64,
     ) -> (u32, bool) {
         // A retransmitted SYN must get the same number as before.
@@ -111,7 +111,7 @@ impl HalfOpens {
         }
         let minute = now_us / MINUTE_US;
         let isn = cookie::make(self.keys, &self.tuple(key), client_isn, minute, &can);
-        let new = HalfOpen {
+        let new = HalfOpenConnection {
             key,
             client_isn,
             isn,
@@ -120,10 +120,10 @@ impl HalfOpens {
         };
         let row = self.row(key);
         let age =
-            |entry: &Option<HalfOpen>| entry.map_or(u64::MAX, |it| now_us.saturating_sub(it.at_us));
+            |entry: &Option<HalfOpenConnection>| entry.map_or(u64::MAX, |it| now_us.saturating_sub(it.at_us));
         // An entry of the same four-tuple is replaced first, so that a lookup finds the newest. Either SYN may be
         // forged, so the replaced handshake counts as evicted and its cookie remains valid.
-        let is_own = |entry: &Option<HalfOpen>| entry.is_some_and(|it| it.key == key);
+        let is_own = |entry: &Option<HalfOpenConnection>| entry.is_some_and(|it| it.key == key);
         let oldest = row
             .iter_mut()
             .max_by_key(|entry| (is_own(entry), age(entry)));
@@ -138,7 +138,7 @@ impl HalfOpens {
         (isn, displaced)
     }
 
-    fn find(&mut self, key: Key) -> Option<HalfOpen> {
+    fn find(&mut self, key: ConnectionKey) -> Option<HalfOpenConnection> {
         self.row(key)
             .iter()
             .flatten()
@@ -147,20 +147,20 @@ impl HalfOpens {
     }
 
     /// The relation of a segment with these numbers to a handshake.
-    pub(crate) fn relation(&mut self, key: Key, seq: u32, ack: u32) -> Relation {
+    pub(crate) fn relation(&mut self, key: ConnectionKey, seq: u32, ack: u32) -> HandshakeMatch {
         match self.find(key) {
-            Some(known) if known.isn.wrapping_add(1) != ack => Relation::None,
-            Some(known) if known.client_isn.wrapping_add(1) != seq => Relation::Overtakes,
-            Some(known) => Relation::Completes {
+            Some(known) if known.isn.wrapping_add(1) != ack => HandshakeMatch::None,
+            Some(known) if known.client_isn.wrapping_add(1) != seq => HandshakeMatch::Overtakes,
+            Some(known) => HandshakeMatch::Completes {
                 can: known.can,
                 asked_us: known.at_us,
             },
-            None => Relation::None,
+            None => HandshakeMatch::None,
         }
     }
 
     /// Drops a handshake if the numbers match.
-    pub(crate) fn forget(&mut self, key: Key, seq: u32) {
+    pub(crate) fn forget(&mut self, key: ConnectionKey, seq: u32) {
         for place in self.row(key) {
             if place.is_some_and(|it| it.key == key && it.client_isn.wrapping_add(1) == seq) {
                 *place = None;
@@ -175,7 +175,7 @@ impl HalfOpens {
     }
 
     /// The TCP options encoded in a segment's cookie; `None` if it is invalid.
-    pub(crate) fn cookie(&self, key: Key, seq: u32, ack: u32, now_us: u64) -> Option<Abilities> {
+    pub(crate) fn cookie(&self, key: ConnectionKey, seq: u32, ack: u32, now_us: u64) -> Option<TcpOptions> {
         let tuple = self.tuple(key);
         let of = |minute: u64| {
             let (client_isn, isn) = (seq.wrapping_sub(1), ack.wrapping_sub(1));

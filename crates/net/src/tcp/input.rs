@@ -1,18 +1,18 @@
 //! A segment of a known connection (RFC 9293 §3.10.7). Segments that are next in order, without SYN, FIN or RST, take
 //! a fast path.
 
-use super::acknowledge::{Acked, acknowledged};
-use super::connection::{Connection, State};
+use super::ack::{AckOutcome, acknowledged};
+use super::connection::{TcpConnection, HandshakeState};
 use super::end::end;
-use super::segment::{ACK, FIN, PSH, RST, SYN, Segment};
-use super::time_wait::Over;
-use super::{receive, syn_sent};
-use crate::api::{End, Id, Link, Service};
+use super::segment::{ACK, FIN, PSH, RST, SYN, TcpSegment};
+use super::time_wait::ClosedConnection;
+use super::{receive_data, syn_sent};
+use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, TcpService};
 use crate::bytes::len32;
-use crate::context::Context;
+use crate::context::StackContext;
 
 /// The new data of a segment.
-struct Fresh<'f> {
+struct NewData<'f> {
     /// The sequence number of the first new byte.
     seq: u32,
     payload: &'f [u8],
@@ -20,11 +20,11 @@ struct Fresh<'f> {
 }
 
 /// Processes a segment of the connection at this index.
-pub(crate) fn segment<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+pub(crate) fn segment<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
     index: u32,
-    segment: &Segment<'_>,
+    segment: &TcpSegment<'_>,
 ) {
     let id = cx.core.table.id(index);
     let now_us = cx.core.now_us;
@@ -32,14 +32,14 @@ pub(crate) fn segment<L: Link, S: Service>(
         return;
     };
     // Header prediction: one test for all conditions of the common case.
-    let is_plain = it.state == State::Open
+    let is_plain = it.state == HandshakeState::Open
         && segment.flags & !PSH == ACK
         && segment.seq == it.rcv_nxt
         && !it.is_fin_received
         && it.early_count == 0
         && len32(segment.payload.len()) <= it.window_left();
     let fresh = match is_plain {
-        true => Fresh {
+        true => NewData {
             seq: segment.seq,
             payload: segment.payload,
             fin: false,
@@ -54,12 +54,12 @@ pub(crate) fn segment<L: Link, S: Service>(
     };
     heard(it, now_us);
     match acknowledged(cx.core, index, segment) {
-        Acked::Bad => {
+        AckOutcome::Bad => {
             cx.core.counters.acks_unacceptable += 1;
             return cx.challenge(index);
         }
-        Acked::All => service.sent(cx, id),
-        Acked::Some => {}
+        AckOutcome::All => service.sent(cx, id),
+        AckOutcome::Some => {}
     }
     if !fresh.payload.is_empty() || fresh.fin {
         data(cx, service, id, &fresh);
@@ -68,7 +68,7 @@ pub(crate) fn segment<L: Link, S: Service>(
     cx.core.mark(index);
 }
 
-fn heard(it: &mut Connection, now_us: u64) {
+fn heard(it: &mut TcpConnection, now_us: u64) {
     // In FIN-WAIT-2 the idle timeout must expire even if the peer keeps sending.
     if it.is_fin_acked {
         return;
@@ -81,7 +81,7 @@ fn heard(it: &mut Connection, now_us: u64) {
 }
 
 /// Processes data and FIN, in order or out of order.
-fn data<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id, fresh: &Fresh<'_>) {
+fn data<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, id: ConnectionId, fresh: &NewData<'_>) {
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
     };
@@ -91,14 +91,14 @@ fn data<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id, f
         it.ack_now = true;
     }
     if fresh.seq != it.rcv_nxt {
-        return receive::keep_early(cx.core, id.index, fresh.seq, fresh.payload);
+        return receive_data::keep_early(cx.core, id.index, fresh.seq, fresh.payload);
     }
     let was_early = it.early_count > 0;
     if !fresh.payload.is_empty() {
-        receive::deliver(cx, service, id, fresh.payload);
+        receive_data::deliver(cx, service, id, fresh.payload);
     }
     if was_early {
-        receive::catch_up(cx, service, id);
+        receive_data::catch_up(cx, service, id);
     }
     // Looked up again: the callbacks may have ended the connection.
     if let Some(it) = cx.core.table.get_mut(id)
@@ -117,7 +117,7 @@ fn data<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id, f
 }
 
 /// Ends the connection if both FINs are sent and acknowledged.
-fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id) {
+fn finish<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, id: ConnectionId) {
     let Some(it) = cx.core.table.get(id) else {
         return;
     };
@@ -126,9 +126,9 @@ fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id)
     }
     // LAST-ACK: the peer closed first and keeps TIME-WAIT itself.
     if it.is_passive_close {
-        return end(cx, service, id.index, End::Closed);
+        return end(cx, service, id.index, ConnectionEnd::Closed);
     }
-    let over = Over {
+    let over = ClosedConnection {
         key: it.key,
         rcv_nxt: it.rcv_nxt,
         snd_nxt: it.snd_nxt,
@@ -138,24 +138,24 @@ fn finish<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, id: Id)
     let now_us = cx.core.now_us;
     let displaces = cx.core.time_wait.insert(over, now_us);
     cx.core.counters.time_wait_displaced += u64::from(displaces);
-    end(cx, service, id.index, End::Closed);
+    end(cx, service, id.index, ConnectionEnd::Closed);
 }
 
 /// Checks a segment that isn't on the fast path. Returns the data to be processed.
 #[inline(never)]
-fn check<'f, L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+fn check<'f, L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
-    id: Id,
-    segment: &Segment<'f>,
-) -> Option<Fresh<'f>> {
+    id: ConnectionId,
+    segment: &TcpSegment<'f>,
+) -> Option<NewData<'f>> {
     let index = id.index;
     let it = cx.core.table.at_mut(index)?;
-    if it.state == State::SynSent {
+    if it.state == HandshakeState::SynSent {
         syn_sent::segment(cx, service, id, segment);
         return None;
     }
-    if it.state == State::SynReceived && syn_sent::completes(it, segment) {
+    if it.state == HandshakeState::SynReceived && syn_sent::completes(it, segment) {
         syn_sent::opened(cx, service, id, segment);
     }
     let it = cx.core.table.get_mut(id)?;
@@ -170,12 +170,12 @@ fn check<'f, L: Link, S: Service>(
     // RFC 5961 §4.2: a SYN on an open connection gets a challenge ACK.
     if segment.flags & SYN != 0 {
         match it.state {
-            State::SynReceived => cx.send_syn(index),
+            HandshakeState::SynReceived => cx.send_syn(index),
             _ => cx.challenge(index),
         }
         return None;
     }
-    if is_ahead || is_old || segment.flags & ACK == 0 || it.state != State::Open {
+    if is_ahead || is_old || segment.flags & ACK == 0 || it.state != HandshakeState::Open {
         cx.core.counters.segments_outside += 1;
         if segment.flags & ACK != 0 && it_was_sent_again(is_old, segment) {
             // The peer may have missed our ACK, and its ACK may be newer than the last one seen.
@@ -196,21 +196,21 @@ fn check<'f, L: Link, S: Service>(
     let payload = if it.is_fin_received { &[] } else { payload };
     // Data were already received or do not fit: the peer needs to learn the current state.
     it.ack_now |= payload.len() < segment.payload.len();
-    Some(Fresh { seq, payload, fin })
+    Some(NewData { seq, payload, fin })
 }
 
-fn it_was_sent_again(is_old: bool, segment: &Segment<'_>) -> bool {
+fn it_was_sent_again(is_old: bool, segment: &TcpSegment<'_>) -> bool {
     is_old && segment.len() > 0
 }
 
 /// Processes the ACK of a retransmitted segment.
-fn acknowledge_old<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+fn acknowledge_old<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
-    id: Id,
-    segment: &Segment<'_>,
+    id: ConnectionId,
+    segment: &TcpSegment<'_>,
 ) {
-    if let Acked::All = acknowledged(cx.core, id.index, segment) {
+    if let AckOutcome::All = acknowledged(cx.core, id.index, segment) {
         service.sent(cx, id);
     }
     finish(cx, service, id);
@@ -218,15 +218,15 @@ fn acknowledge_old<L: Link, S: Service>(
 }
 
 /// A reset ends the connection only with exactly the next sequence number (RFC 5961 §3.2).
-fn reset<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+fn reset<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
     index: u32,
     old: i32,
     window: u32,
 ) {
     if old == 0 {
-        return end(cx, service, index, End::Reset);
+        return end(cx, service, index, ConnectionEnd::Reset);
     }
     cx.core.counters.resets_ignored += 1;
     if old < 0 && old.unsigned_abs() <= window {

@@ -1,17 +1,17 @@
 //! TCP (RFC 9293): `input` processes segments and `ack` their acknowledgements; `output` sends; `timers` handles
 //! deadlines. `listener` and `syn_sent` open connections.
 
-pub(crate) mod acknowledge;
+pub(crate) mod ack;
 pub(crate) mod congestion;
 pub(crate) mod connection;
 pub(crate) mod end;
 pub(crate) mod half_open;
 pub(crate) mod input;
-pub(crate) mod listen;
+pub(crate) mod listener;
 pub(crate) mod output;
 pub(crate) mod queue;
-pub(crate) mod receive;
-pub(crate) mod reply;
+pub(crate) mod receive_data;
+pub(crate) mod stateless_reply;
 pub(crate) mod rtt;
 pub(crate) mod sack;
 pub(crate) mod segment;

@@ -1,12 +1,12 @@
 //! Sending: decides what may be sent now, and builds the segments.
 
-use super::congestion::Mode;
-use super::connection::{Connection, NEVER, State};
-use super::queue::{Part, Shape};
+use super::congestion::RecoveryMode;
+use super::connection::{TcpConnection, NEVER, HandshakeState};
+use super::queue::{SegmentPayload, PayloadShape};
 use super::segment::{ACK, FIN, HEADER_LEN, PSH, SYN};
-use crate::api::{Frame, Link, Offload};
+use crate::stack_api::{OutgoingFrame, LinkDevice, DeviceOffload};
 use crate::bytes::{before, fold, len32, put16, put32};
-use crate::context::{Context, Core};
+use crate::context::{StackContext, StackCore};
 
 /// The largest payload of a frame that the device segments.
 const CUT_TOTAL_MAX: usize = 60 * 1024;
@@ -20,7 +20,7 @@ const OPTIONS_MAX: usize = 40;
 
 /// A segment that may be sent.
 #[derive(Clone, Copy)]
-struct Step {
+struct OutgoingSegment {
     /// Offset from the first unacknowledged byte.
     at: u32,
     len_max: usize,
@@ -29,13 +29,13 @@ struct Step {
     is_again: bool,
 }
 
-impl<L: Link> Context<'_, L> {
+impl<L: LinkDevice> StackContext<'_, L> {
     /// Sends all permitted segments, or the due ACK.
     pub(crate) fn output(&mut self, index: u32) {
         let Some(it) = self.core.table.at_mut(index) else {
             return;
         };
-        if it.state != State::Open {
+        if it.state != HandshakeState::Open {
             return self.output_syn(index);
         }
         let mut is_sent = false;
@@ -75,7 +75,7 @@ impl<L: Link> Context<'_, L> {
     /// Sends one byte beyond a closed window, since the ACK that opens it may get lost.
     pub(crate) fn probe(&mut self, index: u32) {
         self.core.counters.window_probes += 1;
-        let step = Step {
+        let step = OutgoingSegment {
             at: 0,
             len_max: 1,
             fin: false,
@@ -97,7 +97,7 @@ impl<L: Link> Context<'_, L> {
 
     /// Sends a segment without data.
     pub(crate) fn bare(&mut self, index: u32, seq: u32, flags: u8, options: &[u8]) {
-        let Context {
+        let StackContext {
             core,
             link,
             offload,
@@ -113,9 +113,9 @@ impl<L: Link> Context<'_, L> {
         let len = HEADER_LEN + options.len();
         let sum = match offload.sum {
             true => None,
-            false => Some(crate::sums::sum_of(options).into()),
+            false => Some(crate::payload_checksums::sum_of(options).into()),
         };
-        let says = Says {
+        let says = SegmentHeaders {
             seq,
             flags,
             tcp_len: len,
@@ -124,7 +124,7 @@ impl<L: Link> Context<'_, L> {
         };
         fill(it, plain, says);
         it.has_said(says.window);
-        let frame = Frame {
+        let frame = OutgoingFrame {
             head: &frame[..TCP_AT + len],
             copied: &[],
             lasting: &[],
@@ -136,13 +136,13 @@ impl<L: Link> Context<'_, L> {
     }
 
     /// Sends a segment. Returns whether it carries data or a FIN: the caller's loop would not end otherwise.
-    fn emit(&mut self, index: u32, step: Step) -> bool {
-        let Context {
+    fn emit(&mut self, index: u32, step: OutgoingSegment) -> bool {
+        let StackContext {
             core,
             link,
             offload,
         } = self;
-        let Core {
+        let StackCore {
             table,
             wheel,
             counters,
@@ -153,7 +153,7 @@ impl<L: Link> Context<'_, L> {
             return false;
         };
         let seq = it.snd_una.wrapping_add(step.at);
-        let shape = Shape {
+        let shape = PayloadShape {
             len_max: step.len_max,
             copied_max: usize::from(it.mss),
             by_sums: !offload.sum,
@@ -169,7 +169,7 @@ impl<L: Link> Context<'_, L> {
             false => Some(part.sum()),
         };
         let mut head = it.template;
-        let says = Says {
+        let says = SegmentHeaders {
             seq,
             flags,
             tcp_len: HEADER_LEN + part.len(),
@@ -190,8 +190,8 @@ impl<L: Link> Context<'_, L> {
     }
 }
 
-fn send<L: Link>(link: &mut L, head: &[u8], part: Part<'_>, is_summed: bool, mss: u16) {
-    let frame = Frame {
+fn send<L: LinkDevice>(link: &mut L, head: &[u8], part: SegmentPayload<'_>, is_summed: bool, mss: u16) {
+    let frame = OutgoingFrame {
         head,
         copied: part.copied,
         lasting: part.lasting,
@@ -202,7 +202,7 @@ fn send<L: Link>(link: &mut L, head: &[u8], part: Part<'_>, is_summed: bool, mss
 }
 
 /// Updates the sequence numbers after a segment that ended at `end` of the queue.
-fn note_sent(it: &mut Connection, seq: u32, end: usize, fin: bool, is_again: bool, now_us: u64) {
+fn note_sent(it: &mut TcpConnection, seq: u32, end: usize, fin: bool, is_again: bool, now_us: u64) {
     let end = it.snd_una.wrapping_add(len32(end)).wrapping_add(fin.into());
     if fin {
         it.is_fin_sent = true;
@@ -221,8 +221,8 @@ fn note_sent(it: &mut Connection, seq: u32, end: usize, fin: bool, is_again: boo
 }
 
 /// The next segment that may be sent.
-fn next(it: &Connection, offload: Offload) -> Option<Step> {
-    if it.congestion.mode != Mode::Open
+fn next(it: &TcpConnection, offload: DeviceOffload) -> Option<OutgoingSegment> {
+    if it.congestion.mode != RecoveryMode::Open
         && let Some(step) = again(it)
     {
         return Some(step);
@@ -233,7 +233,7 @@ fn next(it: &Connection, offload: Offload) -> Option<Step> {
     }
     let flight = it.flight();
     if unsent == 0 {
-        return Some(Step {
+        return Some(OutgoingSegment {
             at: flight,
             len_max: 0,
             fin: true,
@@ -262,7 +262,7 @@ fn next(it: &Connection, offload: Offload) -> Option<Step> {
             len -= len % mss;
         }
     }
-    Some(Step {
+    Some(OutgoingSegment {
         at: flight,
         len_max: len,
         fin: it.is_closing,
@@ -271,7 +271,7 @@ fn next(it: &Connection, offload: Offload) -> Option<Step> {
 }
 
 /// The next lost segment that may be retransmitted.
-fn again(it: &Connection) -> Option<Step> {
+fn again(it: &TcpConnection) -> Option<OutgoingSegment> {
     let lost_end = it
         .congestion
         .lost_end(it.snd_una, it.snd_nxt, it.mss, &it.board);
@@ -295,7 +295,7 @@ fn again(it: &Connection) -> Option<Step> {
     }
     // The FIN has the sequence number behind the queue.
     let left = it.queue.len().saturating_sub(at as usize);
-    Some(Step {
+    Some(OutgoingSegment {
         at,
         len_max: left.min(len as usize),
         fin: it.is_fin_sent && before(it.snd_una.wrapping_add(len32(it.queue.len())), end),
@@ -305,7 +305,7 @@ fn again(it: &Connection) -> Option<Step> {
 
 /// The header fields of a segment.
 #[derive(Clone, Copy)]
-struct Says {
+struct SegmentHeaders {
     seq: u32,
     flags: u8,
     /// Length of the TCP header and data.
@@ -316,11 +316,11 @@ struct Says {
 }
 
 /// Writes numbers, lengths and checksums into the headers.
-fn fill(it: &Connection, head: &mut [u8], says: Says) {
+fn fill(it: &TcpConnection, head: &mut [u8], says: SegmentHeaders) {
     let Some(head) = head.first_chunk_mut::<54>() else {
         return;
     };
-    let Says {
+    let SegmentHeaders {
         seq,
         flags,
         tcp_len,
@@ -349,7 +349,7 @@ fn fill(it: &Connection, head: &mut [u8], says: Says) {
 }
 
 /// Builds a connection's header template.
-pub(crate) fn prepare(it: &mut Connection, mac: [u8; 6], to_mac: [u8; 6], local: u32) {
+pub(crate) fn prepare(it: &mut TcpConnection, mac: [u8; 6], to_mac: [u8; 6], local: u32) {
     let head = &mut it.template;
     head[..6].copy_from_slice(&to_mac);
     head[6..12].copy_from_slice(&mac);
@@ -370,7 +370,7 @@ pub(crate) fn prepare(it: &mut Connection, mac: [u8; 6], to_mac: [u8; 6], local:
 }
 
 /// Writes the SACK option for the out-of-order segments; returns its length.
-fn sack_option(it: &Connection, options: &mut [u8; OPTIONS_MAX]) -> usize {
+fn sack_option(it: &TcpConnection, options: &mut [u8; OPTIONS_MAX]) -> usize {
     if it.early_count == 0 || !it.has_sack {
         return 0;
     }
@@ -385,7 +385,7 @@ fn sack_option(it: &Connection, options: &mut [u8; OPTIONS_MAX]) -> usize {
     at
 }
 
-impl<L: Link> Context<'_, L> {
+impl<L: LinkDevice> StackContext<'_, L> {
     /// Sends the SYN of an outgoing connection.
     fn output_syn(&mut self, index: u32) {
         let Some(it) = self.core.table.at(index) else {
@@ -412,7 +412,7 @@ impl<L: Link> Context<'_, L> {
         let [high, low] = self.core.own_mss().to_be_bytes();
         let options = [2, 4, high, low, 1, 1, 4, 2, 1, 3, 3, 0];
         let flags = match it.state {
-            State::SynReceived => SYN | ACK,
+            HandshakeState::SynReceived => SYN | ACK,
             _ => SYN,
         };
         let seq = it.snd_una;

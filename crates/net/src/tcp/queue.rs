@@ -1,17 +1,17 @@
 //! The send queue: data that are not acknowledged yet. Offsets count from the first unacknowledged byte.
 
-use crate::api::{Piece, SMALL};
-use crate::pool::{Buffer, Pool};
-use crate::sums::{SUM_LEN, sum_of};
+use crate::stack_api::{SendPiece, SMALL};
+use crate::pool::{PoolBuffer, BufferPool};
+use crate::payload_checksums::{SUM_LEN, sum_of};
 
 /// The largest number of pieces in a queue.
 const PIECES_MAX: usize = 4;
 /// A longer piece with precomputed checksums begins with its own segment, so that they can be used.
 const SUMS_PAY_LEN: usize = 8 * SUM_LEN;
 
-enum Data {
+enum QueuedData {
     Copied {
-        buffer: Buffer,
+        buffer: PoolBuffer,
         len: usize,
     },
     Lasting {
@@ -20,36 +20,36 @@ enum Data {
     },
 }
 
-struct Queued {
-    data: Data,
+struct QueueItem {
+    data: QueuedData,
     /// Acknowledged bytes of it.
     done: usize,
 }
 
-impl Queued {
+impl QueueItem {
     fn left(&self) -> usize {
         self.len() - self.done
     }
 
     fn len(&self) -> usize {
         match &self.data {
-            Data::Copied { len, .. } => *len,
-            Data::Lasting { bytes, .. } => bytes.len(),
+            QueuedData::Copied { len, .. } => *len,
+            QueuedData::Lasting { bytes, .. } => bytes.len(),
         }
     }
 }
 
 /// The payload of a segment: `copied`, then `lasting`.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'q> {
+pub(crate) struct SegmentPayload<'q> {
     pub copied: &'q [u8],
     pub lasting: &'static [u8],
     /// The precomputed checksums of `lasting`, or empty.
     sums: &'static [u16],
 }
 
-impl Part<'_> {
-    pub(crate) const EMPTY: Part<'static> = Part {
+impl SegmentPayload<'_> {
+    pub(crate) const EMPTY: SegmentPayload<'static> = SegmentPayload {
         copied: &[],
         lasting: &[],
         sums: &[],
@@ -77,7 +77,7 @@ impl Part<'_> {
 
 /// Bounds of a segment's payload.
 #[derive(Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct PayloadShape {
     /// The largest length in bytes.
     pub len_max: usize,
     /// The largest part in copied memory.
@@ -88,14 +88,14 @@ pub(crate) struct Shape {
 
 /// The queue: a ring of pieces.
 #[derive(Default)]
-pub(crate) struct Queue {
-    pieces: [Option<Queued>; PIECES_MAX],
+pub(crate) struct TransmitQueue {
+    pieces: [Option<QueueItem>; PIECES_MAX],
     first: usize,
     count: usize,
     len: usize,
 }
 
-impl Queue {
+impl TransmitQueue {
     /// Bytes in the queue.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -103,11 +103,11 @@ impl Queue {
 
     /// Whether it holds buffers of the pool.
     pub(crate) fn has_copied(&self) -> bool {
-        let is_copied = |it: &Queued| matches!(it.data, Data::Copied { .. });
+        let is_copied = |it: &QueueItem| matches!(it.data, QueuedData::Copied { .. });
         self.pieces.iter().flatten().any(is_copied)
     }
 
-    fn piece(&self, number: usize) -> Option<&Queued> {
+    fn piece(&self, number: usize) -> Option<&QueueItem> {
         match number < self.count {
             true => self.pieces[(self.first + number) % PIECES_MAX].as_ref(),
             false => None,
@@ -115,25 +115,25 @@ impl Queue {
     }
 
     /// Appends a piece.
-    pub(crate) fn push(&mut self, pool: &mut Pool, piece: Piece<'_>) -> Result<(), Refused> {
+    pub(crate) fn push(&mut self, pool: &mut BufferPool, piece: SendPiece<'_>) -> Result<(), QueueRefusal> {
         let data = match piece {
-            Piece::Copied(bytes) if self.append(bytes) => {
+            SendPiece::Copied(bytes) if self.append(bytes) => {
                 self.len += bytes.len();
                 return Ok(());
             }
-            Piece::Lasting { bytes: [], .. } => return Ok(()),
-            _ if self.count == PIECES_MAX => return Err(Refused::Queue),
-            Piece::Copied(bytes) => {
-                let mut buffer = pool.of(bytes.len()).ok_or(Refused::Buffer)?;
+            SendPiece::Lasting { bytes: [], .. } => return Ok(()),
+            _ if self.count == PIECES_MAX => return Err(QueueRefusal::Queue),
+            SendPiece::Copied(bytes) => {
+                let mut buffer = pool.allocate(bytes.len()).ok_or(QueueRefusal::Buffer)?;
                 buffer[..bytes.len()].copy_from_slice(bytes);
-                Data::Copied {
+                QueuedData::Copied {
                     buffer,
                     len: bytes.len(),
                 }
             }
-            Piece::Lasting { bytes, sums } => Data::Lasting { bytes, sums },
+            SendPiece::Lasting { bytes, sums } => QueuedData::Lasting { bytes, sums },
         };
-        let queued = Queued { data, done: 0 };
+        let queued = QueueItem { data, done: 0 };
         self.len += queued.len();
         self.pieces[(self.first + self.count) % PIECES_MAX] = Some(queued);
         self.count += 1;
@@ -149,8 +149,8 @@ impl Queue {
             return false;
         };
         let last = &mut self.pieces[(self.first + last) % PIECES_MAX];
-        let Some(Queued {
-            data: Data::Copied { buffer, len },
+        let Some(QueueItem {
+            data: QueuedData::Copied { buffer, len },
             ..
         }) = last
         else {
@@ -165,7 +165,7 @@ impl Queue {
     }
 
     /// Removes `count` acknowledged bytes from the front.
-    pub(crate) fn consume(&mut self, pool: &mut Pool, mut count: usize) {
+    pub(crate) fn consume(&mut self, pool: &mut BufferPool, mut count: usize) {
         count = count.min(self.len);
         self.len -= count;
         while self.count > 0 {
@@ -177,8 +177,8 @@ impl Queue {
                 return;
             }
             count -= left;
-            if let Some(Queued {
-                data: Data::Copied { buffer, .. },
+            if let Some(QueueItem {
+                data: QueuedData::Copied { buffer, .. },
                 ..
             }) = place.take()
             {
@@ -190,7 +190,7 @@ impl Queue {
     }
 
     /// The payload of a segment at this offset.
-    pub(crate) fn part(&self, mut at: usize, shape: Shape) -> Part<'_> {
+    pub(crate) fn part(&self, mut at: usize, shape: PayloadShape) -> SegmentPayload<'_> {
         let mut number = 0;
         while let Some(piece) = self.piece(number) {
             if at < piece.left() {
@@ -199,22 +199,22 @@ impl Queue {
             at -= piece.left();
             number += 1;
         }
-        Part::EMPTY
+        SegmentPayload::EMPTY
     }
 
     fn part_of<'q>(
         &'q self,
         number: usize,
-        piece: &'q Queued,
+        piece: &'q QueueItem,
         from: usize,
-        shape: Shape,
-    ) -> Part<'q> {
+        shape: PayloadShape,
+    ) -> SegmentPayload<'q> {
         match &piece.data {
-            Data::Lasting { bytes, sums } => {
+            QueuedData::Lasting { bytes, sums } => {
                 let sums = if shape.by_sums { sums } else { &[][..] };
                 lasting(bytes, sums, from, shape.len_max)
             }
-            Data::Copied { buffer, len } => {
+            QueuedData::Copied { buffer, len } => {
                 let to = (*len).min(from + shape.len_max.min(shape.copied_max));
                 let copied = &buffer[from..to];
                 let room = shape.len_max - copied.len();
@@ -224,34 +224,34 @@ impl Queue {
                 };
                 let behind = match next {
                     Some(next) => follow(next, room, shape.by_sums),
-                    None => Part::EMPTY,
+                    None => SegmentPayload::EMPTY,
                 };
-                Part { copied, ..behind }
+                SegmentPayload { copied, ..behind }
             }
         }
     }
 
     /// Gives all buffers back.
-    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+    pub(crate) fn clear(&mut self, pool: &mut BufferPool) {
         self.consume(pool, self.len);
     }
 }
 
 /// The part of the next piece that follows the end of a copied one.
-fn follow(next: &Queued, room: usize, by_sums: bool) -> Part<'static> {
+fn follow(next: &QueueItem, room: usize, by_sums: bool) -> SegmentPayload<'static> {
     match &next.data {
-        Data::Lasting { bytes, sums } => {
+        QueuedData::Lasting { bytes, sums } => {
             if !by_sums {
                 return lasting(bytes, &[], next.done, room);
             }
             // A shifted segment boundary would make all checksums of a long piece useless.
             match !sums.is_empty() && bytes.len() > SUMS_PAY_LEN {
-                true => Part::EMPTY,
+                true => SegmentPayload::EMPTY,
                 false => lasting(bytes, sums, next.done, room),
             }
         }
         // A frame has room for one copied part.
-        Data::Copied { .. } => Part::EMPTY,
+        QueuedData::Copied { .. } => SegmentPayload::EMPTY,
     }
 }
 
@@ -260,9 +260,9 @@ fn lasting(
     sums: &'static [u16],
     from: usize,
     len_max: usize,
-) -> Part<'static> {
+) -> SegmentPayload<'static> {
     let to = bytes.len().min(from + len_max);
-    Part {
+    SegmentPayload {
         copied: &[],
         lasting: &bytes[from..to],
         sums: match sums {
@@ -285,7 +285,7 @@ fn fitting(sums: &'static [u16], len: usize, from: usize, to: usize) -> &'static
 
 /// The reason that a piece was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum QueueRefusal {
     /// No place in the queue.
     Queue,
     /// No free buffer of this length.
@@ -310,10 +310,10 @@ mod tests {
     };
 
     fn sums() -> &'static [u16] {
-        Vec::leak(crate::sums::sums(&BODY))
+        Vec::leak(crate::payload_checksums::sums(&BODY))
     }
 
-    const SHAPE: Shape = Shape {
+    const SHAPE: PayloadShape = PayloadShape {
         len_max: 1460,
         copied_max: 1460,
         by_sums: true,
@@ -321,14 +321,14 @@ mod tests {
 
     #[test]
     fn pieces_join_and_go_when_acknowledged() {
-        let mut pool = Pool::new(4, 1);
-        let mut queue = Queue::default();
-        let lasting = Piece::Lasting {
+        let mut pool = BufferPool::new(4, 1);
+        let mut queue = TransmitQueue::default();
+        let lasting = SendPiece::Lasting {
             bytes: &BODY[..3000],
             sums: &[],
         };
-        queue.push(&mut pool, Piece::Copied(b"he")).expect("room");
-        queue.push(&mut pool, Piece::Copied(b"ad!")).expect("room");
+        queue.push(&mut pool, SendPiece::Copied(b"he")).expect("room");
+        queue.push(&mut pool, SendPiece::Copied(b"ad!")).expect("room");
         queue.push(&mut pool, lasting).expect("room");
         let part = queue.part(1, SHAPE);
         assert_eq!((part.copied, part.lasting), (&b"ead!"[..], &BODY[..1456]));
@@ -347,13 +347,13 @@ mod tests {
 
     #[test]
     fn sums_that_are_there_are_those_of_the_bytes() {
-        let mut pool = Pool::new(1, 0);
-        let mut queue = Queue::default();
-        let lasting = Piece::Lasting {
+        let mut pool = BufferPool::new(1, 0);
+        let mut queue = TransmitQueue::default();
+        let lasting = SendPiece::Lasting {
             bytes: &BODY,
             sums: sums(),
         };
-        queue.push(&mut pool, Piece::Copied(b"head")).expect("room");
+        queue.push(&mut pool, SendPiece::Copied(b"head")).expect("room");
         queue.push(&mut pool, lasting).expect("room");
         assert_eq!(queue.part(0, SHAPE).len(), 4);
         let mut at = 4;
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(crate::bytes::fold(part.sum()), sum_of(part.lasting));
             at += part.len();
         }
-        let shape = Shape {
+        let shape = PayloadShape {
             len_max: 10 * SUM_LEN,
             ..SHAPE
         };
@@ -372,24 +372,24 @@ mod tests {
 
     #[test]
     fn no_room_takes_nothing() {
-        let mut pool = Pool::new(1, 1);
-        let mut queue = Queue::default();
+        let mut pool = BufferPool::new(1, 1);
+        let mut queue = TransmitQueue::default();
         let long = [0; 60_000];
-        queue.push(&mut pool, Piece::Copied(&long)).expect("room");
+        queue.push(&mut pool, SendPiece::Copied(&long)).expect("room");
         assert_eq!(
-            queue.push(&mut pool, Piece::Copied(&long)),
-            Err(Refused::Buffer)
+            queue.push(&mut pool, SendPiece::Copied(&long)),
+            Err(QueueRefusal::Buffer)
         );
         for _ in 0..3 {
-            let lasting = Piece::Lasting {
+            let lasting = SendPiece::Lasting {
                 bytes: &BODY,
                 sums: &[],
             };
             queue.push(&mut pool, lasting).expect("room");
         }
         assert_eq!(
-            queue.push(&mut pool, Piece::Copied(b"x")),
-            Err(Refused::Queue)
+            queue.push(&mut pool, SendPiece::Copied(b"x")),
+            Err(QueueRefusal::Queue)
         );
         assert_eq!(queue.len(), 120_000);
         queue.clear(&mut pool);

@@ -7,7 +7,7 @@ const MAX_US: u32 = 60_000_000;
 
 /// The estimator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rtt {
+pub(crate) struct RttEstimator {
     /// 0: not measured.
     smoothed_us: u32,
     variance_us: u32,
@@ -19,9 +19,9 @@ pub(crate) struct Rtt {
     since_us: Option<u64>,
 }
 
-impl Rtt {
-    pub(crate) fn new() -> Rtt {
-        Rtt {
+impl RttEstimator {
+    pub(crate) fn new() -> RttEstimator {
+        RttEstimator {
             smoothed_us: 0,
             variance_us: 0,
             timeout_us: INITIAL_US,
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn it_follows_what_is_measured() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         assert_eq!(rtt.timeout_us(), 1_000_000);
         rtt.sent(10, 0);
         rtt.sent(20, 50_000);

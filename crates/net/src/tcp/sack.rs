@@ -6,12 +6,12 @@ const RANGES_MAX: usize = 4;
 
 /// Disjoint ranges `[start, end)` of sequence numbers, in ascending order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Scoreboard {
+pub(crate) struct SackScoreboard {
     ranges: [(u32, u32); RANGES_MAX],
     count: u8,
 }
 
-impl Scoreboard {
+impl SackScoreboard {
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -46,7 +46,7 @@ impl Scoreboard {
     }
 
     fn add(&mut self, mut start: u32, mut end: u32) {
-        let mut kept = Scoreboard::default();
+        let mut kept = SackScoreboard::default();
         for range in self.ranges() {
             // Adjacent ranges are merged too.
             if before(range.1, start) || before(end, range.0) {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn ranges_join_and_go() {
-        let mut board = Scoreboard::default();
+        let mut board = SackScoreboard::default();
         // Across the wrap of sequence numbers.
         let una = u32::MAX - 100;
         let at = |offset: u32| una.wrapping_add(offset);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_nothing() {
-        let mut board = Scoreboard::default();
+        let mut board = SackScoreboard::default();
         for ranges in [
             [(90, 95)],
             [(100, 110)],

@@ -13,11 +13,11 @@ pub(crate) const HEADER_LEN: usize = 20;
 
 /// A four-tuple without the local address: remote address, remote port, local port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(pub u64);
+pub(crate) struct ConnectionKey(pub u64);
 
-impl Key {
-    pub(crate) fn new(remote: u32, remote_port: u16, port: u16) -> Key {
-        Key(u64::from(remote) << 32 | u64::from(remote_port) << 16 | u64::from(port))
+impl ConnectionKey {
+    pub(crate) fn new(remote: u32, remote_port: u16, port: u16) -> ConnectionKey {
+        ConnectionKey(u64::from(remote) << 32 | u64::from(remote_port) << 16 | u64::from(port))
     }
 
     /// The remote address.
@@ -37,9 +37,9 @@ impl Key {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Segment<'f> {
+pub(crate) struct TcpSegment<'f> {
     /// The connection's key.
-    pub key: Key,
+    pub key: ConnectionKey,
     /// The source MAC of the frame.
     pub mac: [u8; 6],
     /// The sequence number.
@@ -53,15 +53,15 @@ pub(crate) struct Segment<'f> {
     pub payload: &'f [u8],
 }
 
-impl<'f> Segment<'f> {
+impl<'f> TcpSegment<'f> {
     /// Parses the payload of an IP packet. `None`: inconsistent lengths.
     #[inline(always)]
-    pub(crate) fn parse(remote: u32, mac: [u8; 6], tcp: &'f [u8]) -> Option<Segment<'f>> {
+    pub(crate) fn parse(remote: u32, mac: [u8; 6], tcp: &'f [u8]) -> Option<TcpSegment<'f>> {
         let (head, rest) = tcp.split_first_chunk::<HEADER_LEN>()?;
         let options_len = (usize::from(head[12] >> 4) * 4).checked_sub(HEADER_LEN)?;
         let (options, payload) = rest.split_at_checked(options_len)?;
-        Some(Segment {
-            key: Key::new(remote, be16(head, 0), be16(head, 2)),
+        Some(TcpSegment {
+            key: ConnectionKey::new(remote, be16(head, 0), be16(head, 2)),
             mac,
             seq: be32(head, 4),
             ack: be32(head, 8),

@@ -2,21 +2,21 @@
 
 use core::net::SocketAddrV4;
 
-use lowroad_wire::options::Abilities;
+use lowroad_wire::options::TcpOptions;
 
-use super::congestion::Congestion;
-use super::connection::{Connection, NEVER, State, agreed_mss};
+use super::congestion::CongestionControl;
+use super::connection::{TcpConnection, NEVER, HandshakeState, agreed_mss};
 use super::end::end;
-use super::segment::{ACK, RST, SYN, Segment};
-use crate::api::{End, Id, Link, Opened, Service};
-use crate::context::{Context, address_of};
+use super::segment::{ACK, RST, SYN, TcpSegment};
+use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, ConnectionInitiator, TcpService};
+use crate::context::{StackContext, address_of};
 
 /// Processes a segment in SYN-SENT (RFC 9293 §3.10.7.3).
-pub(crate) fn segment<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+pub(crate) fn segment<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
-    id: Id,
-    segment: &Segment<'_>,
+    id: ConnectionId,
+    segment: &TcpSegment<'_>,
 ) {
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
@@ -29,21 +29,21 @@ pub(crate) fn segment<L: Link, S: Service>(
     if segment.flags & RST != 0 {
         // Without an ACK of the SYN a reset may be forged; it is ignored (RFC 9293 §3.10.7.3).
         if is_acked {
-            end(cx, service, id.index, End::Reset);
+            end(cx, service, id.index, ConnectionEnd::Reset);
         }
         return;
     }
     if segment.flags & SYN == 0 {
         return;
     }
-    let can = Abilities::read_well_formed(segment.options);
+    let can = TcpOptions::read_well_formed(segment.options);
     let own_mss = cx.core.own_mss();
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
     };
     it.mss = agreed_mss(&can, own_mss);
     // The initial window depends on the MSS, which is known only now.
-    it.congestion = Congestion::new(it.mss);
+    it.congestion = CongestionControl::new(it.mss);
     it.has_sack = can.sack;
     it.scale = can.scale.unwrap_or(0);
     it.rcv_nxt = segment.seq.wrapping_add(1);
@@ -57,13 +57,13 @@ pub(crate) fn segment<L: Link, S: Service>(
         return;
     }
     // Simultaneous open: both sides sent a SYN.
-    it.state = State::SynReceived;
+    it.state = HandshakeState::SynReceived;
     it.snd_nxt = it.snd_una.wrapping_add(1);
     cx.send_syn(id.index);
 }
 
 /// Whether the segment completes a simultaneous open: both SYNs arrived.
-pub(crate) fn completes(it: &Connection, segment: &Segment<'_>) -> bool {
+pub(crate) fn completes(it: &TcpConnection, segment: &TcpSegment<'_>) -> bool {
     let is_syn = segment.flags & SYN != 0;
     segment.flags & (ACK | RST) == ACK
         && segment.ack == it.snd_una.wrapping_add(1)
@@ -71,17 +71,17 @@ pub(crate) fn completes(it: &Connection, segment: &Segment<'_>) -> bool {
 }
 
 /// An outgoing connection is open.
-pub(crate) fn opened<L: Link, S: Service>(
-    cx: &mut Context<'_, L>,
+pub(crate) fn opened<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
     service: &mut S,
-    id: Id,
-    segment: &Segment<'_>,
+    id: ConnectionId,
+    segment: &TcpSegment<'_>,
 ) {
     let now_us = cx.core.now_us;
     let Some(it) = cx.core.table.get_mut(id) else {
         return;
     };
-    it.state = State::Open;
+    it.state = HandshakeState::Open;
     it.is_told = true;
     it.retries = 0;
     it.heard_us = now_us;
@@ -101,7 +101,7 @@ pub(crate) fn opened<L: Link, S: Service>(
     it.snd_wl2 = segment.ack;
     cx.core.counters.opened_active += 1;
     let key = it.key;
-    let opened = Opened {
+    let opened = ConnectionInitiator {
         peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
         port: key.port(),
         by_us: true,

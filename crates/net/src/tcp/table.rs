@@ -3,23 +3,23 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::connection::Connection;
-use super::segment::Key;
-use crate::api::Id;
+use super::connection::TcpConnection;
+use super::segment::ConnectionKey;
+use crate::stack_api::ConnectionId;
 
 const NONE: u32 = u32::MAX;
 /// Slots that one search examines.
 const LOOKS: usize = 64;
 
-struct Place {
+struct FlowSlot {
     generation: u32,
     /// The next slot of the same bucket, or the next free one.
     next: u32,
-    connection: Option<Connection>,
+    connection: Option<TcpConnection>,
 }
 
-pub(crate) struct Table {
-    places: Vec<Place>,
+pub(crate) struct FlowTable {
+    places: Vec<FlowSlot>,
     heads: Vec<u32>,
     free: u32,
     count: usize,
@@ -27,20 +27,20 @@ pub(crate) struct Table {
     keys: [u64; 2],
 }
 
-impl Table {
+impl FlowTable {
     /// A table for `count` connections.
-    pub(crate) fn new(count: usize, keys: [u64; 2]) -> Table {
+    pub(crate) fn new(count: usize, keys: [u64; 2]) -> FlowTable {
         let count = count.min(NONE as usize - 1);
         let next_of = |index: usize| match index + 1 < count {
             true => index as u32 + 1,
             false => NONE,
         };
-        let place = |index: usize| Place {
+        let place = |index: usize| FlowSlot {
             generation: 0,
             next: next_of(index),
             connection: None,
         };
-        Table {
+        FlowTable {
             places: (0..count).map(place).collect(),
             // At most half as many connections as buckets keep the chains short.
             heads: vec![NONE; (count * 2).next_power_of_two()],
@@ -52,7 +52,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn bucket(&self, key: Key) -> usize {
+    fn bucket(&self, key: ConnectionKey) -> usize {
         // Two keyed multiplications, folded: without the keys an attacker can't construct collisions.
         let mix = |value: u64, key: u64| {
             let product = u128::from(value ^ key.rotate_left(32)) * u128::from(key);
@@ -64,7 +64,7 @@ impl Table {
 
     /// The index of a connection.
     #[inline(always)]
-    pub(crate) fn find(&self, key: Key) -> Option<u32> {
+    pub(crate) fn find(&self, key: ConnectionKey) -> Option<u32> {
         let mut at = self.heads[self.bucket(key)];
         while let Some(place) = self.places.get(at as usize) {
             if place.connection.as_ref().is_some_and(|it| it.key == key) {
@@ -76,7 +76,7 @@ impl Table {
     }
 
     /// Inserts a connection; `None`: the table is full.
-    pub(crate) fn insert(&mut self, connection: Connection) -> Option<Id> {
+    pub(crate) fn insert(&mut self, connection: TcpConnection) -> Option<ConnectionId> {
         let index = self.free;
         let bucket = self.bucket(connection.key);
         let place = self.places.get_mut(index as usize)?;
@@ -85,14 +85,14 @@ impl Table {
         place.connection = Some(connection);
         self.heads[bucket] = index;
         self.count += 1;
-        Some(Id {
+        Some(ConnectionId {
             index,
             generation: place.generation,
         })
     }
 
     /// Removes a connection.
-    pub(crate) fn remove(&mut self, index: u32) -> Option<Connection> {
+    pub(crate) fn remove(&mut self, index: u32) -> Option<TcpConnection> {
         let place = self.places.get_mut(index as usize)?;
         let connection = place.connection.take()?;
         // Old identifiers of the slot become invalid.
@@ -117,17 +117,17 @@ impl Table {
     }
 
     /// The connection in a slot.
-    pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
+    pub(crate) fn at(&self, index: u32) -> Option<&TcpConnection> {
         self.places.get(index as usize)?.connection.as_ref()
     }
 
     /// Like `FlowTable::at`, mutable.
-    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Connection> {
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut TcpConnection> {
         self.places.get_mut(index as usize)?.connection.as_mut()
     }
 
     /// The connection with an identifier, if it still exists.
-    pub(crate) fn get(&self, id: Id) -> Option<&Connection> {
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&TcpConnection> {
         let place = self.places.get(id.index as usize)?;
         match place.generation == id.generation {
             true => place.connection.as_ref(),
@@ -136,7 +136,7 @@ impl Table {
     }
 
     /// Like `FlowTable::get`, mutable.
-    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut TcpConnection> {
         let place = self.places.get_mut(id.index as usize)?;
         match place.generation == id.generation {
             true => place.connection.as_mut(),
@@ -145,12 +145,12 @@ impl Table {
     }
 
     /// The current identifier of a slot.
-    pub(crate) fn id(&self, index: u32) -> Id {
+    pub(crate) fn id(&self, index: u32) -> ConnectionId {
         let generation = self
             .places
             .get(index as usize)
             .map_or(0, |place| place.generation);
-        Id { index, generation }
+        ConnectionId { index, generation }
     }
 
     /// The number of connections.
@@ -205,16 +205,16 @@ mod tests {
 
     #[test]
     fn what_is_in_is_found_and_names_are_never_reused() {
-        let mut table = Table::new(100, [3, 4]);
-        let key = |i: u32| Key::new(0x0a00_0000 + i % 7, (i * 3) as u16, 80);
-        let ids: Vec<Id> = (0..100)
+        let mut table = FlowTable::new(100, [3, 4]);
+        let key = |i: u32| ConnectionKey::new(0x0a00_0000 + i % 7, (i * 3) as u16, 80);
+        let ids: Vec<ConnectionId> = (0..100)
             .map(|i| {
                 table
-                    .insert(Connection::new(key(i), 1460, 0))
+                    .insert(TcpConnection::new(key(i), 1460, 0))
                     .expect("room")
             })
             .collect();
-        assert!(table.is_full() && table.insert(Connection::new(key(101), 1460, 0)).is_none());
+        assert!(table.is_full() && table.insert(TcpConnection::new(key(101), 1460, 0)).is_none());
         for i in (0..100).step_by(2) {
             assert!(table.remove(ids[i as usize].index).is_some());
         }
@@ -223,7 +223,7 @@ mod tests {
             assert_eq!(found, (i % 2 == 1).then_some(ids[i as usize]));
         }
         let id = table
-            .insert(Connection::new(key(200), 1460, 0))
+            .insert(TcpConnection::new(key(200), 1460, 0))
             .expect("room");
         assert!(!ids.contains(&id));
         assert!(table.get(ids[0]).is_none() && table.get(id).is_some());

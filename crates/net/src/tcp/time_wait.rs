@@ -4,7 +4,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::segment::Key;
+use super::segment::ConnectionKey;
 
 const NONE: u32 = u32::MAX;
 /// As in Linux.
@@ -12,22 +12,22 @@ const LIFE_US: u64 = 60_000_000;
 
 /// A closed connection.
 #[derive(Clone, Copy)]
-pub(crate) struct Over {
-    pub key: Key,
+pub(crate) struct ClosedConnection {
+    pub key: ConnectionKey,
     pub rcv_nxt: u32,
     pub snd_nxt: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
-    over: Over,
+struct TimeWaitEntry {
+    over: ClosedConnection,
     at_us: u64,
     next: u32,
     is_taken: bool,
 }
 
-pub(crate) struct TimeWait {
-    ring: Vec<Entry>,
+pub(crate) struct TimeWaitTable {
+    ring: Vec<TimeWaitEntry>,
     heads: Vec<u32>,
     next: usize,
     key: u64,
@@ -35,13 +35,13 @@ pub(crate) struct TimeWait {
     local: u32,
 }
 
-impl TimeWait {
+impl TimeWaitTable {
     /// A table for `count` entries, rounded up to a power of two.
-    pub(crate) fn new(count: usize, key: u64) -> TimeWait {
+    pub(crate) fn new(count: usize, key: u64) -> TimeWaitTable {
         let count = count.next_power_of_two().clamp(16, 65_536);
-        let entry = Entry {
-            over: Over {
-                key: Key(0),
+        let entry = TimeWaitEntry {
+            over: ClosedConnection {
+                key: ConnectionKey(0),
                 rcv_nxt: 0,
                 snd_nxt: 0,
             },
@@ -49,7 +49,7 @@ impl TimeWait {
             next: NONE,
             is_taken: false,
         };
-        TimeWait {
+        TimeWaitTable {
             ring: vec![entry; count],
             heads: vec![NONE; count * 2],
             next: 0,
@@ -70,13 +70,13 @@ impl TimeWait {
         }
     }
 
-    fn bucket(&self, key: Key) -> usize {
+    fn bucket(&self, key: ConnectionKey) -> usize {
         let product = u128::from(key.0 ^ self.key.rotate_left(32)) * u128::from(self.key);
         ((product >> 64) as usize ^ product as usize) & (self.heads.len() - 1)
     }
 
     /// Adds an entry. Returns whether an unexpired one was evicted.
-    pub(crate) fn insert(&mut self, over: Over, now_us: u64) -> bool {
+    pub(crate) fn insert(&mut self, over: ClosedConnection, now_us: u64) -> bool {
         let at = self.next;
         self.next = (at + 1) % self.ring.len();
         let old = self.ring[at];
@@ -86,7 +86,7 @@ impl TimeWait {
             self.unlink(at as u32);
         }
         let bucket = self.bucket(over.key);
-        self.ring[at] = Entry {
+        self.ring[at] = TimeWaitEntry {
             over,
             at_us: now_us,
             next: self.heads[bucket],
@@ -97,7 +97,7 @@ impl TimeWait {
     }
 
     /// Finds an unexpired entry.
-    pub(crate) fn find(&self, key: Key, now_us: u64) -> Option<(u32, Over)> {
+    pub(crate) fn find(&self, key: ConnectionKey, now_us: u64) -> Option<(u32, ClosedConnection)> {
         let mut at = self.heads[self.bucket(key)];
         while let Some(entry) = self.ring.get(at as usize) {
             if entry.over.key == key && now_us.saturating_sub(entry.at_us) < LIFE_US {
@@ -134,9 +134,9 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_and_time_ends_it() {
-        let mut table = TimeWait::new(16, 77);
-        let over = |i: u16| Over {
-            key: Key::new(1, i, 80),
+        let mut table = TimeWaitTable::new(16, 77);
+        let over = |i: u16| ClosedConnection {
+            key: ConnectionKey::new(1, i, 80),
             rcv_nxt: u32::from(i),
             snd_nxt: 0,
         };
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn another_address_ends_them() {
-        let mut table = TimeWait::new(16, 77);
-        let over = |i: u16| Over {
-            key: Key::new(1, i, 80),
+        let mut table = TimeWaitTable::new(16, 77);
+        let over = |i: u16| ClosedConnection {
+            key: ConnectionKey::new(1, i, 80),
             rcv_nxt: 0,
             snd_nxt: 0,
         };

@@ -1,9 +1,9 @@
 //! The deadlines of a connection: delayed ACKs, retransmission timeouts, and the idle timeout.
 
-use super::connection::{MSS_MIN, NEVER, State};
+use super::connection::{MSS_MIN, NEVER, HandshakeState};
 use super::end::end;
-use crate::api::{End, Link, Service};
-use crate::context::Context;
+use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
+use crate::context::StackContext;
 
 /// Consecutive timeouts after which the peer is considered gone.
 const RETRIES_MAX: u8 = 10;
@@ -17,7 +17,7 @@ const RETRIES_OF_MSS: u8 = 4;
 const MSS_SAFE: u16 = 536;
 
 /// Handles the due deadlines of a connection.
-pub(crate) fn look<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, index: u32) {
+pub(crate) fn look<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, index: u32) {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
     let Some(it) = cx.core.table.at(index) else {
@@ -45,26 +45,26 @@ pub(crate) fn look<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S
     }
 }
 
-fn give_up<L: Link, S: Service>(cx: &mut Context<'_, L>, service: &mut S, index: u32) {
+fn give_up<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, index: u32) {
     cx.reset(index);
-    end(cx, service, index, End::TimedOut);
+    end(cx, service, index, ConnectionEnd::TimedOut);
 }
 
 /// Handles a retransmission timeout. Returns whether the connection is given up.
-fn resend<L: Link>(cx: &mut Context<'_, L>, index: u32) -> bool {
+fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
     let Some(it) = cx.core.table.at_mut(index) else {
         return false;
     };
     it.resend_at_us = NEVER;
-    if it.flight() == 0 && it.unsent() == 0 && it.state == State::Open {
+    if it.flight() == 0 && it.unsent() == 0 && it.state == HandshakeState::Open {
         return false;
     }
     it.rtt.back_off();
     it.rtt.forget();
     let timeout_us = it.rtt.timeout_us();
-    if it.state != State::Open {
+    if it.state != HandshakeState::Open {
         return resend_syn(cx, index, timeout_us);
     }
     it.resend_at_us = now_us + timeout_us;
@@ -102,7 +102,7 @@ fn resend<L: Link>(cx: &mut Context<'_, L>, index: u32) -> bool {
     false
 }
 
-fn resend_syn<L: Link>(cx: &mut Context<'_, L>, index: u32, timeout_us: u64) -> bool {
+fn resend_syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32, timeout_us: u64) -> bool {
     let now_us = cx.core.now_us;
     let Some(it) = cx.core.table.at_mut(index) else {
         return false;
@@ -123,7 +123,7 @@ fn resend_syn<L: Link>(cx: &mut Context<'_, L>, index: u32, timeout_us: u64) -> 
 }
 
 /// Resolves the next hop's MAC again, which may have changed.
-fn refresh_mac<L: Link>(cx: &mut Context<'_, L>, index: u32) {
+fn refresh_mac<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) {
     let Some(it) = cx.core.table.at(index) else {
         return;
     };

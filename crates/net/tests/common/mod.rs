@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use lowroad_net::{
-    Address, Calls, End, Frame, Id, Link, Offload, Opened, Piece, Received, Service, Settings,
-    Stack,
+    AddressSource, StackCalls, ConnectionEnd, OutgoingFrame, ConnectionId, LinkDevice, DeviceOffload, ConnectionInitiator, SendPiece, ReceivedFrame, TcpService, StackSettings,
+    TcpStack,
 };
 
 pub struct Random(pub u64);
@@ -33,15 +33,15 @@ impl Random {
 /// Records sent frames; completes checksums and segments like a device.
 #[derive(Default)]
 pub struct Wire {
-    pub offload: Offload,
+    pub offload: DeviceOffload,
     pub frames: Vec<Vec<u8>>,
     pub count: usize,
     /// Lengths of the copied and lasting parts of each sent frame.
     pub parts: Vec<(usize, usize)>,
 }
 
-impl Link for Wire {
-    fn send(&mut self, frame: &Frame<'_>) {
+impl LinkDevice for Wire {
+    fn send(&mut self, frame: &OutgoingFrame<'_>) {
         self.count += 1;
         self.parts.push((frame.copied.len(), frame.lasting.len()));
         let whole = [frame.head, frame.copied, frame.lasting].concat();
@@ -64,7 +64,7 @@ impl Link for Wire {
         assert!(self.frames.len() < 2000, "{:?}", &last[34..54]);
     }
 
-    fn offload(&self) -> Offload {
+    fn offload(&self) -> DeviceOffload {
         self.offload
     }
 }
@@ -129,11 +129,11 @@ fn cut(whole: &[u8], cut_len: usize, frames: &mut Vec<Vec<u8>>) {
 /// The service of a side, with a record of its callbacks.
 #[derive(Default)]
 pub struct User {
-    pub opened: Vec<(Id, Opened)>,
+    pub opened: Vec<(ConnectionId, ConnectionInitiator)>,
     pub input: BTreeMap<u32, Vec<u8>>,
-    pub finished: Vec<Id>,
+    pub finished: Vec<ConnectionId>,
     pub sent: usize,
-    pub ended: Vec<(Id, End)>,
+    pub ended: Vec<(ConnectionId, ConnectionEnd)>,
     /// The most bytes that it takes at once.
     pub take_max: Option<usize>,
     /// The response to each line.
@@ -149,13 +149,13 @@ pub struct Answer {
     pub sums: &'static [u16],
 }
 
-impl Service for User {
-    fn opened(&mut self, _calls: &mut impl Calls, id: Id, opened: Opened) {
+impl TcpService for User {
+    fn opened(&mut self, _calls: &mut impl StackCalls, id: ConnectionId, opened: ConnectionInitiator) {
         self.opened.push((id, opened));
         self.input.insert(id.index, Vec::new());
     }
 
-    fn input(&mut self, calls: &mut impl Calls, id: Id, bytes: &[u8]) -> usize {
+    fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
         let count = self
             .take_max
             .map_or(bytes.len(), |max| max.min(bytes.len()));
@@ -165,8 +165,8 @@ impl Service for User {
         if let Some(answer) = self.answer {
             let lines = bytes[..count].iter().filter(|byte| **byte == b'\n').count();
             for _ in 0..lines {
-                calls.send(id, Piece::Copied(answer.head)).expect("room");
-                let body = Piece::Lasting {
+                calls.send(id, SendPiece::Copied(answer.head)).expect("room");
+                let body = SendPiece::Lasting {
                     bytes: answer.body,
                     sums: answer.sums,
                 };
@@ -179,24 +179,24 @@ impl Service for User {
         count
     }
 
-    fn finished(&mut self, calls: &mut impl Calls, id: Id) {
+    fn finished(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         self.finished.push(id);
         if self.closes_when_finished {
             calls.close(id);
         }
     }
 
-    fn sent(&mut self, _calls: &mut impl Calls, _id: Id) {
+    fn sent(&mut self, _calls: &mut impl StackCalls, _id: ConnectionId) {
         self.sent += 1;
     }
 
-    fn ended(&mut self, _calls: &mut impl Calls, id: Id, end: End) {
+    fn ended(&mut self, _calls: &mut impl StackCalls, id: ConnectionId, end: ConnectionEnd) {
         self.ended.push((id, end));
     }
 }
 
 pub struct Side {
-    pub stack: Stack,
+    pub stack: TcpStack,
     pub wire: Wire,
     pub user: User,
 }
@@ -206,11 +206,11 @@ pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-pub fn settings(address: Ipv4Addr, mac: [u8; 6]) -> Settings {
-    Settings {
+pub fn settings(address: Ipv4Addr, mac: [u8; 6]) -> StackSettings {
+    StackSettings {
         mac,
         mtu: 1500,
-        address: Address::Static {
+        address: AddressSource::Static {
             address,
             prefix_len: 24,
             gateway: Some(Ipv4Addr::new(10, 0, 0, 254)),
@@ -226,16 +226,16 @@ pub fn settings(address: Ipv4Addr, mac: [u8; 6]) -> Settings {
 }
 
 impl Side {
-    pub fn new(settings: Settings) -> Side {
+    pub fn new(settings: StackSettings) -> Side {
         Side {
-            stack: Stack::new(settings),
+            stack: TcpStack::new(settings),
             wire: Wire::default(),
             user: User::default(),
         }
     }
 
     pub fn receive(&mut self, now_us: u64, frame: &[u8]) {
-        let received = Received {
+        let received = ReceivedFrame {
             frame,
             sum_is_good: false,
         };
@@ -247,7 +247,7 @@ impl Side {
         self.stack.tick(now_us, &mut self.wire, &mut self.user)
     }
 
-    pub fn connect(&mut self, now_us: u64, to: SocketAddrV4) -> Id {
+    pub fn connect(&mut self, now_us: u64, to: SocketAddrV4) -> ConnectionId {
         self.stack
             .calls(now_us, &mut self.wire, &mut self.user, |_, calls| {
                 calls.connect(to)
@@ -255,14 +255,14 @@ impl Side {
             .expect("room")
     }
 
-    pub fn send(&mut self, now_us: u64, id: Id, bytes: &[u8]) -> bool {
+    pub fn send(&mut self, now_us: u64, id: ConnectionId, bytes: &[u8]) -> bool {
         self.stack
             .calls(now_us, &mut self.wire, &mut self.user, |_, calls| {
-                calls.send(id, Piece::Copied(bytes)).is_ok()
+                calls.send(id, SendPiece::Copied(bytes)).is_ok()
             })
     }
 
-    pub fn close(&mut self, now_us: u64, id: Id) {
+    pub fn close(&mut self, now_us: u64, id: ConnectionId) {
         self.stack
             .calls(now_us, &mut self.wire, &mut self.user, |_, calls| {
                 calls.close(id)
@@ -301,7 +301,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(server: Settings, client: Settings, seed: u64) -> World {
+    pub fn new(server: StackSettings, client: StackSettings, seed: u64) -> World {
         World {
             sides: [Side::new(server), Side::new(client)],
             now_us: 1_000_000,
@@ -380,7 +380,7 @@ impl World {
         }
     }
 
-    pub fn connect(&mut self) -> Id {
+    pub fn connect(&mut self) -> ConnectionId {
         let to = SocketAddrV4::new(SERVER, 80);
         let now_us = self.now_us;
         let id = self.sides[1].connect(now_us, to);

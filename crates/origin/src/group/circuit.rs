@@ -19,8 +19,8 @@ use super::settings;
 
 /// The circuit breaker of a member.
 #[derive(Clone, Debug)]
-pub struct Circuit {
-    state: State,
+pub struct CircuitBreaker {
+    state: CircuitState,
     /// How often it was opened without a long healthy time in between.
     opened_in_a_row: u32,
     /// When it was last closed.
@@ -30,8 +30,8 @@ pub struct Circuit {
 }
 
 #[derive(Clone, Debug)]
-enum State {
-    Closed(Window),
+enum CircuitState {
+    Closed(FailureWindow),
     /// `by`: clients with failed requests.
     Open {
         until_ms: u64,
@@ -45,14 +45,14 @@ enum State {
 
 /// Identifies the state in which a request began, to interpret its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begun {
+pub struct CircuitTicket {
     epoch: u32,
     is_trial: bool,
 }
 
 /// The circuit's decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
+pub enum CircuitDecision {
     /// The request passes.
     Open,
     /// The request would be a trial of whether the member has recovered.
@@ -68,7 +68,7 @@ pub enum Passage {
 
 /// The evidence from a request about the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum CircuitReport {
     /// The member works.
     Well,
     /// It responds, but wrongly or too late.
@@ -79,7 +79,7 @@ pub enum Found {
 
 /// The change by a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum CircuitChange {
     /// None.
     None,
     /// The member was ejected.
@@ -91,14 +91,14 @@ pub enum Change {
 /// Sliding window counter: the current window, and the previous one in proportion to its overlap with the last
 /// `window_ms`.
 #[derive(Clone, Debug)]
-struct Window {
+struct FailureWindow {
     start_ms: u64,
-    now: Tally,
-    before: Tally,
+    now: RequestTally,
+    before: RequestTally,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct RequestTally {
     good: u64,
     bad: u64,
     /// All clients with requests, and in `failed` those with failures.
@@ -109,11 +109,11 @@ struct Tally {
     absent: ClientSet,
 }
 
-impl Circuit {
+impl CircuitBreaker {
     /// A closed circuit.
-    pub fn new(now_ms: u64) -> Circuit {
-        Circuit {
-            state: State::Closed(Window::new(now_ms)),
+    pub fn new(now_ms: u64) -> CircuitBreaker {
+        CircuitBreaker {
+            state: CircuitState::Closed(FailureWindow::new(now_ms)),
             opened_in_a_row: 0,
             closed_ms: now_ms,
             epoch: 0,
@@ -123,42 +123,42 @@ impl Circuit {
     /// The decision about a request of `clients`.
     pub fn passage(
         &self,
-        settings: &settings::Circuit,
+        settings: &settings::CircuitSettings,
         clients: ClientSet,
         now_ms: u64,
-    ) -> Passage {
+    ) -> CircuitDecision {
         match self.state {
-            State::Closed(_) => Passage::Open,
-            State::Open { by, .. } | State::HalfOpen { by, .. } if !concerns(by, clients) => {
-                Passage::Open
+            CircuitState::Closed(_) => CircuitDecision::Open,
+            CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. } if !concerns(by, clients) => {
+                CircuitDecision::Open
             }
-            State::Open { until_ms, .. } if now_ms < until_ms => Passage::Shut { until_ms },
-            State::HalfOpen { trials, .. } if trials >= settings.trials_max.max(1) => {
-                Passage::Tried
+            CircuitState::Open { until_ms, .. } if now_ms < until_ms => CircuitDecision::Shut { until_ms },
+            CircuitState::HalfOpen { trials, .. } if trials >= settings.trials_max.max(1) => {
+                CircuitDecision::Tried
             }
-            State::Open { .. } | State::HalfOpen { .. } => Passage::Trial,
+            CircuitState::Open { .. } | CircuitState::HalfOpen { .. } => CircuitDecision::Trial,
         }
     }
 
     /// A request begins, even if it should not pass: with panic routing it does.
     pub fn begin(
         &mut self,
-        settings: &settings::Circuit,
+        settings: &settings::CircuitSettings,
         clients: ClientSet,
         now_ms: u64,
-    ) -> Begun {
-        let is_trial = self.passage(settings, clients, now_ms) == Passage::Trial;
+    ) -> CircuitTicket {
+        let is_trial = self.passage(settings, clients, now_ms) == CircuitDecision::Trial;
         if is_trial {
             match &mut self.state {
-                State::HalfOpen { trials, .. } => *trials += 1,
-                State::Open { by, .. } => {
+                CircuitState::HalfOpen { trials, .. } => *trials += 1,
+                CircuitState::Open { by, .. } => {
                     let by = *by;
-                    self.enter(State::HalfOpen { trials: 1, by });
+                    self.enter(CircuitState::HalfOpen { trials: 1, by });
                 }
-                State::Closed(_) => {}
+                CircuitState::Closed(_) => {}
             }
         }
-        Begun {
+        CircuitTicket {
             epoch: self.epoch,
             is_trial,
         }
@@ -168,69 +168,69 @@ impl Circuit {
     /// the member may be ejected.
     pub fn end(
         &mut self,
-        begun: Begun,
-        found: Option<Found>,
+        begun: CircuitTicket,
+        found: Option<CircuitReport>,
         clients: ClientSet,
         may_open: bool,
-        settings: &settings::Circuit,
+        settings: &settings::CircuitSettings,
         now_ms: u64,
-    ) -> Change {
+    ) -> CircuitChange {
         // A late result from an earlier state would close or open the circuit on outdated evidence.
         if begun.epoch != self.epoch {
-            return Change::None;
+            return CircuitChange::None;
         }
         match (&mut self.state, found) {
-            (State::Closed(window), Some(found)) => {
+            (CircuitState::Closed(window), Some(found)) => {
                 window.add(found, clients, settings.window_ms, now_ms);
-                if found != Found::Well && may_open && window.is_bad(settings, now_ms) {
+                if found != CircuitReport::Well && may_open && window.is_bad(settings, now_ms) {
                     let by = window.failed();
                     self.open(by, settings, now_ms);
-                    return Change::Opened;
+                    return CircuitChange::Opened;
                 }
             }
-            (State::Open { by, .. } | State::HalfOpen { by, .. }, Some(found))
+            (CircuitState::Open { by, .. } | CircuitState::HalfOpen { by, .. }, Some(found))
                 if !concerns(*by, clients) =>
             {
                 match found {
                     // The member worked for other clients all the time, so it needs no slow start: no change is
                     // reported.
-                    Found::Well => _ = self.close(now_ms),
-                    Found::Failing | Found::Absent => *by = by.union(clients),
+                    CircuitReport::Well => _ = self.close(now_ms),
+                    CircuitReport::Failing | CircuitReport::Absent => *by = by.union(clients),
                 }
             }
-            (State::HalfOpen { trials, by }, found) if begun.is_trial => {
+            (CircuitState::HalfOpen { trials, by }, found) if begun.is_trial => {
                 *trials = trials.saturating_sub(1);
                 let by = by.union(clients);
                 match found {
-                    Some(Found::Well) => {
+                    Some(CircuitReport::Well) => {
                         self.close(now_ms);
-                        return Change::Closed;
+                        return CircuitChange::Closed;
                     }
-                    Some(Found::Failing | Found::Absent) => {
+                    Some(CircuitReport::Failing | CircuitReport::Absent) => {
                         self.open(by, settings, now_ms);
-                        return Change::Opened;
+                        return CircuitChange::Opened;
                     }
                     None => {}
                 }
             }
             _ => {}
         }
-        Change::None
+        CircuitChange::None
     }
 
     /// Closes the circuit since the member is known to work. Returns whether it was open.
     pub fn close(&mut self, now_ms: u64) -> bool {
-        let was_closed = matches!(self.state, State::Closed(_));
+        let was_closed = matches!(self.state, CircuitState::Closed(_));
         if !was_closed {
-            self.enter(State::Closed(Window::new(now_ms)));
+            self.enter(CircuitState::Closed(FailureWindow::new(now_ms)));
             self.closed_ms = now_ms;
         }
         !was_closed
     }
 
     /// Ejects the member. Each time is longer, unless a single client found all failures.
-    fn open(&mut self, by: ClientSet, settings: &settings::Circuit, now_ms: u64) {
-        let was_well = matches!(self.state, State::Closed(_))
+    fn open(&mut self, by: ClientSet, settings: &settings::CircuitSettings, now_ms: u64) {
+        let was_well = matches!(self.state, CircuitState::Closed(_))
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
         if was_well {
             self.opened_in_a_row = 0;
@@ -242,10 +242,10 @@ impl Circuit {
         let time_ms = settings.open_ms.saturating_mul(doubled.unwrap_or(u64::MAX));
         self.opened_in_a_row = self.opened_in_a_row.saturating_add(is_repeated.into());
         let until_ms = now_ms.saturating_add(time_ms.min(settings.open_ms_max));
-        self.enter(State::Open { until_ms, by });
+        self.enter(CircuitState::Open { until_ms, by });
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: CircuitState) {
         self.state = state;
         self.epoch = self.epoch.wrapping_add(1);
     }
@@ -256,38 +256,38 @@ fn concerns(by: ClientSet, clients: ClientSet) -> bool {
     by.len() > 1 || !by.is_disjoint(clients)
 }
 
-impl Window {
-    fn new(now_ms: u64) -> Window {
-        Window {
+impl FailureWindow {
+    fn new(now_ms: u64) -> FailureWindow {
+        FailureWindow {
             start_ms: now_ms,
-            now: Tally::default(),
-            before: Tally::default(),
+            now: RequestTally::default(),
+            before: RequestTally::default(),
         }
     }
 
-    fn add(&mut self, found: Found, clients: ClientSet, window_ms: u64, now_ms: u64) {
+    fn add(&mut self, found: CircuitReport, clients: ClientSet, window_ms: u64, now_ms: u64) {
         let window_ms = window_ms.max(1);
         let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
         if passed > 0 {
             let last = std::mem::take(&mut self.now);
-            self.before = if passed == 1 { last } else { Tally::default() };
+            self.before = if passed == 1 { last } else { RequestTally::default() };
             self.start_ms += passed * window_ms;
         }
         let now = &mut self.now;
         now.clients = now.clients.union(clients);
         match found {
-            Found::Well => now.good += 1,
-            Found::Failing | Found::Absent => {
+            CircuitReport::Well => now.good += 1,
+            CircuitReport::Failing | CircuitReport::Absent => {
                 now.bad += 1;
                 now.failed = now.failed.union(clients);
             }
         }
         match found {
-            Found::Absent => {
+            CircuitReport::Absent => {
                 now.absent_in_a_row += 1;
                 now.absent = now.absent.union(clients);
             }
-            Found::Well | Found::Failing => {
+            CircuitReport::Well | CircuitReport::Failing => {
                 now.absent_in_a_row = 0;
                 now.absent = ClientSet::default();
             }
@@ -300,12 +300,12 @@ impl Window {
     }
 
     /// Whether these clients reach the share of all clients that must have failures.
-    fn are_many(&self, clients: ClientSet, settings: &settings::Circuit) -> bool {
+    fn are_many(&self, clients: ClientSet, settings: &settings::CircuitSettings) -> bool {
         let all = self.now.clients.union(self.before.clients);
         clients.len() * 100 >= all.len() * settings.failure_percent
     }
 
-    fn is_bad(&self, settings: &settings::Circuit, now_ms: u64) -> bool {
+    fn is_bad(&self, settings: &settings::CircuitSettings, now_ms: u64) -> bool {
         let window_ms = settings.window_ms.max(1);
         // Responses from before it became unreachable are no evidence that it is reachable now, so their share is
         // ignored.

@@ -13,7 +13,7 @@ impl ClientSet {
     pub const ALL: ClientSet = ClientSet(u64::MAX);
 
     /// The client at an address; for IPv6 its whole /64 network, since one client may use all of it.
-    pub fn of_address(address: IpAddr) -> ClientSet {
+    pub fn from_address(address: IpAddr) -> ClientSet {
         let hash = match address.to_canonical() {
             IpAddr::V4(address) => hash_of(&address.octets()),
             IpAddr::V6(address) => hash_of(&address.octets()[..8]),
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_is_one_client_and_mapped_addresses_are_those_of_ipv4() {
-        let of = |text: &str| ClientSet::of_address(text.parse().expect("an address"));
+        let of = |text: &str| ClientSet::from_address(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
         let many = (0..=255).map(|last| of(&format!("192.0.2.{last}")));

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::circuit::{Circuit, Passage};
+use super::circuit::{CircuitBreaker, CircuitDecision};
 use super::clients::ClientSet;
-use super::settings::Settings;
+use super::settings::GroupSettings;
 
 /// The internal value of weight 1, so that a percentage of it is more than 0.
 pub const WEIGHT_UNIT: u64 = 256;
@@ -25,7 +25,7 @@ pub struct NewMember {
 
 /// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct MemberCounters {
     /// Picks.
     pub picked: u64,
     /// Requests with a response.
@@ -52,7 +52,7 @@ pub struct Counts {
 
 /// The health of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum MemberHealth {
     /// It gets requests.
     Up,
     /// It has returned and gets requests with a part of its weight.
@@ -77,23 +77,23 @@ pub enum Standing {
     Draining,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for MemberHealth {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Standing::Up => to.write_str("up"),
-            Standing::SlowStart { percent } => write!(to, "slow start, {percent} %"),
-            Standing::Trial => to.write_str("to be tried"),
-            Standing::Tried => to.write_str("being tried"),
-            Standing::Ejected { .. } => to.write_str("ejected"),
-            Standing::Down => to.write_str("down"),
-            Standing::Full => to.write_str("full"),
-            Standing::Draining => to.write_str("draining"),
+            MemberHealth::Up => to.write_str("up"),
+            MemberHealth::SlowStart { percent } => write!(to, "slow start, {percent} %"),
+            MemberHealth::Trial => to.write_str("to be tried"),
+            MemberHealth::Tried => to.write_str("being tried"),
+            MemberHealth::Ejected { .. } => to.write_str("ejected"),
+            MemberHealth::Down => to.write_str("down"),
+            MemberHealth::Full => to.write_str("full"),
+            MemberHealth::Draining => to.write_str("draining"),
         }
     }
 }
 
 /// A member of a group.
-pub struct Member<P> {
+pub struct GroupMember<P> {
     pub generation: u32,
     pub place: P,
     pub name: Arc<str>,
@@ -101,7 +101,7 @@ pub struct Member<P> {
     pub weight: u32,
     pub backup: bool,
     pub draining: bool,
-    pub circuit: Circuit,
+    pub circuit: CircuitBreaker,
     /// By active checks; true without any.
     pub is_healthy: bool,
     /// Successive active checks with the opposite result.
@@ -116,43 +116,43 @@ pub struct Member<P> {
     pub tunnels: u32,
     /// Requests that wait for a connection.
     pub pending: u32,
-    pub counts: Counts,
+    pub counts: MemberCounters,
 }
 
-impl<P> Member<P> {
+impl<P> GroupMember<P> {
     /// Its health for requests of `clients`.
-    pub fn standing(&self, settings: &Settings, clients: ClientSet, now_ms: u64) -> Standing {
+    pub fn standing(&self, settings: &GroupSettings, clients: ClientSet, now_ms: u64) -> MemberHealth {
         if self.draining {
-            return Standing::Draining;
+            return MemberHealth::Draining;
         }
         if !self.is_healthy {
-            return Standing::Down;
+            return MemberHealth::Down;
         }
         match self.circuit.passage(&settings.circuit, clients, now_ms) {
-            Passage::Shut { until_ms } => return Standing::Ejected { until_ms },
-            Passage::Tried => return Standing::Tried,
-            Passage::Trial if !self.is_full(settings) => return Standing::Trial,
-            Passage::Trial | Passage::Open => {}
+            CircuitDecision::Shut { until_ms } => return MemberHealth::Ejected { until_ms },
+            CircuitDecision::Tried => return MemberHealth::Tried,
+            CircuitDecision::Trial if !self.is_full(settings) => return MemberHealth::Trial,
+            CircuitDecision::Trial | CircuitDecision::Open => {}
         }
         if self.is_full(settings) {
-            return Standing::Full;
+            return MemberHealth::Full;
         }
         match self.grown_percent(settings, now_ms) {
-            100 => Standing::Up,
-            percent => Standing::SlowStart {
+            100 => MemberHealth::Up,
+            percent => MemberHealth::SlowStart {
                 percent: percent as u32,
             },
         }
     }
 
     /// Whether it has the maximum of requests, or of pending ones.
-    pub fn is_full(&self, settings: &Settings) -> bool {
+    pub fn is_full(&self, settings: &GroupSettings) -> bool {
         let circuit = &settings.circuit;
         self.requests - self.tunnels >= circuit.requests_max || self.pending >= circuit.pending_max
     }
 
     /// Its current weight; more than 0.
-    pub fn weighs(&self, settings: &Settings, now_ms: u64) -> u64 {
+    pub fn weighs(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
         let whole = u64::from(self.weight.max(1)) * WEIGHT_UNIT;
         whole * self.grown_percent(settings, now_ms) / 100
     }
@@ -163,7 +163,7 @@ impl<P> Member<P> {
         self.turn = 0;
     }
 
-    fn grown_percent(&self, settings: &Settings, now_ms: u64) -> u64 {
+    fn grown_percent(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
         let Some(since_ms) = self.grows_since_ms else {
             return 100;
         };

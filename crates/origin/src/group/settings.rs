@@ -2,7 +2,7 @@
 
 /// Load balancing policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum BalancingPolicy {
     /// Smooth weighted round robin: in turns by weight, evenly spread.
     #[default]
     RoundRobin,
@@ -19,13 +19,13 @@ pub enum Policy {
 
 /// The settings of a group.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct GroupSettings {
     /// The load balancing policy.
-    pub policy: Policy,
+    pub policy: BalancingPolicy,
     /// The thresholds of active checks.
-    pub health: Health,
+    pub health: HealthThresholds,
     /// The circuit breaker.
-    pub circuit: Circuit,
+    pub circuit: CircuitSettings,
     /// Slow start: how long the weight of a returning member grows, ms; 0: it has its full weight at once.
     pub slow_start_ms: u64,
     /// Panic threshold: if less than this share of members is healthy, in percent, the health data is considered
@@ -35,7 +35,7 @@ pub struct Settings {
 
 /// When active checks change a member's health.
 #[derive(Clone, Copy, Debug)]
-pub struct Health {
+pub struct HealthThresholds {
     /// Successive good checks that bring it back.
     pub rise: u32,
     /// Successive bad checks that take it out.
@@ -44,7 +44,7 @@ pub struct Health {
 
 /// Circuit breaker: when failed requests eject a member, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Circuit {
+pub struct CircuitSettings {
     /// The window in which failures are counted, ms.
     pub window_ms: u64,
     /// The least number of failures that eject a member; 0: never by this rule.
@@ -66,12 +66,12 @@ pub struct Circuit {
     pub pending_max: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            policy: Policy::default(),
-            health: Health { rise: 2, fall: 3 },
-            circuit: Circuit {
+impl Default for GroupSettings {
+    fn default() -> GroupSettings {
+        GroupSettings {
+            policy: BalancingPolicy::default(),
+            health: HealthThresholds { rise: 2, fall: 3 },
+            circuit: CircuitSettings {
                 window_ms: 10_000,
                 failures_min: 5,
                 failure_percent: 50,

@@ -1,17 +1,17 @@
 use super::*;
 use std::collections::HashMap;
 
-type Members = Group<&'static str>;
+type Members = MemberGroup<&'static str>;
 
-fn settings(policy: Policy) -> Settings {
-    Settings {
+fn settings(policy: BalancingPolicy) -> GroupSettings {
+    GroupSettings {
         policy,
-        ..Settings::default()
+        ..GroupSettings::default()
     }
 }
 
-fn group(settings: Settings, members: &[(&'static str, u32)]) -> (Members, Vec<MemberId>) {
-    let mut group = Group::new(settings);
+fn group(settings: GroupSettings, members: &[(&'static str, u32)]) -> (Members, Vec<MemberId>) {
+    let mut group = MemberGroup::new(settings);
     let ids = members.iter().map(|(name, weight)| {
         let new = NewMember {
             name: (*name).into(),
@@ -42,7 +42,7 @@ fn of_key(key: u64) -> PickRequest<'static> {
 }
 
 /// Makes one request with this outcome; returns the name of its member.
-fn ask(group: &mut Members, outcome: Outcome, now_ms: u64, random: u64) -> &'static str {
+fn ask(group: &mut Members, outcome: AttemptOutcome, now_ms: u64, random: u64) -> &'static str {
     let mut picked = group
         .pick(&PickRequest::default(), now_ms, random)
         .expect("a member");
@@ -55,13 +55,13 @@ fn ask(group: &mut Members, outcome: Outcome, now_ms: u64, random: u64) -> &'sta
 fn shares(group: &mut Members, count: u64, now_ms: u64) -> HashMap<&'static str, u64> {
     let mut shares = HashMap::new();
     for number in 0..count {
-        let name = ask(group, Outcome::Answered, now_ms, hash::mix(number));
+        let name = ask(group, AttemptOutcome::Answered, now_ms, hash::mix(number));
         *shares.entry(name).or_default() += 1;
     }
     shares
 }
 
-fn standing(group: &Members, id: MemberId, now_ms: u64) -> Standing {
+fn standing(group: &Members, id: MemberId, now_ms: u64) -> MemberHealth {
     let status = group.status(now_ms);
     let of = status.iter().find(|status| status.member == id);
     of.expect("it is there").standing
@@ -70,17 +70,17 @@ fn standing(group: &Members, id: MemberId, now_ms: u64) -> Standing {
 fn fail(group: &mut Members, id: MemberId, others: &[MemberId], now_ms: u64) {
     let picked = group.pick(&after(others), now_ms, 0).expect("a member");
     assert_eq!(picked.member, id);
-    group.report(picked, Outcome::ConnectFailed, now_ms);
+    group.report(picked, AttemptOutcome::ConnectFailed, now_ms);
 }
 
 #[test]
 fn turns_are_by_weight_and_evenly_spread() {
     let (mut group, _) = group(
-        settings(Policy::RoundRobin),
+        settings(BalancingPolicy::RoundRobin),
         &[("a", 5), ("b", 1), ("c", 1)],
     );
     let turns: String = (0..14)
-        .map(|_| ask(&mut group, Outcome::Answered, 0, 0))
+        .map(|_| ask(&mut group, AttemptOutcome::Answered, 0, 0))
         .collect();
     // The order in nginx's description of smooth weighted round robin.
     assert_eq!(turns, "aabacaaaabacaa");
@@ -88,7 +88,7 @@ fn turns_are_by_weight_and_evenly_spread() {
 
 #[test]
 fn the_fewest_requests_for_a_weight_are_preferred() {
-    let (mut group, ids) = group(settings(Policy::LeastConnections), &[("a", 1), ("b", 3)]);
+    let (mut group, ids) = group(settings(BalancingPolicy::LeastConnections), &[("a", 1), ("b", 3)]);
     let mut held = Vec::new();
     for random in 0..40 {
         held.push(
@@ -103,11 +103,11 @@ fn the_fewest_requests_for_a_weight_are_preferred() {
 
 #[test]
 fn of_two_that_are_drawn_the_less_loaded_is_taken() {
-    let (mut group, ids) = group(settings(Policy::RandomOfTwo), &THREE);
+    let (mut group, ids) = group(settings(BalancingPolicy::RandomOfTwo), &THREE);
     let busy = group.pick(&after(&ids[1..]), 0, 0).expect("a member");
     // The busy member may be drawn, but loses to an idle one.
     assert_eq!(shares(&mut group, 1000, 0).get("a"), None);
-    group.report(busy, Outcome::Cancelled, 0);
+    group.report(busy, AttemptOutcome::Cancelled, 0);
     let shares = shares(&mut group, 3000, 0);
     assert!(
         shares.values().all(|share| (800..1200).contains(share)),
@@ -117,7 +117,7 @@ fn of_two_that_are_drawn_the_less_loaded_is_taken() {
 
 #[test]
 fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
-    let policy = Policy::ConsistentHash {
+    let policy = BalancingPolicy::ConsistentHash {
         load_percent_max: 125,
     };
     let (mut group, ids) = group(settings(policy), &[("a", 1), ("b", 2), ("c", 1)]);
@@ -141,7 +141,7 @@ fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
 
 #[test]
 fn a_key_that_everybody_asks_for_overloads_nobody() {
-    let policy = Policy::ConsistentHash {
+    let policy = BalancingPolicy::ConsistentHash {
         load_percent_max: 125,
     };
     let (mut group, ids) = group(settings(policy), &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
@@ -157,55 +157,55 @@ fn a_key_that_everybody_asks_for_overloads_nobody() {
     assert!(loads.iter().all(|load| *load <= 32), "{loads:?}");
     assert!(
         held.iter()
-            .any(|picked| picked.why.by == By::Key { passed_over: 1 })
+            .any(|picked| picked.why.by == SelectionReason::Key { passed_over: 1 })
     );
 }
 
 #[test]
 fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     // `failures_min` and `absences_max` are 5, `open_ms` is 5,000.
     (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
     assert_eq!(
         standing(&group, a, 1000),
-        Standing::Ejected { until_ms: 6000 }
+        MemberHealth::Ejected { until_ms: 6000 }
     );
     assert!(!shares(&mut group, 30, 1000).contains_key("a"));
     // One trial at a time.
-    assert_eq!(standing(&group, a, 6000), Standing::Trial);
+    assert_eq!(standing(&group, a, 6000), MemberHealth::Trial);
     let trial = group.pick(&after(&others), 6000, 0).expect("a member");
     assert_eq!(trial.member, a);
-    assert_eq!(standing(&group, a, 6000), Standing::Tried);
+    assert_eq!(standing(&group, a, 6000), MemberHealth::Tried);
     assert!(!shares(&mut group, 30, 6000).contains_key("a"));
-    group.report(trial, Outcome::TimedOut, 6500);
+    group.report(trial, AttemptOutcome::TimedOut, 6500);
     // A failed trial doubles the ejection to 10 s.
     assert_eq!(
         standing(&group, a, 6500),
-        Standing::Ejected { until_ms: 16_500 }
+        MemberHealth::Ejected { until_ms: 16_500 }
     );
     // A cancelled trial is no evidence.
     let trial = group.pick(&after(&others), 16_500, 0).expect("a member");
-    group.report(trial, Outcome::Cancelled, 16_500);
-    assert_eq!(standing(&group, a, 16_500), Standing::Trial);
+    group.report(trial, AttemptOutcome::Cancelled, 16_500);
+    assert_eq!(standing(&group, a, 16_500), MemberHealth::Trial);
     let trial = group.pick(&after(&others), 16_500, 0).expect("a member");
-    group.report(trial, Outcome::Answered, 16_500);
+    group.report(trial, AttemptOutcome::Answered, 16_500);
     assert_eq!(
         standing(&group, a, 16_500),
-        Standing::SlowStart { percent: 10 }
+        MemberHealth::SlowStart { percent: 10 }
     );
     // Slow start: from 10 % to the full weight in 10 s.
     assert_eq!(
         standing(&group, a, 21_500),
-        Standing::SlowStart { percent: 50 }
+        MemberHealth::SlowStart { percent: 50 }
     );
-    assert_eq!(standing(&group, a, 26_500), Standing::Up);
+    assert_eq!(standing(&group, a, 26_500), MemberHealth::Up);
     assert_eq!(group.status(0)[0].counts.ejected, 2);
 }
 
 #[test]
 fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     let pick = |group: &mut Members, now_ms| {
         let picked = group.pick(&after(&others), now_ms, 0);
@@ -215,18 +215,18 @@ fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
     let before: Vec<_> = (0..20).map(|_| pick(&mut group, 1000)).collect();
     (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
     let trial = pick(&mut group, 6000);
-    group.report(trial, Outcome::Answered, 6000);
+    group.report(trial, AttemptOutcome::Answered, 6000);
     // Late results from the earlier state must not eject the recovered member.
     for picked in before {
-        group.report(picked, Outcome::Lost, 6000);
+        group.report(picked, AttemptOutcome::Lost, 6000);
     }
-    assert_eq!(standing(&group, a, 60_000), Standing::Up);
+    assert_eq!(standing(&group, a, 60_000), MemberHealth::Up);
     assert_eq!(group.status(0)[0].counts.lost, 20);
 }
 
 #[test]
 fn only_checks_in_a_row_change_a_members_state() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     // A success in between starts the count anew; `fall` is 3.
     for passed in [false, false, true, false, false, true] {
         assert!(!group.checked(ids[0], passed, 0));
@@ -239,13 +239,13 @@ fn only_checks_in_a_row_change_a_members_state() {
     for passed in [true, false, true] {
         assert!(!group.checked(ids[0], passed, 0));
     }
-    assert_eq!(standing(&group, ids[0], 0), Standing::Down);
+    assert_eq!(standing(&group, ids[0], 0), MemberHealth::Down);
     assert!(group.checked(ids[0], true, 0));
 }
 
 #[test]
 fn weight_grows_after_a_member_came_back() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("b", 1)]);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("b", 1)]);
     for _ in 0..3 {
         group.checked(ids[0], false, 0);
     }
@@ -261,7 +261,7 @@ fn weight_grows_after_a_member_came_back() {
 
 #[test]
 fn failures_that_are_few_or_far_apart_take_nobody_out() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     for round in 0..50 {
         // More than `failures_min` in total, but never within one window.
@@ -272,8 +272,8 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
         let now_ms = 1_000_000;
         let picked = group.pick(&after(&others), now_ms, 0).expect("a member");
         let outcome = match number % 3 {
-            2 => Outcome::Lost,
-            _ => Outcome::Answered,
+            2 => AttemptOutcome::Lost,
+            _ => AttemptOutcome::Answered,
         };
         group.report(picked, outcome, now_ms);
     }
@@ -282,12 +282,12 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
 
 #[test]
 fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
-    let of = settings(Policy::RoundRobin);
+    let of = settings(BalancingPolicy::RoundRobin);
     for (outcome, is_out) in [
-        (Outcome::ConnectFailed, true),
-        (Outcome::Lost, true),
-        (Outcome::ServerError, false),
-        (Outcome::TimedOut, false),
+        (AttemptOutcome::ConnectFailed, true),
+        (AttemptOutcome::Lost, true),
+        (AttemptOutcome::ServerError, false),
+        (AttemptOutcome::TimedOut, false),
     ] {
         let (mut group, ids) = group(of, &THREE);
         let (a, others) = (ids[0], [ids[1], ids[2]]);
@@ -297,13 +297,13 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
             standing(&group, a, 1000)
         };
         // Good responses do not protect a member that has become unreachable.
-        (0..1000).for_each(|_| _ = report(Outcome::Answered));
+        (0..1000).for_each(|_| _ = report(AttemptOutcome::Answered));
         // One less than `absences_max`.
         (0..4).for_each(|_| _ = report(outcome));
         // The member is reachable.
-        assert_eq!(report(Outcome::Answered), Standing::Up);
+        assert_eq!(report(AttemptOutcome::Answered), MemberHealth::Up);
         (0..4).for_each(|_| _ = report(outcome));
-        let out = Standing::Ejected { until_ms: 6000 };
+        let out = MemberHealth::Ejected { until_ms: 6000 };
         assert_eq!(report(outcome) == out, is_out, "{outcome:?}");
     }
 }
@@ -312,11 +312,11 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
 /// clients do, and so do failed connection attempts.
 #[test]
 fn failures_of_one_client_take_a_member_out_only_for_itself() {
-    const FAILURES: [Outcome; 4] = [
-        Outcome::Lost,
-        Outcome::TimedOut,
-        Outcome::Malformed,
-        Outcome::ServerError,
+    const FAILURES: [AttemptOutcome; 4] = [
+        AttemptOutcome::Lost,
+        AttemptOutcome::TimedOut,
+        AttemptOutcome::Malformed,
+        AttemptOutcome::ServerError,
     ];
     for seed in 0..200_u64 {
         let mut drawn = hash::mix(seed);
@@ -324,7 +324,7 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
             drawn = hash::mix(drawn);
             drawn % below
         };
-        let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
+        let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("backup", 1)]);
         let mut ask = |client: u8, outcome, now_ms| {
             let request = PickRequest {
                 client: Some([192, 0, 2, client].into()),
@@ -337,20 +337,20 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
         let (bad, failure) = (dice(100) as u8, FAILURES[dice(4) as usize]);
         let mut now_ms = dice(10_000);
         // All clients have sent requests; then they continue at random, the failing one most often.
-        (100..110).for_each(|client| _ = ask(client, Outcome::Answered, now_ms));
+        (100..110).for_each(|client| _ = ask(client, AttemptOutcome::Answered, now_ms));
         for _ in 0..500 {
             now_ms += dice(100);
             let standing = match dice(4) {
-                0 => ask(100 + dice(10) as u8, Outcome::Answered, now_ms),
+                0 => ask(100 + dice(10) as u8, AttemptOutcome::Answered, now_ms),
                 _ => ask(bad, failure, now_ms),
             };
-            assert_eq!(standing, Standing::Up, "seed {seed}, {failure:?}");
+            assert_eq!(standing, MemberHealth::Up, "seed {seed}, {failure:?}");
         }
-        let is_out = |standing| matches!(standing, Standing::Ejected { .. });
+        let is_out = |standing| matches!(standing, MemberHealth::Ejected { .. });
         now_ms += 20_000;
         let mut all = (0..400).map(|_| ask(100 + dice(10) as u8, failure, now_ms));
         assert!(all.any(is_out), "seed {seed}, {failure:?}");
-        let mut alone = (0..5).map(|_| ask(bad, Outcome::ConnectFailed, now_ms + 60_000));
+        let mut alone = (0..5).map(|_| ask(bad, AttemptOutcome::ConnectFailed, now_ms + 60_000));
         assert!(alone.any(is_out), "seed {seed}");
     }
 }
@@ -359,16 +359,16 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
 /// the first success restores its old state, and if the first one fails too, it is ejected for all clients.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
-    const FAILURES: [Outcome; 4] = [
-        Outcome::Lost,
-        Outcome::TimedOut,
-        Outcome::Malformed,
-        Outcome::ServerError,
+    const FAILURES: [AttemptOutcome; 4] = [
+        AttemptOutcome::Lost,
+        AttemptOutcome::TimedOut,
+        AttemptOutcome::Malformed,
+        AttemptOutcome::ServerError,
     ];
     for seed in 0..200_u64 {
         let failure = FAILURES[seed as usize % 4];
         let mut now_ms = hash::mix(seed) % 10_000;
-        let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
+        let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("backup", 1)]);
         let of = |client: u8| PickRequest {
             client: Some([192, 0, 2, client].into()),
             ..PickRequest::default()
@@ -380,7 +380,7 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
                     group.report(picked, failure, now_ms);
                     return false;
                 }
-                group.report(picked, Outcome::Answered, now_ms);
+                group.report(picked, AttemptOutcome::Answered, now_ms);
                 true
             };
             assert!((0..10).any(|_| is_out(group)), "seed {seed}, {failure:?}");
@@ -393,9 +393,9 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
             let others: Vec<_> = others.map(|picked| picked.expect("a member")).collect();
             for picked in others {
                 assert_eq!(picked.member, ids[0], "seed {seed}, {failure:?}");
-                group.report(picked, Outcome::Answered, now_ms);
+                group.report(picked, AttemptOutcome::Answered, now_ms);
             }
-            assert_eq!(standing(&group, ids[0], now_ms), Standing::Up);
+            assert_eq!(standing(&group, ids[0], now_ms), MemberHealth::Up);
         }
         now_ms += 60_000;
         eject(&mut group, now_ms);
@@ -412,7 +412,7 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
 /// Failures of a single client cost other clients no capacity, and they do not add up to long ejections.
 #[test]
 fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &[("a", 1), ("backup", 1)]);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("backup", 1)]);
     let mut now_ms = 0;
     for _ in 0..20 {
         loop {
@@ -421,8 +421,8 @@ fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
                 ..after(&ids[1..])
             };
             let picked = group.pick(&request, now_ms, 0).expect("a member");
-            group.report(picked, Outcome::ServerError, now_ms);
-            if let Standing::Ejected { until_ms } = standing(&group, ids[0], now_ms) {
+            group.report(picked, AttemptOutcome::ServerError, now_ms);
+            if let MemberHealth::Ejected { until_ms } = standing(&group, ids[0], now_ms) {
                 // The ejection time does not double for a single client.
                 assert_eq!(until_ms - now_ms, 5_000);
                 now_ms = until_ms;
@@ -434,14 +434,14 @@ fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
 
 #[test]
 fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     // Far more failures than needed to eject all three.
     for now_ms in 0..100 {
-        ask(&mut group, Outcome::ConnectFailed, now_ms, 0);
+        ask(&mut group, AttemptOutcome::ConnectFailed, now_ms, 0);
     }
     let up = |group: &Members| {
         let status = group.status(100);
-        let up = |status: &&Status| status.standing == Standing::Up;
+        let up = |status: &&MemberStatus| status.standing == MemberHealth::Up;
         status.iter().filter(up).count()
     };
     assert_eq!(up(&group), 1);
@@ -453,12 +453,12 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     let (_, why) = group
         .look(&PickRequest::default(), 100, 0)
         .expect("a member");
-    assert_eq!((why.tier, why.candidates), (Tier::Panic, 3));
+    assert_eq!((why.tier, why.candidates), (CandidateTier::Panic, 3));
     // With panic routing off, unhealthy members get no requests.
     let (mut strict, ids) = self::group(
-        Settings {
+        GroupSettings {
             panic_percent: 0,
-            ..settings(Policy::RoundRobin)
+            ..settings(BalancingPolicy::RoundRobin)
         },
         &THREE,
     );
@@ -473,7 +473,7 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
 
 #[test]
 fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
-    let mut of = settings(Policy::RoundRobin);
+    let mut of = settings(BalancingPolicy::RoundRobin);
     of.circuit.requests_max = 2;
     let (mut group, ids) = group(of, &[("a", 1), ("backup", 1)]);
     let pick = |group: &mut Members, exclude: &[MemberId]| group.pick(&after(exclude), 0, 0);
@@ -484,20 +484,20 @@ fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
     assert_eq!(pick(&mut group, &[]).unwrap_err(), NoMember::AllFull);
     // A tried member is.
     let instead = pick(&mut group, &ids[..1]).expect("a member");
-    assert_eq!((instead.member, instead.why.tier), (ids[1], Tier::Backup));
+    assert_eq!((instead.member, instead.why.tier), (ids[1], CandidateTier::Backup));
     assert_eq!(pick(&mut group, &ids).unwrap_err(), NoMember::AllTried);
     // An unhealthy member is.
     (0..3).for_each(|_| _ = group.checked(ids[0], false, 0));
     let (member, why) = group.look(&PickRequest::default(), 0, 0).expect("a member");
-    assert_eq!((member, why.tier), (ids[1], Tier::Backup));
+    assert_eq!((member, why.tier), (ids[1], CandidateTier::Backup));
     for picked in [first, second, instead] {
-        group.report(picked, Outcome::Answered, 0);
+        group.report(picked, AttemptOutcome::Answered, 0);
     }
 }
 
 #[test]
 fn who_waits_for_connections_is_bounded_apart() {
-    let mut of = settings(Policy::RoundRobin);
+    let mut of = settings(BalancingPolicy::RoundRobin);
     of.circuit.pending_max = 1;
     let (mut group, _) = group(of, &[("a", 1)]);
     let mut first = group.pick(&PickRequest::default(), 0, 0).expect("a member");
@@ -511,15 +511,15 @@ fn who_waits_for_connections_is_bounded_apart() {
     let second = group.pick(&PickRequest::default(), 0, 0).expect("a member");
     let status = &group.status(0)[0];
     assert_eq!((status.requests, status.pending), (2, 1));
-    group.report(first, Outcome::Answered, 0);
-    group.report(second, Outcome::ConnectFailed, 0);
+    group.report(first, AttemptOutcome::Answered, 0);
+    group.report(second, AttemptOutcome::ConnectFailed, 0);
     let status = &group.status(0)[0];
     assert_eq!((status.requests, status.pending), (0, 0));
 }
 
 #[test]
 fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
-    let (mut group, ids) = group(settings(Policy::RoundRobin), &THREE);
+    let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     assert!(group.drain(ids[0], true, 0));
     assert!(!shares(&mut group, 30, 0).contains_key("a"));
     assert!(group.drain(ids[0], false, 0));
@@ -536,11 +536,11 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
     // The slot is reused with a new generation.
     assert_eq!(id.slot, ids[0].slot);
     // Reported by the old identifier, so the new member must not see it.
-    group.report(held, Outcome::Lost, 0);
+    group.report(held, AttemptOutcome::Lost, 0);
     let status = group.status(0);
     let new = status.iter().find(|status| status.member == id);
     let new = new.expect("it is there");
-    assert_eq!((new.requests, new.counts), (0, Counts::default()));
+    assert_eq!((new.requests, new.counts), (0, MemberCounters::default()));
     for id in [id, ids[1], ids[2]] {
         group.drain(id, true, 0);
     }
@@ -554,10 +554,10 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
 #[test]
 fn histories_by_seed() {
     let policies = [
-        Policy::RoundRobin,
-        Policy::LeastConnections,
-        Policy::RandomOfTwo,
-        Policy::ConsistentHash {
+        BalancingPolicy::RoundRobin,
+        BalancingPolicy::LeastConnections,
+        BalancingPolicy::RandomOfTwo,
+        BalancingPolicy::ConsistentHash {
             load_percent_max: 125,
         },
     ];
@@ -599,7 +599,7 @@ fn histories_by_seed() {
                 }
                 5..9 if !held.is_empty() => {
                     let picked = held.swap_remove(dice(held.len() as u64) as usize);
-                    let outcomes = [Outcome::Answered, Outcome::Lost, Outcome::Cancelled];
+                    let outcomes = [AttemptOutcome::Answered, AttemptOutcome::Lost, AttemptOutcome::Cancelled];
                     group.report(picked, outcomes[dice(3) as usize], now_ms);
                 }
                 9 => _ = group.checked(ids[any], dice(2) == 0, now_ms),

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_engine::tasks::Task;
-use lowroad_engine_sim::{Elsewhere, Faults, Shared, Workers, turn_until};
-use lowroad_origin::{Address, Lease, Limits, Patience, Pool, Unavailable};
+use lowroad_engine::tasks::TaskHandle;
+use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld, SimWorkers, turn_until};
+use lowroad_origin::{ServerAddress, Lease, PoolLimits, AcquireTimeouts, ConnectionPool, PoolUnavailable};
 
 use crate::line::{Lines, answer};
 use crate::peer::{Manners, Server};
@@ -19,14 +19,14 @@ const QUIET_MS: u64 = 30_000;
 pub struct Setting {
     pub workers: usize,
     pub tcp: bool,
-    pub limits: Limits,
-    pub patience: Patience,
+    pub limits: PoolLimits,
+    pub patience: AcquireTimeouts,
     /// Time limit of a response.
     pub answer_max: Duration,
     /// Whether a request that fails on a reused connection is retried on a new one.
     pub again: bool,
-    pub faults: Faults,
-    pub elsewhere: Elsewhere,
+    pub faults: FaultRates,
+    pub elsewhere: PeerBehavior,
     pub manners: Manners,
 }
 
@@ -57,32 +57,32 @@ pub enum Outcome {
 /// A request in progress.
 struct Client {
     plan: Plan,
-    task: Option<Task>,
+    task: Option<TaskHandle>,
     left: bool,
     outcome: Arc<Mutex<Option<(Outcome, u64)>>>,
 }
 
 /// One case.
 pub struct Case {
-    pub world: Shared,
+    pub world: SharedWorld,
     pub server: Server,
-    pub pool: Arc<Pool<Lines>>,
+    pub pool: Arc<ConnectionPool<Lines>>,
     setting: Setting,
     clients: Vec<Client>,
-    pub workers: Workers,
+    pub workers: SimWorkers,
     leased: Arc<AtomicUsize>,
 }
 
 impl Case {
     pub fn new(seed: u64, setting: &Setting) -> Case {
-        let world = Shared::new(seed, setting.faults.clone());
+        let world = SharedWorld::new(seed, setting.faults.clone());
         world.set_elsewhere(setting.elsewhere.clone());
-        let workers = Workers::new(&world, setting.workers);
+        let workers = SimWorkers::new(&world, setting.workers);
         let address = match setting.tcp {
-            true => Address::Tcp("192.0.2.9:7".parse().expect("an address")),
-            false => Address::Unix("/run/lines".into()),
+            true => ServerAddress::Tcp("192.0.2.9:7".parse().expect("an address")),
+            false => ServerAddress::Unix("/run/lines".into()),
         };
-        let pool = Pool::new(address, Lines, setting.limits, workers.locals().clone());
+        let pool = ConnectionPool::new(address, Lines, setting.limits, workers.locals().clone());
         Case {
             server: Server::new(&world, setting.manners.clone()),
             world,
@@ -201,7 +201,7 @@ impl Drop for Leased<'_> {
 async fn ask(
     plan: Plan,
     setting: &Setting,
-    pool: &Arc<Pool<Lines>>,
+    pool: &Arc<ConnectionPool<Lines>>,
     leased: &AtomicUsize,
 ) -> Outcome {
     for fresh in [false, true] {
@@ -231,7 +231,7 @@ async fn ask(
 async fn talk(
     plan: Plan,
     mut lease: Lease<Lines>,
-    pool: &Arc<Pool<Lines>>,
+    pool: &Arc<ConnectionPool<Lines>>,
     heard: &mut bool,
 ) -> Option<()> {
     lease.connection.ask(plan.number, plan.len).await.ok()?;
@@ -245,11 +245,11 @@ async fn talk(
     Some(())
 }
 
-fn unavailable(why: &Unavailable) -> Outcome {
+fn unavailable(why: &PoolUnavailable) -> Outcome {
     match why {
-        Unavailable::TooManyWait => Outcome::TooManyWait,
-        Unavailable::NoneFree => Outcome::NoneFree,
-        Unavailable::ConnectTimeout => Outcome::ConnectTimeout,
-        Unavailable::Failed(_) => Outcome::Refused,
+        PoolUnavailable::TooManyWait => Outcome::TooManyWait,
+        PoolUnavailable::NoneFree => Outcome::NoneFree,
+        PoolUnavailable::ConnectTimeout => Outcome::ConnectTimeout,
+        PoolUnavailable::Failed(_) => Outcome::Refused,
     }
 }

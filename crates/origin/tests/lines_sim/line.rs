@@ -5,9 +5,9 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
 
-use lowroad_engine::Local;
-use lowroad_engine::outgoing::Outgoing;
-use lowroad_origin::{Connection, Open};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::upstream_socket::UpstreamSocket;
+use lowroad_origin::{Connection, PoolConnector};
 
 /// The server's greeting.
 pub const GREETING: &[u8] = b"hello\n";
@@ -25,14 +25,14 @@ pub struct Lines;
 
 /// A connection.
 pub struct Line {
-    socket: Outgoing,
+    socket: UpstreamSocket,
     input: Vec<u8>,
 }
 
-impl Open for Lines {
-    type Connection = Line;
+impl PoolConnector for Lines {
+    type PooledConnection = Line;
 
-    async fn open(&self, socket: Outgoing, _: &Local) -> io::Result<Line> {
+    async fn open(&self, socket: UpstreamSocket, _: &WorkerHandle) -> io::Result<Line> {
         let input = Vec::new();
         let mut line = Line { socket, input };
         match line.read().await? == GREETING {
@@ -48,7 +48,7 @@ impl Connection for Line {
         self.input.is_empty() && self.poll_more(&mut context).is_pending()
     }
 
-    fn socket(&mut self) -> &mut Outgoing {
+    fn socket(&mut self) -> &mut UpstreamSocket {
         &mut self.socket
     }
 }

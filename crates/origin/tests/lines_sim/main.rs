@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use case::{Case, Outcome, Plan, Setting};
 use line::Line;
-use lowroad_engine::Local;
-use lowroad_engine_sim::{Elsewhere, Faults, Shared as World, for_each_seed};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine_sim::{PeerBehavior, FaultRates, SharedWorld as World, for_each_seed};
 use lowroad_limits::Permit;
-use lowroad_origin::{Carrier, Limits, Patience, Shared};
+use lowroad_origin::{MultiplexedConnection, PoolLimits, AcquireTimeouts, SharedConnections};
 use peer::Manners;
 
 /// Timers are never early, and late by at most the timer wheel's precision.
@@ -31,16 +31,16 @@ fn calm() -> Setting {
     Setting {
         workers: 1,
         tcp: true,
-        limits: Limits {
+        limits: PoolLimits {
             connections_max: 2,
             waiting_max: 1000,
             idle_max: ms(2_000),
             age_max: Duration::MAX,
         },
-        patience: Patience::of(ms(60_000)),
+        patience: AcquireTimeouts::from_total(ms(60_000)),
         answer_max: ms(60_000),
         again: false,
-        faults: Faults {
+        faults: FaultRates {
             piece_len_max: 5_000,
             delay_ms_max: 3,
             window_len: 100_000,
@@ -49,7 +49,7 @@ fn calm() -> Setting {
             file_failures: 0,
             late_sends: 300,
         },
-        elsewhere: Elsewhere::default(),
+        elsewhere: PeerBehavior::default(),
         manners: Manners::default(),
     }
 }
@@ -123,7 +123,7 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
         let rare = |most: u64| dice(2) * dice(most);
         let mut setting = drawn(&dice);
         setting.again = dice(2) == 0;
-        setting.patience = Patience {
+        setting.patience = AcquireTimeouts {
             total: ms(500 + dice(3_000)),
             connecting: ms(200 + dice(3_000)),
         };
@@ -200,7 +200,7 @@ fn single(seed: u64, setting: &Setting) -> (Outcome, u64) {
 fn each_way_not_to_get_a_connection_has_its_time_and_name() {
     for_each_seed(3000..3020, |seed| {
         let mut setting = calm();
-        setting.patience = Patience {
+        setting.patience = AcquireTimeouts {
             total: ms(2_000),
             connecting: ms(700 + seed % 100),
         };
@@ -231,7 +231,7 @@ fn each_way_not_to_get_a_connection_has_its_time_and_name() {
 fn who_waits_gets_one_or_is_told_in_time() {
     for_each_seed(3100..3120, |seed| {
         let mut setting = calm();
-        setting.patience = Patience::of(ms(1_000));
+        setting.patience = AcquireTimeouts::from_total(ms(1_000));
         setting.limits.waiting_max = 3;
         setting.manners.stall = 1000;
         let mut case = Case::new(seed, &setting);
@@ -283,7 +283,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn start(connection: Line, permit: Permit, worker: usize, _: &Local) -> Arc<Pair> {
+    fn start(connection: Line, permit: Permit, worker: usize, _: &WorkerHandle) -> Arc<Pair> {
         Arc::new(Pair {
             worker,
             taken: AtomicUsize::new(0),
@@ -293,7 +293,7 @@ impl Pair {
     }
 }
 
-impl Carrier for Pair {
+impl MultiplexedConnection for Pair {
     fn worker(&self) -> usize {
         self.worker
     }
@@ -314,9 +314,9 @@ fn requests_share_connections() {
     for_each_seed(4000..4020, |seed| {
         let mut setting = calm();
         setting.workers = 2;
-        setting.patience = Patience::of(ms(1_000));
+        setting.patience = AcquireTimeouts::from_total(ms(1_000));
         let mut case = Case::new(seed, &setting);
-        let shared: Arc<Shared<Pair>> = Arc::new(Shared::new(2));
+        let shared: Arc<SharedConnections<Pair>> = Arc::new(SharedConnections::new(2));
         let got = Arc::new(Mutex::new(Vec::new()));
         // One on worker 1; then four on worker 0, two of which fill its connection.
         for (count, worker) in [(1, 1), (5, 0)] {

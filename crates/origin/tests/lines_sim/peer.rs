@@ -1,6 +1,6 @@
 //! The simulated server: it greets, responds, cuts, stalls and closes at random.
 
-use lowroad_engine_sim::Shared;
+use lowroad_engine_sim::SharedWorld;
 
 use crate::line::{GREETING, answer};
 
@@ -23,7 +23,7 @@ pub struct Manners {
 
 /// The server.
 pub struct Server {
-    world: Shared,
+    world: SharedWorld,
     manners: Manners,
     peers: Vec<Peer>,
     /// The number of connections so far.
@@ -42,7 +42,7 @@ struct Peer {
 }
 
 impl Server {
-    pub fn new(world: &Shared, manners: Manners) -> Server {
+    pub fn new(world: &SharedWorld, manners: Manners) -> Server {
         Server {
             world: world.clone(),
             manners,
@@ -82,7 +82,7 @@ impl Peer {
         }
     }
 
-    fn step(&mut self, world: &Shared, manners: &Manners) -> bool {
+    fn step(&mut self, world: &SharedWorld, manners: &Manners) -> bool {
         let now_ms = world.now_ms();
         let chance = |chance: u64| world.dice(1000) < chance;
         let mut did = !std::mem::replace(&mut self.greeted, true);
@@ -121,7 +121,7 @@ impl Peer {
         did
     }
 
-    fn say(&mut self, mut line: Vec<u8>, world: &Shared, manners: &Manners) {
+    fn say(&mut self, mut line: Vec<u8>, world: &SharedWorld, manners: &Manners) {
         let chance = |chance: u64| world.dice(1000) < chance;
         let (cut, stall) = (chance(manners.cut), chance(manners.stall));
         if cut || stall {

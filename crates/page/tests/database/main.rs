@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 
 use lowroad_mysql as mysql;
-use lowroad_page::{Limits, Page, Request, Run, Step, Value};
+use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
 
 use connection::Connection;
 use servers::{Kind, Server};
@@ -21,7 +21,7 @@ use servers::{Kind, Server};
 /// A request with a query.
 struct Visit(&'static str);
 
-impl Request for Visit {
+impl PageRequest for Visit {
     fn method(&self) -> &str {
         "GET"
     }
@@ -46,27 +46,27 @@ impl Request for Visit {
 }
 
 /// A value of a page for the client.
-fn to_database(value: Value<'_>) -> mysql::Value<'_> {
+fn to_database(value: PageValue<'_>) -> mysql::SqlValue<'_> {
     match value {
-        Value::Null => mysql::Value::Null,
-        Value::Bool(it) => mysql::Value::Int(i64::from(it)),
-        Value::Int(it) => mysql::Value::Int(it),
-        Value::UInt(it) => mysql::Value::UInt(it),
-        Value::Float(it) => mysql::Value::Float(it),
-        Value::Text(it) => mysql::Value::Text(it),
-        Value::Bytes(it) => mysql::Value::Bytes(it),
+        PageValue::Null => mysql::SqlValue::Null,
+        PageValue::Bool(it) => mysql::SqlValue::Int(i64::from(it)),
+        PageValue::Int(it) => mysql::SqlValue::Int(it),
+        PageValue::UInt(it) => mysql::SqlValue::UInt(it),
+        PageValue::Float(it) => mysql::SqlValue::Float(it),
+        PageValue::Text(it) => mysql::SqlValue::Text(it),
+        PageValue::Bytes(it) => mysql::SqlValue::Bytes(it),
     }
 }
 
 /// A value of the client for a page.
-fn to_page(value: mysql::Value<'_>) -> Value<'_> {
+fn to_page(value: mysql::SqlValue<'_>) -> PageValue<'_> {
     match value {
-        mysql::Value::Null => Value::Null,
-        mysql::Value::Int(it) => Value::Int(it),
-        mysql::Value::UInt(it) => Value::UInt(it),
-        mysql::Value::Float(it) => Value::Float(it),
-        mysql::Value::Text(it) => Value::Text(it),
-        mysql::Value::Bytes(it) => Value::Bytes(it),
+        mysql::SqlValue::Null => PageValue::Null,
+        mysql::SqlValue::Int(it) => PageValue::Int(it),
+        mysql::SqlValue::UInt(it) => PageValue::UInt(it),
+        mysql::SqlValue::Float(it) => PageValue::Float(it),
+        mysql::SqlValue::Text(it) => PageValue::Text(it),
+        mysql::SqlValue::Bytes(it) => PageValue::Bytes(it),
     }
 }
 
@@ -77,44 +77,44 @@ enum End {
 }
 
 /// Passes an event to the run; returns the statement's end.
-fn note(run: &mut Run, event: mysql::Event<'_>) -> Option<End> {
+fn note(run: &mut PageRun, event: mysql::MySqlEvent<'_>) -> Option<End> {
     match event {
-        mysql::Event::StartTls => {}
-        mysql::Event::Ready => return Some(End::Answered),
-        mysql::Event::Columns(columns) => {
+        mysql::MySqlEvent::StartTls => {}
+        mysql::MySqlEvent::Ready => return Some(End::Answered),
+        mysql::MySqlEvent::Columns(columns) => {
             run.columns(columns.iter().map(|column| column.name.as_str()))
         }
-        mysql::Event::Value(value) => run.value(to_page(value)),
-        mysql::Event::RowEnd => run.row_end(),
-        mysql::Event::Done { .. } => return Some(End::Answered),
-        mysql::Event::Failed(failure) => return Some(End::Failed(failure.message.into())),
+        mysql::MySqlEvent::Value(value) => run.value(to_page(value)),
+        mysql::MySqlEvent::RowEnd => run.row_end(),
+        mysql::MySqlEvent::Done { .. } => return Some(End::Answered),
+        mysql::MySqlEvent::Failed(failure) => return Some(End::Failed(failure.message.into())),
     }
     None
 }
 
 struct Database {
-    client: mysql::Client,
+    client: mysql::MySqlClient,
     socket: UnixStream,
 }
 
 impl Database {
     fn open(url: &str) -> Database {
-        let login = mysql::Login {
+        let login = mysql::LoginRequest {
             user: "root".into(),
             database: "test".into(),
             read_only: true,
-            ..mysql::Login::default()
+            ..mysql::LoginRequest::default()
         };
         let path = url.split_once("socket=").expect("a socket").1;
         let mut database = Database {
-            client: mysql::Client::new(login, mysql::Limits::default(), [9; 32]),
+            client: mysql::MySqlClient::new(login, mysql::MySqlLimits::default(), [9; 32]),
             socket: UnixStream::connect(path).expect("a server"),
         };
-        database.wait(&mut Run::new(Limits::default()));
+        database.wait(&mut PageRun::new(PageLimits::default()));
         database
     }
 
-    fn wait(&mut self, run: &mut Run) -> End {
+    fn wait(&mut self, run: &mut PageRun) -> End {
         let (mut end, mut bytes) = (None, vec![0; 1_460]);
         loop {
             self.socket
@@ -132,14 +132,14 @@ impl Database {
         }
     }
 
-    fn page(&mut self, page: &Page, query: &'static str) -> Result<String, String> {
-        let (mut run, mut out) = (Run::new(Limits::default()), Vec::new());
+    fn page(&mut self, page: &CompiledPage, query: &'static str) -> Result<String, String> {
+        let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
         run.begin(page);
         loop {
             match run.step(page, &Visit(query), &mut out) {
-                Step::Done => return Ok(String::from_utf8(out).expect("text")),
-                Step::Failed(failure) => return Err(failure.to_string()),
-                Step::Query { statement, values } => {
+                RunStep::Done => return Ok(String::from_utf8(out).expect("text")),
+                RunStep::Failed(failure) => return Err(failure.to_string()),
+                RunStep::Query { statement, values } => {
                     self.client
                         .execute(statement, values.map(to_database))
                         .expect("idle");
@@ -173,7 +173,7 @@ fn the_example_has_the_bytes_that_its_data_promises() {
     }
     let mut database = Database::open(&server.url);
     let source = std::fs::read_to_string("../../examples/pages/www/bare.lrp").expect("a file");
-    let page = Page::parse(&source).expect("a page");
+    let page = CompiledPage::parse(&source).expect("a page");
     for _ in 0..3 {
         for (query, len) in [("", 211), ("size=10217", 10_217), ("size=19248", 19_248)] {
             let shown = database.page(&page, query).expect("a page");
@@ -186,13 +186,13 @@ fn the_example_has_the_bytes_that_its_data_promises() {
             "no visitor's text becomes part of a statement"
         );
     }
-    let bad = Page::parse("\n{{ row('SELECT nme FROM bare').nme }}").expect("a page");
+    let bad = CompiledPage::parse("\n{{ row('SELECT nme FROM bare').nme }}").expect("a page");
     let reason = database.page(&bad, "").expect_err("a statement that fails");
     assert!(
         reason.starts_with("line 2: the database says: Unknown column 'nme'"),
         "{reason}"
     );
-    let writes = Page::parse("{{ query('WITH x AS (SELECT 1) DELETE FROM bare') | length }}")
+    let writes = CompiledPage::parse("{{ query('WITH x AS (SELECT 1) DELETE FROM bare') | length }}")
         .expect("a page");
     assert!(
         database.page(&writes, "").is_err(),

@@ -4,12 +4,12 @@ mod random;
 
 use std::net::IpAddr;
 
-use lowroad_page::{Failure, Limits, Page, Request, Run, Step, Value};
+use lowroad_page::{RunFailure, PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
 
 /// An empty request.
 pub struct Plain;
 
-impl Request for Plain {
+impl PageRequest for Plain {
     fn method(&self) -> &str {
         "GET"
     }
@@ -33,24 +33,24 @@ impl Request for Plain {
     }
 }
 
-fn page(source: &str) -> Page {
-    Page::parse(source).unwrap_or_else(|error| panic!("{source}: {error}"))
+fn page(source: &str) -> CompiledPage {
+    CompiledPage::parse(source).unwrap_or_else(|error| panic!("{source}: {error}"))
 }
 
 /// Runs a page; each of its statements returns this many rows with the column `id`.
-fn run(source: &str, limits: Limits, row_count: i64) -> Result<(String, Run), Failure> {
-    let (page, mut run, mut out) = (page(source), Run::new(limits), Vec::new());
+fn run(source: &str, limits: PageLimits, row_count: i64) -> Result<(String, PageRun), RunFailure> {
+    let (page, mut run, mut out) = (page(source), PageRun::new(limits), Vec::new());
     run.begin(&page);
     loop {
         match run.step(&page, &Plain, &mut out) {
-            Step::Done => return Ok((String::from_utf8(out).expect("text"), run)),
-            Step::Failed(failure) => return Err(failure),
-            Step::Query { .. } => {}
+            RunStep::Done => return Ok((String::from_utf8(out).expect("text"), run)),
+            RunStep::Failed(failure) => return Err(failure),
+            RunStep::Query { .. } => {}
         }
         // Each query gets the same result.
         run.columns(["id"].into_iter());
         for id in 0..row_count {
-            run.value(Value::Int(id));
+            run.value(PageValue::Int(id));
             run.row_end();
         }
         run.answered();
@@ -134,27 +134,27 @@ fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
         ("{{ status() }}", "status wants"),
         ("{{ 'a' | round(1, 2) }}", "round wants"),
     ] {
-        let error = Page::parse(source).expect_err(source);
+        let error = CompiledPage::parse(source).expect_err(source);
         assert!(error.what.contains(word), "{source}: {error}");
     }
 }
 
 #[test]
 fn lines_are_told() {
-    assert_eq!(Page::parse("a\nb\n{{ x }}").expect_err("a name").line, 3);
+    assert_eq!(CompiledPage::parse("a\nb\n{{ x }}").expect_err("a name").line, 3);
     assert_eq!(
-        Page::parse("{{\n\n'a' | no }}").expect_err("a filter").line,
+        CompiledPage::parse("{{\n\n'a' | no }}").expect_err("a filter").line,
         3
     );
     let failure = run(
         "a\n{{ 1 }}\n{% set r = row('SELECT 1') %}\n\n{{ r.nothing }}",
-        Limits::default(),
+        PageLimits::default(),
         1,
     );
     assert_eq!(failure.err().map(|it| it.line), Some(5));
     let failure = run(
         "a\n{% for x in [1, 0] %}\n{{ 1 / x }}\n{% endfor %}",
-        Limits::default(),
+        PageLimits::default(),
         1,
     );
     assert_eq!(failure.err().map(|it| it.line), Some(3));
@@ -163,48 +163,48 @@ fn lines_are_told() {
 #[test]
 fn a_query_stays_until_it_is_answered() {
     let page = page("a{{ query('SELECT ?, ?', 'x', none) | length }}b{{ row('SELECT 2').a }}c");
-    let (mut run, mut out) = (Run::new(Limits::default()), Vec::new());
+    let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
     run.begin(&page);
     for round in 0..3 {
-        let Step::Query { statement, values } = run.step(&page, &Plain, &mut out) else {
+        let RunStep::Query { statement, values } = run.step(&page, &Plain, &mut out) else {
             panic!("a query");
         };
         assert_eq!(statement, "SELECT ?, ?");
-        assert_eq!(values.collect::<Vec<_>>(), [Value::Text("x"), Value::Null]);
+        assert_eq!(values.collect::<Vec<_>>(), [PageValue::Text("x"), PageValue::Null]);
         // The connection is lost amid the rows, and the statement is repeated.
         run.columns(["a"].into_iter());
         for _ in 0..=round {
-            run.value(Value::Int(1));
+            run.value(PageValue::Int(1));
             run.row_end();
         }
     }
     run.answered();
-    let Step::Query { statement, values } = run.step(&page, &Plain, &mut out) else {
+    let RunStep::Query { statement, values } = run.step(&page, &Plain, &mut out) else {
         panic!("a query");
     };
     assert_eq!((statement, values.len()), ("SELECT 2", 0));
     run.columns(["b", "a"].into_iter());
     for id in 0..5 {
-        run.value(Value::Int(id));
-        run.value(Value::Bytes(b"\xffx"));
+        run.value(PageValue::Int(id));
+        run.value(PageValue::Bytes(b"\xffx"));
         run.row_end();
     }
     run.answered();
-    assert!(matches!(run.step(&page, &Plain, &mut out), Step::Done));
+    assert!(matches!(run.step(&page, &Plain, &mut out), RunStep::Done));
     assert_eq!(out, "a3b\u{fffd}xc".as_bytes());
 }
 
 #[test]
 fn a_refused_query_ends_the_page() {
     let page = page("\n{{ row('SELECT nme').a }}");
-    let (mut run, mut out) = (Run::new(Limits::default()), Vec::new());
+    let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
     run.begin(&page);
     assert!(matches!(
         run.step(&page, &Plain, &mut out),
-        Step::Query { .. }
+        RunStep::Query { .. }
     ));
     run.refused("Unknown column 'nme'");
-    let Step::Failed(failure) = run.step(&page, &Plain, &mut out) else {
+    let RunStep::Failed(failure) = run.step(&page, &Plain, &mut out) else {
         panic!("a failure");
     };
     assert_eq!(
@@ -215,51 +215,51 @@ fn a_refused_query_ends_the_page() {
     run.begin(&page);
     assert!(matches!(
         run.step(&page, &Plain, &mut out),
-        Step::Query { .. }
+        RunStep::Query { .. }
     ));
 }
 
 #[test]
 fn rows_that_do_not_fit_their_columns_do_no_harm() {
     let page = page("{% for r in query('SELECT 1') %}[{{ r.a }}{{ r.b }}]{% endfor %}");
-    let (mut run, mut out) = (Run::new(Limits::default()), Vec::new());
-    run.value(Value::Int(1));
+    let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
+    run.value(PageValue::Int(1));
     run.row_end();
     run.begin(&page);
     assert!(matches!(
         run.step(&page, &Plain, &mut out),
-        Step::Query { .. }
+        RunStep::Query { .. }
     ));
     run.columns(["a", "b"].into_iter());
-    run.value(Value::Int(1));
+    run.value(PageValue::Int(1));
     run.row_end();
     for id in 2..5 {
-        run.value(Value::Int(id));
+        run.value(PageValue::Int(id));
     }
     run.row_end();
     run.row_end();
     run.answered();
     run.answered();
     run.row_end();
-    assert!(matches!(run.step(&page, &Plain, &mut out), Step::Done));
+    assert!(matches!(run.step(&page, &Plain, &mut out), RunStep::Done));
     assert_eq!(out, b"[1][23][]");
     // Without columns there is no result.
     run.begin(&page);
     out.clear();
     assert!(matches!(
         run.step(&page, &Plain, &mut out),
-        Step::Query { .. }
+        RunStep::Query { .. }
     ));
     run.row_end();
     run.answered();
-    assert!(matches!(run.step(&page, &Plain, &mut out), Step::Failed(_)));
+    assert!(matches!(run.step(&page, &Plain, &mut out), RunStep::Failed(_)));
 }
 
 #[test]
 fn what_is_said_about_the_response_is_kept() {
     let source =
         "{% do status(404) %}{{ header('X-A', 'b') }}{{ header('x-a', ' c ') }}{{ cache(60) }}";
-    let reply = run(source, Limits::default(), 0)
+    let reply = run(source, PageLimits::default(), 0)
         .expect("a page")
         .1
         .reply()
@@ -267,7 +267,7 @@ fn what_is_said_about_the_response_is_kept() {
     assert_eq!(reply.status, Some(404));
     assert_eq!(reply.fields, [("x-a".to_string(), "c".to_string())]);
     assert_eq!((reply.cache_s, reply.is_personal), (Some(60), false));
-    let personal = run("{{ request.peer }}", Limits::default(), 0).expect("a page");
+    let personal = run("{{ request.peer }}", PageLimits::default(), 0).expect("a page");
     assert!(personal.1.reply().is_personal);
     for source in [
         "{{ status(99) }}",
@@ -278,13 +278,13 @@ fn what_is_said_about_the_response_is_kept() {
         "{{ header('Content-Length', '1') }}",
         "{{ cache(-1) }}",
     ] {
-        assert!(run(source, Limits::default(), 0).is_err(), "{source}");
+        assert!(run(source, PageLimits::default(), 0).is_err(), "{source}");
     }
 }
 
 #[test]
 fn limits_end_a_page() {
-    let limits = Limits {
+    let limits = PageLimits {
         output_len_max: 1_000,
         memory_len_max: 10_000,
         step_count_max: 10_000,
@@ -331,25 +331,25 @@ fn limits_end_a_page() {
         "{% if 1 %}".repeat(1_000),
         format!("{{{{ {}1 }}}}", "1 if 1 else ".repeat(1_000)),
     ] {
-        let error = Page::parse(&source).expect_err("too deep");
+        let error = CompiledPage::parse(&source).expect_err("too deep");
         assert!(error.what.contains("in each other"), "{error}");
     }
-    assert!(Page::parse(&"x".repeat(2 << 20)).is_err());
+    assert!(CompiledPage::parse(&"x".repeat(2 << 20)).is_err());
 }
 
 #[test]
 fn the_cost_grows_with_the_size_and_not_faster() {
     // If it were quadratic, this would take minutes.
     let source = "{% for a in query('SELECT 1') %}{{ a.id }}{{ 'x' ~ a.id }}{% endfor %}";
-    let limits = Limits {
+    let limits = PageLimits {
         memory_len_max: 1 << 26,
-        ..Limits::default()
+        ..PageLimits::default()
     };
     let shown = run(source, limits, 300_000).expect("a page").0;
     assert!(shown.ends_with("299999x299999"));
     let long = "{{ 1 }}{% set a = 1 %}{# c #}".repeat(30_000);
     assert_eq!(
-        run(&long, Limits::default(), 0).expect("a page").0.len(),
+        run(&long, PageLimits::default(), 0).expect("a page").0.len(),
         30_000
     );
 }
@@ -366,18 +366,18 @@ fn parts_are_found_and_named() {
             _ => None,
         }
     };
-    let page = Page::parse_with("x/a.lrp", source, &mut find).expect("a page");
+    let page = CompiledPage::parse_with("x/a.lrp", source, &mut find).expect("a page");
     assert_eq!(asked, ["x/_b.lrp", "c.lrp"]);
-    let (mut run, mut out) = (Run::new(Limits::default()), Vec::new());
+    let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
     run.begin(&page);
-    let Step::Failed(failure) = run.step(&page, &Plain, &mut out) else {
+    let RunStep::Failed(failure) = run.step(&page, &Plain, &mut out) else {
         panic!("a failure");
     };
     assert!(
         failure.line == 3 && failure.what.starts_with("in c.lrp: "),
         "{failure}"
     );
-    let error = Page::parse_with("a", "{% include 'b' %}", &mut |_| Some("\n{{ 'a' | no }}"));
+    let error = CompiledPage::parse_with("a", "{% include 'b' %}", &mut |_| Some("\n{{ 'a' | no }}"));
     let error = error.expect_err("a filter");
     assert!(
         error.line == 2 && error.what.starts_with("in b: "),
@@ -385,11 +385,11 @@ fn parts_are_found_and_named() {
     );
     let twice = "{% include 'b' %}{% include 'b' %}";
     assert!(
-        Page::parse_with("a", twice, &mut |_| Some(twice)).is_err(),
+        CompiledPage::parse_with("a", twice, &mut |_| Some(twice)).is_err(),
         "it includes itself"
     );
     let mut level = 0;
-    let doubling = Page::parse_with("a", twice, &mut |_| {
+    let doubling = CompiledPage::parse_with("a", twice, &mut |_| {
         level += 1;
         Some(if level % 30 == 0 { "x" } else { twice })
     });

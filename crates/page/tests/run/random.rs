@@ -1,6 +1,6 @@
 //! Pages composed of random pieces must never cause a panic.
 
-use lowroad_page::{Limits, Page, Run, Step, Value};
+use lowroad_page::{PageLimits, CompiledPage, PageRun, RunStep, PageValue};
 
 use crate::Plain;
 
@@ -123,7 +123,7 @@ impl Random {
     }
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: PageLimits = PageLimits {
     output_len_max: 100_000,
     memory_len_max: 100_000,
     step_count_max: 10_000,
@@ -132,26 +132,26 @@ const LIMITS: Limits = Limits {
 
 /// Whether a page ran to its end.
 fn ends_well(source: &str, random: &mut Random) -> bool {
-    let Ok(page) = Page::parse(source) else {
+    let Ok(page) = CompiledPage::parse(source) else {
         return false;
     };
-    let (mut run, mut out) = (Run::new(LIMITS), Vec::new());
+    let (mut run, mut out) = (PageRun::new(LIMITS), Vec::new());
     run.begin(&page);
     loop {
         match run.step(&page, &Plain, &mut out) {
-            Step::Query { .. } => {}
-            Step::Done => return std::str::from_utf8(&out).is_ok(),
-            Step::Failed(_) => return false,
+            RunStep::Query { .. } => {}
+            RunStep::Done => return std::str::from_utf8(&out).is_ok(),
+            RunStep::Failed(_) => return false,
         }
         run.columns(["id", "name"].into_iter());
         for _ in 0..random.below(4) {
             for _ in 0..2 {
                 run.value(match random.below(5) {
-                    0 => Value::Null,
-                    1 => Value::Int(-3),
-                    2 => Value::Text("ü<"),
-                    3 => Value::Float(0.5),
-                    _ => Value::UInt(u64::MAX),
+                    0 => PageValue::Null,
+                    1 => PageValue::Int(-3),
+                    2 => PageValue::Text("ü<"),
+                    3 => PageValue::Float(0.5),
+                    _ => PageValue::UInt(u64::MAX),
                 });
             }
             run.row_end();

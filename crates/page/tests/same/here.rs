@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use lowroad_page::{Limits, Page, Request, Run, Step, Value};
+use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue};
 
 /// A request.
 pub struct Visit;
 
-impl Request for Visit {
+impl PageRequest for Visit {
     fn method(&self) -> &str {
         "GET"
     }
@@ -37,12 +37,12 @@ impl Request for Visit {
 }
 
 /// The names of a statement's columns and its rows.
-pub type Table = (Vec<&'static str>, Vec<Vec<Value<'static>>>);
+pub type Table = (Vec<&'static str>, Vec<Vec<PageValue<'static>>>);
 
 /// The database's contents.
 pub fn table(statement: &str, value: Option<i64>) -> Table {
     if statement.contains("FROM bare") {
-        let rows = ["<one>", "two & 'three'"].map(|text| vec![Value::Text(text)]);
+        let rows = ["<one>", "two & 'three'"].map(|text| vec![PageValue::Text(text)]);
         return (vec!["text"], rows.into());
     }
     if statement.contains("none") {
@@ -52,17 +52,17 @@ pub fn table(statement: &str, value: Option<i64>) -> Table {
         let id = value.unwrap_or(0);
         return (
             vec!["id"],
-            (0..id).map(|it| vec![Value::Int(it * 10 + id)]).collect(),
+            (0..id).map(|it| vec![PageValue::Int(it * 10 + id)]).collect(),
         );
     }
     let names = vec!["id", "name", "price", "nothing", "big"];
     let row = |id, name, price| {
         vec![
-            Value::Int(id),
-            Value::Text(name),
-            Value::Float(price),
-            Value::Null,
-            Value::UInt(u64::MAX),
+            PageValue::Int(id),
+            PageValue::Text(name),
+            PageValue::Float(price),
+            PageValue::Null,
+            PageValue::UInt(u64::MAX),
         ]
     };
     (
@@ -85,23 +85,23 @@ pub fn part(name: &str) -> Option<&'static str> {
 
 /// The page's text.
 pub fn render(source: &str) -> Result<String, String> {
-    let page = Page::parse_with("page.lrp", source, &mut |name| part(name))
+    let page = CompiledPage::parse_with("page.lrp", source, &mut |name| part(name))
         .map_err(|error| error.to_string())?;
-    let mut run = Run::new(Limits::default());
+    let mut run = PageRun::new(PageLimits::default());
     let mut out = Vec::new();
     run.begin(&page);
     loop {
         let (names, rows) = match run.step(&page, &Visit, &mut out) {
-            Step::Done => return Ok(String::from_utf8(out).expect("text")),
-            Step::Failed(failure) => return Err(failure.to_string()),
-            Step::Query {
+            RunStep::Done => return Ok(String::from_utf8(out).expect("text")),
+            RunStep::Failed(failure) => return Err(failure.to_string()),
+            RunStep::Query {
                 statement,
                 mut values,
             } => {
                 let value = values.next().map(|value| match value {
-                    Value::Int(it) => it,
+                    PageValue::Int(it) => it,
                     other => match other {
-                        Value::Text(_) => 0,
+                        PageValue::Text(_) => 0,
                         other => panic!("{other:?}"),
                     },
                 });

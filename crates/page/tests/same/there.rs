@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lowroad_page::Value as Given;
+use lowroad_page::PageValue as Given;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, Value};
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, context, escape_formatter,

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use lowroad_access_control::passwords::Credentials;
+use lowroad_access_control::passwords::BasicCredentials;
 use lowroad_engine::Exchange;
-use lowroad_handler::interims::Interims;
-use lowroad_handler::request::{Alias, Extra, Head};
-use lowroad_handler::{Body, Objects, Request as ProgramRequest};
-use lowroad_http::conditional::may_differ;
-use lowroad_http::fields::Lines;
+use lowroad_handler::interim_responses::InterimSink;
+use lowroad_handler::request::{PathAlias, RequestExtra, RequestHead};
+use lowroad_handler::{RequestBody, SubrequestSource, HandlerRequest as ProgramRequest};
+use lowroad_http::preconditions::may_differ;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::forwarding;
-use lowroad_http::request::{Request, Target};
+use lowroad_http::request::{Request, RequestTarget};
 
-use super::Call;
-use crate::invalidating::target_of;
-use crate::validating;
+use super::HandlerCall;
+use crate::invalidation::target_of;
+use crate::validation;
 
 /// The conditions in the request to a handler (RFC 9110 §13.1).
-pub enum Conditions {
+pub enum OriginConditions {
     /// The client's.
     AsSent,
     /// These field lines.
@@ -26,16 +26,16 @@ pub enum Conditions {
 
 /// Builds the request for a handler.
 pub fn request_of(
-    call: &Call<'_>,
+    call: &HandlerCall<'_>,
     exchange: &mut Exchange,
-    conditions: &Conditions,
-    objects: Arc<dyn Objects>,
-    interims: Interims,
+    conditions: &OriginConditions,
+    objects: Arc<dyn SubrequestSource>,
+    interims: InterimSink,
 ) -> ProgramRequest {
     let request = call.request;
     let (raw_path, query) = match (call.target, request.target) {
         (Some(target), _) => (target.path, target.query),
-        (None, Target::Origin { path, query, .. }) => (path, query),
+        (None, RequestTarget::Origin { path, query, .. }) => (path, query),
         (None, _) => (call.path, None),
     };
     let host = request.authority.unwrap_or_default();
@@ -62,8 +62,8 @@ pub fn request_of(
     };
     let own_conditions;
     let lines = match conditions {
-        Conditions::Instead(instead) if !instead.is_empty() || may_differ(request) => {
-            own_conditions = validating::lines_with(lines, instead);
+        OriginConditions::Instead(instead) if !instead.is_empty() || may_differ(request) => {
+            own_conditions = validation::lines_with(lines, instead);
             &own_conditions[..]
         }
         _ => lines,
@@ -71,7 +71,7 @@ pub fn request_of(
     ProgramRequest {
         method: request.method,
         version: exchange.protocol,
-        head: Head::new((raw_path, query), call.path, host, lines),
+        head: RequestHead::new((raw_path, query), call.path, host, lines),
         peer: exchange.peer,
         peer_port: exchange.peer_port,
         local: call.local,
@@ -79,7 +79,7 @@ pub fn request_of(
         forwarded: exchange.forwarded.clone(),
         root: call.rules.folder(call.host),
         objects,
-        body: Body {
+        body: RequestBody {
             len: exchange.body_len,
             stream: exchange.body.take(),
         },
@@ -89,13 +89,13 @@ pub fn request_of(
 }
 
 /// The rarely used parts of a request.
-fn extra_of(call: &Call<'_>) -> Extra {
-    let alias = call.rules.alias(call.path).map(|(alias, folder, _)| Alias {
+fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
+    let alias = call.rules.alias(call.path).map(|(alias, folder, _)| PathAlias {
         path_len: alias.path.len(),
         folder: folder.clone(),
     });
-    let shown = call.is_user.then(|| Credentials::of(call.request));
-    Extra {
+    let shown = call.is_user.then(|| BasicCredentials::from_request(call.request));
+    RequestExtra {
         alias,
         asked_target: call.target.and_then(|_| target_of(call.request)),
         user: shown.flatten().map(|shown| shown.user.into()),
@@ -110,7 +110,7 @@ fn names_host_in_target(request: &Request<'_>) -> bool {
 /// The field lines without forwarding fields that a client may have forged. Behind a trusted proxy, they contain the
 /// proxy's reports without the client's own entries. `None` if the lines are unchanged.
 fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Option<Vec<u8>> {
-    let is_plain = || !Lines::of(lines).any(|(name, _)| forwarding::is_report(name));
+    let is_plain = || !FieldLines::new(lines).any(|(name, _)| forwarding::is_report(name));
     if exchange.forwarded.is_none() && is_plain() {
         return None;
     }
@@ -122,7 +122,7 @@ fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Optio
         out.extend_from_slice(b"\r\n");
     };
     let is_trusted = exchange.forwarded.is_some();
-    for (name, value) in Lines::of(lines) {
+    for (name, value) in FieldLines::new(lines) {
         if !forwarding::is_report(name) || is_trusted && forwarding::is_other_report(name) {
             put(name, value);
         }
@@ -167,12 +167,12 @@ fn lines_with_host(request: &Request<'_>, host: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use lowroad_http::h1::parse;
-    use lowroad_http::limits::Limits;
+    use lowroad_http::limits::RequestLimits;
 
     #[test]
     fn a_host_in_the_target_is_the_one_that_counts() {
         let head = b"GET http://good/x HTTP/1.1\r\nA: b\r\nHost: evil\r\nC: d\r\n\r\n";
-        let Ok(Some(head)) = parse(head, &Limits::default()) else {
+        let Ok(Some(head)) = parse(head, &RequestLimits::default()) else {
             panic!("it is a request");
         };
         let request = head.request;

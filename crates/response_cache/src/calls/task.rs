@@ -4,21 +4,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_handler::executor::Executor;
-use lowroad_handler::{Answering, Failure};
-use lowroad_http::status::Status;
-use lowroad_routes::counts::one;
-use lowroad_routes::routes::{Route, Waits};
+use lowroad_handler::executor::ResponseExecutor;
+use lowroad_handler::{PendingResponse, HandlerFailure};
+use lowroad_http::status::StatusCode;
+use lowroad_routes::counts::increment;
+use lowroad_routes::routes::{Route, WaitCount};
 use lowroad_store::SharedStore;
-use lowroad_store::makings::{Makings, Ticket};
+use lowroad_store::in_flight::{InFlightTable, InFlightTicket};
 use tokio::task::AbortHandle;
 
-use crate::invalidating::Changed;
+use crate::invalidation::InvalidationSet;
 use crate::objects::SiteObjects;
-use crate::outcome::{Outcome, Waiter};
-use crate::reply::Reply;
-use crate::storing::{Stored, Storing};
-use crate::validating::Stale;
+use crate::handler_outcome::{HandlerOutcome, OutcomeWaiter};
+use crate::reply::HandlerReply;
+use crate::storage::{StoredResponse, StoreRequest};
+use crate::validation::StaleResponse;
 
 /// Followers wait this long for the head of the leader's response; then each calls the handler.
 const SHARED_WAIT: Duration = Duration::from_secs(5);
@@ -29,12 +29,12 @@ const SHARED_WAIT: Duration = Duration::from_secs(5);
     reason = "it goes on at once, and a box is an allocation a call"
 )]
 pub fn store(
-    storing: Option<Storing>,
-    reply: Reply,
+    storing: Option<StoreRequest>,
+    reply: HandlerReply,
     path: &[u8],
     lines: &[u8],
-    shared: Option<Shared>,
-) -> Result<Stored, Reply> {
+    shared: Option<CallFollowers>,
+) -> Result<StoredResponse, HandlerReply> {
     // An internal redirect's response is not the response to this request.
     let storing = storing.filter(|it| it.route.elsewhere(&reply.response).is_none());
     let stored = match storing {
@@ -48,38 +48,38 @@ pub fn store(
 }
 
 /// A running call.
-pub struct Task {
+pub struct CallTask {
     /// The handler's future.
-    pub answering: Answering,
+    pub answering: PendingResponse,
     /// The objects of the site.
     pub objects: Arc<SiteObjects>,
     /// Stores the response, if it may be stored.
-    pub storing: Option<Storing>,
+    pub storing: Option<StoreRequest>,
     /// The decoded path, if the response may be stored; else empty.
     pub path: Box<[u8]>,
     /// The request's field lines, if the response may be stored; else empty.
     pub lines: Box<[u8]>,
     /// The stored response being validated.
-    pub stale: Option<Stale>,
+    pub stale: Option<StaleResponse>,
     /// The stored responses that the request invalidates.
-    pub changed: Option<Changed>,
+    pub changed: Option<InvalidationSet>,
     /// Counts the waiting requests.
-    pub waits: Waits,
+    pub waits: WaitCount,
     pub route: Arc<Route>,
     /// The followers.
-    pub shared: Option<Shared>,
+    pub shared: Option<CallFollowers>,
     /// The executor of the task.
-    pub executor: Executor,
+    pub executor: ResponseExecutor,
 }
 
-impl Task {
+impl CallTask {
     /// Runs the call and returns its outcome.
-    pub async fn run(mut self: Box<Self>) -> Outcome {
+    pub async fn run(mut self: Box<Self>) -> HandlerOutcome {
         let answer = self.answer().await;
         self.outcome(answer)
     }
 
-    async fn answer(&mut self) -> Result<Reply, Failure> {
+    async fn answer(&mut self) -> Result<HandlerReply, HandlerFailure> {
         let mut answer = pin!(async {
             let response = (&mut self.answering).await?;
             self.objects.complete(response).await
@@ -97,8 +97,8 @@ impl Task {
     }
 
     /// The outcome of a response for the leader; posts it to the followers.
-    fn outcome(self: Box<Self>, answer: Result<Reply, Failure>) -> Outcome {
-        let Task {
+    fn outcome(self: Box<Self>, answer: Result<HandlerReply, HandlerFailure>) -> HandlerOutcome {
+        let CallTask {
             waits,
             shared,
             objects,
@@ -106,7 +106,7 @@ impl Task {
         } = *self;
         drop(waits);
         if answer.is_err() {
-            one(&self.route.counts.failed);
+            increment(&self.route.counts.failed);
         }
         if let Ok(reply) = &answer {
             forget_changed(self.changed.as_ref(), reply, &objects.store);
@@ -118,11 +118,11 @@ impl Task {
         if let (Some(storing), Ok(reply)) = (&self.storing, &answer)
             && storing.is_misled(reply)
         {
-            return Outcome::Alone;
+            return HandlerOutcome::Alone;
         }
         if stale.is_some_and(|stale| stale.is_mistaken(&answer)) {
             // The leader and the followers each call the handler again, the leader without conditions.
-            return Outcome::Alone;
+            return HandlerOutcome::Alone;
         }
         let stored = self.stale.and_then(|stale| {
             let request = (&*self.path, &*self.lines);
@@ -132,47 +132,47 @@ impl Task {
             if let Some(shared) = shared {
                 shared.over(Some(&stored));
             }
-            return Outcome::Stored(stored);
+            return HandlerOutcome::Stored(stored);
         }
         match answer {
             Ok(reply) => match store(self.storing, reply, &self.path, &self.lines, shared) {
-                Ok(stored) => Outcome::Stored(stored),
-                Err(reply) => Outcome::Reply(Ok(Box::new(reply))),
+                Ok(stored) => HandlerOutcome::Stored(stored),
+                Err(reply) => HandlerOutcome::Reply(Ok(Box::new(reply))),
             },
-            Err(failure) => Outcome::Reply(Err(failure)),
+            Err(failure) => HandlerOutcome::Reply(Err(failure)),
         }
     }
 }
 
 /// The followers of a call: requests that wait for its response.
-pub struct Shared {
+pub struct CallFollowers {
     /// The table of calls in flight.
-    pub makings: Arc<Makings<Waiter>>,
+    pub makings: Arc<InFlightTable<OutcomeWaiter>>,
     /// The call's entry, until the followers have their outcome.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<InFlightTicket>,
     /// The key under which the store records whether waiting helped: see `CacheKey::sharing_mark`.
     pub mark: u64,
 }
 
-impl Shared {
+impl CallFollowers {
     /// Ends the wait: the response is stored, or not. A response that is stored only to be validated is not shared:
     /// each follower needs its own validation (RFC 9111 §4).
-    pub fn over(mut self, stored: Option<&Stored>) {
+    pub fn over(mut self, stored: Option<&StoredResponse>) {
         let stored = stored.filter(|stored| stored.is_for_others());
         self.makings.mark(self.mark, stored.is_some());
         match stored {
-            Some(stored) => self.tell(|| Outcome::Stored(stored.for_other())),
-            None => self.tell(|| Outcome::Alone),
+            Some(stored) => self.tell(|| HandlerOutcome::Stored(stored.for_other())),
+            None => self.tell(|| HandlerOutcome::Alone),
         }
     }
 
     /// Ends the wait because the response is late. Later requests do not wait either.
     fn release(&mut self) {
         self.makings.mark(self.mark, false);
-        self.tell(|| Outcome::Alone);
+        self.tell(|| HandlerOutcome::Alone);
     }
 
-    fn tell(&mut self, outcome: impl Fn() -> Outcome) {
+    fn tell(&mut self, outcome: impl Fn() -> HandlerOutcome) {
         let waiting = self.ticket.take().map(|ticket| self.makings.end(&ticket));
         for waiter in waiting.into_iter().flatten() {
             waiter.wake(outcome());
@@ -180,35 +180,35 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for CallFollowers {
     /// The call failed, perhaps because of this request's fields, or was cancelled by the end of its worker.
     fn drop(&mut self) {
-        self.tell(|| Outcome::Alone);
+        self.tell(|| HandlerOutcome::Alone);
     }
 }
 
 /// Deletes the stored responses that a request invalidates, unless it failed.
-pub fn forget_changed(changed: Option<&Changed>, reply: &Reply, store: &SharedStore) {
+pub fn forget_changed(changed: Option<&InvalidationSet>, reply: &HandlerReply, store: &SharedStore) {
     if let Some(changed) = changed {
         changed.forget(reply.status(), &reply.response.fields, store);
     }
 }
 
 /// The outcome of a request, which is posted even if its task panics.
-pub struct DueOutcome(Option<Waiter>);
+pub struct DueOutcome(Option<OutcomeWaiter>);
 
 impl DueOutcome {
     /// An outcome for this request.
-    pub fn new(waiter: Waiter) -> DueOutcome {
+    pub fn new(waiter: OutcomeWaiter) -> DueOutcome {
         DueOutcome(Some(waiter))
     }
 
     /// Sends the outcome.
-    pub fn send(mut self, outcome: Outcome) {
+    pub fn send(mut self, outcome: HandlerOutcome) {
         self.wake(outcome);
     }
 
-    fn wake(&mut self, outcome: Outcome) {
+    fn wake(&mut self, outcome: HandlerOutcome) {
         if let Some(waiter) = self.0.take() {
             waiter.wake(outcome);
         }
@@ -218,16 +218,16 @@ impl DueOutcome {
 impl Drop for DueOutcome {
     fn drop(&mut self) {
         if self.0.is_some() {
-            let failure = Failure::new(Status::INTERNAL_ERROR, "its task ended without an answer");
-            self.wake(Outcome::Reply(Err(failure)));
+            let failure = HandlerFailure::new(StatusCode::INTERNAL_ERROR, "its task ended without an answer");
+            self.wake(HandlerOutcome::Reply(Err(failure)));
         }
     }
 }
 
 /// Cancels a call when the last waiter is gone.
-pub struct Running(pub AbortHandle);
+pub struct CallGuard(pub AbortHandle);
 
-impl Drop for Running {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -2,26 +2,26 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lowroad_config::{Config, Module, ModuleCode};
-use lowroad_log::Logger;
-use lowroad_module_host::module::Opened;
+use lowroad_config::{Config, ModuleConfig, ModuleCode};
+use lowroad_log::ErrorLogger;
+use lowroad_module_host::module::ModuleHandle;
 use lowroad_module_host::wasm;
 
 /// The runtime, created by the first configuration with a WebAssembly module.
 #[derive(Default)]
-pub struct Wasm(OnceLock<Arc<wasm::Runtime>>);
+pub struct SharedWasmRuntime(OnceLock<Arc<wasm::WasmRuntime>>);
 
-impl Wasm {
+impl SharedWasmRuntime {
     /// Opens a module for a number of workers.
     ///
     /// # Errors
     /// A text for the operator.
     pub fn open(
         &self,
-        module: &Module,
+        module: &ModuleConfig,
         workers: usize,
-        logger: &Logger,
-    ) -> Result<Box<dyn Opened>, String> {
+        logger: &ErrorLogger,
+    ) -> Result<Box<dyn ModuleHandle>, String> {
         wasm::open(&self.runtime()?, module, workers, Some(logger.clone()))
     }
 
@@ -31,11 +31,11 @@ impl Wasm {
         runtime.map_or(Vec::new(), |runtime| runtime.counts().list())
     }
 
-    fn runtime(&self) -> Result<Arc<wasm::Runtime>, String> {
+    fn runtime(&self) -> Result<Arc<wasm::WasmRuntime>, String> {
         if let Some(runtime) = self.0.get() {
             return Ok(runtime.clone());
         }
-        let runtime = wasm::Runtime::new(wasm::Limits::default())?;
+        let runtime = wasm::WasmRuntime::new(wasm::RuntimeLimits::default())?;
         Ok(self.0.get_or_init(|| runtime).clone())
     }
 }
@@ -45,12 +45,12 @@ impl Wasm {
 /// # Errors
 /// Their faults, one a line.
 pub fn check(config: &Config) -> Result<(), String> {
-    let is_wasm = |module: &&Module| matches!(module.code, ModuleCode::Wasm(_));
+    let is_wasm = |module: &&ModuleConfig| matches!(module.code, ModuleCode::Wasm(_));
     let modules: Vec<_> = config.modules.iter().filter(is_wasm).collect();
     if modules.is_empty() {
         return Ok(());
     }
-    let runtime = wasm::Runtime::new(wasm::Limits::default())?;
+    let runtime = wasm::WasmRuntime::new(wasm::RuntimeLimits::default())?;
     let wrong = modules
         .iter()
         .filter_map(|module| wasm::check(&runtime, module).err());

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lowroad_config::{
-    self as config, Application, Config, Feature, Origin, Pattern, Prefix, Root, Route, RouteTo,
-    Tls, value,
+    self as config, ApplicationConfig, Config, BuildFeature, OriginConfig, PathPattern, AddressPrefix, SiteRoot, RouteConfig, RouteTo,
+    TlsConfig, value,
 };
 
 use crate::features;
 
 /// `lowroad serve`.
 #[derive(Args)]
-pub struct Serve {
+pub struct ServeArgs {
     /// The folder
     #[arg(value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -25,12 +25,12 @@ pub struct Serve {
     #[arg(long)]
     hidden: bool,
     #[command(flatten)]
-    server: Server,
+    server: ListenArgs,
 }
 
 /// `lowroad accelerate`.
 #[derive(Args)]
-pub struct Accelerate {
+pub struct AccelerateArgs {
     /// The server: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(value_name = "URL")]
     origin: String,
@@ -55,12 +55,12 @@ pub struct Accelerate {
     )]
     disk_cache_max: String,
     #[command(flatten)]
-    server: Server,
+    server: ListenArgs,
 }
 
 /// What both have.
 #[derive(Args)]
-struct Server {
+struct ListenArgs {
     /// Where to listen: ADDR:PORT, or PORT for this machine alone, or *:PORT for everybody
     #[arg(
         short,
@@ -103,7 +103,7 @@ struct Server {
     user: Option<String>,
 }
 
-impl Serve {
+impl ServeArgs {
     /// Builds the configuration from the options.
     ///
     /// # Errors
@@ -120,32 +120,32 @@ impl Serve {
 }
 
 /// Moves the listeners of a site without TLS to its TLS settings, with a certificate of the local authority.
-fn over_tls(site: &mut config::Site) {
-    site.tls = Some(Tls {
+fn over_tls(site: &mut config::SiteConfig) {
+    site.tls = Some(TlsConfig {
         // The site then listens with TLS only.
         listen: std::mem::take(&mut site.listen),
         local: true,
-        ..Tls::default()
+        ..TlsConfig::default()
     });
 }
 
-impl Accelerate {
+impl AccelerateArgs {
     /// Builds the configuration from the options.
     ///
     /// # Errors
     /// A message with the option, its value and the allowed values.
     pub fn config(&self) -> Result<Config, String> {
-        features::need(Feature::Programs, "accelerate")?;
+        features::need(BuildFeature::Programs, "accelerate")?;
         let url = value::origin_url(&self.origin)
             .map_err(|allowed| format!("{}: not understood (allowed: {allowed})", self.origin))?;
         if url.is_encrypted() {
-            features::need(Feature::Tls, &self.origin)?;
+            features::need(BuildFeature::Tls, &self.origin)?;
         }
         let mut site = config::site_for_folder(PathBuf::new());
-        site.root = Root::None;
+        site.root = SiteRoot::None;
         site.purge_from = prefixes("--purge-from", &self.purge_from)?;
-        let to = RouteTo::Origin(Box::new(Origin::new(url.clone())));
-        site.routes.push(Route::new(Pattern::everything(), to));
+        let to = RouteTo::Origin(Box::new(OriginConfig::new(url.clone())));
+        site.routes.push(RouteConfig::new(PathPattern::everything(), to));
         let mut config = self.server.config(site)?;
         config.limits.body_len_max = value::size(&self.body_max).map_err(|allowed| {
             format!(
@@ -154,23 +154,23 @@ impl Accelerate {
             )
         })?;
         if !self.command.is_empty() {
-            config.applications.push(Application {
+            config.applications.push(ApplicationConfig {
                 // The server waits until the application accepts connections there.
                 ready: Some(url),
-                ..Application::new("application".into(), self.command.clone())
+                ..ApplicationConfig::new("application".into(), self.command.clone())
             });
         }
         self.set_disk_cache(&mut config.server)?;
         Ok(config)
     }
 
-    fn set_disk_cache(&self, server: &mut config::Server) -> Result<(), String> {
+    fn set_disk_cache(&self, server: &mut config::ProcessConfig) -> Result<(), String> {
         server.disk_cache.clone_from(&self.disk_cache);
         let text = &self.disk_cache_max;
         server.disk_cache_len_max = value::size(text).map_err(|allowed| {
             format!("--disk-cache-max {text}: not understood (allowed: {allowed})")
         })?;
-        if server.disk_cache_len_max < config::Server::DISK_CACHE_LEN_MIN {
+        if server.disk_cache_len_max < config::ProcessConfig::DISK_CACHE_LEN_MIN {
             return Err(format!("--disk-cache-max {text}: at least 64M"));
         }
         // Responses are read from the disk through memory.
@@ -181,9 +181,9 @@ impl Accelerate {
     }
 }
 
-impl Server {
+impl ListenArgs {
     /// Builds a configuration with this site.
-    fn config(&self, mut site: config::Site) -> Result<Config, String> {
+    fn config(&self, mut site: config::SiteConfig) -> Result<Config, String> {
         site.listen = self
             .listen
             .iter()
@@ -217,35 +217,35 @@ impl Server {
                 self.softirq
             )
         })?;
-        if config.server.softirq != config::Softirq::Off {
-            features::need(Feature::Softirq, &format!("--softirq {}", self.softirq))?;
+        if config.server.softirq != config::SoftirqMode::Off {
+            features::need(BuildFeature::Softirq, &format!("--softirq {}", self.softirq))?;
             if is_introduced {
                 return Err(format!("--proxy-protocol: {}", config::NO_SOFTIRQ));
             }
         }
         if self.tls {
-            features::need(Feature::Tls, "--tls")?;
-            if config.server.softirq != config::Softirq::Off {
+            features::need(BuildFeature::Tls, "--tls")?;
+            if config.server.softirq != config::SoftirqMode::Off {
                 return Err("--tls: --softirq answers what is not encrypted".into());
             }
             config.sites.iter_mut().for_each(over_tls);
         }
         config.server.user.clone_from(&self.user);
-        config.log.access = self.log.as_deref().map(|format| config::AccessLog {
+        config.log.access = self.log.as_deref().map(|format| config::AccessLogConfig {
             path: config::LogTarget::Stdout,
             format: match format {
-                "json" => config::Format::Json,
-                "extended" => config::Format::Extended,
-                _ => config::Format::Combined,
+                "json" => config::AccessLogFormat::Json,
+                "extended" => config::AccessLogFormat::Extended,
+                _ => config::AccessLogFormat::Combined,
             },
         });
         Ok(config)
     }
 }
 
-fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
+fn prefixes(option: &str, texts: &[String]) -> Result<Vec<AddressPrefix>, String> {
     let prefix = |text: &String| {
-        Prefix::parse(text)
+        AddressPrefix::parse(text)
             .map_err(|allowed| format!("{option} {text}: not understood (allowed: {allowed})"))
     };
     texts.iter().map(prefix).collect()

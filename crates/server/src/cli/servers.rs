@@ -7,7 +7,7 @@ use clap::Args;
 
 /// `lowroad purge`.
 #[derive(Args)]
-pub struct Purge {
+pub struct PurgeArgs {
     /// What: a URL, a URL with * at its end for all that begin so, host:NAME, tag:NAME, group:NAME, or `all`
     #[arg(value_name = "URL")]
     pub what: String,
@@ -29,7 +29,7 @@ pub struct Purge {
 
 /// `lowroad reload` and `lowroad stop`.
 #[derive(Args)]
-pub struct Told {
+pub struct ControlArgs {
     /// The server's admin socket, if it is not at the default place, or several servers run
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Told {
 
 /// `lowroad status`.
 #[derive(Args)]
-pub struct Status {
+pub struct StatusArgs {
     #[cfg_attr(
         feature = "softirq",
         doc = "The server's admin socket, if it is not at the default place; levels are not shown then"

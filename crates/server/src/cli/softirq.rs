@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lowroad_config::value;
-use lowroad_softirq::programs::sizes::{MEMORY_MAX, MEMORY_MIN, Sizes};
+use lowroad_softirq::programs::sizes::{MEMORY_MAX, MEMORY_MIN, MapSizes};
 
 /// Where the programs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TierWanted {
+pub enum TierArg {
     /// Native XDP where the interface can, else TC ingress
     Auto,
     /// Native XDP, or not at all
@@ -21,26 +21,26 @@ pub enum TierWanted {
 
 /// A process of `attach --worker`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum WorkerRole {
     /// The server that intercepts.
     Worker,
     /// The level below the socket.
     Level,
 }
 
-impl Part {
+impl WorkerRole {
     /// The value on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Worker => "worker",
-            Part::Level => "level",
+            WorkerRole::Worker => "worker",
+            WorkerRole::Level => "level",
         }
     }
 }
 
 /// Which clients are answered, beside what prefixes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Admit {
+pub enum AdmissionArg {
     /// Where this machine filters its input (netfilter), whom the kernel has let in within 60 s;
     /// elsewhere everybody
     Auto,
@@ -52,7 +52,7 @@ pub enum Admit {
 
 /// `lowroad attach`.
 #[derive(Args)]
-pub struct Attach {
+pub struct AttachArgs {
     /// The ports
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<u16>,
@@ -64,7 +64,7 @@ pub struct Attach {
     pub netns: Option<String>,
     /// Where the programs may run
     #[arg(long, value_enum, default_value = "auto")]
-    pub tier: TierWanted,
+    pub tier: TierArg,
     /// For so many seconds responses are fresh that do not say [default: a tenth of their age, 5 s at
     /// most; without Last-Modified they are not stored]
     #[arg(long, value_name = "SECONDS")]
@@ -83,13 +83,13 @@ pub struct Attach {
     pub allow: Vec<String>,
     /// Whether a client must be known to the kernel: where this machine filters its input, always, never
     #[arg(long, value_enum, default_value = "auto")]
-    pub admit: Admit,
+    pub admit: AdmissionArg,
     /// Leave paths that begin so to the server, beside those like /server-status that are always left
     /// to it: what it answers to few must not be everybody's
     #[arg(long, value_name = "PREFIX")]
     pub exclude: Vec<String>,
     /// Connections that have a place at the same time
-    #[arg(long, value_name = "N", default_value_t = Sizes::default().connections)]
+    #[arg(long, value_name = "N", default_value_t = MapSizes::default().connections)]
     pub connections: u32,
     /// Memory for responses: 1M to 512M
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = memory)]
@@ -119,12 +119,12 @@ pub struct Attach {
     pub cache: Option<u64>,
     /// Only this process of those that --worker makes
     #[arg(long, hide = true, requires = "worker", value_enum)]
-    pub part: Option<Part>,
+    pub part: Option<WorkerRole>,
 }
 
 /// `lowroad detach`.
 #[derive(Args)]
-pub struct Detach {
+pub struct DetachArgs {
     /// The ports; others that were attached together with them stay
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<u16>,
@@ -138,7 +138,7 @@ pub struct Detach {
 
 /// `lowroad doctor`.
 #[derive(Args)]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// On which interfaces; all if none is named
     #[arg(short, long, value_name = "NAME")]
     pub interface: Vec<String>,
@@ -155,7 +155,7 @@ pub struct Doctor {
 
 /// `lowroad top`.
 #[derive(Args)]
-pub struct Top {
+pub struct TopArgs {
     /// Seconds between two looks
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use lowroad_net::Address;
+use lowroad_net::AddressSource;
 
 /// The source of an image's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ip {
+pub enum ImageAddress {
     /// From a DHCP server.
     Dhcp,
     /// Given by the operator.
@@ -21,28 +21,28 @@ pub enum Ip {
     },
 }
 
-impl Ip {
+impl ImageAddress {
     /// Parses `dhcp`, `192.0.2.2/24` or `192.0.2.2/24,192.0.2.1`, where the last address is the gateway.
     ///
     /// # Errors
     /// The allowed forms.
-    pub fn parse(text: &str) -> Result<Ip, String> {
+    pub fn parse(text: &str) -> Result<ImageAddress, String> {
         let parsed = match text {
-            "dhcp" => Some(Ip::Dhcp),
+            "dhcp" => Some(ImageAddress::Dhcp),
             text => fixed(text),
         };
         parsed.ok_or_else(|| "dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY".to_string())
     }
 
     /// The address source as the network stack's type.
-    pub fn address(self) -> Address {
+    pub fn address(self) -> AddressSource {
         match self {
-            Ip::Dhcp => Address::Dhcp,
-            Ip::Static {
+            ImageAddress::Dhcp => AddressSource::Dhcp,
+            ImageAddress::Static {
                 address,
                 prefix_len,
                 gateway,
-            } => Address::Static {
+            } => AddressSource::Static {
                 address,
                 prefix_len,
                 gateway,
@@ -51,24 +51,24 @@ impl Ip {
     }
 }
 
-fn fixed(text: &str) -> Option<Ip> {
+fn fixed(text: &str) -> Option<ImageAddress> {
     let (own, gateway) = match text.split_once(',') {
         Some((own, gateway)) => (own, Some(gateway.parse().ok()?)),
         None => (text, None),
     };
     let (address, prefix_len) = own.split_once('/')?;
-    Some(Ip::Static {
+    Some(ImageAddress::Static {
         address: address.parse().ok()?,
         prefix_len: prefix_len.parse().ok().filter(|len| *len <= 32)?,
         gateway,
     })
 }
 
-impl fmt::Display for Ip {
+impl fmt::Display for ImageAddress {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ip::Dhcp => to.write_str("dhcp"),
-            Ip::Static {
+            ImageAddress::Dhcp => to.write_str("dhcp"),
+            ImageAddress::Static {
                 address,
                 prefix_len,
                 gateway,
@@ -88,7 +88,7 @@ mod tests {
     fn what_is_read_is_shown_the_same() {
         for text in ["dhcp", "192.0.2.2/24", "192.0.2.2/24,192.0.2.1"] {
             assert_eq!(
-                Ip::parse(text).map(|ip| ip.to_string()).as_deref(),
+                ImageAddress::parse(text).map(|ip| ip.to_string()).as_deref(),
                 Ok(text)
             );
         }
@@ -100,7 +100,7 @@ mod tests {
             "192.0.2/24",
             "DHCP",
         ] {
-            assert!(Ip::parse(text).is_err(), "{text}");
+            assert!(ImageAddress::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -2,27 +2,27 @@
 
 use std::path::Path;
 
-use lowroad_bare::archive::Builder;
+use lowroad_bare::archive::ArchiveBuilder;
 
-use super::options::{Build, Settings};
-use super::output::Output;
+use super::options::{BuildArgs, ImageSettings};
+use super::output::OutputFile;
 use super::{disk, elf, site};
-use crate::say;
+use crate::terminal_output;
 
 /// Builds the requested files and prints their sizes.
 ///
 /// # Errors
 /// A problem of the site, or a write error.
-pub fn build(options: &Build) -> Result<(), String> {
+pub fn build(options: &BuildArgs) -> Result<(), String> {
     let archive = archive(&options.dir, &options.settings)?;
     let image = elf::image(&archive)?;
     // The archive then holds the database's password.
     let is_secret = options.settings.database.is_some();
-    let output = Output::beside(&options.output, is_secret);
+    let output = OutputFile::beside(&options.output, is_secret);
     output.write(&image)?;
     say_written(&options.output, output.finish()?)?;
     if let Some(disk) = &options.disk {
-        let output = Output::beside(disk, is_secret);
+        let output = OutputFile::beside(disk, is_secret);
         disk::make(&image, options.ip, &output)?;
         say_written(disk, output.finish()?)?;
     }
@@ -33,17 +33,17 @@ pub fn build(options: &Build) -> Result<(), String> {
 ///
 /// # Errors
 /// A problem of the site.
-pub fn archive(dir: &Path, settings: &Settings) -> Result<Vec<u8>, String> {
-    let mut builder = Builder::new();
+pub fn archive(dir: &Path, settings: &ImageSettings) -> Result<Vec<u8>, String> {
+    let mut builder = ArchiveBuilder::new();
     let found = site::add(&mut builder, dir)?;
     tell(&mut builder, settings);
     let archive = builder.finish().map_err(|error| error.to_string())?;
     let (files, pages) = (counted(found.files, "file"), counted(found.pages, "page"));
-    say::note(format_args!("{}: {files}, {pages}", dir.display()));
+    terminal_output::note(format_args!("{}: {files}, {pages}", dir.display()));
     Ok(archive)
 }
 
-fn tell(builder: &mut Builder, settings: &Settings) {
+fn tell(builder: &mut ArchiveBuilder, settings: &ImageSettings) {
     if let Some(database) = &settings.database {
         builder.setting("database.address", &database.address.to_string());
         builder.setting("database.user", &database.user);
@@ -62,5 +62,5 @@ fn counted(count: usize, what: &str) -> String {
 
 fn say_written(path: &Path, len: u64) -> Result<(), String> {
     let kib = len.div_ceil(1024);
-    say::out(format_args!("{}: {kib} KiB\n", path.display()))
+    terminal_output::out(format_args!("{}: {kib} KiB\n", path.display()))
 }

@@ -8,7 +8,7 @@ const PORT: u16 = 3306;
 
 /// The database of SQL pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Database {
+pub struct ImageDatabase {
     /// The server's address.
     pub address: SocketAddrV4,
     /// The user name.
@@ -19,17 +19,17 @@ pub struct Database {
     pub name: String,
 }
 
-impl Database {
+impl ImageDatabase {
     /// Parses a URL. The error does not repeat the URL, which may hold a password.
     ///
     /// # Errors
     /// The allowed forms.
-    pub fn parse(url: &str) -> Result<Database, String> {
+    pub fn parse(url: &str) -> Result<ImageDatabase, String> {
         parts(url).ok_or_else(|| ALLOWED.to_string())
     }
 }
 
-fn parts(url: &str) -> Option<Database> {
+fn parts(url: &str) -> Option<ImageDatabase> {
     let rest = ["mysql://", "mariadb://"];
     let rest = rest.iter().find_map(|scheme| url.strip_prefix(scheme))?;
     // From the right: a password may hold an unescaped `@`.
@@ -44,7 +44,7 @@ fn parts(url: &str) -> Option<Database> {
     if name.contains(['/', '?', '#']) {
         return None;
     }
-    let database = Database {
+    let database = ImageDatabase {
         address: SocketAddrV4::new(host, port),
         user: decoded(user)?,
         password: decoded(password)?,
@@ -73,12 +73,12 @@ mod tests {
     use super::*;
 
     fn shown(url: &str) -> Option<String> {
-        let Database {
+        let ImageDatabase {
             address,
             user,
             password,
             name,
-        } = Database::parse(url).ok()?;
+        } = ImageDatabase::parse(url).ok()?;
         Some(format!("{address} {user} {password} {name}"))
     }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_refusal_does_not_repeat_the_password() {
-        let refused = Database::parse("mysql://u:secret@db/n").expect_err("a name");
+        let refused = ImageDatabase::parse("mysql://u:secret@db/n").expect_err("a name");
         assert!(!refused.contains("secret"));
     }
 }

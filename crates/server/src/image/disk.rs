@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::address::Ip;
-use super::output::Output;
+use super::address::ImageAddress;
+use super::output::OutputFile;
 
 const PROGRAM: &str = "grub-mkrescue";
 /// Files that `grub-mkrescue` needs for BIOS, UEFI or both, and their packages.
@@ -25,7 +25,7 @@ const MODULES: &str =
 ///
 /// # Errors
 /// The missing packages, or GRUB's error.
-pub fn make(image: &[u8], ip: Ip, output: &Output) -> Result<(), String> {
+pub fn make(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), String> {
     // Without a platform's files, grub-mkrescue silently omits its boot method, so all are checked first.
     let missing = NEEDED.iter().filter(|(path, _)| !Path::new(path).exists());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
@@ -34,7 +34,7 @@ pub fn make(image: &[u8], ip: Ip, output: &Output) -> Result<(), String> {
     }
     // Creates the file with its final permissions before GRUB writes to it.
     output.write(b"")?;
-    let folder = Folder::beside(output.path());
+    let folder = DiskContents::beside(output.path());
     folder
         .fill(image, ip)
         .map_err(|error| format!("{}: {error}", folder.0.display()))?;
@@ -69,16 +69,16 @@ fn advice(missing: &[&str]) -> String {
 }
 
 /// The disk's contents while it is built. Dropping it removes the folder.
-struct Folder(PathBuf);
+struct DiskContents(PathBuf);
 
-impl Folder {
-    fn beside(path: &Path) -> Folder {
+impl DiskContents {
+    fn beside(path: &Path) -> DiskContents {
         let mut name = path.as_os_str().to_owned();
         name.push(".d");
-        Folder(name.into())
+        DiskContents(name.into())
     }
 
-    fn fill(&self, image: &[u8], ip: Ip) -> std::io::Result<()> {
+    fn fill(&self, image: &[u8], ip: ImageAddress) -> std::io::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
         // For the owner only: the image may hold a database's password.
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
@@ -88,13 +88,13 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for DiskContents {
     fn drop(&mut self) {
         _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn menu(ip: Ip) -> String {
+fn menu(ip: ImageAddress) -> String {
     format!("set timeout=0\nmenuentry lowroad {{\n  multiboot2 /boot/lowroad ip={ip}\n}}\n")
 }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_menu_has_one_entry_that_starts_at_once() {
-        let ip = Ip::parse("192.0.2.2/24,192.0.2.1").expect("an address");
+        let ip = ImageAddress::parse("192.0.2.2/24,192.0.2.1").expect("an address");
         let wanted = "set timeout=0\nmenuentry lowroad {\n  multiboot2 /boot/lowroad ip=192.0.2.2/24,192.0.2.1\n}\n";
         assert_eq!(menu(ip), wanted);
     }

@@ -36,13 +36,13 @@ pub fn site(image: &[u8]) -> Option<&[u8]> {
 }
 
 /// A program header.
-struct Header {
+struct ProgramHeader {
     kind: usize,
     at: usize,
     len: usize,
 }
 
-fn headers(image: &[u8]) -> Option<Vec<Header>> {
+fn headers(image: &[u8]) -> Option<Vec<ProgramHeader>> {
     // 64-bit, little-endian.
     image.strip_prefix(b"\x7fELF\x02\x01")?;
     // `e_phoff`, `e_phentsize` and `e_phnum` of the ELF header.
@@ -52,7 +52,7 @@ fn headers(image: &[u8]) -> Option<Vec<Header>> {
     let headers = (0..count).map(|entry| {
         let header_at = table_at.checked_add(entry * len)?;
         let header = image.get(header_at..)?;
-        Some(Header {
+        Some(ProgramHeader {
             // `p_type`, `p_offset` and `p_filesz`.
             kind: number::<4>(header, 0)?,
             at: number::<8>(header, 8)?,
@@ -75,11 +75,11 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_bare::archive::Builder;
+    use lowroad_bare::archive::ArchiveBuilder;
 
     #[test]
     fn what_is_put_in_is_found() {
-        let mut builder = Builder::new();
+        let mut builder = ArchiveBuilder::new();
         builder.setting("a", "b");
         let archive = builder.finish().expect("short");
         assert_eq!(site(&archive), Some(&archive[..]));

@@ -1,6 +1,6 @@
 //! `lowroad image`: builds a site as a bootable image (unikernel) and runs it. This file dispatches the commands.
 
-mod accel;
+mod kvm;
 mod address;
 mod build;
 mod database;
@@ -10,20 +10,20 @@ mod hosted;
 pub mod options;
 mod output;
 mod qemu;
-mod run;
+mod run_command;
 mod site;
 mod tap;
 mod variants;
 
-use crate::cli::Image;
+use crate::cli::ImageCommand;
 
 /// Runs the requested command.
 ///
 /// # Errors
 /// A message for the operator.
-pub fn run(image: &Image) -> Result<(), String> {
+pub fn run(image: &ImageCommand) -> Result<(), String> {
     match image {
-        Image::Build(build) => build::build(build),
-        Image::Run(run) => run::run(run),
+        ImageCommand::Build(build) => build::build(build),
+        ImageCommand::Run(run) => run_command::run(run),
     }
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::address::Ip;
-use super::database::Database;
+use super::address::ImageAddress;
+use super::database::ImageDatabase;
 
 /// `lowroad image build`.
 #[derive(Args)]
-pub struct Build {
+pub struct BuildArgs {
     /// The site's folder: files, and SQL pages (*.lrp)
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
@@ -21,27 +21,27 @@ pub struct Build {
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
     /// Where the disk's address comes from: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
-    #[arg(long, value_name = "WHERE", value_parser = Ip::parse, default_value = "dhcp", requires = "disk")]
-    pub ip: Ip,
+    #[arg(long, value_name = "WHERE", value_parser = ImageAddress::parse, default_value = "dhcp", requires = "disk")]
+    pub ip: ImageAddress,
     /// What the site is told
     #[command(flatten)]
-    pub settings: Settings,
+    pub settings: ImageSettings,
 }
 
 /// What a site is told when its image is built.
 #[derive(Args)]
-pub struct Settings {
+pub struct ImageSettings {
     /// Where the rows of SQL pages come from: mysql://USER:PASSWORD@ADDRESS/NAME
-    #[arg(long, value_name = "URL", value_parser = Database::parse)]
-    pub database: Option<Database>,
+    #[arg(long, value_name = "URL", value_parser = ImageDatabase::parse)]
+    pub database: Option<ImageDatabase>,
     /// Who may read the image's status and log: an IPv4 address, or a network like 10.0.0.0/8
-    #[arg(long, value_name = "NETWORK", value_parser = Network::parse)]
-    pub status_from: Vec<Network>,
+    #[arg(long, value_name = "NETWORK", value_parser = Ipv4Network::parse)]
+    pub status_from: Vec<Ipv4Network>,
 }
 
 /// `lowroad image run`.
 #[derive(Args)]
-pub struct Run {
+pub struct RunArgs {
     /// The image, or a site's folder
     #[arg(value_name = "IMAGE|DIR")]
     pub image: PathBuf,
@@ -49,8 +49,8 @@ pub struct Run {
     #[arg(long, value_name = "TAP", conflicts_with = "tap")]
     pub hosted: Option<String>,
     /// Where the address comes from: dhcp, ADDRESS/PREFIX or ADDRESS/PREFIX,GATEWAY
-    #[arg(long, value_name = "WHERE", value_parser = Ip::parse, default_value = "dhcp")]
-    pub ip: Ip,
+    #[arg(long, value_name = "WHERE", value_parser = ImageAddress::parse, default_value = "dhcp")]
+    pub ip: ImageAddress,
     /// Join this tap device with QEMU
     #[arg(long, value_name = "TAP", conflicts_with = "port")]
     pub tap: Option<String>,
@@ -61,25 +61,25 @@ pub struct Run {
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
     pub memory: u32,
     /// Cores: processors, of which the image uses up to 16, and several only with --tap; with --hosted, threads
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(lowroad_bare::Cores::COUNT_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(lowroad_bare::CoreSet::COUNT_MAX)))]
     pub cores: u16,
     /// More words for the image's command line
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub append: String,
     /// What QEMU plays
     #[arg(long, value_enum, default_value = "q35")]
-    pub machine: Board,
+    pub machine: QemuBoard,
     /// QEMU's accelerator [default: kvm where it works, else tcg]
     #[arg(long, value_name = "NAME")]
     pub accel: Option<String>,
     /// What the site is told, for a folder
     #[command(flatten)]
-    pub settings: Settings,
+    pub settings: ImageSettings,
 }
 
 /// A machine that QEMU plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Board {
+pub enum QemuBoard {
     /// A PC with PCI.
     Q35,
     /// Only what a guest needs, as in Firecracker.
@@ -92,19 +92,19 @@ fn value_address(text: &str) -> Result<SocketAddr, String> {
 
 /// An IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct Ipv4Network {
     /// The network's first address.
     pub address: Ipv4Addr,
     /// The prefix length, 0 to 32.
     pub prefix_len: u8,
 }
 
-impl Network {
+impl Ipv4Network {
     /// Parses `10.0.0.0/8`, or an address as a network of one.
     ///
     /// # Errors
     /// The allowed forms.
-    pub fn parse(text: &str) -> Result<Network, String> {
+    pub fn parse(text: &str) -> Result<Ipv4Network, String> {
         let allowed = || "an IPv4 address or a network like 10.0.0.0/8".to_string();
         let (address, prefix_len) = text.split_once('/').unwrap_or((text, "32"));
         let address: Ipv4Addr = address.parse().map_err(|_| allowed())?;
@@ -114,7 +114,7 @@ impl Network {
         let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
         let first = Ipv4Addr::from(u32::from(address) & mask);
         match first == address {
-            true => Ok(Network {
+            true => Ok(Ipv4Network {
                 address,
                 prefix_len,
             }),
@@ -125,7 +125,7 @@ impl Network {
     }
 }
 
-impl std::fmt::Display for Network {
+impl std::fmt::Display for Ipv4Network {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "{}/{}", self.address, self.prefix_len)
     }
@@ -147,7 +147,7 @@ mod tests {
             ("::1", None),
             ("", None),
         ] {
-            let got = Network::parse(text).ok().map(|network| network.to_string());
+            let got = Ipv4Network::parse(text).ok().map(|network| network.to_string());
             assert_eq!(got.as_deref(), want, "{text}");
         }
     }

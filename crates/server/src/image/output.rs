@@ -5,27 +5,27 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file under a temporary name. Without [`Output::finish`] it is removed.
-pub struct Output {
+/// A file under a temporary name. Without [`OutputFile::finish`] it is removed.
+pub struct OutputFile {
     to: PathBuf,
     beside: PathBuf,
     is_secret: bool,
 }
 
-impl Output {
+impl OutputFile {
     /// Prepares a temporary file beside `to`. A file with a password in it is readable for its owner only.
-    pub fn beside(to: &Path, is_secret: bool) -> Output {
+    pub fn beside(to: &Path, is_secret: bool) -> OutputFile {
         let mut name = to.as_os_str().to_owned();
         // In the same folder: rename(2) works only within a file system.
         name.push(format!(".{}", std::process::id()));
-        Output {
+        OutputFile {
             to: to.to_path_buf(),
             beside: name.into(),
             is_secret,
         }
     }
 
-    /// The temporary path. [`Output::write`] creates the file.
+    /// The temporary path. [`OutputFile::write`] creates the file.
     pub fn path(&self) -> &Path {
         &self.beside
     }
@@ -63,7 +63,7 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         _ = fs::remove_file(&self.beside);
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use lowroad_children::process::{ChildProcess, readable, ready};
 
-use super::options::Board;
-use crate::say;
+use super::options::QemuBoard;
+use crate::terminal_output;
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 /// QEMU's package.
@@ -24,15 +24,15 @@ const PACKAGE: &str = "qemu-system-x86";
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The machine to run.
-pub struct Machine {
+pub struct QemuMachine {
     /// The image.
     pub kernel: PathBuf,
     /// Its command line.
     pub append: String,
     /// The machine type.
-    pub board: Board,
+    pub board: QemuBoard,
     /// The network connection.
-    pub net: Net,
+    pub net: QemuNetwork,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Processors.
@@ -42,7 +42,7 @@ pub struct Machine {
 }
 
 /// A machine's network connection.
-pub enum Net {
+pub enum QemuNetwork {
     /// A tap device with this name, and the number of its queues to use.
     Tap(String, u32),
     /// QEMU's user network, which forwards connections to this address to port 80.
@@ -53,8 +53,8 @@ pub enum Net {
 ///
 /// # Errors
 /// When QEMU does not start or fails.
-pub fn play(machine: &Machine, stop: &UnixStream) -> Result<(), String> {
-    let mut qemu = Qemu::start(machine)?;
+pub fn play(machine: &QemuMachine, stop: &UnixStream) -> Result<(), String> {
+    let mut qemu = QemuProcess::start(machine)?;
     let status = qemu.until_off(stop)?;
     match status.success() {
         true => Ok(()),
@@ -72,7 +72,7 @@ fn require(program: &str, path: &OsStr) -> Result<(), String> {
     }
 }
 
-struct Qemu {
+struct QemuProcess {
     child: ChildProcess,
     control: UnixStream,
     /// The QMP command that powers it off.
@@ -80,8 +80,8 @@ struct Qemu {
     console: Option<JoinHandle<()>>,
 }
 
-impl Qemu {
-    fn start(machine: &Machine) -> Result<Qemu, String> {
+impl QemuProcess {
+    fn start(machine: &QemuMachine) -> Result<QemuProcess, String> {
         let shown = |error: io::Error| format!("{PROGRAM}: {error}");
         require(PROGRAM, &std::env::var_os("PATH").unwrap_or_default())?;
         let (console, its_console) = UnixStream::pair().map_err(shown)?;
@@ -104,11 +104,11 @@ impl Qemu {
             .map_err(shown)?;
         let console = Some(thread::spawn(move || relay(console)));
         let off = match machine.board {
-            Board::Q35 => "system_powerdown",
+            QemuBoard::Q35 => "system_powerdown",
             // microvm has no power button: with ACPI off its devices are on the command line.
-            Board::Microvm => "quit",
+            QemuBoard::Microvm => "quit",
         };
-        Ok(Qemu {
+        Ok(QemuProcess {
             child,
             control,
             off,
@@ -124,7 +124,7 @@ impl Qemu {
             let mut signals = stop;
             match (signals.read(&mut [0]).is_ok(), deadline) {
                 (true, None) => {
-                    say::note("stopping; once more to end it at once");
+                    terminal_output::note("stopping; once more to end it at once");
                     _ = writeln!(self.control, "{{\"execute\":\"{}\"}}", self.off);
                     deadline = Some(Instant::now() + PATIENCE);
                 }
@@ -153,7 +153,7 @@ impl Qemu {
     }
 }
 
-impl Drop for Qemu {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         _ = self.child.kill();
     }
@@ -165,12 +165,12 @@ fn relay(console: UnixStream) {
     let mut line = Vec::new();
     while let Ok(1..) = console.read_until(b'\n', &mut line) {
         // The machine continues with a closed standard output.
-        _ = say::out(String::from_utf8_lossy(&line));
+        _ = terminal_output::out(String::from_utf8_lossy(&line));
         line.clear();
     }
 }
 
-fn arguments(machine: &Machine) -> Vec<String> {
+fn arguments(machine: &QemuMachine) -> Vec<String> {
     // microvm uses legacy virtio by default.
     let fixed = "-no-user-config -nodefaults -display none -no-reboot -cpu max \
                  -global virtio-mmio.force-legacy=off \
@@ -179,9 +179,9 @@ fn arguments(machine: &Machine) -> Vec<String> {
     let mut arguments: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     let (board, card) = match machine.board {
-        Board::Q35 => ("q35", "virtio-net-pci"),
+        QemuBoard::Q35 => ("q35", "virtio-net-pci"),
         // Without ACPI, devices are listed on the command line, and the clock has to be added.
-        Board::Microvm => ("microvm,acpi=off,rtc=on", "virtio-net-device"),
+        QemuBoard::Microvm => ("microvm,acpi=off,rtc=on", "virtio-net-device"),
     };
     add("-M", board.to_owned());
     add("-accel", machine.accel.clone());
@@ -191,7 +191,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
     add("-append", machine.append.clone());
     let mut device = format!("{card},netdev=net");
     let net = match &machine.net {
-        Net::Tap(name, queues) => {
+        QemuNetwork::Tap(name, queues) => {
             let net = format!("tap,id=net,ifname={name},script=no,downscript=no");
             match queues {
                 0..=1 => net,
@@ -201,7 +201,7 @@ fn arguments(machine: &Machine) -> Vec<String> {
                 }
             }
         }
-        Net::Forwarded(from) => {
+        QemuNetwork::Forwarded(from) => {
             format!("user,id=net,hostfwd=tcp:{}:{}-:80", from.ip(), from.port())
         }
     };
@@ -211,11 +211,11 @@ fn arguments(machine: &Machine) -> Vec<String> {
 }
 
 /// Device options for several queue pairs.
-fn several(board: Board, queues: u32) -> String {
+fn several(board: QemuBoard, queues: u32) -> String {
     match board {
         // An interrupt for each receive and send queue, one for the control queue, and one for configuration changes.
-        Board::Q35 => format!(",mq=on,vectors={}", 2 * queues + 2),
-        Board::Microvm => ",mq=on".to_owned(),
+        QemuBoard::Q35 => format!(",mq=on,vectors={}", 2 * queues + 2),
+        QemuBoard::Microvm => ",mq=on".to_owned(),
     }
 }
 
@@ -234,12 +234,12 @@ mod tests {
         );
     }
 
-    fn machine() -> Machine {
-        Machine {
+    fn machine() -> QemuMachine {
+        QemuMachine {
             kernel: "/site.img".into(),
             append: "ip=dhcp a".into(),
-            board: Board::Q35,
-            net: Net::Forwarded(([127, 0, 0, 1], 8080).into()),
+            board: QemuBoard::Q35,
+            net: QemuNetwork::Forwarded(([127, 0, 0, 1], 8080).into()),
             memory_mib: 64,
             cores: 2,
             accel: "kvm".into(),
@@ -255,9 +255,9 @@ mod tests {
         ] {
             assert!(line.contains(part), "{line}");
         }
-        let other = Machine {
-            board: Board::Microvm,
-            net: Net::Tap("tap7".into(), 1),
+        let other = QemuMachine {
+            board: QemuBoard::Microvm,
+            net: QemuNetwork::Tap("tap7".into(), 1),
             accel: "tcg".into(),
             ..machine()
         };
@@ -269,8 +269,8 @@ mod tests {
             assert!(line.contains(part), "{line}");
         }
         assert!(!line.contains("queues") && !line.contains("mq"), "{line}");
-        let several = Machine {
-            net: Net::Tap("tap7".into(), 3),
+        let several = QemuMachine {
+            net: QemuNetwork::Tap("tap7".into(), 3),
             cores: 3,
             ..machine()
         };

@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lowroad_bare::archive::Builder;
+use lowroad_bare::archive::ArchiveBuilder;
 use lowroad_config as config;
 use lowroad_http::target;
-use lowroad_page::Page;
+use lowroad_page::CompiledPage;
 
 use super::variants;
 
@@ -22,7 +22,7 @@ const DEPTH_MAX: usize = 64;
 
 /// The numbers of archived objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SiteContents {
     /// Files.
     pub files: usize,
     /// SQL pages.
@@ -33,17 +33,17 @@ pub struct Found {
 ///
 /// # Errors
 /// The first file that can't be served, and the reason.
-pub fn add(builder: &mut Builder, dir: &Path) -> Result<Found, String> {
+pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, String> {
     let shown = |error| format!("{}: {error}", dir.display());
     let root = dir.canonicalize().map_err(shown)?;
     if !root.is_dir() {
         return Err(format!("{}: this is not a folder", dir.display()));
     }
-    let mut site = Site {
+    let mut site = ImageSite {
         rules: config::site_for_folder(root.clone()),
         root,
         builder,
-        found: Found::default(),
+        found: SiteContents::default(),
         around: Vec::new(),
         folders: Vec::new(),
         has_index: BTreeSet::new(),
@@ -58,11 +58,11 @@ pub fn add(builder: &mut Builder, dir: &Path) -> Result<Found, String> {
     Ok(site.found)
 }
 
-struct Site<'b> {
-    rules: config::Site,
+struct ImageSite<'b> {
+    rules: config::SiteConfig,
     root: PathBuf,
-    builder: &'b mut Builder,
-    found: Found,
+    builder: &'b mut ArchiveBuilder,
+    found: SiteContents,
     /// The folder in progress and its ancestors, with links resolved.
     around: Vec<PathBuf>,
     /// The URL paths of all folders.
@@ -70,21 +70,21 @@ struct Site<'b> {
     /// The folders with an index.
     has_index: BTreeSet<Vec<u8>>,
     /// Pages and fragments by their paths below the site's folder.
-    sources: BTreeMap<String, Source>,
+    sources: BTreeMap<String, SiteSource>,
 }
 
-struct Source {
+struct SiteSource {
     text: String,
     is_part: bool,
 }
 
 /// The target type of a directory entry.
-enum Kind {
+enum EntryKind {
     File,
     Folder,
 }
 
-impl Site<'_> {
+impl ImageSite<'_> {
     /// Adds a folder. `at` is its decoded URL path, with a trailing slash.
     fn folder(&mut self, folder: &Path, at: &[u8]) -> Result<(), String> {
         let shown = |error| format!("{}: {error}", folder.display());
@@ -106,12 +106,12 @@ impl Site<'_> {
             }
             let from = folder.join(&name);
             match self.kind(&from)? {
-                Kind::Folder => self.inner_folder(&from, &path)?,
-                Kind::File if path.ends_with(PAGE_SUFFIX.as_bytes()) => self.source(&from, path)?,
-                Kind::File if self.file(&from, &path, at)? => {
+                EntryKind::Folder => self.inner_folder(&from, &path)?,
+                EntryKind::File if path.ends_with(PAGE_SUFFIX.as_bytes()) => self.source(&from, path)?,
+                EntryKind::File if self.file(&from, &path, at)? => {
                     self.has_index.insert(at.to_vec());
                 }
-                Kind::File => {}
+                EntryKind::File => {}
             }
         }
         self.folders.push(at.to_vec());
@@ -131,7 +131,7 @@ impl Site<'_> {
 
     /// Adds a file. Returns whether it is the index of the folder `at`.
     fn file(&mut self, from: &Path, path: &[u8], at: &[u8]) -> Result<bool, String> {
-        let variants = variants::of_file(&self.rules, path, from)?;
+        let variants = variants::encode_file(&self.rules, path, from)?;
         let name = path.strip_prefix(at).unwrap_or(path);
         let mut indexes = self.rules.index.iter();
         let is_index = indexes.any(|index| index.as_bytes() == name);
@@ -153,7 +153,7 @@ impl Site<'_> {
         self.builder.part(&name, &source).map_err(text)?;
         self.sources.insert(
             name,
-            Source {
+            SiteSource {
                 text: source,
                 is_part,
             },
@@ -165,7 +165,7 @@ impl Site<'_> {
     fn pages(&mut self) -> Result<(), String> {
         let mut find = |name: &str| self.sources.get(name).map(|source| source.text.as_str());
         for (name, source) in self.sources.iter().filter(|(_, source)| !source.is_part) {
-            Page::parse_with(name, &source.text, &mut find)
+            CompiledPage::parse_with(name, &source.text, &mut find)
                 .map_err(|error| format!("{name}:{}: {}", error.line, error.what))?;
             let path = format!("/{name}");
             self.builder
@@ -196,7 +196,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    fn kind(&self, from: &Path) -> Result<Kind, String> {
+    fn kind(&self, from: &Path) -> Result<EntryKind, String> {
         let shown = |error| format!("{}: {error}", from.display());
         let real = from.canonicalize().map_err(shown)?;
         // Links may lead only to files of the site.
@@ -206,8 +206,8 @@ impl Site<'_> {
         }
         let kind = fs::metadata(&real).map_err(shown)?.file_type();
         match (kind.is_file(), kind.is_dir()) {
-            (true, _) => Ok(Kind::File),
-            (_, true) => Ok(Kind::Folder),
+            (true, _) => Ok(EntryKind::File),
+            (_, true) => Ok(EntryKind::Folder),
             _ => Err(format!("{}: neither a file nor a folder", from.display())),
         }
     }

@@ -7,21 +7,21 @@ use std::process::{Command, Stdio};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use super::address::Ip;
-use crate::say;
+use super::address::ImageAddress;
+use crate::terminal_output;
 
 /// Maximum length of a device's name.
 const NAME_LEN_MAX: usize = 15;
 
 /// An existing device, or one created here, which is removed when dropped.
-pub struct Device {
+pub struct HostTap {
     name: String,
     is_ours: bool,
     /// The requested number of queues.
     queues: u32,
 }
 
-impl Device {
+impl HostTap {
     /// Uses or creates the device. A new device gets the gateway's address, so that this machine can reach the image,
     /// and is removed with this value. An existing device stays unchanged. It is refused while another program has
     /// open queues: the kernel would distribute frames between both programs.
@@ -29,14 +29,14 @@ impl Device {
     /// # Errors
     /// A remedy for the operator.
     /// A remedy for the operator.
-    pub fn prepare(name: &str, ip: Ip, queues: u32) -> Result<Device, String> {
+    pub fn prepare(name: &str, ip: ImageAddress, queues: u32) -> Result<HostTap, String> {
         // The name becomes an argument of `ip`, and of QEMU's option lists with commas.
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {
             return Err(format!("{name}: not the name of a network device"));
         }
         let is_ours = !is_there(name);
-        let device = Device {
+        let device = HostTap {
             name: name.to_string(),
             is_ours,
             queues,
@@ -62,14 +62,14 @@ impl Device {
         }
     }
 
-    fn make(&self, ip: Ip) -> Result<(), String> {
+    fn make(&self, ip: ImageAddress) -> Result<(), String> {
         let name = self.name.as_str();
         let make = format!("tuntap add dev {name} mode tap{}", kind(self.queues));
         run(&make.split(' ').collect::<Vec<_>>())?;
         if let Some(address) = host_address(ip) {
             run(&["address", "add", &address, "dev", name])?;
         } else {
-            say::note(format_args!(
+            terminal_output::note(format_args!(
                 "{name} has no address: whoever speaks to the image gives it one, or puts it into a bridge"
             ));
         }
@@ -77,7 +77,7 @@ impl Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for HostTap {
     fn drop(&mut self) {
         if self.is_ours {
             _ = run(&["link", "delete", &self.name]);
@@ -120,7 +120,7 @@ fn usable(name: &str, queues: u32) -> u32 {
     // If `ip` fails, the device is assumed to fit the request.
     let has_several = said_of(name).map_or(queues > 1, |said| said.contains(" multi_queue "));
     if queues > 1 && !has_several {
-        say::note(format_args!(
+        terminal_output::note(format_args!(
             "{name} has one queue, for one core; this makes one with several: \
              ip tuntap add dev {name} mode tap multi_queue"
         ));
@@ -132,9 +132,9 @@ fn usable(name: &str, queues: u32) -> u32 {
 }
 
 /// This machine's address on the image's network: the image's gateway.
-fn host_address(ip: Ip) -> Option<String> {
+fn host_address(ip: ImageAddress) -> Option<String> {
     match ip {
-        Ip::Static {
+        ImageAddress::Static {
             gateway: Some(gateway),
             prefix_len,
             ..
@@ -143,7 +143,7 @@ fn host_address(ip: Ip) -> Option<String> {
     }
 }
 
-fn advice(name: &str, ip: Ip, queues: u32, why: &str) -> String {
+fn advice(name: &str, ip: ImageAddress, queues: u32, why: &str) -> String {
     let address = host_address(ip).unwrap_or_else(|| "ADDRESS/PREFIX".to_string());
     let kind = kind(queues);
     format!(
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn names_that_are_none_are_refused() {
         for name in ["", "a b", "a/b", "sixteen-letters-", "x;y"] {
-            assert!(Device::prepare(name, Ip::Dhcp, 1).is_err(), "{name}");
+            assert!(HostTap::prepare(name, ImageAddress::Dhcp, 1).is_err(), "{name}");
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn advice_can_be_typed() {
-        let ip = Ip::parse("192.0.2.2/24,192.0.2.1").expect("an address");
+        let ip = ImageAddress::parse("192.0.2.2/24,192.0.2.1").expect("an address");
         let several = advice("tap0", ip, 2, "no");
         assert!(several.contains("mode tap multi_queue user"), "{several}");
         let text = advice("tap0", ip, 1, "no");

@@ -9,21 +9,21 @@ use lowroad_config as config;
 use lowroad_engine::file::digest_bytes;
 use lowroad_file_stamp::FileStamp;
 use lowroad_files::etag;
-use lowroad_files::heads::{self, HeadFacts};
-use lowroad_files::{compress, mime};
-use lowroad_http::encoded::Section;
-use lowroad_http::encoding::{Encoding, EncodingSet};
+use lowroad_files::file_headers::{self, HeadFacts};
+use lowroad_files::{compression, mime};
+use lowroad_http::stored_head::StoredSection;
+use lowroad_http::content_coding::{ContentCoding, CodingSet};
 use lowroad_http::h1::put_encoded;
 use lowroad_site_rules::HeaderPatterns;
 use lowroad_store::clock;
 
 /// Codings compressed here. An existing zstd sibling is used, but none is created: clients with zstd also accept
 /// brotli.
-const MADE: [Encoding; 2] = [Encoding::Brotli, Encoding::Gzip];
-const ENCODED: [Encoding; 3] = [Encoding::Brotli, Encoding::Zstd, Encoding::Gzip];
+const MADE: [ContentCoding; 2] = [ContentCoding::Brotli, ContentCoding::Gzip];
+const ENCODED: [ContentCoding; 3] = [ContentCoding::Brotli, ContentCoding::Zstd, ContentCoding::Gzip];
 
 /// A file's bytes and modification time.
-struct Read {
+struct FileContents {
     body: Vec<u8>,
     modified_ns: i64,
 }
@@ -32,25 +32,25 @@ struct Read {
 ///
 /// # Errors
 /// A file that could not be read.
-pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<NewVariant>, String> {
+pub fn encode_file(rules: &config::SiteConfig, path: &[u8], from: &Path) -> Result<Vec<NewVariant>, String> {
     let file = read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     let content_type = mime::content_type(path, &rules.types);
     // The server compresses only files that fit into its cache; the image does the same.
-    let len_max = config::Server::default().cache_object_len_max;
+    let len_max = config::ProcessConfig::default().cache_object_len_max;
     let len = file.body.len() as u64;
     let coding = mime::coding(path);
     let is_made = rules.compress.enabled
         // A file that is itself compressed is not compressed again.
-        && coding == Encoding::Identity
+        && coding == ContentCoding::Identity
         && (rules.compress.len_min..=len_max).contains(&len)
         && mime::compresses(&content_type);
     let siblings = ENCODED.map(|encoding| {
         let sibling = || sibling(from, encoding, file.modified_ns);
-        let is_coded = coding != Encoding::Identity;
+        let is_coded = coding != ContentCoding::Identity;
         (encoding, (!is_coded).then(sibling).flatten())
     });
     let has_sibling = siblings.iter().any(|(_, sibling)| sibling.is_some());
-    let said = Said {
+    let said = VariantHead {
         rules,
         header_patterns: &HeaderPatterns::new(rules),
         path,
@@ -60,7 +60,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
         modified_ns: file.modified_ns,
     };
     let mut variants = Vec::new();
-    let mut seen = EncodingSet::EMPTY;
+    let mut seen = CodingSet::EMPTY;
     for (encoding, sibling) in siblings {
         if let Some(sibling) = sibling {
             let etag = etag::with_encoding(&content_tag(&sibling.body), encoding);
@@ -72,7 +72,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
         .into_iter()
         .filter(|made| is_made && !seen.contains(*made))
     {
-        let made = compress::compress(&file.body, encoding);
+        let made = compression::compress(&file.body, encoding);
         let made = made.map_err(|error| format!("{}: {error}", from.display()))?;
         if let Some(body) = made {
             let etag = etag::with_encoding(&content_tag(&file.body), encoding);
@@ -81,7 +81,7 @@ pub fn of_file(rules: &config::Site, path: &[u8], from: &Path) -> Result<Vec<New
     }
     let etag = content_tag(&file.body);
     // Last, since it moves the body that the codings are made from.
-    variants.insert(0, said.variant(Encoding::Identity, &etag, file.body));
+    variants.insert(0, said.variant(ContentCoding::Identity, &etag, file.body));
     Ok(variants)
 }
 
@@ -91,18 +91,18 @@ fn content_tag(body: &[u8]) -> String {
 }
 
 /// The properties that all variants of a file share.
-struct Said<'s> {
-    rules: &'s config::Site,
+struct VariantHead<'s> {
+    rules: &'s config::SiteConfig,
     header_patterns: &'s HeaderPatterns,
     path: &'s [u8],
     content_type: &'s str,
-    coding: Encoding,
+    coding: ContentCoding,
     varies: bool,
     modified_ns: i64,
 }
 
-impl Said<'_> {
-    fn variant(&self, encoding: Encoding, etag: &str, body: Vec<u8>) -> NewVariant {
+impl VariantHead<'_> {
+    fn variant(&self, encoding: ContentCoding, etag: &str, body: Vec<u8>) -> NewVariant {
         // Last-Modified must not be later than the response (RFC 9110 §8.8.2.1).
         let modified_ns = self.modified_ns.min(clock::unix_ns());
         let last_modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
@@ -116,7 +116,7 @@ impl Said<'_> {
             etag,
             modified_s: last_modified_s,
         };
-        let (head, map) = heads::build(&facts, self.rules, self.header_patterns);
+        let (head, map) = file_headers::build(&facts, self.rules, self.header_patterns);
         NewVariant {
             encoding,
             shared_fields: lines(map.shared(&head)),
@@ -129,21 +129,21 @@ impl Said<'_> {
     }
 }
 
-fn read(from: &Path) -> io::Result<Read> {
+fn read(from: &Path) -> io::Result<FileContents> {
     let body = fs::read(from)?;
     let stamp = FileStamp::at(from)?;
     // Length and contents must belong together: the header section states the length.
     if stamp.len != body.len() as u64 {
         return Err(io::Error::other("it changes while it is read"));
     }
-    Ok(Read {
+    Ok(FileContents {
         body,
         modified_ns: stamp.modified_ns,
     })
 }
 
 /// The file's precompressed sibling in a coding, unless it is older than the file.
-fn sibling(from: &Path, encoding: Encoding, modified_ns: i64) -> Option<Read> {
+fn sibling(from: &Path, encoding: ContentCoding, modified_ns: i64) -> Option<FileContents> {
     let mut name = from.as_os_str().to_owned();
     name.push(encoding.file_suffix());
     let sibling = read(Path::new(&name)).ok()?;
@@ -151,7 +151,7 @@ fn sibling(from: &Path, encoding: Encoding, modified_ns: i64) -> Option<Read> {
 }
 
 /// Encodes field lines for the archive.
-fn lines(section: Section<'_>) -> Vec<u8> {
+fn lines(section: StoredSection<'_>) -> Vec<u8> {
     let mut lines = Vec::new();
     put_encoded(section, &mut lines);
     lines

@@ -1,11 +1,11 @@
 //! Advice for the operator: remedies for punted requests, connections left to the kernel and responses that are not
 //! stored, by the names of the programs' counters.
 
-use lowroad_softirq::learn::Kind;
+use lowroad_softirq::learner::DenialKind;
 
 /// Advice for a counter's name; `None` if the counter is no reason for a punt.
 #[must_use]
-pub fn of(reason: &str) -> Option<&'static str> {
+pub fn for_reason(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "up_miss" => "first requests go up; `lowroad explain URL` says why others are not stored",
         "up_expired" => {
@@ -50,7 +50,7 @@ pub fn of(reason: &str) -> Option<&'static str> {
 
 /// Text about a pause of fetches.
 #[must_use]
-pub fn of_pause(left_s: u64) -> String {
+pub fn for_pause(left_s: u64) -> String {
     format!(
         "pause for {left_s} s more: what was fetched brought less than two answers each; what is answered goes on"
     )
@@ -58,19 +58,19 @@ pub fn of_pause(left_s: u64) -> String {
 
 /// Advice for the reason that a response is not stored.
 #[must_use]
-pub fn of_denial(kind: Kind) -> &'static str {
+pub fn for_denial(kind: DenialKind) -> &'static str {
     match kind {
-        Kind::Lifetime => "no lifetime: Cache-Control of the server, or `attach --ttl SECONDS`",
-        Kind::CacheControl => {
+        DenialKind::Lifetime => "no lifetime: Cache-Control of the server, or `attach --ttl SECONDS`",
+        DenialKind::CacheControl => {
             "the server forbids it: its Cache-Control (private, no-store, no-cache)"
         }
-        Kind::SetCookie => "Set-Cookie: only pages that set no cookie are stored",
-        Kind::Vary => "Vary: only Accept-Encoding may be named there",
-        Kind::Size => {
+        DenialKind::SetCookie => "Set-Cookie: only pages that set no cookie are stored",
+        DenialKind::Vary => "Vary: only Accept-Encoding may be named there",
+        DenialKind::Size => {
             "longer than what is sent from here, 14,480 bytes at most: compress or shorten it"
         }
-        Kind::Few => "told to few, or its path is excluded (`attach --exclude`)",
-        Kind::Other => "its status or form, or the server was in trouble: `lowroad explain URL`",
+        DenialKind::Few => "told to few, or its path is excluded (`attach --exclude`)",
+        DenialKind::Other => "its status or form, or the server was in trouble: `lowroad explain URL`",
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
                 .iter()
                 .any(|begin| name.starts_with(begin));
             assert_eq!(
-                of(name).is_some(),
+                for_reason(name).is_some(),
                 goes_up || others.contains(name),
                 "{name}"
             );
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_is_not_stored_has_advice_of_its_own() {
-        let texts = Kind::ALL.map(of_denial);
+        let texts = DenialKind::ALL.map(for_denial);
         for word in [
             "--ttl",
             "Cache-Control",
@@ -120,7 +120,7 @@ mod tests {
             ("pass_syn_socket", "TIME_WAIT"),
         ] {
             assert!(
-                of(reason).is_some_and(|text| text.contains(word)),
+                for_reason(reason).is_some_and(|text| text.contains(word)),
                 "{reason}"
             );
         }

@@ -1,28 +1,28 @@
 //! `lowroad attach`: puts a level in front of a port, and runs its daemon until a signal ends it.
 
 pub mod drain;
-mod follow;
-mod keep;
+mod interface_watch;
+mod supervisor;
 mod log;
-mod look;
+mod first_page;
 pub mod origin;
-mod place;
+mod placement;
 pub mod rules;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lowroad_children::message::Channel;
-use lowroad_log::{Target, Writer};
+use lowroad_children::message::PacketChannel;
+use lowroad_log::{LogDestination, LogWriter};
 use lowroad_privileges::capabilities;
 use lowroad_site::access::WRITE_DELAY;
-use lowroad_softirq::daemon::{Admission, Daemon};
-use lowroad_softirq::fetch::asker::Offered;
+use lowroad_softirq::daemon::{AdmissionPolicy, DaemonContext};
+use lowroad_softirq::fetch::address_fetcher::OfferLookup;
 use lowroad_softirq::layout;
-use lowroad_softirq::learn::Settings;
-use lowroad_softirq::learn::rest;
-use lowroad_softirq::level::Level;
+use lowroad_softirq::learner::LearnSettings;
+use lowroad_softirq::learner::bypass;
+use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::machine::listeners;
 use lowroad_softirq::machine::tcp_settings::TcpSettings;
 use lowroad_softirq::programs::folder;
@@ -30,13 +30,13 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
-use self::place::Placed;
-use super::own::words::{ATTACHED, say_to_server};
-use super::own::{self, News};
+use self::placement::AttachedInterface;
+use super::managed_level::messages::{ATTACHED, say_to_server};
+use super::managed_level::{self, DaemonMessage};
 use super::policy::AttachPolicy;
-use super::{hold, namespace, worker};
-use crate::cli::softirq::{Admit, Attach, Part, TierWanted};
-use crate::say;
+use super::{level_lock, namespace, worker};
+use crate::cli::softirq::{AdmissionArg, AttachArgs, WorkerRole, TierArg};
+use crate::terminal_output;
 
 /// The capabilities of a level's process after it has entered its namespace and mounted bpffs: BPF for maps and
 /// programs, PERFMON for programs that read packets, NET_ADMIN for interfaces. uid 0 owns the pins.
@@ -44,12 +44,12 @@ const KEPT: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
 
-impl From<Admit> for Admission {
-    fn from(wanted: Admit) -> Admission {
+impl From<AdmissionArg> for AdmissionPolicy {
+    fn from(wanted: AdmissionArg) -> AdmissionPolicy {
         match wanted {
-            Admit::Auto => Admission::Auto,
-            Admit::Known => Admission::Known,
-            Admit::All => Admission::All,
+            AdmissionArg::Auto => AdmissionPolicy::Auto,
+            AdmissionArg::Known => AdmissionPolicy::Known,
+            AdmissionArg::All => AdmissionPolicy::All,
         }
     }
 }
@@ -58,58 +58,58 @@ impl From<Admit> for Admission {
 ///
 /// # Errors
 /// A message for the user: the obstacle, and a remedy.
-pub fn attach(args: &Attach) -> Result<(), String> {
+pub fn attach(args: &AttachArgs) -> Result<(), String> {
     match (args.worker, args.part) {
         (true, None) => return worker::keep(args),
-        (true, Some(Part::Worker)) => return worker::serve(args),
-        (true, Some(Part::Level)) => end_with_parent()?,
-        (false, _) if args.tier == TierWanted::None => {
+        (true, Some(WorkerRole::Worker)) => return worker::serve(args),
+        (true, Some(WorkerRole::Level)) => end_with_parent()?,
+        (false, _) if args.tier == TierArg::None => {
             return Err("--tier none attaches nothing; with --worker it intercepts".into());
         }
         (false, _) => {}
     }
     if args.keep {
-        return keep::keep(args);
+        return supervisor::keep(args);
     }
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    let policy = AttachPolicy::of(args)?;
+    let policy = AttachPolicy::from_args(args)?;
     let learning = rules::learning_by(&policy, args);
     // Checks come before the first change of the machine.
     check_servers(&args.ports)?;
-    place::check_machine()?;
-    place::check_pins()?;
-    let folder = folder::of_port(args.ports[0]).map_err(|error| error.to_string())?;
+    placement::check_machine()?;
+    placement::check_pins()?;
+    let folder = folder::port_folder(args.ports[0]).map_err(|error| error.to_string())?;
     // Before locking the mount: this may wait until another process has ended its connections.
-    let held = hold::hold_after_end(&folder)?;
+    let held = level_lock::hold_after_end(&folder)?;
     let mounting = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     // Entering a namespace and mounting bpffs needed CAP_SYS_ADMIN, which is dropped here.
     capabilities::reduce(KEPT)?;
     for port in &args.ports {
-        place::check_port(*port)?;
+        placement::check_port(*port)?;
     }
-    place::check_ports_free(&args.ports, &folder)?;
+    placement::check_ports_free(&args.ports, &folder)?;
     let was_there = folder.exists();
     folder::make(&folder).map_err(|error| error.to_string())?;
     drop(mounting);
-    let news = Arc::new(News::default());
+    let news = Arc::new(DaemonMessage::default());
     hear_signals(args.own, &news.stop).map_err(|error| format!("signals: {error}"))?;
     // Before the level is loaded: a lack of descriptors must leave no half-made level.
-    let parent = args.own.then(Channel::to_parent).transpose();
+    let parent = args.own.then(PacketChannel::to_parent).transpose();
     let parent = parent.map_err(|error| format!("the server's socket: {error}"))?;
-    let placed = place::load(args, &folder).inspect_err(|_| {
+    let placed = placement::load(args, &folder).inspect_err(|_| {
         // A new, incomplete level is removed; one that existed before continues. The error below covers a failure to
         // remove it.
         if !was_there {
             let _ = folder::remove(&folder);
         }
     })?;
-    let level = Level::open(&folder).map_err(|error| error.to_string())?;
+    let level = SoftirqLevel::open(&folder).map_err(|error| error.to_string())?;
     let level = Arc::new(level);
-    let server = Server {
-        offered: parent.map(|parent| own::follow(level.clone(), news.clone(), parent)),
+    let server = DaemonInputs {
+        offered: parent.map(|parent| managed_level::follow(level.clone(), news.clone(), parent)),
         news: &news,
         held: &held,
     };
@@ -124,7 +124,7 @@ pub fn attach(args: &Attach) -> Result<(), String> {
     }
     drain::end(&level, args.drain);
     drain::remove(&folder)?;
-    say::note("detached");
+    terminal_output::note("detached");
     done
 }
 
@@ -151,12 +151,12 @@ fn hear_signals(own: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
 }
 
 /// The inputs of the daemon from other processes.
-struct Server<'a> {
+struct DaemonInputs<'a> {
     /// Requests responses from the own server without a connection.
-    offered: Option<Offered>,
-    news: &'a News,
+    offered: Option<OfferLookup>,
+    news: &'a DaemonMessage,
     /// The level's lock; announces this process's end to other processes.
-    held: &'a hold::Held,
+    held: &'a level_lock::LevelLock,
 }
 
 /// Checks that a server listens on each port.
@@ -170,48 +170,48 @@ fn check_servers(ports: &[u16]) -> Result<(), String> {
 }
 
 fn serve(
-    args: &Attach,
-    level: &Arc<Level>,
-    (learning, bits): (Settings, u32),
-    placed: Vec<Placed>,
-    server: &Server<'_>,
+    args: &AttachArgs,
+    level: &Arc<SoftirqLevel>,
+    (learning, bits): (LearnSettings, u32),
+    placed: Vec<AttachedInterface>,
+    server: &DaemonInputs<'_>,
 ) -> Result<(), String> {
     // A previous daemon may have found a packet filter: admission stays on until this daemon has looked itself.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
     level
-        .prepare(bits | was_admitting, args.idle, place::least_mtu(&placed))
+        .prepare(bits | was_admitting, args.idle, placement::least_mtu(&placed))
         .map_err(|error| error.to_string())?;
     level.set_ports(&args.ports);
     let writer = match args.log {
         Some(_) => Some(
-            Writer::open_delayed(&Target::Stdout, WRITE_DELAY)
+            LogWriter::open_delayed(&LogDestination::Stdout, WRITE_DELAY)
                 .map_err(|error| format!("the log: {error}"))?,
         ),
         None => None,
     };
-    let mut lines = log::Lines::new(args.log.as_deref(), writer.as_ref().map(Writer::sink));
+    let mut lines = log::LineWriter::new(args.log.as_deref(), writer.as_ref().map(LogWriter::sink));
     let connect = origin::connector(level.clone());
-    let seen = look::Look {
+    let seen = first_page::LevelQuery {
         ports: &args.ports,
         learning: learning.clone(),
         connect: connect.clone(),
     };
-    let daemon = Daemon {
+    let daemon = DaemonContext {
         level,
         learning,
-        rest: rest::Rules::default(),
+        rest: bypass::LevelBypassRules::default(),
         connect,
         is_own: args.own,
         offered: server.offered.clone(),
         admission: args.admit.into(),
         answered: Box::new(move |event| lines.write(event)),
-        note: Box::new(|text| say::note(text)),
+        note: Box::new(|text| terminal_output::note(text)),
         brief: &server.news.brief,
         changes: &server.news.changes,
         stop: &server.news.stop,
     };
     // Programs answer only from here on: maps, ports and settings are complete.
-    placed.iter().for_each(say::note);
+    placed.iter().for_each(terminal_output::note);
     say_ready(args);
     level.set_mode(layout::MODE_SERVE);
     // True as soon as the daemon has ended, for any reason.
@@ -219,7 +219,7 @@ fn serve(
     let done = thread::scope(|scope| {
         let follower = thread::Builder::new().name("interfaces".into());
         follower
-            .spawn_scoped(scope, move || follow::follow(args, level, placed, over))
+            .spawn_scoped(scope, move || interface_watch::follow(args, level, placed, over))
             .map_err(|error| format!("starting a thread: {error}"))?;
         // The first page's check is for operators; the server knows its own pages.
         if !args.own {
@@ -236,7 +236,7 @@ fn serve(
     });
     if let Some(writer) = writer {
         if writer.lost() > 0 {
-            say::note(format_args!("{} lines of the log were lost", writer.lost()));
+            terminal_output::note(format_args!("{} lines of the log were lost", writer.lost()));
         }
         writer.close();
     }
@@ -244,7 +244,7 @@ fn serve(
 }
 
 /// Reports that the level answers from now on.
-fn say_ready(args: &Attach) {
+fn say_ready(args: &AttachArgs) {
     let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
     let text = format!("attached to port {}", ports.join(", "));
     if args.own {
@@ -253,13 +253,13 @@ fn say_ready(args: &Attach) {
         return;
     }
     // A closed standard output is no reason to end.
-    let _ = say::out(format_args!("{text}\n"));
+    let _ = terminal_output::out(format_args!("{text}\n"));
     // Without a supervisor there is no socket to notify, and the call fails.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
 /// Bits of the programs' settings. In front of a Lowroad server, the level gives the same responses as that server.
-fn settings(args: &Attach, policy: &AttachPolicy) -> u32 {
+fn settings(args: &AttachArgs, policy: &AttachPolicy) -> u32 {
     let when = |wanted, bit| if wanted { bit } else { 0 };
     layout::SETTING_LEARN
         | TcpSettings::read().bits()

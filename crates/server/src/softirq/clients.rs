@@ -2,19 +2,19 @@
 
 use std::net::IpAddr;
 
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::clients::Prefix;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::clients::ClientPrefix;
 
 /// Divides clients into those answered here and those left to the server. Left to the server are clients with a denied
 /// prefix and, if any prefix is allowed, all clients without an allowed one. The longest matching prefix decides.
 #[derive(Debug)]
 pub struct ClientRanges {
-    denied: Vec<Prefix>,
-    allowed: Vec<Prefix>,
+    denied: Vec<ClientPrefix>,
+    allowed: Vec<ClientPrefix>,
 }
 
 /// The prefix of all addresses.
-const EVERYBODY: Prefix = (0, [0; 16]);
+const EVERYBODY: ClientPrefix = (0, [0; 16]);
 
 impl ClientRanges {
     /// Reads the prefixes of `--deny` and `--allow`.
@@ -37,12 +37,12 @@ impl ClientRanges {
     }
 
     /// The prefixes of clients that are left to the server.
-    pub fn denied(&self) -> &[Prefix] {
+    pub fn denied(&self) -> &[ClientPrefix] {
         &self.denied
     }
 
     /// The prefixes of clients that are answered here nevertheless.
-    pub fn allowed(&self) -> &[Prefix] {
+    pub fn allowed(&self) -> &[ClientPrefix] {
         &self.allowed
     }
 
@@ -50,20 +50,20 @@ impl ClientRanges {
     ///
     /// # Errors
     /// A text for the user.
-    pub fn choose(&self, level: &Level) -> Result<(), String> {
+    pub fn choose(&self, level: &SoftirqLevel) -> Result<(), String> {
         level
             .set_clients(&self.denied, &self.allowed)
             .map_err(|error| error.to_string())
     }
 }
 
-fn prefixes(option: &str, texts: &[String]) -> Result<Vec<Prefix>, String> {
+fn prefixes(option: &str, texts: &[String]) -> Result<Vec<ClientPrefix>, String> {
     let read = |text: &String| prefix(text).map_err(|why| format!("{option} {text}: {why}"));
     texts.iter().map(read).collect()
 }
 
 /// Parses a prefix: its length in bits, and an address; IPv4 as `::ffff:a.b.c.d`.
-fn prefix(text: &str) -> Result<Prefix, String> {
+fn prefix(text: &str) -> Result<ClientPrefix, String> {
     let bad = || "not understood (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| bad())?)),

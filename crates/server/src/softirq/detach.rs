@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lowroad_children::process::{readable, ready};
-use lowroad_softirq::key::Key;
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::publish;
+use lowroad_softirq::key::RequestKey;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::publisher;
 use lowroad_softirq::programs::folder;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::attach::drain;
-use super::worker::found;
-use super::{hold, levels, namespace};
-use crate::cli::softirq::Detach;
-use crate::say;
+use super::worker::instances;
+use super::{level_lock, levels, namespace};
+use crate::cli::softirq::DetachArgs;
+use crate::terminal_output;
 
 /// Time of one wait for the end of a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// A message for the user.
-pub fn detach(args: &Detach) -> Result<(), String> {
+pub fn detach(args: &DetachArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
@@ -56,7 +56,7 @@ pub fn detach(args: &Detach) -> Result<(), String> {
 /// Signals the intercepting servers of these ports to end. Returns each port with its process.
 fn tell_workers(ports: &[u16]) -> Result<Vec<(u16, OwnedFd)>, String> {
     let told = ports.iter().map(|port| {
-        let told = found::tell_to_end(*port)?;
+        let told = instances::tell_to_end(*port)?;
         Ok(told.map(|(process, _)| (*port, process)))
     });
     told.filter_map(Result::transpose).collect()
@@ -64,14 +64,14 @@ fn tell_workers(ports: &[u16]) -> Result<Vec<(u16, OwnedFd)>, String> {
 
 fn wait_for_worker(port: u16, process: &OwnedFd) -> Result<(), String> {
     while !has_ended(process)? {}
-    found::tidy(port);
-    found::remove_unused_way();
-    say::out(format_args!("the workers let go of port {port}\n"))
+    instances::tidy(port);
+    instances::remove_unused_way();
+    terminal_output::out(format_args!("the workers let go of port {port}\n"))
 }
 
 /// Removes these ports from a level, or the whole level if it has no others.
-fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
-    if let Ok(level) = Level::open(folder) {
+fn one_level(folder: &Path, args: &DetachArgs) -> Result<(), String> {
+    if let Ok(level) = SoftirqLevel::open(folder) {
         let ports = level.ports();
         let (going, left): (Vec<u16>, Vec<u16>) = ports
             .into_iter()
@@ -81,26 +81,26 @@ fn one_level(folder: &Path, args: &Detach) -> Result<(), String> {
         }
     }
     // A running daemon ends its level itself; otherwise this process does.
-    if let Some((process, pid)) = hold::keeper_itself(folder) {
+    if let Some((process, pid)) = level_lock::keeper_itself(folder) {
         return end_daemon(&process, pid, folder);
     }
     drain::take_off(folder, args.drain)?;
-    say::out(format_args!("detached from port {}\n", named(&args.ports)))
+    terminal_output::out(format_args!("detached from port {}\n", named(&args.ports)))
 }
 
 /// Removes ports from a level; its daemon continues for the others.
-fn take_ports_off(level: &Level, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
+fn take_ports_off(level: &SoftirqLevel, going: &[u16], left: &[u16], drain_s: u32) -> Result<(), String> {
     // New connections go to the kernel from here on.
     going.iter().for_each(|port| level.drain_port(*port));
     // Only after the drain: until then the remaining connections need the programs.
     drain::end_connections(level, |port| going.contains(&port), drain_s);
     going.iter().for_each(|port| level.take_port_off(*port));
-    let is_of_them = |key: &Key| going.contains(&key.parts().port);
-    let mut published = publish::published(level);
+    let is_of_them = |key: &RequestKey| going.contains(&key.parts().port);
+    let mut published = publisher::published(level);
     // The other ports' responses stay published.
-    published.retain(|one| Key::read(&one.key).is_some_and(|key| is_of_them(&key)));
-    publish::purge(level, &published).map_err(|error| error.to_string())?;
-    say::out(format_args!(
+    published.retain(|one| RequestKey::read(&one.key).is_some_and(|key| is_of_them(&key)));
+    publisher::purge(level, &published).map_err(|error| error.to_string())?;
+    terminal_output::out(format_args!(
         "detached from port {}; port {} stays\n",
         named(going),
         named(left)
@@ -117,13 +117,13 @@ fn named(ports: &[u16]) -> String {
 /// # Errors
 /// When there is none: a message for the user.
 pub fn find(port: u16) -> Result<PathBuf, String> {
-    let first = folder::of_port(port).map_err(|error| error.to_string())?;
-    let is_there = |folder: &Path| match Level::open(folder) {
+    let first = folder::port_folder(port).map_err(|error| error.to_string())?;
+    let is_there = |folder: &Path| match SoftirqLevel::open(folder) {
         Ok(level) => level.ports().contains(&port),
         Err(_) => false,
     };
     // A level that can't be opened, or has no ports yet, is identified by its folder's name.
-    let has_ports = || Level::open(&first).is_ok_and(|level| !level.ports().is_empty());
+    let has_ports = || SoftirqLevel::open(&first).is_ok_and(|level| !level.ports().is_empty());
     if first.exists() && (is_there(&first) || !has_ports()) {
         return Ok(first);
     }
@@ -142,7 +142,7 @@ fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> 
     }
     match !is_removed && folder.exists() {
         true => Err(format!("process {pid} ended without detaching; try again")),
-        false => say::out("detached\n"),
+        false => terminal_output::out("detached\n"),
     }
 }
 

@@ -1,26 +1,26 @@
 //! `lowroad doctor`: prints one line for each requirement, and tries to attach programs if requested.
 
-use lowroad_softirq::doctor::{self, Facts, Line, Report, Verdict};
-use lowroad_softirq::machine::interfaces::{self, Details};
+use lowroad_softirq::doctor::{self, DoctorFacts, DoctorFinding, DoctorReport, DoctorVerdict};
+use lowroad_softirq::machine::interfaces::{self, InterfaceDetails};
 use lowroad_softirq::programs::folder;
 use lowroad_softirq::programs::links;
-use lowroad_softirq::programs::load::{self, Tier};
-use lowroad_softirq::programs::sizes::Sizes;
+use lowroad_softirq::programs::loader::{self, ProgramTier};
+use lowroad_softirq::programs::sizes::MapSizes;
 
 use super::namespace;
-use crate::cli::softirq::Doctor;
-use crate::say;
+use crate::cli::softirq::DoctorArgs;
+use crate::terminal_output;
 
 /// Checks this machine.
 ///
 /// # Errors
 /// When no tier works, or a check fails: a message for the user.
-pub fn doctor(args: &Doctor) -> Result<(), String> {
+pub fn doctor(args: &DoctorArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    let chosen = chosen(&args.interface)?;
-    let facts = Facts {
+    let chosen = select_interfaces(&args.interface)?;
+    let facts = DoctorFacts {
         machine: doctor::machine(),
         port: match args.port {
             Some(port) => {
@@ -39,7 +39,7 @@ pub fn doctor(args: &Doctor) -> Result<(), String> {
             .flat_map(try_both);
         report.lines.extend(tried);
     }
-    say::out(table(&report))?;
+    terminal_output::out(table(&report))?;
     match report.works {
         true => Ok(()),
         false => Err("`attach` can't work here: see the lines with `no`".into()),
@@ -47,20 +47,20 @@ pub fn doctor(args: &Doctor) -> Result<(), String> {
 }
 
 /// Checks kernel TLS, for `kernel_tls` of the configuration; `attach` does not need it.
-fn kernel_tls() -> Line {
+fn kernel_tls() -> DoctorFinding {
     let (verdict, why, advice) = match lowroad_engine::kernel_tls::probe() {
         Ok(()) => (
-            Verdict::Ok,
+            DoctorVerdict::Ok,
             "it can seal long files, see kernel_tls".into(),
             "",
         ),
         Err(error) => (
-            Verdict::Warn,
+            DoctorVerdict::Warn,
             format!("it can't seal: {error}"),
             "modprobe tls",
         ),
     };
-    Line {
+    DoctorFinding {
         verdict,
         what: "kernel: TLS".into(),
         why,
@@ -69,7 +69,7 @@ fn kernel_tls() -> Line {
 }
 
 /// Selects interfaces by name; without names all but `lo`, as `attach` does.
-fn chosen(names: &[String]) -> Result<Vec<Details>, String> {
+fn select_interfaces(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
     let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
     if names.is_empty() {
         return Ok(all.into_iter().filter(|one| !one.is_loopback).collect());
@@ -84,18 +84,18 @@ fn chosen(names: &[String]) -> Result<Vec<Details>, String> {
     names.iter().map(find).collect()
 }
 
-fn try_both(details: &Details) -> Vec<Line> {
-    let tiers = [(Tier::Xdp, "native XDP"), (Tier::Tc, "TC ingress")];
+fn try_both(details: &InterfaceDetails) -> Vec<DoctorFinding> {
+    let tiers = [(ProgramTier::Xdp, "native XDP"), (ProgramTier::Tc, "TC ingress")];
     // veth accepts XDP programs, but gains nothing from them.
-    let usable = |tier| tier == Tier::Tc || details.why_not_xdp().is_none();
+    let usable = |tier| tier == ProgramTier::Tc || details.why_not_xdp().is_none();
     let tried = tiers.into_iter().filter(|(tier, _)| usable(*tier));
     tried
         .map(|(tier, name)| {
             let (verdict, why) = match try_one(details, tier) {
-                Ok(()) => (Verdict::Ok, "tried: it can be attached".into()),
-                Err(error) => (Verdict::No, format!("tried: {error}")),
+                Ok(()) => (DoctorVerdict::Ok, "tried: it can be attached".into()),
+                Err(error) => (DoctorVerdict::No, format!("tried: {error}")),
             };
-            Line {
+            DoctorFinding {
                 verdict,
                 what: format!("{}: {name}", details.interface.name),
                 why,
@@ -106,10 +106,10 @@ fn try_both(details: &Details) -> Vec<Line> {
 }
 
 /// Attaches programs without ports, which pass all packets, and removes them.
-fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
-    let said = |error: lowroad_softirq::Error| error.to_string();
+fn try_one(details: &InterfaceDetails, tier: ProgramTier) -> Result<(), String> {
+    let said = |error: lowroad_softirq::LevelError| error.to_string();
     // Beside the levels' folders, so that other commands do not take it for a level.
-    let levels = folder::of_port(0).map_err(said)?;
+    let levels = folder::port_folder(0).map_err(said)?;
     let base = levels.parent().and_then(|versions| versions.parent());
     // Keeps other processes from unmounting bpffs until the folder exists.
     let mounting = folder::lock_mount().map_err(said)?;
@@ -118,12 +118,12 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
         .join(format!("doctor-{}", std::process::id()));
     folder::make(&folder).map_err(said)?;
     drop(mounting);
-    let few = Sizes {
+    let few = MapSizes {
         // Small maps: the trial must not need the memory of a level.
         connections: 16,
         memory: 1 << 20,
     };
-    let tried = load::load(tier, few, &folder)
+    let tried = loader::load(tier, few, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
     // Removed also after a failure, which may leave some pins.
     let removed = folder::remove(&folder);
@@ -132,8 +132,8 @@ fn try_one(details: &Details, tier: Tier) -> Result<(), String> {
 }
 
 /// Formats one line each, with columns; the longest text comes last.
-fn table(report: &Report) -> String {
-    let width = |of: fn(&Line) -> &str| {
+fn table(report: &DoctorReport) -> String {
+    let width = |of: fn(&DoctorFinding) -> &str| {
         let lens = report.lines.iter().map(|line| of(line).chars().count());
         lens.max().unwrap_or(0)
     };
@@ -141,9 +141,9 @@ fn table(report: &Report) -> String {
     let mut out = String::new();
     for line in &report.lines {
         let verdict = match line.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warn => "warn",
-            Verdict::No => "no",
+            DoctorVerdict::Ok => "ok",
+            DoctorVerdict::Warn => "warn",
+            DoctorVerdict::No => "no",
         };
         let advice = match line.advice.is_empty() {
             true => String::new(),
@@ -163,16 +163,16 @@ mod tests {
 
     #[test]
     fn lines_stand_below_each_other() {
-        let line = |verdict, what: &str, advice: &str| Line {
+        let line = |verdict, what: &str, advice: &str| DoctorFinding {
             verdict,
             what: what.into(),
             why: "why".into(),
             advice: advice.into(),
         };
-        let report = Report {
+        let report = DoctorReport {
             lines: vec![
-                line(Verdict::Ok, "kernel", ""),
-                line(Verdict::Warn, "eth0: native XDP", "something"),
+                line(DoctorVerdict::Ok, "kernel", ""),
+                line(DoctorVerdict::Warn, "eth0: native XDP", "something"),
             ],
             works: true,
         };

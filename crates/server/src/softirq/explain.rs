@@ -6,29 +6,29 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lowroad_cache::freshness::Source;
-use lowroad_http::status::Status;
+use lowroad_cache::freshness::LifetimeSource;
+use lowroad_http::status::StatusCode;
 use lowroad_site::explain::is_https;
-use lowroad_softirq::fetch::asker::{Asker, Connect};
-use lowroad_softirq::key::Key;
+use lowroad_softirq::fetch::address_fetcher::{AddressFetcher, ServerConnector};
+use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::layout::REASONS;
-use lowroad_softirq::learn::{self, Accepted, Denial, Settings, Terms};
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::publish::{self, Published};
+use lowroad_softirq::learner::{self, PublishableResponse, FetchDenial, LearnSettings, VerdictTerms};
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::publisher::{self, PublishedResponse};
 use lowroad_softirq::machine::interfaces;
-use lowroad_softirq::pattern::{self, Pattern};
+use lowroad_softirq::pattern::{self, RequestPattern};
 use lowroad_softirq::programs::links;
-use lowroad_softirq::programs::load::Tier;
-use lowroad_softirq::response::fetched::Validators;
-use lowroad_softirq::trial::{Trial, Tried};
+use lowroad_softirq::programs::loader::ProgramTier;
+use lowroad_softirq::response::fetched_response::RevalidationFields;
+use lowroad_softirq::trial::{ProgramTrial, TrialOutcome};
 
 use super::attach::{origin, rules};
 use super::levels::{self, grouped};
-use super::view::{self, View};
+use super::level_view::{self, LevelView};
 use super::{advice, namespace};
 use crate::admin;
-use crate::cli::Explain;
-use crate::say;
+use crate::cli::ExplainArgs;
+use crate::terminal_output;
 
 /// Maximum number of variants in the output.
 const VARIANTS_MAX: usize = 8;
@@ -37,8 +37,8 @@ const VARIANTS_MAX: usize = 8;
 ///
 /// # Errors
 /// When neither a level nor a server serves the URL: a message for the user.
-pub fn explain(args: &Explain) -> Result<(), String> {
-    let is_asked: admin::IsAsked<'_> = match &args.netns {
+pub fn explain(args: &ExplainArgs) -> Result<(), String> {
+    let is_asked: admin::ServerFilter<'_> = match &args.netns {
         Some(namespace) => {
             namespace::enter_namespace(namespace)?;
             &namespace::is_here
@@ -49,27 +49,27 @@ pub fn explain(args: &Explain) -> Result<(), String> {
         // Levels see only encrypted bytes.
         return admin::ask_to_explain(args, is_asked);
     }
-    let question = Question::of(args)?;
+    let question = ExplainRequest::from_args(args)?;
     // Users without the right to open maps still get the server's explanation.
     let (mut levels, _) = levels::all().unwrap_or_default();
     levels.retain(|level| level.ports().contains(&question.port));
     if levels.is_empty() {
         return admin::ask_to_explain(args, is_asked);
     }
-    say::out(format_args!("GET {}\n", question.url))?;
+    terminal_output::out(format_args!("GET {}\n", question.url))?;
     for level in levels {
-        say::out(account(&Arc::new(level), &question)?)?;
+        terminal_output::out(account(&Arc::new(level), &question)?)?;
     }
     // Another server has no admin socket, which is no error.
     if let Ok(text) = admin::explanation(args, is_asked) {
         // The server's text begins with the URL, which is printed already.
-        say::out(text.split_once('\n').map_or("", |(_, rest)| rest))?;
+        terminal_output::out(text.split_once('\n').map_or("", |(_, rest)| rest))?;
     }
     Ok(())
 }
 
 /// The request to explain.
-struct Question {
+struct ExplainRequest {
     url: String,
     /// The URL's host, if it is an address of this machine.
     address: Option<IpAddr>,
@@ -77,8 +77,8 @@ struct Question {
     head: String,
 }
 
-impl Question {
-    fn of(args: &Explain) -> Result<Question, String> {
+impl ExplainRequest {
+    fn from_args(args: &ExplainArgs) -> Result<ExplainRequest, String> {
         if let Some(bad) = args.headers.iter().find(|field| !field.contains(':')) {
             return Err(format!("-H {bad}: not a field (allowed: NAME: VALUE)"));
         }
@@ -95,7 +95,7 @@ impl Question {
         head.push_str("\r\n");
         let port = lowroad_http::host::port(authority.as_bytes()).unwrap_or(80);
         let address = address_in(authority);
-        Ok(Question {
+        Ok(ExplainRequest {
             address: address.filter(|ip| interfaces::own(SocketAddr::new(*ip, port)).is_ok()),
             port,
             url,
@@ -105,7 +105,7 @@ impl Question {
 }
 
 /// A published response with its key.
-type Named<'p> = (&'p Published, Key);
+type PublishedEntry<'p> = (&'p PublishedResponse, RequestKey);
 
 /// The address in an authority, if it has an address instead of a name.
 fn address_in(authority: &str) -> Option<IpAddr> {
@@ -114,9 +114,9 @@ fn address_in(authority: &str) -> Option<IpAddr> {
     with_port.or_else(|_| alone()).ok()
 }
 
-fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
+fn account(level: &Arc<SoftirqLevel>, question: &ExplainRequest) -> Result<String, String> {
     let mut out = String::new();
-    let view = View::of(level)?;
+    let view = LevelView::new(level)?;
     let interfaces: Vec<&str> = view.interfaces.iter().map(|(name, _)| &**name).collect();
     let place = format!("port {} on {}", question.port, interfaces.join(", "));
     line(&mut out, "softirq level", &place);
@@ -134,13 +134,13 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
     let tiers = tiers(level);
     for tier in &tiers {
         if tiers.len() > 1 {
-            line(&mut out, "programs", view::tier_name(*tier));
+            line(&mut out, "programs", level_view::tier_name(*tier));
         }
-        let trial = Trial::of(level, *tier).map_err(|error| error.to_string())?;
+        let trial = ProgramTrial::new(level, *tier).map_err(|error| error.to_string())?;
         // The programs themselves decide, in a test run of the kernel: their rules are not repeated here.
         let tried = ask(&trial, question, local)?;
         let key = match (&tried.response, tried.reason()) {
-            (Some(one), _) => Key::read(&one.key),
+            (Some(one), _) => RequestKey::read(&one.key),
             // Only after these two reasons a stored response would be the answer.
             (None, Some("up_miss" | "up_expired")) => tried.key.clone(),
             _ => None,
@@ -149,13 +149,13 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
             line(&mut out, "answers", &format!("no: {}", goes_up(&tried)));
             continue;
         };
-        let published = publish::published(level);
+        let published = publisher::published(level);
         // Without an address in the URL, the responses of all addresses are shown.
         let is_meant = |address| question.address.is_none_or(|wanted| wanted == address);
-        let is_it = |other: &Key| other.is_same_request(&key) && is_meant(other.parts().address);
-        let (found, others): (Vec<Named<'_>>, Vec<Named<'_>>) = published
+        let is_it = |other: &RequestKey| other.is_same_request(&key) && is_meant(other.parts().address);
+        let (found, others): (Vec<PublishedEntry<'_>>, Vec<PublishedEntry<'_>>) = published
             .iter()
-            .filter_map(|one| Some((one, Key::read(&one.key)?)))
+            .filter_map(|one| Some((one, RequestKey::read(&one.key)?)))
             .partition(|(_, other)| is_it(other));
         for (one, key) in &found {
             let tried = ask(&trial, question, key.parts().local())?;
@@ -175,20 +175,20 @@ fn account(level: &Arc<Level>, question: &Question) -> Result<String, String> {
 }
 
 /// The tiers at which the level's programs are attached.
-fn tiers(level: &Level) -> Vec<Tier> {
+fn tiers(level: &SoftirqLevel) -> Vec<ProgramTier> {
     let attached = links::attached(level.folder());
-    let has = |tier: &Tier| attached.iter().any(|(_, other)| other == tier);
-    [Tier::Xdp, Tier::Tc].into_iter().filter(has).collect()
+    let has = |tier: &ProgramTier| attached.iter().any(|(_, other)| other == tier);
+    [ProgramTier::Xdp, ProgramTier::Tc].into_iter().filter(has).collect()
 }
 
 /// Runs the programs with the request at an address.
-fn ask(trial: &Trial, question: &Question, local: SocketAddr) -> Result<Tried, String> {
+fn ask(trial: &ProgramTrial, question: &ExplainRequest, local: SocketAddr) -> Result<TrialOutcome, String> {
     let tried = trial.ask(question.head.as_bytes(), local);
     tried.map_err(|error| format!("the programs could not be tried: {error}"))
 }
 
 /// The reason that the level answers no request at all, if it does not.
-fn asleep(view: &View) -> Option<String> {
+fn asleep(view: &LevelView) -> Option<String> {
     if let Some(trouble) = view.trouble {
         return Some(format!("all connections are left to the kernel: {trouble}"));
     }
@@ -206,7 +206,7 @@ fn asleep(view: &View) -> Option<String> {
 }
 
 /// The reason of a punt, and a remedy.
-fn goes_up(tried: &Tried) -> String {
+fn goes_up(tried: &TrialOutcome) -> String {
     let reason = tried.reason().unwrap_or("no exit");
     let text = REASONS.iter().find(|(name, _)| *name == reason);
     let text = text.map_or(reason, |(_, text)| text);
@@ -221,14 +221,14 @@ fn goes_up(tried: &Tried) -> String {
     }
 }
 
-fn is_cache_control(tried: &Tried) -> bool {
+fn is_cache_control(tried: &TrialOutcome) -> bool {
     let field = tried.field.as_deref().unwrap_or_default();
     let field = field.to_ascii_lowercase();
     field.starts_with("cache-control:") || field.starts_with("pragma:")
 }
 
 /// Describes a published response and the programs' decision.
-fn describe(found: &Published, tried: &Tried, address: IpAddr, out: &mut String) {
+fn describe(found: &PublishedResponse, tried: &TrialOutcome, address: IpAddr, out: &mut String) {
     let answers = match tried.reason() {
         None => "yes, from the segment that asks".to_owned(),
         Some("up_expired") => {
@@ -248,14 +248,14 @@ fn describe(found: &Published, tried: &Tried, address: IpAddr, out: &mut String)
 }
 
 /// Requests a response that is not published from the server, as the daemon would, and judges it by the daemon's rules.
-fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
+fn not_published(level: &Arc<SoftirqLevel>, view: &LevelView, key: &RequestKey, out: &mut String) {
     // The daemon's own options decide, not those of this command.
     let daemon = view.pid.and_then(rules::arguments_of);
     let is_own = daemon.as_ref().is_some_and(|args| args.own);
     let learning = daemon.and_then(|args| rules::learning(&args).ok());
     let settings = rules::behind(learning.unwrap_or_default(), level.folder());
     let server = key.parts().local();
-    if let Some(excluded) = Denial::of_path(&key.parts(), &settings) {
+    if let Some(excluded) = FetchDenial::for_path(&key.parts(), &settings) {
         line(out, "answers", &format!("no: {excluded}"));
         return;
     }
@@ -284,37 +284,37 @@ fn not_published(level: &Arc<Level>, view: &View, key: &Key, out: &mut String) {
         Err(why) => line(out, "answers", &format!("no: {why}")),
     }
     if let Some(left_s) = view.pause_s {
-        line(out, "fetches", &advice::of_pause(left_s));
+        line(out, "fetches", &advice::for_pause(left_s));
     }
     line(out, "asked", &format!("the server at {server}"));
 }
 
 /// Names the source of a response's lifetime.
-fn rule(source: Source) -> &'static str {
+fn rule(source: LifetimeSource) -> &'static str {
     match source {
-        Source::Targeted => "CDN-Cache-Control",
-        Source::SMaxage => "s-maxage",
-        Source::MaxAge => "max-age",
-        Source::Expires => "Expires",
-        Source::Ttl => "--ttl",
-        Source::Heuristic => {
+        LifetimeSource::Targeted => "CDN-Cache-Control",
+        LifetimeSource::SMaxage => "s-maxage",
+        LifetimeSource::MaxAge => "max-age",
+        LifetimeSource::Expires => "Expires",
+        LifetimeSource::Ttl => "--ttl",
+        LifetimeSource::Heuristic => {
             "a tenth of the time since Last-Modified, 5 s at most (--ttl says another)"
         }
-        Source::Nothing => "nothing",
+        LifetimeSource::Nothing => "nothing",
     }
 }
 
 /// Fetches the response from the server and judges it. Also returns the response's status, if there is a response.
 fn fetch(
-    level: &Arc<Level>,
-    key: &Key,
-    settings: &Settings,
+    level: &Arc<SoftirqLevel>,
+    key: &RequestKey,
+    settings: &LearnSettings,
     is_own: bool,
-) -> (Option<u16>, Result<Accepted, Denial>) {
+) -> (Option<u16>, Result<PublishableResponse, FetchDenial>) {
     let connector = origin::connector(level.clone());
     let ports = Arc::new(Mutex::new(Vec::new()));
     let used = ports.clone();
-    let connect: Connect = Arc::new(move |local, asks| {
+    let connect: ServerConnector = Arc::new(move |local, asks| {
         let stream = connector(local, asks)?;
         // Recorded, so that the exemption of the port can be ended.
         if let Ok(mut used) = used.lock() {
@@ -323,9 +323,9 @@ fn fetch(
         Ok(stream)
     });
     // In front of its own server the daemon fetches from this machine's address only.
-    let mut asker = Asker::new(&connect, !is_own);
+    let mut asker = AddressFetcher::new(&connect, !is_own);
     let begin = Instant::now();
-    let fetched = asker.fetch(&key.parts(), &Validators::default());
+    let fetched = asker.fetch(&key.parts(), &RevalidationFields::default());
     let delay_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     // Closes its connections before their ports lose the exemption.
     drop(asker);
@@ -333,28 +333,28 @@ fn fetch(
     for port in ports.lock().iter().flat_map(|ports| ports.iter()) {
         level.exempt_port(*port, false);
     }
-    let terms = Terms {
+    let terms = VerdictTerms {
         key: key.parts(),
         settings,
         delay_ms,
     };
     let status = fetched.as_ref().ok().map(|fetched| fetched.status);
-    (status, learn::judge(fetched, None, &terms))
+    (status, learner::judge(fetched, None, &terms))
 }
 
 /// A status code with its reason phrase.
 fn named(status: u16) -> String {
-    let reason = Status::new(status).map_or("", Status::reason);
+    let reason = StatusCode::new(status).map_or("", StatusCode::reason);
     format!("{status} {reason}").trim_end().to_owned()
 }
 
 /// Lists responses published under the same URL for other requests: a browser sends more fields than this one.
-fn variants(published: &[Named<'_>], url: &str, out: &mut String) {
+fn variants(published: &[PublishedEntry<'_>], url: &str, out: &mut String) {
     // A fragment is never part of a request.
-    let Ok(pattern) = Pattern::parse(url.split('#').next().unwrap_or(url)) else {
+    let Ok(pattern) = RequestPattern::parse(url.split('#').next().unwrap_or(url)) else {
         return;
     };
-    let mut others: Vec<&Published> = published
+    let mut others: Vec<&PublishedResponse> = published
         .iter()
         .filter(|(_, key)| pattern::is_meant(&pattern, key))
         .map(|(one, _)| *one)
@@ -379,7 +379,7 @@ fn line(out: &mut String, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::view::tests::made_up;
+    use crate::softirq::level_view::tests::made_up;
     use std::net::Ipv6Addr;
 
     #[test]
@@ -395,10 +395,10 @@ mod tests {
     #[test]
     fn a_reason_has_its_text_the_field_and_what_to_do() {
         let up = |reason, field: &str| {
-            goes_up(&Tried {
+            goes_up(&TrialOutcome {
                 exits: vec![reason],
                 field: Some(field.into()),
-                ..Tried::default()
+                ..TrialOutcome::default()
             })
         };
         let cookie = up("up_cookie", "Cookie: a=b");

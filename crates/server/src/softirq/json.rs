@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 
 use lowroad_softirq::layout::REASONS;
-use lowroad_softirq::learn::Kind;
+use lowroad_softirq::learner::DenialKind;
 use serde_json::{Value, json};
 
-use super::shares::{self, Shares};
-use super::view::View;
-use super::worker::found::Found;
+use super::answer_shares::{self, AnswerShares};
+use super::level_view::LevelView;
+use super::worker::instances::WorkerInstance;
 
 /// An intercepting server.
 #[must_use]
-pub fn of_worker(worker: &Found) -> Value {
+pub fn worker_value(worker: &WorkerInstance) -> Value {
     json!({"port": worker.port, "process": worker.pid})
 }
 
 /// A level for machines. Includes counters that are 0.
 #[must_use]
-pub fn of(view: &View) -> Value {
+pub fn level_value(view: &LevelView) -> Value {
     let names = REASONS.iter().map(|(name, _)| *name);
     // A sorted map, so that the output's order is stable.
     let counters: BTreeMap<_, _> = names.zip(&view.counters).collect();
-    let names = Kind::ALL.iter().map(|kind| kind.name());
+    let names = DenialKind::ALL.iter().map(|kind| kind.name());
     let denials: BTreeMap<_, _> = names.zip(view.denials).collect();
     let interfaces = view.interfaces.iter();
     let runs = view.runs.iter().map(|one| {
@@ -56,8 +56,8 @@ pub fn of(view: &View) -> Value {
             "places": view.connections.places,
         },
         "counters": counters,
-        "shares": Shares::of(view).to_json(),
-        "went_up": shares::went_up(|name| view.count(name)).iter().map(|one| {
+        "shares": AnswerShares::from_view(view).to_json(),
+        "went_up": answer_shares::went_up(|name| view.count(name)).iter().map(|one| {
             json!({"reason": one.name, "count": one.count, "advice": one.advice})
         }).collect::<Vec<_>>(),
         "not_stored": denials,
@@ -69,11 +69,11 @@ pub fn of(view: &View) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::view::tests::made_up;
+    use crate::softirq::level_view::tests::made_up;
 
     #[test]
     fn machines_read_all_counters() {
-        let json = of(&made_up());
+        let json = level_value(&made_up());
         assert_eq!(json["counters"]["up_miss"], 90);
         assert_eq!(json["counters"]["drop_sum"], 0);
         assert_eq!(json["connections"]["places"], 65_536);

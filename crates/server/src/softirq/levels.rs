@@ -1,17 +1,17 @@
 //! The levels of this network namespace, found by their pinned maps without their daemons.
 
-use lowroad_softirq::level::Level;
+use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::programs::folder;
 
 /// Opens all levels. Also returns a message for each that can't be opened.
 ///
 /// # Errors
 /// When the namespace can't be determined: a message for the user.
-pub fn all() -> Result<(Vec<Level>, Vec<String>), String> {
+pub fn all() -> Result<(Vec<SoftirqLevel>, Vec<String>), String> {
     let folders = folder::all().map_err(|error| error.to_string())?;
     let (mut levels, mut broken) = (Vec::new(), Vec::new());
     for folder in folders {
-        match Level::open(&folder) {
+        match SoftirqLevel::open(&folder) {
             Ok(level) => levels.push(level),
             // One damaged level must not hide the others.
             Err(error) => broken.push(error.to_string()),
@@ -24,7 +24,7 @@ pub fn all() -> Result<(Vec<Level>, Vec<String>), String> {
 ///
 /// # Errors
 /// When there is none: a message for the user.
-pub fn at_least_one(port: Option<u16>) -> Result<Vec<Level>, String> {
+pub fn at_least_one(port: Option<u16>) -> Result<Vec<SoftirqLevel>, String> {
     let (mut levels, broken) = all()?;
     if let Some(port) = port {
         levels.retain(|level| level.ports().contains(&port));
@@ -52,7 +52,7 @@ pub fn nothing(port: Option<u16>) -> String {
 /// The URL of a key, and the request fields that distinguish the URL's variants.
 #[must_use]
 pub fn name_of(key: &[u8]) -> (String, Vec<String>) {
-    let Some(parts) = lowroad_softirq::key::Key::parse(key) else {
+    let Some(parts) = lowroad_softirq::key::RequestKey::parse(key) else {
         return (format!("(no key: {})", key.escape_ascii()), Vec::new());
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -94,12 +94,12 @@ pub fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_softirq::key::{Class, Key, KeyParts};
+    use lowroad_softirq::key::{ConnectionClass, RequestKey, KeyParts};
 
     #[test]
     fn keys_have_names() {
         let parts = KeyParts {
-            class: Class::new(true, false),
+            class: ConnectionClass::new(true, false),
             address: [192, 0, 2, 1].into(),
             port: 80,
             target: b"/a?b",
@@ -108,7 +108,7 @@ mod tests {
             if_none_match: None,
             if_modified_since: None,
         };
-        let key = Key::build(&parts).expect("a key");
+        let key = RequestKey::build(&parts).expect("a key");
         let (url, variant) = name_of(key.as_bytes());
         assert_eq!(url, "http://h:81/a?b");
         let wanted = ["Accept-Encoding: gzip", "Connection: close", "at 192.0.2.1"];

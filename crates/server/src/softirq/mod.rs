@@ -5,24 +5,24 @@
 //! `managed_level` (the link between a Lowroad server and its level) and `level_view` (the visible state of a level),
 //! which do not depend on commands.
 
-mod above;
+mod upper_server;
 mod advice;
 pub mod attach;
 mod clients;
 mod detach;
 mod doctor;
 mod explain;
-mod hold;
+mod level_lock;
 mod json;
 mod levels;
 mod namespace;
-pub mod own;
+pub mod managed_level;
 mod policy;
 mod purge;
-mod shares;
+mod answer_shares;
 mod status;
 mod top;
-mod view;
+mod level_view;
 pub mod worker;
 
 pub use attach::attach;

@@ -1,12 +1,12 @@
 //! The policy of one `lowroad attach`: the clients, requests and responses that it serves. Built once from the command
 //! line, and used by the level below the socket and by the workers above it, so that both follow the same rules.
 
-use lowroad_cache::exclude::Excluded;
-use lowroad_config::{CacheBypass, Caching, Cookies};
+use lowroad_cache::excluded_paths::ExcludedPaths;
+use lowroad_config::{CacheBypass, CacheConfig, CookieStorage};
 use lowroad_softirq::layout;
-use lowroad_softirq::learn::Settings;
+use lowroad_softirq::learner::LearnSettings;
 
-use crate::cli::softirq::Attach;
+use crate::cli::softirq::AttachArgs;
 
 use super::clients::ClientRanges;
 
@@ -16,7 +16,7 @@ pub struct AttachPolicy {
     /// The lifetime of responses without freshness information; none selects a heuristic one.
     ttl_s: Option<u64>,
     /// Paths that are never answered from the cache.
-    excluded: Excluded,
+    excluded: ExcludedPaths,
     /// The same paths as texts.
     excluded_paths: Vec<String>,
     /// Whether requests with Cookie are answered, too.
@@ -31,10 +31,10 @@ impl AttachPolicy {
     ///
     /// # Errors
     /// A text for the user that names the malformed option.
-    pub fn of(args: &Attach) -> Result<AttachPolicy, String> {
-        let excluded_paths = Excluded::with_well_known(&args.exclude);
+    pub fn from_args(args: &AttachArgs) -> Result<AttachPolicy, String> {
+        let excluded_paths = ExcludedPaths::with_well_known(&args.exclude);
         let excluded =
-            Excluded::read(&excluded_paths).map_err(|error| format!("--exclude {error}"))?;
+            ExcludedPaths::read(&excluded_paths).map_err(|error| format!("--exclude {error}"))?;
         Ok(AttachPolicy {
             ttl_s: args.ttl,
             excluded,
@@ -51,8 +51,8 @@ impl AttachPolicy {
     }
 
     /// The rules by which the level's daemon learns, with this room.
-    pub fn learning(&self, room: Settings) -> Settings {
-        Settings {
+    pub fn learning(&self, room: LearnSettings) -> LearnSettings {
+        LearnSettings {
             ttl_secs: self.ttl_s,
             excluded: self.excluded.clone(),
             ..room
@@ -71,12 +71,12 @@ impl AttachPolicy {
     }
 
     /// The workers' cache settings, by the terms of the level's daemon.
-    pub fn caching(&self) -> Caching {
-        Caching {
+    pub fn caching(&self) -> CacheConfig {
+        CacheConfig {
             ttl_s: self.ttl_s,
-            guessed_s_max: Settings::default().guessed_secs_max,
+            guessed_s_max: LearnSettings::default().guessed_secs_max,
             // Pages of one cookie must not be given to another one.
-            cookies: Cookies::Never,
+            cookies: CookieStorage::Never,
             // As the level, which stores no 403, 429 and 451: these may be meant for one client.
             refusals: false,
             // As the level, which distinguishes requests by Accept-Encoding, whether Vary names it or not.
@@ -86,7 +86,7 @@ impl AttachPolicy {
                 cache_control: !self.ignores_cache_control,
                 paths: self.excluded_paths.clone(),
             }),
-            ..Caching::default()
+            ..CacheConfig::default()
         }
     }
 }
@@ -94,13 +94,13 @@ impl AttachPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{CommandLine, CliCommand};
     use clap::Parser;
 
     fn policy(options: &[&str]) -> AttachPolicy {
         let words = [&["lowroad", "attach", "80"], options].concat();
-        match Cli::try_parse_from(words).map(|cli| cli.command) {
-            Ok(Command::Attach(args)) => AttachPolicy::of(&args).expect("a policy"),
+        match CommandLine::try_parse_from(words).map(|cli| cli.command) {
+            Ok(CliCommand::Attach(args)) => AttachPolicy::from_args(&args).expect("a policy"),
             _ => panic!("{options:?}"),
         }
     }
@@ -115,17 +115,17 @@ mod tests {
             &["--ignore-cache-control", "--deny", "10.0.0.0/8"],
         ] {
             let policy = policy(options);
-            let learning = policy.learning(Settings::default());
+            let learning = policy.learning(LearnSettings::default());
             let (bits, caching) = (policy.setting_bits(), policy.caching());
             let bypass = caching.bypass.expect("there is one");
             assert_eq!(caching.ttl_s, learning.ttl_secs);
             assert_eq!(caching.guessed_s_max, learning.guessed_secs_max);
-            assert_eq!(Excluded::read(&bypass.paths), Ok(learning.excluded));
+            assert_eq!(ExcludedPaths::read(&bypass.paths), Ok(learning.excluded));
             let has = |bit| bits & bit != 0;
             assert_eq!(!bypass.cookies, has(layout::SETTING_IGNORE_COOKIES));
             let passes_over = has(layout::SETTING_IGNORE_CACHE_CONTROL);
             assert_eq!(!bypass.cache_control, passes_over);
-            assert!(!caching.refusals && caching.cookies == Cookies::Never);
+            assert!(!caching.refusals && caching.cookies == CookieStorage::Never);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! `lowroad purge`: removes responses from running servers and from the levels of this namespace. The servers come
 //! first: otherwise a level could fetch a purged response from a server again.
 
-use lowroad_response_cache::purge::{Meant, NOTHING_MEANT, Purged};
-use lowroad_softirq::key::Key;
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::publish::{self, Published};
-use lowroad_softirq::pattern::{self, Pattern};
+use lowroad_response_cache::purge::{PurgeTarget, NOTHING_MEANT, PurgeReport};
+use lowroad_softirq::key::RequestKey;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::publisher::{self, PublishedResponse};
+use lowroad_softirq::pattern::{self, RequestPattern};
 
 use super::{levels, namespace};
 use crate::admin;
-use crate::cli::servers::Purge;
-use crate::say;
+use crate::cli::servers::PurgeArgs;
+use crate::terminal_output;
 
 /// A daemon that was about to publish when the purge began may do so once; it notices the purge before it publishes
 /// the next response. So the levels are purged repeatedly.
@@ -20,8 +20,8 @@ const ROUNDS: usize = 3;
 ///
 /// # Errors
 /// A message for the user.
-pub fn purge(args: &Purge) -> Result<(), String> {
-    let meant: Meant = args.what.parse()?;
+pub fn purge(args: &PurgeArgs) -> Result<(), String> {
+    let meant: PurgeTarget = args.what.parse()?;
     let servers = match &args.netns {
         Some(namespace) => {
             namespace::enter_namespace(namespace)?;
@@ -34,7 +34,7 @@ pub fn purge(args: &Purge) -> Result<(), String> {
         1 => "1 response".to_owned(),
         _ => format!("{} responses", levels::grouped(gone)),
     };
-    say::out(match (servers.is_empty(), gone) {
+    terminal_output::out(match (servers.is_empty(), gone) {
         (true, 0) => "nothing of it was published\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
         (false, 0) if servers.iter().all(|server| server.is_unmatched) => NOTHING_MEANT.to_owned(),
@@ -44,9 +44,9 @@ pub fn purge(args: &Purge) -> Result<(), String> {
 }
 
 /// Purges the levels. At least one must exist, unless a server has purged.
-fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, String> {
+fn purge_levels(args: &PurgeArgs, meant: &PurgeTarget, servers: &[PurgeReport]) -> Result<u64, String> {
     let found = if servers.is_empty() {
-        if matches!(meant, Meant::Tag(_) | Meant::Group(_)) {
+        if matches!(meant, PurgeTarget::Tag(_) | PurgeTarget::Group(_)) {
             return Err(format!(
                 "{}: only servers know tags and groups, and no running server that may be asked was found \
                  (--admin PATH says where it is; with --netns those of other namespaces are not asked)",
@@ -57,18 +57,18 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
     } else {
         // A server was purged, so a missing right to open maps is no failure.
         let (mut found, broken) = levels::all().unwrap_or_default();
-        broken.iter().for_each(say::note);
+        broken.iter().for_each(terminal_output::note);
         found.retain(|level| args.port.is_none_or(|port| level.ports().contains(&port)));
         found
     };
     let mut gone = 0;
     for level in found {
         gone += match meant {
-            Meant::Urls(pattern) => purge_level(&level, pattern, |port| {
+            PurgeTarget::Urls(pattern) => purge_level(&level, pattern, |port| {
                 args.port.is_none_or(|only| only == port)
             })?,
             // Levels do not know tags and groups, so all responses of these servers' ports go.
-            Meant::Tag(_) | Meant::Group(_) => purge_level(&level, &Pattern::All, |port| {
+            PurgeTarget::Tag(_) | PurgeTarget::Group(_) => purge_level(&level, &RequestPattern::All, |port| {
                 args.port.is_none_or(|only| only == port)
                     && servers.iter().any(|server| server.ports.contains(&port))
             })?,
@@ -78,24 +78,24 @@ fn purge_levels(args: &Purge, meant: &Meant, servers: &[Purged]) -> Result<u64, 
 }
 
 /// Purges a level. Also counts the purge if no response matches: a fetch in progress may have begun before it.
-fn purge_level(level: &Level, pattern: &Pattern, at: impl Fn(u16) -> bool) -> Result<u64, String> {
+fn purge_level(level: &SoftirqLevel, pattern: &RequestPattern, at: impl Fn(u16) -> bool) -> Result<u64, String> {
     let mut gone = 0;
     for round in 0..ROUNDS {
-        let mut found = publish::published(level);
+        let mut found = publisher::published(level);
         found.retain(|one| is_meant(one, pattern, &at));
         // The first round purges even without a match, so that the daemon notices it.
         if round > 0 && found.is_empty() {
             break;
         }
-        publish::purge(level, &found).map_err(|error| error.to_string())?;
+        publisher::purge(level, &found).map_err(|error| error.to_string())?;
         gone += found.len() as u64;
     }
     Ok(gone)
 }
 
-fn is_meant(one: &Published, pattern: &Pattern, at: impl Fn(u16) -> bool) -> bool {
+fn is_meant(one: &PublishedResponse, pattern: &RequestPattern, at: impl Fn(u16) -> bool) -> bool {
     // A response with a malformed key could never be named, so every purge removes it.
-    let Some(key) = Key::read(&one.key) else {
+    let Some(key) = RequestKey::read(&one.key) else {
         return true;
     };
     at(key.parts().port) && pattern::is_meant(pattern, &key)

@@ -4,18 +4,18 @@ use std::fmt::Write;
 use std::thread;
 use std::time::Duration;
 
-use lowroad_softirq::programs::runs::{self, Counting, Runs};
+use lowroad_softirq::programs::runs::{self, BpfStatsGuard, RunStats};
 
 use super::advice;
 use super::json;
 use super::levels::{self, grouped};
 use super::namespace;
-use super::shares::{self, Shares};
-use super::view::{GROUPS, View};
-use super::worker::{self, found::Found};
+use super::answer_shares::{self, AnswerShares};
+use super::level_view::{GROUPS, LevelView};
+use super::worker::{self, instances::WorkerInstance};
 use crate::admin;
-use crate::cli::servers::Status;
-use crate::say;
+use crate::cli::servers::StatusArgs;
+use crate::terminal_output;
 
 const COUNT_TIME: Duration = Duration::from_secs(1);
 /// Counts that began at most this long after one another cover the same time.
@@ -25,7 +25,7 @@ const SAME_TIME_S: u64 = 10;
 ///
 /// # Errors
 /// When there is no server or level to show: a message for the user.
-pub fn status(args: &Status) -> Result<(), String> {
+pub fn status(args: &StatusArgs) -> Result<(), String> {
     // These options concern levels, so the server is not queried.
     let levels_only = args.softirq || args.json || args.stats || args.netns.is_some();
     if args.admin.is_some() && !levels_only {
@@ -40,11 +40,11 @@ pub fn status(args: &Status) -> Result<(), String> {
     let server = admin::ask_status(None);
     // Users without the right to open maps still get the server's counters.
     let (found, broken) = levels::all().unwrap_or_default();
-    let is_empty = found.is_empty() && worker::found::all().is_empty();
+    let is_empty = found.is_empty() && worker::instances::all().is_empty();
     match (server, is_empty) {
         (Err(_), false) => print_levels(args),
         (Ok(()), false) => {
-            say::out("\n")?;
+            terminal_output::out("\n")?;
             print_levels(args)
         }
         (Err(error), true) => match broken.first() {
@@ -55,43 +55,43 @@ pub fn status(args: &Status) -> Result<(), String> {
     }
 }
 
-fn print_levels(args: &Status) -> Result<(), String> {
-    let workers = worker::found::all();
+fn print_levels(args: &StatusArgs) -> Result<(), String> {
+    let workers = worker::instances::all();
     let levels = match workers.is_empty() {
         true => levels::at_least_one(None)?,
         false => levels::all()?.0,
     };
     let counting = match args.stats {
-        true => Some(Counting::start().map_err(|error| format!("--stats: {error}"))?),
+        true => Some(BpfStatsGuard::start().map_err(|error| format!("--stats: {error}"))?),
         false => None,
     };
     // The kernel's run counters never reset, so a difference is shown.
-    let before: Vec<Vec<Runs>> = levels.iter().map(|one| runs::of(one.folder())).collect();
+    let before: Vec<Vec<RunStats>> = levels.iter().map(|one| runs::read_runs(one.folder())).collect();
     if counting.is_some() {
         thread::sleep(COUNT_TIME);
     }
     let mut views = Vec::new();
     for (level, before) in levels.iter().zip(before) {
-        let mut view = View::with_above(level)?;
+        let mut view = LevelView::with_above(level)?;
         if counting.is_some() {
             since(&mut view.runs, &before);
         }
         views.push(view);
     }
     if args.json {
-        let all: Vec<_> = views.iter().map(json::of).collect();
-        let workers: Vec<_> = workers.iter().map(json::of_worker).collect();
+        let all: Vec<_> = views.iter().map(json::level_value).collect();
+        let workers: Vec<_> = workers.iter().map(json::worker_value).collect();
         let everything = serde_json::json!({"levels": all, "workers": workers});
-        return say::out(format_args!("{everything:#}\n"));
+        return terminal_output::out(format_args!("{everything:#}\n"));
     }
     let counted = args.stats || runs::are_counted();
     let levels = views.iter().map(|view| text(view, counted));
-    let texts: Vec<String> = workers.iter().map(of_worker).chain(levels).collect();
-    say::out(texts.join("\n"))
+    let texts: Vec<String> = workers.iter().map(worker_text).chain(levels).collect();
+    terminal_output::out(texts.join("\n"))
 }
 
 /// Subtracts earlier counts.
-fn since(runs: &mut [Runs], before: &[Runs]) {
+fn since(runs: &mut [RunStats], before: &[RunStats]) {
     for run in runs {
         let old = before
             .iter()
@@ -104,7 +104,7 @@ fn since(runs: &mut [Runs], before: &[Runs]) {
 }
 
 /// An intercepting server as text.
-fn of_worker(worker: &Found) -> String {
+fn worker_text(worker: &WorkerInstance) -> String {
     let mut out = String::from("interception\n");
     line(&mut out, "port", &worker.port.to_string());
     line(&mut out, "workers", &format!("process {}", worker.pid));
@@ -112,7 +112,7 @@ fn of_worker(worker: &Found) -> String {
 }
 
 /// A level as text. `counted`: the kernel counts the programs' runs.
-fn text(view: &View, counted: bool) -> String {
+fn text(view: &LevelView, counted: bool) -> String {
     let mut out = String::from("softirq level\n");
     let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
     line(&mut out, "ports", &ports.join(", "));
@@ -131,7 +131,7 @@ fn text(view: &View, counted: bool) -> String {
         line(&mut out, "rests", &rest.text());
     }
     if let Some(pause_s) = view.pause_s {
-        line(&mut out, "fetches", &advice::of_pause(pause_s));
+        line(&mut out, "fetches", &advice::for_pause(pause_s));
     }
     if !view.settings.is_empty() {
         line(&mut out, "settings", &view.settings.join(", "));
@@ -156,13 +156,13 @@ fn text(view: &View, counted: bool) -> String {
     for run in &view.runs {
         line(&mut out, "runs", &runs_text(run, counted));
     }
-    let shares = Shares::of(view);
+    let shares = AnswerShares::from_view(view);
     line(&mut out, "requests", &shares.requests_text());
     line(&mut out, "bytes", &shares.bytes_text());
     if let Some(text) = times(view) {
         line(&mut out, "counted", &text);
     }
-    let ups = shares::went_up(|name| view.count(name));
+    let ups = answer_shares::went_up(|name| view.count(name));
     if !ups.is_empty() {
         let _ = writeln!(out, "  went up most, and what would change it");
     }
@@ -175,12 +175,12 @@ fn text(view: &View, counted: bool) -> String {
             up.advice
         );
     }
-    let denials = shares::not_stored(view.denials);
+    let denials = answer_shares::not_stored(view.denials);
     if !denials.is_empty() {
         let _ = writeln!(out, "  not stored when the daemon asked for it, and why");
     }
     for (count, kind) in denials {
-        let why = advice::of_denial(kind);
+        let why = advice::for_denial(kind);
         let _ = writeln!(out, "  {:>15}  {:<18} {why}", grouped(count), kind.name());
     }
     for (begin, title) in GROUPS {
@@ -198,7 +198,7 @@ fn text(view: &View, counted: bool) -> String {
 }
 
 /// The times for which level and server have counted, with a warning if they differ.
-fn times(view: &View) -> Option<String> {
+fn times(view: &LevelView) -> Option<String> {
     let (here_s, above) = (view.age_s?, view.above?);
     let text = format!(
         "here for {} s, by the server for {} s (at all its ports, and what the level asked it)",
@@ -213,7 +213,7 @@ fn times(view: &View) -> Option<String> {
     })
 }
 
-fn daemon(view: &View) -> String {
+fn daemon(view: &LevelView) -> String {
     let heard = match view.heartbeat_age_ms {
         Some(age_ms) => format!("heard of {} s ago", age_ms / 1000),
         None => "never heard of".into(),
@@ -228,7 +228,7 @@ fn daemon(view: &View) -> String {
     }
 }
 
-fn runs_text(run: &Runs, counted: bool) -> String {
+fn runs_text(run: &RunStats, counted: bool) -> String {
     // No division by 0 for a program that did not run.
     match run.time_ns.checked_div(run.count) {
         Some(each_ns) => format!(
@@ -248,9 +248,9 @@ fn line(out: &mut String, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::above::Above;
-    use crate::softirq::view::Rest;
-    use crate::softirq::view::tests::made_up;
+    use crate::softirq::upper_server::ServerCounts;
+    use crate::softirq::level_view::BypassPeriod;
+    use crate::softirq::level_view::tests::made_up;
 
     #[test]
     fn a_level_is_shown_with_groups_and_texts() {
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn the_server_above_counts_for_the_shares() {
         let mut view = made_up();
-        view.above = Some(Above {
+        view.above = Some(ServerCounts {
             process: 9,
             age_s: 62,
             requests: 2700,
@@ -297,7 +297,7 @@ mod tests {
     fn trouble_is_said_with_what_to_do() {
         let mut view = made_up();
         assert!(!text(&view, false).contains("trouble"));
-        view.trouble = lowroad_softirq::handover::describe(3);
+        view.trouble = lowroad_softirq::migration::describe(3);
         assert!(text(&view, false).contains("sysctl -w net.ipv4.tcp_syncookies=1"));
     }
 
@@ -309,7 +309,7 @@ mod tests {
             !awake.contains("  rests") && !awake.contains("  fetches"),
             "{awake}"
         );
-        view.rest = Some(Rest {
+        view.rest = Some(BypassPeriod {
             is_asleep: false,
             left_s: 25,
             answers: 0,
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn runs_are_those_of_the_second() {
-        let run = |link: &str, time_ns, count| Runs {
+        let run = |link: &str, time_ns, count| RunStats {
             link: link.into(),
             program_id: 1,
             time_ns,

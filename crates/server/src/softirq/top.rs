@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::publish;
-use lowroad_softirq::programs::runs::{self, Counting};
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::publisher;
+use lowroad_softirq::programs::runs::{self, BpfStatsGuard};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use self::terminal::Terminal;
+use self::terminal::TerminalPage;
 use super::advice;
 use super::levels::{self, grouped};
 use super::namespace;
-use super::shares::{self, Shares, float};
-use super::view::{GROUPS, View};
-use crate::cli::softirq::Top;
+use super::answer_shares::{self, AnswerShares, float};
+use super::level_view::{GROUPS, LevelView};
+use crate::cli::softirq::TopArgs;
 
 /// Maximum URLs in the output without a terminal.
 const URLS_MAX: usize = 10;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// When there is no level to show: a message for the user.
-pub fn top(args: &Top) -> Result<(), String> {
+pub fn top(args: &TopArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
@@ -46,9 +46,9 @@ pub fn top(args: &Top) -> Result<(), String> {
     // Counting runs needs a privilege; the page works without it.
     let _counting = match args.no_stats {
         true => None,
-        false => Counting::start().ok(),
+        false => BpfStatsGuard::start().ok(),
     };
-    let terminal = Terminal::take().map_err(|error| format!("the terminal: {error}"))?;
+    let terminal = TerminalPage::take().map_err(|error| format!("the terminal: {error}"))?;
     let mut before = look(&levels)?;
     let mut left = args.count;
     while left != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
@@ -74,7 +74,7 @@ pub fn top(args: &Top) -> Result<(), String> {
 }
 
 /// Waits for the next sample. Returns true if the user ends the command instead.
-fn wait(time: Duration, terminal: Option<&Terminal>, stop: &AtomicBool) -> Result<bool, String> {
+fn wait(time: Duration, terminal: Option<&TerminalPage>, stop: &AtomicBool) -> Result<bool, String> {
     let deadline = Instant::now() + time;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -98,18 +98,18 @@ fn wait(time: Duration, terminal: Option<&Terminal>, stop: &AtomicBool) -> Resul
 }
 
 /// A level's state at one moment, with the hits of each response.
-struct Look {
+struct TopSample {
     at_ns: u64,
-    view: View,
+    view: LevelView,
     hits: HashMap<Vec<u8>, u64>,
 }
 
-fn look(levels: &[Level]) -> Result<Vec<Look>, String> {
+fn look(levels: &[SoftirqLevel]) -> Result<Vec<TopSample>, String> {
     let one = |level| {
-        let published = publish::published(level);
-        Ok(Look {
+        let published = publisher::published(level);
+        Ok(TopSample {
             at_ns: lowroad_softirq::now_ns(),
-            view: View::with_above(level)?,
+            view: LevelView::with_above(level)?,
             hits: published
                 .into_iter()
                 .map(|one| (one.key, one.hits))
@@ -120,20 +120,20 @@ fn look(levels: &[Level]) -> Result<Vec<Look>, String> {
 }
 
 /// Formats the changes between two samples of a level.
-fn page(before: &Look, now: &Look, urls_max: usize) -> String {
+fn page(before: &TopSample, now: &TopSample, urls_max: usize) -> String {
     let mut out = String::new();
-    let span = Span::between(before, now);
+    let span = SampleSpan::between(before, now);
     head(&now.view, &mut out);
     if let Some(rest) = now.view.rest {
         // Writing to a string does not fail, here and below.
         let _ = writeln!(out, "rests: {}", rest.text());
     }
     if let Some(pause_s) = now.view.pause_s {
-        let _ = writeln!(out, "fetches {}", advice::of_pause(pause_s));
+        let _ = writeln!(out, "fetches {}", advice::for_pause(pause_s));
     }
     let (answers, ups) = (span.group("answer_"), span.group("up_"));
-    let shares = Shares::of(&now.view).since(&Shares::of(&before.view));
-    let share = shares::percent(shares.requests());
+    let shares = AnswerShares::from_view(&now.view).since(&AnswerShares::from_view(&before.view));
+    let share = answer_shares::percent(shares.requests());
     let _ = writeln!(
         out,
         "answers/s {:>12}   handed up/s {:>10}   hit share {share}",
@@ -151,7 +151,7 @@ fn page(before: &Look, now: &Look, urls_max: usize) -> String {
     let _ = writeln!(out, "requests: {}", shares.requests_text());
     let _ = writeln!(out, "bytes: {}", shares.bytes_text());
     time_line(&span, answers, &mut out);
-    let ups = shares::went_up(|name| span.count(name));
+    let ups = answer_shares::went_up(|name| span.count(name));
     if !ups.is_empty() {
         out.push_str("went up most, per second, and what would change it\n");
     }
@@ -171,7 +171,7 @@ fn page(before: &Look, now: &Look, urls_max: usize) -> String {
     out
 }
 
-fn head(view: &View, out: &mut String) {
+fn head(view: &LevelView, out: &mut String) {
     let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
     let places: Vec<String> = view
         .interfaces
@@ -193,7 +193,7 @@ fn head(view: &View, out: &mut String) {
 }
 
 /// Time of all program runs per segment and per response: handshakes and acknowledgements belong to a response.
-fn time_line(span: &Span<'_>, answers: u64, out: &mut String) {
+fn time_line(span: &SampleSpan<'_>, answers: u64, out: &mut String) {
     let (time_ns, count) = span.runs();
     let (Some(each_ns), Some(share)) = (time_ns.checked_div(count), span.share_of_cpu(time_ns))
     else {
@@ -210,7 +210,7 @@ fn time_line(span: &Span<'_>, answers: u64, out: &mut String) {
     );
 }
 
-fn reasons(span: &Span<'_>, begin: &str, title: &str, out: &mut String) {
+fn reasons(span: &SampleSpan<'_>, begin: &str, title: &str, out: &mut String) {
     let group: Vec<_> = span
         .now
         .view
@@ -228,7 +228,7 @@ fn reasons(span: &Span<'_>, begin: &str, title: &str, out: &mut String) {
     }
 }
 
-fn urls(span: &Span<'_>, urls_max: usize, out: &mut String) {
+fn urls(span: &SampleSpan<'_>, urls_max: usize, out: &mut String) {
     let mut hot: HashMap<String, u64> = HashMap::new();
     for (key, hits) in &span.now.hits {
         // A response published again counts from 0.
@@ -247,15 +247,15 @@ fn urls(span: &Span<'_>, urls_max: usize, out: &mut String) {
 }
 
 /// Two samples of the same level.
-struct Span<'a> {
-    before: &'a Look,
-    now: &'a Look,
+struct SampleSpan<'a> {
+    before: &'a TopSample,
+    now: &'a TopSample,
     time_ns: u64,
 }
 
-impl<'a> Span<'a> {
-    fn between(before: &'a Look, now: &'a Look) -> Span<'a> {
-        Span {
+impl<'a> SampleSpan<'a> {
+    fn between(before: &'a TopSample, now: &'a TopSample) -> SampleSpan<'a> {
+        SampleSpan {
             before,
             now,
             // Not 0, since rates divide by it.
@@ -264,13 +264,13 @@ impl<'a> Span<'a> {
     }
 
     fn group(&self, begin: &str) -> u64 {
-        let sum = |look: &Look| look.view.sum(begin);
+        let sum = |look: &TopSample| look.view.sum(begin);
         sum(self.now).saturating_sub(sum(self.before))
     }
 
     /// The increase of one counter.
     fn count(&self, name: &str) -> u64 {
-        let of = |look: &Look| look.view.count(name);
+        let of = |look: &TopSample| look.view.count(name);
         of(self.now).saturating_sub(of(self.before))
     }
 
@@ -299,14 +299,14 @@ impl<'a> Span<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::view::Rest;
-    use crate::softirq::view::tests::made_up;
+    use crate::softirq::level_view::BypassPeriod;
+    use crate::softirq::level_view::tests::made_up;
     use lowroad_softirq::layout::REASONS;
-    use lowroad_softirq::programs::runs::Runs;
+    use lowroad_softirq::programs::runs::RunStats;
 
     const KEY: &[u8] = b"\0\0\x50\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\x01/hot\x02h";
 
-    fn looks() -> (Look, Look) {
+    fn looks() -> (TopSample, TopSample) {
         let look = |at_ns, more: u64, hits, time_ns| {
             let mut view = made_up();
             for (name, count) in [("answer_hit", 18 * more), ("up_miss", 2 * more)] {
@@ -314,13 +314,13 @@ mod tests {
                 view.counters[at.expect("a reason")] += count;
             }
             view.answered_bytes += 180 * more;
-            view.runs = vec![Runs {
+            view.runs = vec![RunStats {
                 link: "tc-eth0".into(),
                 program_id: 1,
                 time_ns,
                 count: time_ns / 500,
             }];
-            Look {
+            TopSample {
                 at_ns,
                 view,
                 hits: HashMap::from([(KEY.to_vec(), hits)]),
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_rest_and_a_pause_are_on_the_page() {
         let (before, mut now) = looks();
-        now.view.rest = Some(Rest {
+        now.view.rest = Some(BypassPeriod {
             is_asleep: true,
             left_s: 25,
             answers: 0,

@@ -6,9 +6,9 @@
 //! Requests go to the origin from a probe address that belongs to no machine (`machine::probe_source`): from an
 //! address of this machine they might get pages that the origin shows to this machine only.
 
-pub mod found;
-pub mod front;
-mod keep;
+pub mod instances;
+pub mod interception;
+mod supervisor;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -16,20 +16,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lowroad_config::{
-    self as config, AccessLog, Caching, Config, Feature, Format, Limits, LogTarget, Origin,
-    OriginUrl, PassThrough, Pattern, Root, Route, RouteTo,
+    self as config, AccessLogConfig, CacheConfig, Config, BuildFeature, AccessLogFormat, LimitsConfig, LogTarget, OriginConfig,
+    OriginUrl, PassThroughConfig, PathPattern, SiteRoot, RouteConfig, RouteTo,
 };
-use lowroad_softirq::machine::outsider;
+use lowroad_softirq::machine::probe_source;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use self::front::{Front, Place};
+use self::interception::{WorkerFront, FrontAddress};
 use super::attach::origin::{asked_at, bind_outsider, is_near};
 use super::policy::AttachPolicy;
-use super::{hold, namespace};
-use crate::cli::softirq::Attach;
-use crate::{features, process, say};
+use super::{level_lock, namespace};
+use crate::cli::softirq::AttachArgs;
+use crate::{features, process, terminal_output};
 
-pub use keep::keep;
+pub use supervisor::keep;
 
 /// Connect timeout of the test of an address; on a timeout the address stays with its server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,22 +46,22 @@ const REQUESTS_MAX: usize = 65_536;
 ///
 /// # Errors
 /// A message for the user.
-pub fn serve(args: &Attach) -> Result<(), String> {
-    features::need(Feature::Programs, "--worker")?;
-    let policy = AttachPolicy::of(args)?;
+pub fn serve(args: &AttachArgs) -> Result<(), String> {
+    features::need(BuildFeature::Programs, "--worker")?;
+    let policy = AttachPolicy::from_args(args)?;
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
     let port = args.ports[0];
     // Before the port is tested: a predecessor may still intercept it.
-    let held = hold::hold_after_end(&found::place_of(port)?)?;
+    let held = level_lock::hold_after_end(&instances::place_of(port)?)?;
     let asked = taken(port)?;
     let places = places(&asked).map_err(|error| format!("a port for the workers: {error}"))?;
     let config = config(args, &policy, &places);
     process::run(
         config,
         None,
-        Some(Box::new(Front::new(places, policy, (held, args.drain)))),
+        Some(Box::new(WorkerFront::new(places, policy, (held, args.drain)))),
     )
 }
 
@@ -80,7 +80,7 @@ fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
             Err(error) => left.push(format!("{asked} is left to its server: {error}")),
         }
     }
-    left.iter().for_each(say::note);
+    left.iter().for_each(terminal_output::note);
     match taken.is_empty() {
         true => Err(format!(
             "whoever listens on port {port} can be asked by others at no address of this machine: there is nothing \
@@ -93,7 +93,7 @@ fn taken(port: u16) -> Result<Vec<SocketAddr>, String> {
 /// Adds the route for the server's answers, which requires privileges, and tests it from both addresses.
 fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
     // Requests come from the first, passed-through connections from the second.
-    let both = [outsider::address, outsider::untrusted_address];
+    let both = [probe_source::address, probe_source::untrusted_address];
     both.into_iter().try_for_each(|from| {
         let domain = Domain::for_address(asked);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -104,7 +104,7 @@ fn try_to_connect(asked: SocketAddr) -> io::Result<()> {
 
 /// Chooses the workers' listen addresses on the loopback interface. The kernel assigns them the intercepted
 /// connections.
-fn places(asked: &[SocketAddr]) -> io::Result<Vec<Place>> {
+fn places(asked: &[SocketAddr]) -> io::Result<Vec<FrontAddress>> {
     // All sockets stay open until each port is known, so that no port is chosen twice.
     let found = asked.iter().map(|asked| {
         let own = match asked.ip() {
@@ -117,12 +117,12 @@ fn places(asked: &[SocketAddr]) -> io::Result<Vec<Place>> {
     let found: Vec<_> = found.collect::<io::Result<_>>()?;
     let place = |(asked, socket): (SocketAddr, TcpListener)| {
         let listen = socket.local_addr()?;
-        Ok(Place { asked, listen })
+        Ok(FrontAddress { asked, listen })
     };
     found.into_iter().map(place).collect()
 }
 
-fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
+fn config(args: &AttachArgs, policy: &AttachPolicy, places: &[FrontAddress]) -> Config {
     let caching = policy.caching();
     let mut config = Config {
         sites: places.iter().map(|place| site(place, &caching)).collect(),
@@ -134,12 +134,12 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
     }
     // The level gets as long, so connections of both end together.
     config.server.drain_timeout_ms = u64::from(args.drain) * 1_000;
-    config.log.access = args.log.as_deref().map(|format| AccessLog {
+    config.log.access = args.log.as_deref().map(|format| AccessLogConfig {
         path: LogTarget::Stdout,
         format: match format {
-            "json" => Format::Json,
-            "extended" => Format::Extended,
-            _ => Format::Combined,
+            "json" => AccessLogFormat::Json,
+            "extended" => AccessLogFormat::Extended,
+            _ => AccessLogFormat::Combined,
         },
     });
     config
@@ -147,38 +147,38 @@ fn config(args: &Attach, policy: &AttachPolicy, places: &[Place]) -> Config {
 
 /// The server has its own limits for long and slow messages. An incomplete head is passed through after the header
 /// timeout.
-fn limits() -> Limits {
-    Limits {
+fn limits() -> LimitsConfig {
+    LimitsConfig {
         body_len_max: u64::MAX,
         body_timeout_ms: SILENCE_MS,
         send_timeout_ms: SILENCE_MS,
         // Load balancers want to close first, so this exceeds their idle timeouts.
         idle_timeout_ms: IDLE_MS,
         rate_min: 0,
-        ..Limits::default()
+        ..LimitsConfig::default()
     }
 }
 
-fn site(place: &Place, caching: &Caching) -> config::Site {
-    let mut origin = Origin::new(OriginUrl::Http {
+fn site(place: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
+    let mut origin = OriginConfig::new(OriginUrl::Http {
         encrypted: false,
         host: place.asked.ip().to_string(),
         port: place.asked.port(),
     });
     // Workers must be invisible: origins change their responses for Via (nginx's `gzip_proxied`, for example).
     origin.adds_via = false;
-    origin.from = Some(outsider::address(place.asked).ip());
+    origin.from = Some(probe_source::address(place.asked).ip());
     // The server has its own limits, which must decide.
     origin.connections_max = REQUESTS_MAX;
     let mut site = config::site_for_folder(PathBuf::new());
-    site.root = Root::None;
+    site.root = SiteRoot::None;
     site.listen = vec![place.listen];
-    site.pass_through = Some(PassThrough {
+    site.pass_through = Some(PassThroughConfig {
         to: place.asked,
-        from: outsider::untrusted_address(place.asked).ip(),
+        from: probe_source::untrusted_address(place.asked).ip(),
         idle_timeout_ms: SILENCE_MS,
     });
-    let mut everything = Route::new(Pattern::everything(), RouteTo::Origin(Box::new(origin)));
+    let mut everything = RouteConfig::new(PathPattern::everything(), RouteTo::Origin(Box::new(origin)));
     everything.caching = caching.clone();
     // The origin decides about the length and duration of a request.
     everything.timeout_ms = SILENCE_MS;

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use lowroad_testkit::{Folder, Server, wait_until};
+use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 use crate::front::PROGRAM;
 
@@ -39,7 +39,7 @@ pub fn free_port() -> u16 {
 
 #[test]
 fn it_is_started_waited_for_started_again_and_stopped() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let script = folder.file("app.py", APPLICATION);
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}");
@@ -53,7 +53,7 @@ fn it_is_started_waited_for_started_again_and_stopped() {
         script.to_str().expect("a path"),
         &port.to_string(),
     ];
-    let mut server = Server::start(PROGRAM, &arguments);
+    let mut server = TestServer::start(PROGRAM, &arguments);
     let first = server.get("/kept");
     assert_eq!(first.status, 200, "the server waits until it is ready");
     assert_eq!(server.get("/end").status, 502);
@@ -71,7 +71,7 @@ fn it_is_started_waited_for_started_again_and_stopped() {
 
 #[test]
 fn it_ends_with_a_server_that_is_killed() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let script = folder.file("app.py", APPLICATION);
     let port = free_port().to_string();
     let url = format!("http://127.0.0.1:{port}");
@@ -86,7 +86,7 @@ fn it_ends_with_a_server_that_is_killed() {
         path,
         &port,
     ];
-    let server = Server::start(PROGRAM, &arguments);
+    let server = TestServer::start(PROGRAM, &arguments);
     let process = server.get("/").text();
     server.signal("KILL");
     wait_until("its end", || {
@@ -121,7 +121,7 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
 #[test]
 fn a_server_does_not_wait_for_what_can_t_be_started() {
     let url = format!("http://127.0.0.1:{}", free_port());
-    let server = Server::start(
+    let server = TestServer::start(
         PROGRAM,
         &[
             "accelerate",
@@ -155,7 +155,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 "#;
 
 /// A configuration with an application at this port, which answers with a word and starts after some seconds.
-fn slow(folder: &Folder, port: u16, word: &str, secs: &str) -> String {
+fn slow(folder: &TempFolder, port: u16, word: &str, secs: &str) -> String {
     let script = folder.file("slow.py", SLOW);
     format!(
         "[server]\nworkers = 1\n[[application]]\nname = \"app\"\nready = \"http://127.0.0.1:{port}\"\n\
@@ -167,7 +167,7 @@ fn slow(folder: &Folder, port: u16, word: &str, secs: &str) -> String {
 
 #[test]
 fn who_asks_how_it_is_need_not_wait_for_an_application() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let config = slow(&folder, free_port(), "never", "1000");
     let file = folder.file("lowroad.toml", config);
     let mut child = Command::new(PROGRAM)
@@ -194,9 +194,9 @@ fn who_asks_how_it_is_need_not_wait_for_an_application() {
 
 #[test]
 fn a_reload_waits_until_a_changed_application_is_ready() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let (old, new) = (free_port(), free_port());
-    let server = Server::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));
+    let server = TestServer::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));
     assert_eq!(server.get("/").text(), "old");
     folder.file("lowroad.toml", slow(&folder, new, "new", "0.7"));
     server.signal("HUP");
@@ -217,9 +217,9 @@ fn a_reload_waits_until_a_changed_application_is_ready() {
 
 #[test]
 fn an_application_ends_after_it_has_answered() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let (old, new) = (free_port(), free_port());
-    let server = Server::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));
+    let server = TestServer::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));
     let mut client = server.connect();
     client.send("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n");
     server.wait_for_error_line("app: begun");

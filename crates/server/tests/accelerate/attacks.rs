@@ -2,19 +2,19 @@
 
 use std::io::Write;
 
-use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 
-use crate::front::{Front, numbered, response};
+use crate::front::{TestFront, numbered, response};
 
 const STORED: &str = "Cache-Control: max-age=60\r\n";
 
 /// An origin with storable responses only.
-fn storing() -> Front {
-    Front::saying(|asked| numbered(asked, STORED))
+fn storing() -> TestFront {
+    TestFront::saying(|asked| numbered(asked, STORED))
 }
 
 /// Whether a plain GET of the path later gets the response to this request.
-fn is_kept(front: &Front, path: &str, request: &str) -> bool {
+fn is_kept(front: &TestFront, path: &str, request: &str) -> bool {
     let mut client = front.connect();
     client.send(request);
     let got = client.response();
@@ -97,7 +97,7 @@ fn a_get_with_a_body_is_for_nobody_else() {
 
 /// Each of these targets gets its own response, and the origin receives it unchanged; some may be refused.
 fn are_told_apart(targets: &[&str]) {
-    let front = Front::saying(|asked| response("200 OK", STORED, &asked.target));
+    let front = TestFront::saying(|asked| response("200 OK", STORED, &asked.target));
     for _ in 0..2 {
         for target in targets {
             let got = front.get(target, "");
@@ -170,7 +170,7 @@ fn paths_are_not_normalised() {
 #[test]
 fn hosts_are_told_apart_as_the_origin_sees_them() {
     let front =
-        Front::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
+        TestFront::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
     for _ in 0..2 {
         for host in [
             "test",
@@ -204,7 +204,7 @@ fn hosts_are_told_apart_as_the_origin_sees_them() {
 #[test]
 fn without_one_clear_host_there_is_no_answer() {
     let front =
-        Front::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
+        TestFront::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
     for hosts in [
         "",
         "Host: test\r\nHost: evil\r\n",
@@ -231,14 +231,14 @@ fn without_one_clear_host_there_is_no_answer() {
 
 #[test]
 fn a_path_that_looks_like_a_file_is_none() {
-    let page = |asked: &Asked| {
+    let page = |asked: &OriginRequest| {
         response(
             "200 OK",
             "Set-Cookie: id=1\r\nContent-Type: text/html\r\n",
             &asked.number.to_string(),
         )
     };
-    let front = Front::saying(page);
+    let front = TestFront::saying(page);
     for path in [
         "/account/x.css",
         "/account%2fx.css",
@@ -252,7 +252,7 @@ fn a_path_that_looks_like_a_file_is_none() {
         // Web cache deception: a personal page under a path with the suffix of a static file.
         assert!(one.status == 400 || one.body != two.body, "{path}");
     }
-    let plain = Front::saying(|asked| numbered(asked, "Content-Type: text/html\r\n"));
+    let plain = TestFront::saying(|asked| numbered(asked, "Content-Type: text/html\r\n"));
     assert_ne!(
         plain.get("/a/x.css", "").body,
         plain.get("/a/x.css", "").body
@@ -295,7 +295,7 @@ fn what_splits_a_response_is_no_response() {
             &format!("Cache-Control: max-age=60\r\n{line}\r\n"),
             "x",
         );
-        let front = Front::of(Origin::start(move |_, stream| {
+        let front = TestFront::new(TestOrigin::start(move |_, stream| {
             stream.write_all(said.as_bytes()).is_ok()
         }));
         for _ in 0..2 {
@@ -327,7 +327,7 @@ fn a_request_that_an_origin_may_not_read_the_same_does_not_get_there() {
 
 #[test]
 fn an_oversized_request_leaves_nothing_behind() {
-    let front = Front::saying(|asked| match asked.head.len() {
+    let front = TestFront::saying(|asked| match asked.head.len() {
         ..2000 => numbered(asked, STORED),
         _ => response(
             "400 Bad Request",
@@ -346,7 +346,7 @@ fn an_oversized_request_leaves_nothing_behind() {
 
 #[test]
 fn errors_that_say_nothing_of_a_lifetime_are_not_for_others() {
-    let front = Front::saying(|asked| match asked.field("x-bad") {
+    let front = TestFront::saying(|asked| match asked.field("x-bad") {
         Some(status) => response(&format!("{status} A"), "ETag: \"e\"\r\n", "bad"),
         None => numbered(asked, STORED),
     });
@@ -368,7 +368,7 @@ fn errors_that_say_nothing_of_a_lifetime_are_not_for_others() {
 
 #[test]
 fn ranges_poison_nothing() {
-    let front = Front::saying(|asked| match asked.field("range") {
+    let front = TestFront::saying(|asked| match asked.field("range") {
         Some("bytes=0-1") => response(
             "206 A",
             &format!("{STORED}Content-Range: bytes 0-1/10\r\n"),
@@ -414,7 +414,7 @@ fn a_response_in_front_of_its_time_is_not_the_next_one_s() {
         response("200 OK", STORED, "first"),
         response("200 OK", STORED, "smuggled")
     );
-    let front = Front::of(Origin::start(move |asked, stream| match asked.number {
+    let front = TestFront::new(TestOrigin::start(move |asked, stream| match asked.number {
         0 => stream.write_all(two.as_bytes()).is_ok(),
         _ => stream.write_all(numbered(asked, STORED).as_bytes()).is_ok(),
     }));

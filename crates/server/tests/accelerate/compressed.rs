@@ -1,7 +1,7 @@
 //! Compression of uncompressed origin responses, if the route enables it. A stored, compressed response is validated
 //! with the origin's own validator.
 
-use super::front::{Front, Origin, response};
+use super::front::{TestFront, TestOrigin, response};
 
 const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
@@ -10,9 +10,9 @@ fn text() -> String {
 }
 
 /// An origin that answers 304 to its own ETag, for the compressed and the plain form.
-fn front() -> Front {
+fn front() -> TestFront {
     let fields = "ETag: \"a\"\r\nVary: Cookie\r\nContent-Type: text/html\r\n";
-    let origin = Origin::saying(move |asked| match asked.field("if-none-match") {
+    let origin = TestOrigin::saying(move |asked| match asked.field("if-none-match") {
         Some("W/\"a\"" | "\"a\"") => {
             format!("HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\n{fields}\r\n")
         }
@@ -22,7 +22,7 @@ fn front() -> Front {
             &text(),
         ),
     });
-    Front::routing(origin, "compress = true\n")
+    TestFront::routing(origin, "compress = true\n")
 }
 
 #[test]

@@ -1,28 +1,28 @@
 //! Routes with further conditions beside a path.
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TempFolder, TestServer};
 
 use crate::front::{PROGRAM, response};
 
-fn named(name: &'static str) -> Origin {
-    Origin::saying(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
+fn named(name: &'static str) -> TestOrigin {
+    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
 }
 
-fn route(origin: &Origin, lines: &str) -> String {
+fn route(origin: &TestOrigin, lines: &str) -> String {
     format!(
         "[[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n{lines}\n",
         origin.url()
     )
 }
 
-fn front(routes: &[String]) -> (Server, Folder) {
-    let folder = Folder::new();
+fn front(routes: &[String]) -> (TestServer, TempFolder) {
+    let folder = TempFolder::new();
     let config = format!(
         "[server]\nworkers = 1\n[[site]]\nroot = \".\"\nlisten = \"127.0.0.1:0\"\n{}",
         routes.concat()
     );
-    (Server::run(PROGRAM, &folder, &config), folder)
+    (TestServer::run(PROGRAM, &folder, &config), folder)
 }
 
 #[test]

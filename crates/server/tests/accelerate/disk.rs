@@ -14,9 +14,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use lowroad_testkit::origin::{Asked, Origin};
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Folder, Response, Server, wait_until};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TempFolder, ClientResponse, TestServer, wait_until};
 
 use crate::front::PROGRAM;
 
@@ -25,24 +25,24 @@ const LEN: usize = 3_000_000;
 
 /// A server with a disk cache, which can be restarted.
 struct Host {
-    folder: Folder,
-    origin: Origin,
+    folder: TempFolder,
+    origin: TestOrigin,
     /// Additional lines of its site.
     site: String,
     /// The size of its memory cache.
     cache: &'static str,
-    server: Option<Server>,
+    server: Option<TestServer>,
 }
 
 impl Host {
-    fn of(origin: Origin) -> Host {
+    fn of(origin: TestOrigin) -> Host {
         Host::with(origin, "1M", "")
     }
 
     /// A server with this memory cache and these lines in its site.
-    fn with(origin: Origin, cache: &'static str, site: &str) -> Host {
+    fn with(origin: TestOrigin, cache: &'static str, site: &str) -> Host {
         let mut host = Host {
-            folder: Folder::new(),
+            folder: TempFolder::new(),
             origin,
             site: site.into(),
             cache,
@@ -64,19 +64,19 @@ impl Host {
             self.site,
             self.origin.url(),
         );
-        self.server = Some(Server::run(PROGRAM, &self.folder, &config));
+        self.server = Some(TestServer::run(PROGRAM, &self.folder, &config));
     }
 
-    fn server(&self) -> &Server {
+    fn server(&self) -> &TestServer {
         self.server.as_ref().expect("it runs")
     }
 
-    fn get(&self, path: &str, fields: &str) -> Response {
+    fn get(&self, path: &str, fields: &str) -> ClientResponse {
         self.server().connect().get(path, fields)
     }
 
     /// Sends a request without a body on a new connection.
-    fn ask(&self, method: &str, path: &str, fields: &str) -> Response {
+    fn ask(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
         let mut client = self.server().connect();
         client.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
@@ -95,12 +95,12 @@ impl Host {
         String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr)
     }
 
-    fn status(&self) -> Status {
-        Status::new(PROGRAM, self.folder.path().join("admin.sock"))
+    fn status(&self) -> StatusClient {
+        StatusClient::new(PROGRAM, self.folder.path().join("admin.sock"))
     }
 
     /// Sends a GET, and waits until the disk has this many objects.
-    fn stores(&self, path: &str, objects: u64) -> Response {
+    fn stores(&self, path: &str, objects: u64) -> ClientResponse {
         let got = self.get(path, "");
         self.status().wait_for("disk_objects", objects);
         got
@@ -116,8 +116,8 @@ fn body(path: &str, number: usize, len: usize) -> Vec<u8> {
 }
 
 /// An origin that sends these fields and a long body, derived from the request's number.
-fn long(fields: &'static str) -> Origin {
-    Origin::start(move |asked, stream| {
+fn long(fields: &'static str) -> TestOrigin {
+    TestOrigin::start(move |asked, stream| {
         let body = body(&asked.target, asked.number, LEN);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{fields}\r\n");
         stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
@@ -173,7 +173,7 @@ fn explain_says_which_tier_has_it() {
 
 #[test]
 fn a_body_of_unknown_length_is_stored_and_a_cut_one_is_not() {
-    let origin = Origin::start(|asked, stream| {
+    let origin = TestOrigin::start(|asked, stream| {
         let head =
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=600\r\n\r\n";
         let body = body(&asked.target, 0, LEN);
@@ -205,7 +205,7 @@ fn a_body_of_unknown_length_is_stored_and_a_cut_one_is_not() {
 fn nothing_of_a_body_is_there_when_it_was_killed_within() {
     let sent = Arc::new(AtomicUsize::new(0));
     let told = sent.clone();
-    let origin = Origin::start(move |asked: &Asked, stream| {
+    let origin = TestOrigin::start(move |asked: &OriginRequest, stream| {
         let body = body(&asked.target, asked.number, LEN);
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nCache-Control: max-age=600\r\n\r\n"
@@ -259,7 +259,7 @@ fn what_was_changed_is_asked_for_again() {
 
 #[test]
 fn variants_are_told_apart() {
-    let origin = Origin::start(|asked, stream| {
+    let origin = TestOrigin::start(|asked, stream| {
         let kind = asked.field("x-kind").unwrap_or("none").to_string();
         let body = body(&kind, 0, LEN);
         let head = format!(
@@ -286,7 +286,7 @@ fn variants_are_told_apart() {
 
 #[test]
 fn what_is_stale_is_validated() {
-    let origin = Origin::start(|asked, stream| match asked.field("if-none-match") {
+    let origin = TestOrigin::start(|asked, stream| match asked.field("if-none-match") {
         Some("\"e\"") => {
             let head =
                 "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nX-New: 1\r\n\r\n";

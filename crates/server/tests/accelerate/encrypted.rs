@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::{TempFolder, TestServer};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -13,14 +13,14 @@ use crate::front::{PROGRAM, response};
 /// An origin named app.test with a self-signed certificate.
 struct Encrypted {
     port: u16,
-    folder: Folder,
+    folder: TempFolder,
     /// The SNI names of its connections.
     names: Arc<Mutex<Vec<Option<String>>>>,
 }
 
 impl Encrypted {
     fn start() -> Encrypted {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let made = rcgen::generate_simple_self_signed(["app.test".to_string()]);
         let made = made.expect("a certificate");
         folder.file("ca.pem", made.cert.pem());
@@ -54,13 +54,13 @@ impl Encrypted {
     }
 
     /// Lowroad in front of it, with these lines of `[origin.tls]`.
-    fn front(&self, tls: &str) -> Server {
+    fn front(&self, tls: &str) -> TestServer {
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
              origin = \"app\"\n[[origin]]\nname = \"app\"\nservers = \"https://127.0.0.1:{}\"\n[origin.tls]\n{tls}\n",
             self.port
         );
-        Server::run(PROGRAM, &self.folder, &config)
+        TestServer::run(PROGRAM, &self.folder, &config)
     }
 }
 

@@ -3,15 +3,15 @@
 use std::io::{Read, Write};
 use std::net::IpAddr;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Client, Server, wait_until};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TestClient, TestServer, wait_until};
 
 use crate::applications::free_port;
-use crate::front::{Front, PROGRAM, response};
+use crate::front::{TestFront, PROGRAM, response};
 
 /// The status of the client's response if an origin sends these bytes and closes.
 fn status(said: &'static str) -> u16 {
-    let front = Front::of(Origin::start(move |_, stream| {
+    let front = TestFront::new(TestOrigin::start(move |_, stream| {
         let _ = stream.write_all(said.as_bytes());
         false
     }));
@@ -38,7 +38,7 @@ fn what_is_no_response_is_502() {
 }
 
 /// Whether a client with `Connection: close` can send more bytes after the response without a reset.
-fn survives_late_bytes(front: &Front) -> bool {
+fn survives_late_bytes(front: &TestFront) -> bool {
     let mut client = front.connect();
     client.send("GET /long HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     assert!(client.wait_for_close(), "it ends in order");
@@ -55,7 +55,7 @@ fn late_bytes_reset_no_response_away() {
         "Cache-Control: max-age=60\r\n",
     ] {
         let body = "x".repeat(1 << 20);
-        let front = Front::with(move |_| response("200 OK", fields, &body), &[]);
+        let front = TestFront::with(move |_| response("200 OK", fields, &body), &[]);
         // The server lingers for 2 s, which a busy machine may exceed: several tries.
         assert!((0..TRIES).any(|_| survives_late_bytes(&front)), "{fields}");
     }
@@ -63,7 +63,7 @@ fn late_bytes_reset_no_response_away() {
 
 #[test]
 fn a_cut_response_is_cut_for_the_client_and_not_stored() {
-    let front = Front::of(Origin::start(|asked, stream| {
+    let front = TestFront::new(TestOrigin::start(|asked, stream| {
         let _ = stream.write_all(
             b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 100000\r\n\r\n",
         );
@@ -81,7 +81,7 @@ fn a_cut_response_is_cut_for_the_client_and_not_stored() {
 
 #[test]
 fn a_post_that_may_have_been_used_is_not_sent_twice() {
-    let front = Front::of(Origin::start(|asked, stream| {
+    let front = TestFront::new(TestOrigin::start(|asked, stream| {
         if asked.number == 0 {
             return stream
                 .write_all(response("200 OK", "", "ok").as_bytes())
@@ -113,7 +113,7 @@ fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
         ("POST", body(3), 502),
         ("PATCH", body(3), 502),
     ] {
-        let front = Front::of(Origin::start(|asked, stream| {
+        let front = TestFront::new(TestOrigin::start(|asked, stream| {
             // Closes the kept connection at the second request.
             asked.number != 1
                 && stream
@@ -154,14 +154,14 @@ fn a_body_beyond_the_limit_is_not_repeated_and_counted() {
         // Not retried, independent of its body.
         ("4K", "POST", sized(4097), 502, 0),
     ] {
-        let origin = Origin::start(|asked, stream| {
+        let origin = TestOrigin::start(|asked, stream| {
             // Closes the kept connection at the second request.
             asked.number != 1
                 && stream
                     .write_all(response("200 OK", "", "ok").as_bytes())
                     .is_ok()
         });
-        let front = Front::routing(origin, &format!("retry_body_max = \"{limit}\""));
+        let front = TestFront::routing(origin, &format!("retry_body_max = \"{limit}\""));
         let mut client = front.connect();
         assert_eq!(client.get("/", "").text(), "ok");
         client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{rest}"));
@@ -176,7 +176,7 @@ fn a_body_beyond_the_limit_is_not_repeated_and_counted() {
 #[test]
 fn an_origin_that_is_not_there_is_502() {
     let url = format!("http://127.0.0.1:{}", free_port());
-    let server = Server::start(PROGRAM, &["accelerate", &url, "--listen", "127.0.0.1:0"]);
+    let server = TestServer::start(PROGRAM, &["accelerate", &url, "--listen", "127.0.0.1:0"]);
     for _ in 0..5 {
         assert_eq!(server.get("/").status, 502);
     }
@@ -186,7 +186,7 @@ fn an_origin_that_is_not_there_is_502() {
 
 #[test]
 fn each_reason_has_a_line() {
-    let front = Front::of(Origin::start(|asked, stream| {
+    let front = TestFront::new(TestOrigin::start(|asked, stream| {
         let said = ["garbage\r\n\r\n", "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n"];
         let _ = stream.write_all(said[asked.number % 2].as_bytes());
         false
@@ -205,7 +205,7 @@ fn each_reason_has_a_line() {
 #[test]
 fn who_has_said_anything_is_not_asked_again() {
     for said in ["garbage\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-"] {
-        let front = Front::of(Origin::start(move |asked, stream| {
+        let front = TestFront::new(TestOrigin::start(move |asked, stream| {
             if asked.number == 0 {
                 let said = response("200 OK", "", "ok");
                 return stream.write_all(said.as_bytes()).is_ok();
@@ -222,7 +222,7 @@ fn who_has_said_anything_is_not_asked_again() {
 
 #[test]
 fn one_client_s_silent_requests_leave_room_for_others() {
-    let origin = Origin::start(|asked, stream| {
+    let origin = TestOrigin::start(|asked, stream| {
         if asked.target.starts_with("/silent") {
             let _ = stream.read(&mut [0]);
             return false;
@@ -231,13 +231,13 @@ fn one_client_s_silent_requests_leave_room_for_others() {
             .write_all(response("200 OK", "", "ok").as_bytes())
             .is_ok()
     });
-    let front = Front::routing(origin, "concurrency = 8");
+    let front = TestFront::routing(origin, "concurrency = 8");
     let silent = |number: usize| {
         let mut client = front.connect();
         client.send(format!("GET /silent/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
         client
     };
-    let _open: Vec<Client> = (0..6)
+    let _open: Vec<TestClient> = (0..6)
         .map(|number| {
             let client = silent(number);
             wait_until("the request", || {
@@ -248,7 +248,7 @@ fn one_client_s_silent_requests_leave_room_for_others() {
         .collect();
     assert_eq!(silent(6).response().status, 503);
     let other = IpAddr::from([127, 0, 0, 2]);
-    let mut client = Client::connect_from(other, front.server.address());
+    let mut client = TestClient::connect_from(other, front.server.address());
     assert_eq!(client.get("/", "").text(), "ok");
     let line = front.server.wait_for_error_line("client_share");
     assert!(

@@ -1,13 +1,13 @@
 //! Forwarded fields: requests at the origin, and responses at the client.
 
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::origin::TestOrigin;
 use std::io::Write;
 
-use crate::front::{Front, response};
+use crate::front::{TestFront, response};
 
 #[test]
 fn a_request_is_written_anew_without_what_is_the_connection_s() {
-    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     let fields = "Connection: close, X-Hop\r\nX-Hop: 1\r\nTE: gzip\r\nX-Kept: 1\r\nKeep-Alive: 5\r\n\
                   X-Forwarded-For: 192.0.2.9\r\nForwarded: for=192.0.2.9\r\nProxy-Authorization: a\r\nVia: 1.0 a\r\n";
     assert_eq!(front.get("/a//b?c=%41", fields).text(), "ok");
@@ -31,7 +31,7 @@ fn a_request_is_written_anew_without_what_is_the_connection_s() {
 
 #[test]
 fn bodies_go_both_ways_by_length_and_by_chunks() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let body = String::from_utf8_lossy(&asked.body).to_uppercase();
         format!(
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
@@ -50,7 +50,7 @@ fn bodies_go_both_ways_by_length_and_by_chunks() {
 
 #[test]
 fn that_there_is_no_content_is_said_where_there_might_be() {
-    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     let mut client = front.connect();
     for fields in ["Content-Length: 0\r\n", ""] {
         for method in ["POST", "PUT", "PATCH", "DELETE", "GET"] {
@@ -67,14 +67,14 @@ fn that_there_is_no_content_is_said_where_there_might_be() {
 
 #[test]
 fn no_gateway_behind_an_origin_finds_a_proxy_named() {
-    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     front.get("/", "Proxy: http://evil.example\r\n");
     assert_eq!(front.origin.asked()[0].field("proxy"), None);
 }
 
 #[test]
 fn what_is_the_origin_s_connection_s_stays_there() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         let fields = "Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nX-Kept: 1\r\nKeep-Alive: timeout=5\r\n\
                       Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: mine\r\n";
         response("200 OK", fields, "ok")
@@ -88,7 +88,7 @@ fn what_is_the_origin_s_connection_s_stays_there() {
 
 #[test]
 fn connections_to_the_origin_are_kept_and_one_that_ended_is_replaced() {
-    let front = Front::of(Origin::start(|asked, stream| {
+    let front = TestFront::new(TestOrigin::start(|asked, stream| {
         let _ = stream.write_all(response("200 OK", "", "ok").as_bytes());
         // Closes every third connection after the response without an announcement.
         asked.number % 3 != 2
@@ -103,7 +103,7 @@ fn connections_to_the_origin_are_kept_and_one_that_ended_is_replaced() {
 #[test]
 fn long_bodies_of_requests_are_allowed_by_an_option() {
     let post = |options: &[&str]| {
-        let front = Front::with(|_| response("200 OK", "", "ok"), options);
+        let front = TestFront::with(|_| response("200 OK", "", "ok"), options);
         let mut client = front.connect();
         let body = "x".repeat(2 << 20);
         let len = body.len();
@@ -123,7 +123,7 @@ fn long_bodies_of_requests_are_allowed_by_an_option() {
 
 #[test]
 fn fields_that_applications_take_for_others_are_not_forwarded() {
-    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     let fields = "X_Forwarded_For: 192.0.2.9\r\nContent_Length: 5\r\nX-Kept: 1\r\n";
     assert_eq!(front.get("/", fields).text(), "ok");
     let asked = front.origin.asked().remove(0);
@@ -134,7 +134,7 @@ fn fields_that_applications_take_for_others_are_not_forwarded() {
 #[test]
 fn an_origin_can_not_hide_for_whom_a_response_is() {
     let fields = "Connection: Cache-Control, Set-Cookie\r\nCache-Control: private\r\nExpires: Sun, 06 Nov 2094 08:49:37 GMT\r\n";
-    let front = Front::saying(move |asked| response("200 OK", fields, &asked.number.to_string()));
+    let front = TestFront::saying(move |asked| response("200 OK", fields, &asked.number.to_string()));
     assert_eq!(front.get("/", "").text(), "0");
     let second = front.get("/", "");
     assert_eq!(second.text(), "1", "it is private");
@@ -143,7 +143,7 @@ fn an_origin_can_not_hide_for_whom_a_response_is() {
 
 #[test]
 fn a_request_without_a_host_names_the_origin() {
-    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     let host = front.origin.url().trim_start_matches("http://").to_string();
     for method in ["GET", "OPTIONS", "POST"] {
         let mut client = front.connect();
@@ -157,7 +157,7 @@ fn a_request_without_a_host_names_the_origin() {
 
 #[test]
 fn the_names_of_trailers_are_passed_on_with_them() {
-    let front = Front::of(Origin::start(|_, stream| {
+    let front = TestFront::new(TestOrigin::start(|_, stream| {
         let fields = "Trailer: X-Sum\r\nTransfer-Encoding: chunked";
         let response =
             format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 42\r\n\r\n");
@@ -177,7 +177,7 @@ fn the_names_of_trailers_are_passed_on_with_them() {
 
 #[test]
 fn a_handshake_without_a_key_is_given_none() {
-    let front = Front::saying(|_| response("400 Bad Request", "", "no key"));
+    let front = TestFront::saying(|_| response("400 Bad Request", "", "no key"));
     let mut client = front.connect();
     client.send(
         "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n",

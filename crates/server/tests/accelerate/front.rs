@@ -2,57 +2,57 @@
 
 use std::process::Command;
 
-pub use lowroad_testkit::origin::{Asked, Origin};
+pub use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 pub use lowroad_testkit::wait_until;
-use lowroad_testkit::{Client, Folder, Response, Server};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer};
 
 /// The server.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// An accelerator and its origin.
-pub struct Front {
+pub struct TestFront {
     /// The accelerator.
-    pub server: Server,
+    pub server: TestServer,
     /// The origin behind it.
-    pub origin: Origin,
+    pub origin: TestOrigin,
     /// The folder of its admin socket.
-    runtime: Folder,
+    runtime: TempFolder,
 }
 
-impl Front {
+impl TestFront {
     /// An accelerator in front of this origin.
-    pub fn of(origin: Origin) -> Front {
-        Front::started(1, origin, &[])
+    pub fn new(origin: TestOrigin) -> TestFront {
+        TestFront::started(1, origin, &[])
     }
 
     /// An accelerator with more arguments, in front of an origin that answers with `answer`.
-    pub fn with(answer: impl Fn(&Asked) -> String + Send + Sync + 'static, more: &[&str]) -> Front {
-        Front::started(1, Origin::saying(answer), more)
+    pub fn with(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static, more: &[&str]) -> TestFront {
+        TestFront::started(1, TestOrigin::saying(answer), more)
     }
 
     /// An accelerator with this number of workers.
-    pub fn of_workers(workers: usize, origin: Origin) -> Front {
-        Front::started(workers, origin, &[])
+    pub fn of_workers(workers: usize, origin: TestOrigin) -> TestFront {
+        TestFront::started(workers, origin, &[])
     }
 
     /// An accelerator with these lines of `[site.route.cache]`.
-    pub fn caching(origin: Origin, lines: &str) -> Front {
-        let folder = Folder::new();
+    pub fn caching(origin: TestOrigin, lines: &str) -> TestFront {
+        let folder = TempFolder::new();
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
              origin = \"{}\"\n[site.route.cache]\n{lines}\n",
             origin.url()
         );
-        Front {
-            server: Server::run(PROGRAM, &folder, &config),
+        TestFront {
+            server: TestServer::run(PROGRAM, &folder, &config),
             runtime: folder,
             origin,
         }
     }
 
     /// An accelerator with these lines of `[[site.route]]`.
-    pub fn routing(origin: Origin, lines: &str) -> Front {
-        let folder = Folder::new();
+    pub fn routing(origin: TestOrigin, lines: &str) -> TestFront {
+        let folder = TempFolder::new();
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
              origin = \"{}\"\n{lines}\n",
@@ -62,15 +62,15 @@ impl Front {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "-c"]).arg(file);
         command.env("RUNTIME_DIRECTORY", folder.path());
-        Front {
-            server: Server::spawn(command),
+        TestFront {
+            server: TestServer::spawn(command),
             runtime: folder,
             origin,
         }
     }
 
-    fn started(workers: usize, origin: Origin, more: &[&str]) -> Front {
-        let (url, runtime) = (origin.url(), Folder::new());
+    fn started(workers: usize, origin: TestOrigin, more: &[&str]) -> TestFront {
+        let (url, runtime) = (origin.url(), TempFolder::new());
         let workers = workers.to_string();
         let arguments = [
             "accelerate",
@@ -83,25 +83,25 @@ impl Front {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).args(more);
         command.env("RUNTIME_DIRECTORY", runtime.path());
-        Front {
-            server: Server::spawn(command),
+        TestFront {
+            server: TestServer::spawn(command),
             runtime,
             origin,
         }
     }
 
     /// An accelerator in front of an origin that answers with `answer`.
-    pub fn saying(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Front {
-        Front::of(Origin::saying(answer))
+    pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
+        TestFront::new(TestOrigin::saying(answer))
     }
 
     /// Sends a GET with these field lines on a new connection.
-    pub fn get(&self, path: &str, fields: &str) -> Response {
+    pub fn get(&self, path: &str, fields: &str) -> ClientResponse {
         self.server.connect().get(path, fields)
     }
 
     /// Sends a request without a body on a new connection.
-    pub fn ask(&self, method: &str, path: &str, fields: &str) -> Response {
+    pub fn ask(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
         let mut client = self.server.connect();
         client.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
@@ -124,7 +124,7 @@ impl Front {
     }
 
     /// Opens a connection.
-    pub fn connect(&self) -> Client {
+    pub fn connect(&self) -> TestClient {
         self.server.connect()
     }
 }
@@ -136,6 +136,6 @@ pub fn response(status: &str, fields: &str, body: &str) -> String {
 }
 
 /// A 200 response with the request's number as its body.
-pub fn numbered(asked: &Asked, fields: &str) -> String {
+pub fn numbered(asked: &OriginRequest, fields: &str) -> String {
     response("200 OK", fields, &asked.number.to_string())
 }

@@ -4,24 +4,24 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Folder, Server, wait_until};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 use crate::front::{PROGRAM, response};
 
 /// A server in front of an `[[origin]]` with these lines.
-fn front(lines: &str) -> (Server, Folder) {
-    let folder = Folder::new();
+fn front(lines: &str) -> (TestServer, TempFolder) {
+    let folder = TempFolder::new();
     let config = format!(
         "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
          origin = \"app\"\nrequest_buffering = false\n[[origin]]\nname = \"app\"\n{lines}\n"
     );
-    (Server::run(PROGRAM, &folder, &config), folder)
+    (TestServer::run(PROGRAM, &folder, &config), folder)
 }
 
 /// An origin that returns its name.
-fn named(name: &'static str) -> Origin {
-    Origin::saying(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
+fn named(name: &'static str) -> TestOrigin {
+    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
 }
 
 /// A URL without a listener.
@@ -51,7 +51,7 @@ fn requests_take_turns_by_weight() {
 #[test]
 fn the_same_key_leads_to_the_same_server() {
     let origins = [named("a"), named("b"), named("c")];
-    let urls: Vec<String> = origins.iter().map(Origin::url).collect();
+    let urls: Vec<String> = origins.iter().map(TestOrigin::url).collect();
     let lines = format!("servers = {urls:?}\nbalance = \"hash\"\nhash = \"cookie:id\"");
     let (server, _folder) = front(&lines);
     let mut client = server.connect();
@@ -87,7 +87,7 @@ fn who_refuses_connections_is_replaced_whatever_the_method() {
 
 #[test]
 fn what_may_have_been_executed_is_not_asked_twice() {
-    let lost = Origin::start(|_, _| false);
+    let lost = TestOrigin::start(|_, _| false);
     let a = named("a");
     let lines = format!(
         "servers = [\"{}\", {{ url = \"{}\", backup = true }}]",
@@ -105,7 +105,7 @@ fn what_may_have_been_executed_is_not_asked_twice() {
 
 #[test]
 fn what_has_begun_to_answer_is_not_asked_twice() {
-    let begun = Origin::start(|_, stream| {
+    let begun = TestOrigin::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Le");
         let _ = stream.write_all(b"ngth: 100000\r\n\r\nabc");
         false
@@ -131,7 +131,7 @@ fn what_has_begun_to_answer_is_not_asked_twice() {
 fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
     let status = Arc::new(AtomicU16::new(200));
     let told = status.clone();
-    let a = Origin::saying(move |asked| match asked.target.as_str() {
+    let a = TestOrigin::saying(move |asked| match asked.target.as_str() {
         "/up" => response(&format!("{} Whatever", told.load(SeqCst)), "", ""),
         _ => response("200 OK", "Cache-Control: no-store\r\n", "a"),
     });
@@ -227,14 +227,14 @@ fn an_origin_goes_on_as_it_was_when_the_configuration_is_read_again() {
 #[test]
 fn status_tells_how_each_server_stands_and_what_went_wrong_last() {
     let (a, refused) = (named("a"), nobody());
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let admin = folder.path().join("admin.sock");
     let config = format!(
         "[server]\nworkers = 1\nuser = \"root\"\nadmin = {admin:?}\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
          origin = \"app\"\n[[origin]]\nname = \"app\"\nservers = [\"{refused}\", \"{}\"]\n",
         a.url()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let mut client = server.connect();
     for _ in 0..4 {
         assert_eq!(client.get("/", "").text(), "a");

@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::sync::mpsc::channel;
 
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::origin::TestOrigin;
 
-use crate::front::{Front, response};
+use crate::front::{TestFront, response};
 
 #[test]
 fn interim_responses_come_before_the_response_and_at_once() {
     let (go, may_go) = channel::<()>();
     let may_go = std::sync::Mutex::new(may_go);
-    let front = Front::of(Origin::start(move |_, stream| {
+    let front = TestFront::new(TestOrigin::start(move |_, stream| {
         let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n";
         let first = format!("HTTP/1.1 100 Continue\r\n\r\n{hints}");
         let _ = stream.write_all(first.as_bytes());
@@ -33,7 +33,7 @@ fn interim_responses_come_before_the_response_and_at_once() {
 
 #[test]
 fn interim_responses_without_end_are_502() {
-    let front = Front::of(Origin::start(|_, stream| {
+    let front = TestFront::new(TestOrigin::start(|_, stream| {
         let interims = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(100);
         let _ = stream.write_all(interims.as_bytes());
         let _ = stream.write_all(response("200 OK", "", "ok").as_bytes());
@@ -53,7 +53,7 @@ fn interim_responses_without_end_are_502() {
 
 #[test]
 fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\n\
          X-Sum: 1\r\nSet-Cookie: a=b\r\n\r\n"
             .into()
@@ -79,7 +79,7 @@ fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
 
 #[test]
 fn header_rules_take_trailers_out() {
-    let origin = Origin::saying(|_| {
+    let origin = TestOrigin::saying(|_| {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\
          X-Rem: 1\r\nX-SET: 2\r\nX-App: 3\r\nX-Def: 4\r\nx-rem: 5\r\nX-Sum: 6\r\n\r\n"
             .into()
@@ -87,7 +87,7 @@ fn header_rules_take_trailers_out() {
     let rules = "[[site.header]]\nset = { X-Set = \"own\" }\nappend = { X-App = \"own\" }\n\
                  default = { X-Def = \"own\" }\nremove = \"X-Rem\"\n\
                  [[site.header]]\npattern = \"/none\"\nremove = [\"X-App\", \"X-Def\", \"X-Sum\"]\n";
-    let front = Front::routing(origin, rules);
+    let front = TestFront::routing(origin, rules);
     for (path, trailers) in [("/", "X-App: 3\r\nX-Def: 4\r\nX-Sum: 6\r\n"), ("/none", "")] {
         let mut client = front.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -103,7 +103,7 @@ fn header_rules_take_trailers_out() {
 /// Stored responses have no trailers, so they announce none (RFC 9110 §6.6.2).
 #[test]
 fn a_stored_response_announces_no_trailers() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\
          Trailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n"
             .into()
@@ -119,7 +119,7 @@ fn a_stored_response_announces_no_trailers() {
 
 #[test]
 fn fields_behind_a_request_reach_the_origin() {
-    let front = Front::saying(|_| response("200 OK", "", "ok"));
+    let front = TestFront::saying(|_| response("200 OK", "", "ok"));
     let mut client = front.connect();
     client.send("POST / HTTP/1.1\r\nHost: h\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n");
     assert_eq!(client.response().text(), "ok");

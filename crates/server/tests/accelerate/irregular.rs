@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::front::{Front, Origin};
+use crate::front::{TestFront, TestOrigin};
 
 /// An origin's bytes, and the body that the client receives.
 const RESPONSES: &[(&str, &str)] = &[
@@ -40,7 +40,7 @@ const RESPONSES: &[(&str, &str)] = &[
 
 #[test]
 fn responses_are_mended_whole_and_in_pieces() {
-    let front = Front::of(Origin::start(|asked, stream| {
+    let front = TestFront::new(TestOrigin::start(|asked, stream| {
         let number: usize = asked
             .field("x-number")
             .expect("a number")
@@ -84,7 +84,7 @@ fn responses_are_mended_whole_and_in_pieces() {
 
 #[test]
 fn messages_about_responses_speak_of_responses() {
-    let front = Front::of(Origin::start(|_, stream| {
+    let front = TestFront::new(TestOrigin::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         false
     }));

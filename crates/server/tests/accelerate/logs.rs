@@ -2,13 +2,13 @@
 
 use std::net::TcpListener;
 
-use lowroad_testkit::{Server, wait_until};
+use lowroad_testkit::{TestServer, wait_until};
 
-use crate::front::{Front, PROGRAM, numbered, response};
+use crate::front::{TestFront, PROGRAM, numbered, response};
 
 #[test]
 fn the_log_tells_hits_from_misses() {
-    let front = Front::with(
+    let front = TestFront::with(
         |asked| match &*asked.target {
             "/held" => numbered(asked, "Cache-Control: max-age=60\r\n"),
             "/old" if asked.field("if-none-match").is_some() => {
@@ -36,7 +36,7 @@ fn the_log_tells_hits_from_misses() {
 
 #[test]
 fn a_body_that_is_too_long_is_logged_with_its_request() {
-    let front = Front::with(
+    let front = TestFront::with(
         |_| response("200 OK", "", ""),
         &["--log", "--body-max", "1K"],
     );
@@ -83,7 +83,7 @@ fn an_origin_that_is_down_is_one_line() {
         "--workers",
         "1",
     ];
-    let server = Server::start(PROGRAM, &arguments);
+    let server = TestServer::start(PROGRAM, &arguments);
     let number = |page: &str| {
         let (_, rest) = page.split_once("fault number ").expect("a number");
         rest.split(' ').next().expect("a word").to_string()

@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use lowroad_testkit::origin::Asked;
+use lowroad_testkit::origin::OriginRequest;
 use lowroad_testkit::wait_until;
 
-use crate::front::{Front, response};
+use crate::front::{TestFront, response};
 
 /// A page for the cookie's user, from an application without caching fields: only a validator.
-fn own_page(asked: &Asked, fields: &str) -> String {
+fn own_page(asked: &OriginRequest, fields: &str) -> String {
     let who = asked.field("cookie").unwrap_or("nobody");
     response("200 OK", &format!("ETag: \"{who}\"\r\n{fields}"), who)
 }
@@ -21,7 +21,7 @@ fn what_has_to_be_validated_is_not_shared_by_those_who_wait() {
         "Cache-Control: no-cache\r\n",
         "Cache-Control: max-age=0\r\n",
     ] {
-        let front = Front::saying(move |asked| {
+        let front = TestFront::saying(move |asked| {
             // Time for other requests to arrive.
             thread::sleep(Duration::from_millis(200));
             let who = asked.field("cookie").map(|who| format!("\"{who}\""));
@@ -47,7 +47,7 @@ fn what_has_to_be_validated_is_not_shared_by_those_who_wait() {
 
 #[test]
 fn what_was_never_fresh_does_not_stand_in_for_others() {
-    let front = Front::saying(|asked| match asked.number {
+    let front = TestFront::saying(|asked| match asked.number {
         0 => own_page(asked, ""),
         _ => response("503 Service Unavailable", "", "down"),
     });
@@ -60,7 +60,7 @@ fn what_was_never_fresh_does_not_stand_in_for_others() {
 
 #[test]
 fn a_304_that_names_more_in_vary_counts() {
-    let front = Front::saying(|asked| match asked.field("if-none-match") {
+    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
         Some("\"a\"") => {
             "HTTP/1.1 304 Not Modified\r\nVary: Cookie\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
@@ -75,7 +75,7 @@ fn a_304_that_names_more_in_vary_counts() {
 
 #[test]
 fn a_304_that_forbids_to_store_ends_what_is_stored() {
-    let front = Front::saying(|asked| match asked.field("if-none-match") {
+    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nCache-Control: no-store\r\n\r\n".into(),
         None => response("200 OK", "Cache-Control: max-age=1\r\nETag: \"a\"\r\n", "a"),
     });
@@ -89,7 +89,7 @@ fn a_304_that_forbids_to_store_ends_what_is_stored() {
 
 #[test]
 fn a_failed_refresh_is_not_the_last() {
-    let front = Front::saying(|asked| match asked.number {
+    let front = TestFront::saying(|asked| match asked.number {
         1 => response(
             "500 Internal Server Error",
             "Cache-Control: no-store\r\n",

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use lowroad_testkit::origin::{Asked, Origin};
-use lowroad_testkit::{Client, Response};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
+use lowroad_testkit::{TestClient, ClientResponse};
 
-use crate::front::{Front, response, wait_until};
+use crate::front::{TestFront, response, wait_until};
 
 const TEXT: &str = "0123456789abcdefghij";
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
 
 /// The requested bytes of `len`; `None`: all.
-fn asked_of(asked: &Asked, len: usize) -> Option<(usize, usize)> {
+fn asked_of(asked: &OriginRequest, len: usize) -> Option<(usize, usize)> {
     let range = asked.field("range")?.strip_prefix("bytes=")?;
     let (first, last) = range.split_once('-')?;
     let number = |digits: &str| digits.parse().ok();
@@ -28,7 +28,7 @@ fn asked_of(asked: &Asked, len: usize) -> Option<(usize, usize)> {
 }
 
 /// The response of a correct origin with this text, ETag and further fields.
-fn honest(asked: &Asked, text: &str, tag: &str, fields: &str) -> String {
+fn honest(asked: &OriginRequest, text: &str, tag: &str, fields: &str) -> String {
     let fields = format!("ETag: {tag}\r\n{fields}");
     let holds = asked.field("if-range").is_none_or(|of| of == tag);
     match asked_of(asked, text.len()).filter(|_| holds) {
@@ -42,17 +42,17 @@ fn part((first, last, len): (usize, usize, usize), fields: &str, text: &str) -> 
     response("206 Partial Content", &fields, text)
 }
 
-fn front() -> Front {
+fn front() -> TestFront {
     let fields = format!("{MINUTE}Content-Type: text/x-a\r\n");
-    Front::saying(move |asked| honest(asked, TEXT, "\"a\"", &fields))
+    TestFront::saying(move |asked| honest(asked, TEXT, "\"a\"", &fields))
 }
 
-fn range(front: &Front, range: &str) -> Response {
+fn range(front: &TestFront, range: &str) -> ClientResponse {
     front.get("/", &format!("Range: bytes={range}\r\n"))
 }
 
 /// A response's status, Content-Range and body.
-fn came(got: &Response) -> (u16, String, String) {
+fn came(got: &ClientResponse) -> (u16, String, String) {
     let of = got.field("content-range").unwrap_or_default();
     (got.status, of.to_string(), got.text())
 }
@@ -112,8 +112,8 @@ fn what_is_not_all_there_is_asked_for_as_it_is() {
 
 #[test]
 fn a_part_answers_neither_head_nor_get_and_no_cache_but_by_itself() {
-    let front = Front::caching(
-        Origin::saying(|asked| honest(asked, TEXT, "\"a\"", MINUTE)),
+    let front = TestFront::caching(
+        TestOrigin::saying(|asked| honest(asked, TEXT, "\"a\"", MINUTE)),
         "request_directives = true",
     );
     range(&front, "5-14");
@@ -152,7 +152,7 @@ fn parts_that_touch_or_overlap_become_one() {
 
 #[test]
 fn the_newest_fields_count_and_others_stay() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let number = asked.number;
         let more = ["X-Old: 1\r\n", ""][number.min(1)];
         honest(
@@ -241,7 +241,7 @@ fn long_parts_come_and_are_put_together_too() {
             .collect();
         format!("{head}Transfer-Encoding: chunked\r\n\r\n{body}0\r\n\r\n")
     };
-    let front = Front::saying(move |asked| match asked_of(asked, len) {
+    let front = TestFront::saying(move |asked| match asked_of(asked, len) {
         Some((first, last)) => {
             let head = format!(
                 "HTTP/1.1 206 A\r\n{MINUTE}ETag: \"a\"\r\nContent-Range: bytes {first}-{last}/{len}\r\n"
@@ -280,8 +280,8 @@ fn long_parts_come_and_are_put_together_too() {
 }
 
 /// The origin's requests for two equal range requests, with this response.
-fn asked_twice(say: impl Fn(&Asked) -> String + Send + Sync + 'static, fields: &str) -> usize {
-    let front = Front::saying(say);
+fn asked_twice(say: impl Fn(&OriginRequest) -> String + Send + Sync + 'static, fields: &str) -> usize {
+    let front = TestFront::saying(say);
     for _ in 0..2 {
         front.get("/", &format!("Range: bytes=5-9\r\n{fields}"));
     }
@@ -306,10 +306,10 @@ fn only_what_may_be_stored_and_told_apart_is_stored() {
         ("ETag: \"a\"\r\nCache-Control: max-age=60\r\nVary: *\r\n", 2),
         ("ETag: \"a\"\r\n", 2),
     ] {
-        let say = move |_: &Asked| part((5, 9, 20), fields, &TEXT[5..10]);
+        let say = move |_: &OriginRequest| part((5, 9, 20), fields, &TEXT[5..10]);
         assert_eq!(asked_twice(say, ""), count, "{fields}");
     }
-    let good = |_: &Asked| {
+    let good = |_: &OriginRequest| {
         part(
             (5, 9, 20),
             &format!("ETag: \"a\"\r\n{MINUTE}"),
@@ -331,8 +331,8 @@ const WITHOUT_STRONG_TAG: [&str; 4] = [
 ];
 
 /// An accelerator; its origin answers ranges with these fields, and other requests with the whole.
-fn front_without_strong_tag(fields: &'static str) -> Front {
-    Front::saying(move |asked| {
+fn front_without_strong_tag(fields: &'static str) -> TestFront {
+    TestFront::saying(move |asked| {
         let fields = format!("{fields}{MINUTE}");
         match asked_of(asked, TEXT.len()) {
             Some((first, last)) => part((first, last, TEXT.len()), &fields, &TEXT[first..=last]),
@@ -389,7 +389,7 @@ fn a_part_without_a_strong_tag_is_not_combined() {
 #[test]
 fn parts_with_and_without_a_strong_tag_are_not_combined() {
     for tagged_first in [true, false] {
-        let front = Front::saying(move |asked| {
+        let front = TestFront::saying(move |asked| {
             let (first, last) = asked_of(asked, TEXT.len()).unwrap_or((0, TEXT.len() - 1));
             let (fields, text) = match (asked.number == 0) == tagged_first {
                 true => ("ETag: \"a\"\r\n", TEXT),
@@ -415,8 +415,8 @@ fn parts_with_and_without_a_strong_tag_are_not_combined() {
 
 #[test]
 fn a_part_without_a_strong_tag_leaves_a_stored_whole() {
-    let front = Front::caching(
-        Origin::saying(|asked| match asked.field("range") {
+    let front = TestFront::caching(
+        TestOrigin::saying(|asked| match asked.field("range") {
             Some(_) => part((2, 3, 20), MINUTE, &OTHER[2..4]),
             None => response("200 OK", &format!("ETag: \"a\"\r\n{MINUTE}"), TEXT),
         }),
@@ -448,19 +448,19 @@ fn a_part_that_is_not_what_it_says_or_was_not_asked_for_is_not_stored() {
         ("bytes 5-18446744073709551615/20", five),
         ("lines 5-9/20", five),
     ] {
-        let say = move |_: &Asked| {
+        let say = move |_: &OriginRequest| {
             let fields = format!("ETag: \"a\"\r\n{MINUTE}Content-Range: {range}\r\n");
             response("206 Partial Content", &fields, text)
         };
         assert_eq!(asked_twice(say, ""), 2, "{range}");
     }
-    let without = |_: &Asked| response("206 A", &format!("ETag: \"a\"\r\n{MINUTE}"), five);
+    let without = |_: &OriginRequest| response("206 A", &format!("ETag: \"a\"\r\n{MINUTE}"), five);
     assert_eq!(asked_twice(without, ""), 2);
 }
 
 #[test]
 fn a_part_that_is_cut_is_not_stored() {
-    let front = Front::of(Origin::start(|asked, stream| {
+    let front = TestFront::new(TestOrigin::start(|asked, stream| {
         let said = honest(asked, TEXT, "\"a\"", MINUTE);
         let len = match asked.number {
             0 => said.len() - 2,
@@ -485,13 +485,13 @@ impl Changing {
         Changing(Arc::new(Mutex::new((TEXT.into(), "\"a\""))))
     }
 
-    fn front(&self, more: &[&str]) -> Front {
+    fn front(&self, more: &[&str]) -> TestFront {
         let state = self.0.clone();
-        let say = move |asked: &Asked| {
+        let say = move |asked: &OriginRequest| {
             let (text, tag) = state.lock().expect("not poisoned").clone();
             honest(asked, &text, tag, &format!("{MINUTE}Vary: X-Kind\r\n"))
         };
-        Front::with(say, more)
+        TestFront::with(say, more)
     }
 
     fn set(&self, text: &str, tag: &'static str) {
@@ -572,7 +572,7 @@ fn an_origin_that_lies_about_the_missing_part_is_asked_for_all() {
     ];
     for lie in lies {
         let said = lie.clone();
-        let front = Front::saying(move |asked| match asked.number {
+        let front = TestFront::saying(move |asked| match asked.number {
             1 => lie.clone(),
             _ => honest(asked, TEXT, "\"a\"", MINUTE),
         });
@@ -589,7 +589,7 @@ fn an_origin_that_lies_about_the_missing_part_is_asked_for_all() {
 fn a_missing_part_that_is_cut_is_cut_for_the_client_and_leaves_nothing_wrong() {
     let text = TEXT.repeat(20_000);
     let own = text.clone();
-    let front = Front::of(Origin::start(move |asked, stream| {
+    let front = TestFront::new(TestOrigin::start(move |asked, stream| {
         let said = honest(asked, &own, "\"a\"", MINUTE);
         let len = match asked.number {
             1 => said.len() - 100_000,
@@ -610,8 +610,8 @@ fn a_missing_part_that_is_cut_is_cut_for_the_client_and_leaves_nothing_wrong() {
 fn a_part_says_whether_a_stored_whole_holds() {
     let lying = Arc::new(AtomicUsize::new(0));
     let state = lying.clone();
-    let front = Front::caching(
-        Origin::saying(move |asked| match (asked.number, state.load(SeqCst)) {
+    let front = TestFront::caching(
+        TestOrigin::saying(move |asked| match (asked.number, state.load(SeqCst)) {
             (0, _) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 1\r\n")),
             (_, 0) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 2\r\n")),
             (_, 1) => honest(asked, OTHER, "\"a\"", MINUTE),
@@ -640,7 +640,7 @@ fn a_part_says_whether_a_stored_whole_holds() {
 
 #[test]
 fn what_is_stale_stands_in_for_what_lies_within_it() {
-    let front = Front::saying(|asked| match asked.number {
+    let front = TestFront::saying(|asked| match asked.number {
         0 => {
             let fields = "Age: 61\r\nCache-Control: max-age=60, stale-if-error=600\r\n";
             honest(asked, TEXT, "\"a\"", fields)
@@ -657,7 +657,7 @@ fn what_is_stale_stands_in_for_what_lies_within_it() {
 
 #[test]
 fn what_is_stale_is_made_fresh_by_the_next_part() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let age = [61, 0][asked.number.min(1)];
         let fields =
             format!("Age: {age}\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\n");
@@ -682,7 +682,7 @@ fn many_small_parts_are_bounded_and_right() {
     // More parts than are stored separately.
     let text: String = (0..1000).map(|number| format!("{number:04}")).collect();
     let own = text.clone();
-    let front = Front::saying(move |asked| honest(asked, &own, "\"a\"", MINUTE));
+    let front = TestFront::saying(move |asked| honest(asked, &own, "\"a\"", MINUTE));
     for place in (0..400).step_by(2) {
         range(&front, &format!("{place}-{place}"));
     }
@@ -696,7 +696,7 @@ fn many_small_parts_are_bounded_and_right() {
 
 #[test]
 fn variants_have_parts_of_their_own() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let (text, tag) = match asked.field("x-kind") {
             Some("b") => (OTHER, "\"b\""),
             _ => (TEXT, "\"a\""),
@@ -741,7 +741,7 @@ fn nothing_from_before_a_purge_or_a_change_is_put_together_with_what_is_after() 
 fn a_part_that_was_asked_for_before_a_purge_is_not_stored_after_it() {
     let (gate, opened) = std::sync::mpsc::channel::<()>();
     let opened = Mutex::new(opened);
-    let front = Front::with(
+    let front = TestFront::with(
         move |asked| {
             if asked.number == 0 {
                 let _ = opened.lock().expect("not poisoned").recv();
@@ -784,7 +784,7 @@ fn any_history_of_ranges_gets_bytes_of_one_version() {
             .collect()
     };
     let now = version.clone();
-    let front = Front::saying(move |asked| {
+    let front = TestFront::saying(move |asked| {
         let version = now.load(SeqCst);
         honest(asked, &text_of(version), &format!("\"{version}\""), MINUTE)
     });
@@ -811,7 +811,7 @@ fn any_history_of_ranges_gets_bytes_of_one_version() {
 
 #[test]
 fn a_whole_in_place_of_a_part_is_stored() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let number = asked.number;
         let fields = format!("ETag: \"a\"\r\nX-Asked: {number}\r\nCache-Control: max-age=60\r\n");
         response("200 OK", &fields, "0123456789")
@@ -835,7 +835,7 @@ fn a_whole_in_place_of_a_part_is_stored() {
 fn ranges_at_the_same_time_share_the_whole_of_an_origin_that_ignores_them() {
     let (answer, gate) = channel::<()>();
     let gate = Mutex::new(gate);
-    let front = Front::of(Origin::start(move |_, stream| {
+    let front = TestFront::new(TestOrigin::start(move |_, stream| {
         // The channel is closed when the test has ended.
         let _ = gate.lock().expect("no panic").recv();
         let fields = format!("ETag: \"a\"\r\n{MINUTE}");
@@ -855,7 +855,7 @@ fn ranges_at_the_same_time_share_the_whole_of_an_origin_that_ignores_them() {
 #[test]
 fn ranges_at_the_same_time_get_their_parts_of_an_origin_that_has_them() {
     let fields = "Cache-Control: no-store\r\n";
-    let front = Front::saying(move |asked| honest(asked, TEXT, "\"a\"", fields));
+    let front = TestFront::saying(move |asked| honest(asked, TEXT, "\"a\"", fields));
     for round in 1..4 {
         let mut clients = ranges_at_once(&front);
         for (number, client) in clients.iter_mut().enumerate() {
@@ -868,7 +868,7 @@ fn ranges_at_the_same_time_get_their_parts_of_an_origin_that_has_them() {
 }
 
 /// Ten requests for different ranges at once, each on a new connection.
-fn ranges_at_once(front: &Front) -> Vec<Client> {
+fn ranges_at_once(front: &TestFront) -> Vec<TestClient> {
     let send = |first: usize| {
         let mut client = front.connect();
         let range = format!("bytes={first}-{}", first + 4);
@@ -881,7 +881,7 @@ fn ranges_at_once(front: &Front) -> Vec<Client> {
 }
 
 /// Expects the range, or the whole instead (RFC 9110 §14.2).
-fn assert_right(number: usize, got: &Response) {
+fn assert_right(number: usize, got: &ClientResponse) {
     match got.status {
         200 => assert_eq!(got.text(), TEXT),
         _ => assert_eq!(came(got), bytes(number, number + 4)),

@@ -1,11 +1,11 @@
 //! The bytes of a path on the way to an origin, and the rules that match it.
 
-use crate::front::{Front, Origin, response};
+use crate::front::{TestFront, TestOrigin, response};
 
 /// An accelerator with these lines behind its route; its origin answers with the request target.
-fn echoing(lines: &str) -> Front {
-    let origin = Origin::saying(|asked| response("200 OK", "", &asked.target));
-    Front::routing(origin, lines)
+fn echoing(lines: &str) -> TestFront {
+    let origin = TestOrigin::saying(|asked| response("200 OK", "", &asked.target));
+    TestFront::routing(origin, lines)
 }
 
 #[test]

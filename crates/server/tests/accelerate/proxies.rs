@@ -2,20 +2,20 @@
 
 use std::net::IpAddr;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 
-use crate::front::{Front, PROGRAM, response};
+use crate::front::{TestFront, PROGRAM, response};
 
 const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 
 /// An accelerator; its origin returns the client's address.
-fn naming(more: &[&str]) -> Front {
-    let name = |asked: &lowroad_testkit::origin::Asked| {
+fn naming(more: &[&str]) -> TestFront {
+    let name = |asked: &lowroad_testkit::origin::OriginRequest| {
         let named = asked.field("x-forwarded-for").unwrap_or_default();
         response("200 OK", "", named)
     };
-    Front::with(name, &[&["--proxy-protocol", "127.0.0.1"], more].concat())
+    TestFront::with(name, &[&["--proxy-protocol", "127.0.0.1"], more].concat())
 }
 
 #[test]
@@ -36,18 +36,18 @@ fn the_client_is_who_the_proxy_names() {
 
 #[test]
 fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let field = |name: &str| asked.field(name).unwrap_or("-").to_owned();
         let fields = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-port"];
         response("200 OK", "", &fields.map(field).join(" "))
     });
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let config = format!(
         "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nproxy_protocol = \"127.0.0.1\"\n\
          trusted_proxies = \"127.0.0.1\"\n[[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
         origin.url()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
+    let server = TestServer::run(PROGRAM, &folder, &config);
     let fields =
         "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n";
     let mut client = server.connect();
@@ -55,7 +55,7 @@ fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
     assert_eq!(client.get("/", fields).text(), "192.0.2.7 https 443");
     // A client that connects directly.
     let other = IpAddr::from([127, 0, 0, 2]);
-    let mut client = Client::connect_from(other, server.address());
+    let mut client = TestClient::connect_from(other, server.address());
     assert_eq!(client.get("/", fields).text(), "127.0.0.2 http -");
 }
 
@@ -63,23 +63,23 @@ fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
 #[test]
 fn reports_of_a_client_select_no_stored_response() {
     for name in ["X-Forwarded-User", "X-Forwarded-For"] {
-        let origin = Origin::saying(move |asked| {
+        let origin = TestOrigin::saying(move |asked| {
             let fields = format!("Cache-Control: max-age=60\r\nVary: {name}\r\n");
             response("200 OK", &fields, asked.field(name).unwrap_or("nobody"))
         });
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\ntrusted_proxies = \"127.0.0.1\"\n\
              [[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
             origin.url()
         );
-        let server = Server::run(PROGRAM, &folder, &config);
+        let server = TestServer::run(PROGRAM, &folder, &config);
         let other = IpAddr::from([127, 0, 0, 2]);
         let report = "X-Forwarded-User: alice\r\nX-Forwarded-For: 192.0.2.7\r\n";
         let get = |path: &str, is_trusted: bool| {
             let mut client = match is_trusted {
                 true => server.connect(),
-                false => Client::connect_from(other, server.address()),
+                false => TestClient::connect_from(other, server.address()),
             };
             client.get(path, report).text()
         };
@@ -136,7 +136,7 @@ fn what_is_no_header_is_closed_counted_and_logged() {
 fn nobody_else_may_send_a_header() {
     let front = naming(&[]);
     let other = IpAddr::from([127, 0, 0, 2]);
-    let connect = || Client::connect_from(other, front.server.address());
+    let connect = || TestClient::connect_from(other, front.server.address());
     let mut client = connect();
     client.send(format!("{HEADER}GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
     assert_eq!(client.response().status, 400);
@@ -145,23 +145,23 @@ fn nobody_else_may_send_a_header() {
 
 #[test]
 fn one_accelerator_tells_the_next() {
-    let behind = Origin::saying(|asked| {
+    let behind = TestOrigin::saying(|asked| {
         let named = asked.field("x-forwarded-for").unwrap_or_default();
         response("200 OK", "", named)
     });
     let arguments = ["--listen", "127.0.0.1:0", "--workers", "1"];
     let url = behind.url();
     let proxied = ["accelerate", &url, "--proxy-protocol", "127.0.0.0/8"];
-    let second = Server::start(PROGRAM, &[&proxied[..], &arguments].concat());
+    let second = TestServer::start(PROGRAM, &[&proxied[..], &arguments].concat());
     for version in ["v1", "v2"] {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nproxy_protocol = \"127.0.0.1\"\n\
              [[site.route]]\npattern = \"/**\"\norigin = \"next\"\n[[origin]]\nname = \"next\"\n\
              servers = \"http://{}\"\nproxy_protocol = \"{version}\"\n",
             second.address()
         );
-        let first = Server::run(PROGRAM, &folder, &config);
+        let first = TestServer::run(PROGRAM, &folder, &config);
         let mut client = first.connect();
         client.send("PROXY TCP6 2001:db8::7 2001:db8::1 1 2\r\n");
         assert_eq!(client.get("/", "").text(), "2001:db8::7", "{version}");
@@ -186,16 +186,16 @@ fn a_level_below_would_not_read_it() {
 
 #[test]
 fn trusted_proxies_report_the_client_and_its_request() {
-    let report = |asked: &lowroad_testkit::origin::Asked| {
+    let report = |asked: &lowroad_testkit::origin::OriginRequest| {
         let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
         let fields = names.map(|name| asked.field(name).unwrap_or_default());
         response("200 OK", "", &fields.join(" "))
     };
     let fields =
         "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example\r\n";
-    let front = Front::with(report, &["--trusted-proxies", "127.0.0.0/8"]);
+    let front = TestFront::with(report, &["--trusted-proxies", "127.0.0.0/8"]);
     assert_eq!(front.get("/a", fields).text(), "192.0.2.7 https a.example");
-    let front = Front::with(report, &["--trusted-proxies", "192.0.2.0/24"]);
+    let front = TestFront::with(report, &["--trusted-proxies", "192.0.2.0/24"]);
     let text = front.get("/a", fields).text();
     assert!(text.starts_with("127.0.0.1 http "), "{text}");
 }

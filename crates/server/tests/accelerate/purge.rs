@@ -2,14 +2,14 @@
 
 use lowroad_testkit::wait_until;
 
-use crate::front::{Front, numbered, response};
+use crate::front::{TestFront, numbered, response};
 
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
 
 /// An accelerator that loopback may purge; its origin numbers its responses.
-fn front(fields: &'static str) -> Front {
+fn front(fields: &'static str) -> TestFront {
     let say = move |asked: &_| numbered(asked, &format!("{MINUTE}{fields}"));
-    Front::with(say, &["--purge-from", "127.0.0.0/8"])
+    TestFront::with(say, &["--purge-from", "127.0.0.0/8"])
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn purge_takes_a_url_in_all_its_variants() {
 
 #[test]
 fn purge_takes_what_bears_a_tag() {
-    let front = Front::with(
+    let front = TestFront::with(
         |asked| match asked.target.as_str() {
             "/a" => numbered(asked, &format!("{MINUTE}Surrogate-Key: one  two\r\n")),
             _ => numbered(asked, &format!("{MINUTE}Cache-Tag: two,three\r\n")),
@@ -69,7 +69,7 @@ fn purge_takes_what_bears_a_tag() {
 fn only_who_is_named_may_purge() {
     let say = |asked: &_| numbered(asked, MINUTE);
     for arguments in [&[][..], &["--purge-from", "10.0.0.0/8"]] {
-        let front = Front::with(say, arguments);
+        let front = TestFront::with(say, arguments);
         assert_eq!(front.get("/", "").text(), "0");
         let refused = front.ask("PURGE", "/", "");
         assert_eq!(refused.status, 405);
@@ -88,7 +88,7 @@ fn only_who_is_named_may_purge() {
 
 #[test]
 fn a_soft_purge_leaves_what_may_be_used_stale() {
-    let front = Front::with(
+    let front = TestFront::with(
         |asked| match asked.number {
             0 => response(
                 "200 OK",
@@ -113,7 +113,7 @@ fn a_soft_purge_leaves_what_may_be_used_stale() {
 
 #[test]
 fn a_soft_purge_is_over_once_the_origin_says_that_it_holds() {
-    let front = Front::with(
+    let front = TestFront::with(
         |asked| match asked.field("if-none-match") {
             Some("\"a\"") => format!("HTTP/1.1 304 Not Modified\r\n{MINUTE}\r\n"),
             _ => response("200 OK", &format!("{MINUTE}ETag: \"a\"\r\n"), "body"),
@@ -159,7 +159,7 @@ fn the_command_purges_by_host_and_makes_stale() {
 
 #[test]
 fn what_a_request_changes_is_forgotten() {
-    let front = Front::with(
+    let front = TestFront::with(
         |asked| match (asked.method.as_str(), asked.target.as_str()) {
             ("GET", _) => numbered(asked, MINUTE),
             (_, "/bad") => response("500 Internal Server Error", "Location: /a\r\n", ""),
@@ -183,7 +183,7 @@ fn what_a_request_changes_is_forgotten() {
 
 #[test]
 fn groups_are_invalidated_together() {
-    let front = Front::with(
+    let front = TestFront::with(
         |asked| match (asked.method.as_str(), asked.target.as_str()) {
             ("GET", "/c") => numbered(asked, MINUTE),
             ("GET", _) => numbered(asked, &format!("{MINUTE}Cache-Groups: \"g\", \"h\"\r\n")),
@@ -199,7 +199,7 @@ fn groups_are_invalidated_together() {
 
 #[test]
 fn what_began_before_a_purge_is_not_used_after_it() {
-    let front = Front::with(
+    let front = TestFront::with(
         |asked| {
             let chunked = "Transfer-Encoding: chunked\r\n";
             match asked.number {

@@ -1,12 +1,12 @@
 //! Redirects of an origin that uses another address than its clients.
 
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::origin::TestOrigin;
 
-use crate::front::{Front, response};
+use crate::front::{TestFront, response};
 
 /// An origin that redirects to its own address, taken from the path, in storable responses.
-fn redirecting() -> Origin {
-    Origin::saying(|asked| {
+fn redirecting() -> TestOrigin {
+    TestOrigin::saying(|asked| {
         let address = asked.target.trim_start_matches('/').replace('_', "/");
         let number = asked.number;
         let fields = format!(
@@ -18,13 +18,13 @@ fn redirecting() -> Origin {
 }
 
 /// The path for which the origin redirects to one of its own URLs.
-fn to_own(front: &Front, path: &str) -> String {
+fn to_own(front: &TestFront, path: &str) -> String {
     format!("/{}{path}", front.origin.url().replace("//", "__"))
 }
 
 #[test]
 fn an_origin_s_own_address_is_not_told() {
-    let front = Front::of(redirecting());
+    let front = TestFront::new(redirecting());
     let answer = front.get(&to_own(&front, "_x?y"), "");
     assert_eq!(answer.field("location"), Some("/x?y"));
     assert_eq!(answer.field("content-location"), Some("/x?y"));
@@ -36,7 +36,7 @@ fn an_origin_s_own_address_is_not_told() {
 
 #[test]
 fn a_stored_redirect_has_nothing_of_a_client_s_host() {
-    let front = Front::of(redirecting());
+    let front = TestFront::new(redirecting());
     let path = to_own(&front, "_x");
     let ask = |host: &str| {
         let mut client = front.connect();
@@ -56,7 +56,7 @@ fn a_stored_redirect_has_nothing_of_a_client_s_host() {
 
 #[test]
 fn an_operator_can_have_them_as_they_are() {
-    let front = Front::routing(redirecting(), "own_redirects = false");
+    let front = TestFront::routing(redirecting(), "own_redirects = false");
     let own = format!("{}/x", front.origin.url());
     let answer = front.get(&to_own(&front, "_x"), "");
     assert_eq!(answer.field("location"), Some(&*own));

@@ -6,18 +6,18 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 
-use crate::front::{Front, PROGRAM, response};
+use crate::front::{TestFront, PROGRAM, response};
 
 /// An origin that returns its name in storable responses.
-fn named(name: &'static str) -> Origin {
-    Origin::saying(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
+fn named(name: &'static str) -> TestOrigin {
+    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
 }
 
 /// A site in front of the origin "app", at this server, with more lines.
-fn config(origin: &Origin, more: &str) -> String {
+fn config(origin: &TestOrigin, more: &str) -> String {
     format!(
         "[server]\nworkers = 4\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\
          {more}[[origin]]\nname = \"app\"\nservers = \"{}\"\n",
@@ -26,7 +26,7 @@ fn config(origin: &Origin, more: &str) -> String {
 }
 
 /// Reloads a server with another configuration, and waits until it reports that it is in force.
-fn reload(server: &Server, folder: &Folder, config: String) {
+fn reload(server: &TestServer, folder: &TempFolder, config: String) {
     folder.file("lowroad.toml", config);
     server.signal("HUP");
     server.wait_for_error_line("is in force");
@@ -35,10 +35,10 @@ fn reload(server: &Server, folder: &Folder, config: String) {
 #[test]
 fn what_is_stored_is_of_the_origin_that_there_is() {
     let (one, other) = (named("one"), named("other"));
-    let folder = Folder::new();
-    let server = Server::run(PROGRAM, &folder, &config(&one, ""));
+    let folder = TempFolder::new();
+    let server = TestServer::run(PROGRAM, &folder, &config(&one, ""));
     // Connections that stay open, distributed over the workers.
-    let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+    let mut clients: Vec<TestClient> = (0..16).map(|_| server.connect()).collect();
     let mut all_get = |name: &str| {
         for client in &mut clients {
             assert_eq!(client.get("/", "").text(), name);
@@ -70,15 +70,15 @@ fn what_is_stored_is_of_the_origin_that_there_is() {
 fn what_was_asked_of_the_origin_before_is_not_stored_for_the_next() {
     let (go, waits) = channel::<()>();
     let waits = Mutex::new(waits);
-    let slow = Origin::start(move |_, stream| {
+    let slow = TestOrigin::start(move |_, stream| {
         let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 3\r\n\r\no";
         let begun = stream.write_all(head.as_bytes()).is_ok();
         let _ = waits.lock().expect("a lock").recv();
         begun && stream.write_all(b"ne").is_ok()
     });
     let other = named("other");
-    let folder = Folder::new();
-    let server = Server::run(PROGRAM, &folder, &config(&slow, ""));
+    let folder = TempFolder::new();
+    let server = TestServer::run(PROGRAM, &folder, &config(&slow, ""));
     let mut begun = server.connect();
     begun.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     wait_until("the request", || (slow.count() == 1).then_some(()));
@@ -107,7 +107,7 @@ fn who_waited_in_vain_is_bounded_as_any_other() {
     let (counted, highest) = (now.clone(), most.clone());
     let (go, waits) = channel::<()>();
     let waits = Mutex::new(waits);
-    let origin = Origin::start(move |asked, stream| {
+    let origin = TestOrigin::start(move |asked, stream| {
         let count = counted.fetch_add(1, SeqCst) + 1;
         highest.fetch_max(count, SeqCst);
         if asked.number == 0 {
@@ -121,8 +121,8 @@ fn who_waited_in_vain_is_bounded_as_any_other() {
         stream.write_all(text.as_bytes()).is_ok()
     });
     // One client may use the whole limit, since all requests come from this machine.
-    let front = Front::routing(origin, "concurrency = 2\nclient_share = 100");
-    let mut clients: Vec<Client> = (0..12).map(|_| front.connect()).collect();
+    let front = TestFront::routing(origin, "concurrency = 2\nclient_share = 100");
+    let mut clients: Vec<TestClient> = (0..12).map(|_| front.connect()).collect();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     }

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
-use lowroad_testkit::{Client, skip};
+use lowroad_testkit::{TestClient, skip};
 
-use crate::front::{Front, Origin, wait_until};
+use crate::front::{TestFront, TestOrigin, wait_until};
 
 /// Fits into the store, but into no socket buffer.
 const LEN: usize = 3_000_000;
@@ -25,10 +25,10 @@ fn body() -> Vec<u8> {
 }
 
 /// An accelerator; its origin sends the next piece of its body, or ends, on command.
-fn gated() -> (Front, Sender<Step>) {
+fn gated() -> (TestFront, Sender<Step>) {
     let (next, steps) = channel();
     let steps = Mutex::new(steps);
-    let origin = Origin::start(move |_, stream| {
+    let origin = TestOrigin::start(move |_, stream| {
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nCache-Control: max-age=600\r\n\r\n"
         );
@@ -44,14 +44,14 @@ fn gated() -> (Front, Sender<Step>) {
         true
     });
     // Two workers, so that readers are on another worker than the fetch.
-    (Front::of_workers(2, origin), next)
+    (TestFront::of_workers(2, origin), next)
 }
 
 fn send(next: &Sender<Step>, pieces: usize) {
     (0..pieces).for_each(|_| next.send(Step::Piece).expect("it listens"));
 }
 
-fn asks(front: &Front) -> Client {
+fn asks(front: &TestFront) -> TestClient {
     let mut client = front.connect();
     client.send(GET);
     client
@@ -59,7 +59,7 @@ fn asks(front: &Front) -> Client {
 
 /// Connects the first client and waits for body bytes, so that later clients find the fetch. Two concurrent requests
 /// on two workers may cause two fetches, if the origin answers between the look-up of one and its wait for the other.
-fn first(front: &Front, next: &Sender<Step>) -> Client {
+fn first(front: &TestFront, next: &Sender<Step>) -> TestClient {
     let mut first = asks(front);
     send(next, 1);
     begins(&mut first);
@@ -67,7 +67,7 @@ fn first(front: &Front, next: &Sender<Step>) -> Client {
 }
 
 /// Reads until body bytes have arrived.
-fn begins(client: &mut Client) {
+fn begins(client: &mut TestClient) {
     let has_body = |received: &[u8]| {
         let head = received.windows(4).position(|four| four == b"\r\n\r\n");
         head.is_some_and(|end| received.len() > end + 4)
@@ -77,7 +77,7 @@ fn begins(client: &mut Client) {
     }
 }
 
-fn has_all(mut client: Client) {
+fn has_all(mut client: TestClient) {
     let got = client.response();
     assert_eq!(got.status, 200);
     assert!(got.body == body(), "{} bytes", got.body.len());

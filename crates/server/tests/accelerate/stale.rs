@@ -2,11 +2,11 @@
 
 use lowroad_testkit::wait_until;
 
-use crate::front::{Front, numbered, response};
+use crate::front::{TestFront, numbered, response};
 
 #[test]
 fn what_is_fresh_is_not_asked_for_again() {
-    let front = Front::saying(|asked| numbered(asked, "Cache-Control: max-age=60\r\n"));
+    let front = TestFront::saying(|asked| numbered(asked, "Cache-Control: max-age=60\r\n"));
     assert_eq!(front.get("/", "").text(), "0");
     assert_eq!(front.get("/", "").text(), "0");
     assert_eq!(front.get("/?a", "").text(), "1");
@@ -17,7 +17,7 @@ fn what_is_fresh_is_not_asked_for_again() {
 
 #[test]
 fn what_is_stale_is_validated_and_holds_with_new_fields() {
-    let front = Front::saying(|asked| match asked.field("if-none-match") {
+    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
         Some("\"a\"") => {
             "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=60\r\nX-New: 1\r\n\r\n".into()
         }
@@ -42,7 +42,7 @@ fn what_is_stale_is_validated_and_holds_with_new_fields() {
 
 #[test]
 fn a_long_body_that_holds_stays_where_it_is() {
-    let front = Front::saying(|asked| match asked.field("if-modified-since") {
+    let front = TestFront::saying(|asked| match asked.field("if-modified-since") {
         Some("Sun, 06 Nov 1994 08:49:37 GMT") => {
             "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
@@ -63,7 +63,7 @@ fn a_long_body_that_holds_stays_where_it_is() {
 
 #[test]
 fn what_has_changed_takes_its_place() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let fields = format!("Cache-Control: max-age=1\r\nETag: \"{}\"\r\n", asked.number);
         numbered(asked, &fields)
     });
@@ -77,7 +77,7 @@ fn what_has_changed_takes_its_place() {
 
 #[test]
 fn what_is_too_large_for_the_store_is_not_said_to_be_stored() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         response(
             "200 OK",
             "Cache-Control: max-age=60\r\n",
@@ -100,7 +100,7 @@ fn a_head_or_a_range_has_what_is_stale_made_anew() {
         ("GET", "Range: bytes=0-0\r\nIf-Range: \"a\"\r\n", 206),
         ("GET", "If-None-Match: \"a\"\r\n", 304),
     ] {
-        let front = Front::saying(|asked| match asked.number {
+        let front = TestFront::saying(|asked| match asked.number {
             0 => response(
                 "200 OK",
                 "Age: 61\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\nETag: \"a\"\r\n",

@@ -3,16 +3,16 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Server, skip};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TestServer, skip};
 
-use crate::front::{Front, PROGRAM, response};
+use crate::front::{TestFront, PROGRAM, response};
 
 const ASKS: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\nX: 1\r\n\r\n";
 
 /// An origin that speaks "echo" on request, until the other side has closed.
-fn echo() -> Origin {
-    Origin::start(|asked, stream| {
+fn echo() -> TestOrigin {
+    TestOrigin::start(|asked, stream| {
         if asked.field("upgrade") != Some("echo") || asked.field("connection") != Some("upgrade") {
             return stream
                 .write_all(response("200 OK", "", "as ever").as_bytes())
@@ -30,7 +30,7 @@ fn echo() -> Origin {
 
 #[test]
 fn bytes_go_both_ways_and_so_do_their_ends() {
-    let front = Front::of(echo());
+    let front = TestFront::new(echo());
     let mut client = front.connect();
     client.send(ASKS);
     client.send("early");
@@ -53,7 +53,7 @@ fn bytes_go_both_ways_and_so_do_their_ends() {
 
 #[test]
 fn who_does_not_ask_gets_no_other_protocol() {
-    let front = Front::of(echo());
+    let front = TestFront::new(echo());
     assert_eq!(front.get("/a", "Upgrade: echo\r\n").text(), "as ever");
     assert_eq!(front.get("/b", "Connection: upgrade\r\n").text(), "as ever");
     let mut client = front.connect();
@@ -69,7 +69,7 @@ fn who_does_not_ask_gets_no_other_protocol() {
 
 #[test]
 fn an_origin_may_answer_as_ever_and_the_connection_goes_on() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         response("426 Upgrade Required", "Upgrade: other\r\n", &asked.target)
     });
     let mut client = front.connect();
@@ -81,7 +81,7 @@ fn an_origin_may_answer_as_ever_and_the_connection_goes_on() {
 
 #[test]
 fn a_change_that_names_no_protocol_is_502() {
-    let front = Front::of(Origin::start(|_, stream| {
+    let front = TestFront::new(TestOrigin::start(|_, stream| {
         stream
             .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n")
             .is_ok()
@@ -93,7 +93,7 @@ fn a_change_that_names_no_protocol_is_502() {
 
 #[test]
 fn an_origin_that_is_lost_takes_the_client_with_it() {
-    let front = Front::of(Origin::start(|_, stream| {
+    let front = TestFront::new(TestOrigin::start(|_, stream| {
         let _ = stream.write_all(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
         );
@@ -110,8 +110,8 @@ fn an_origin_that_is_lost_takes_the_client_with_it() {
 }
 
 /// An accelerator with these lines of its route.
-fn with_route(origin: Origin, lines: &str) -> Front {
-    Front::routing(origin, lines)
+fn with_route(origin: TestOrigin, lines: &str) -> TestFront {
+    TestFront::routing(origin, lines)
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn what_is_open_takes_no_request_s_place() {
 #[test]
 fn tunnels_have_a_bound_of_their_own() {
     let front = with_route(echo(), "tunnels = 2\nclient_share = 100");
-    let open = |front: &Front| {
+    let open = |front: &TestFront| {
         let mut client = front.connect();
         client.send(ASKS);
         (client.response().status, client)
@@ -190,7 +190,7 @@ fn a_websocket_of_node_s() {
     let stdout = server.stdout.take().expect("piped");
     std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut port).expect("a port");
     let url = format!("http://127.0.0.1:{}", port.trim());
-    let front = Server::start(
+    let front = TestServer::start(
         PROGRAM,
         &[
             "accelerate",
@@ -218,7 +218,7 @@ fn a_websocket_of_node_s() {
 #[test]
 fn nobody_speaks_http_past_us() {
     // An origin that accepts any protocol.
-    let front = Front::of(Origin::start(|asked, stream| {
+    let front = TestFront::new(TestOrigin::start(|asked, stream| {
         let answer = match asked.field("upgrade") {
             Some(_) => {
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
@@ -251,7 +251,7 @@ fn nobody_speaks_http_past_us() {
 
 #[test]
 fn a_request_with_a_body_keeps_it_and_changes_no_protocol() {
-    let front = Front::of(echo());
+    let front = TestFront::new(echo());
     for framing in [
         "Content-Length: 3\r\n\r\nabc",
         "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
@@ -269,7 +269,7 @@ fn a_request_with_a_body_keeps_it_and_changes_no_protocol() {
 
 #[test]
 fn a_handshake_without_a_key_stays_without() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let key = asked.field("sec-websocket-key").unwrap_or("none");
         response("400 Bad Request", "", key)
     });
@@ -284,7 +284,7 @@ fn a_handshake_without_a_key_stays_without() {
 
 #[test]
 fn forwards_are_counted() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let left = asked.field("max-forwards").unwrap_or("none");
         response("200 OK", "", left)
     });

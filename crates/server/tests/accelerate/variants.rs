@@ -2,35 +2,35 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use lowroad_testkit::origin::{Asked, Origin};
-use lowroad_testkit::{Client, Folder, Server};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
+use lowroad_testkit::{TestClient, TempFolder, TestServer};
 
 use crate::front::{PROGRAM, response};
 
 const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-fn get(server: &Server, from: IpAddr, fields: &str) -> String {
-    Client::connect_from(from, server.address())
+fn get(server: &TestServer, from: IpAddr, fields: &str) -> String {
+    TestClient::connect_from(from, server.address())
         .get("/page", fields)
         .text()
 }
 
 /// A site that trusts one proxy, with these routes.
-fn start(routes: &str) -> Server {
+fn start(routes: &str) -> TestServer {
     let config = format!(
         "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\ntrusted_proxies = \"{PROXY}\"\n{routes}"
     );
-    Server::run(PROGRAM, &Folder::new(), &config)
+    TestServer::run(PROGRAM, &TempFolder::new(), &config)
 }
 
-fn route(origin: &Origin, lines: &str) -> String {
+fn route(origin: &TestOrigin, lines: &str) -> String {
     let url = origin.url();
     format!("[[site.route]]\npattern = \"/**\"\norigin = \"{url}\"\n{lines}\n")
 }
 
-fn named(name: &'static str) -> Origin {
-    Origin::saying(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
+fn named(name: &'static str) -> TestOrigin {
+    TestOrigin::saying(move |_| response("200 OK", "Cache-Control: max-age=60\r\n", name))
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn no_route_answers_with_what_is_stored_of_another() {
             true => "GET http://test/page HTTP/1.1\r\nHost: b\r\n\r\n".to_owned(),
             false => format!("GET /page HTTP/1.1\r\nHost: test\r\n{report}\r\n\r\n"),
         };
-        let mut client = Client::connect_from(STRANGER, server.address());
+        let mut client = TestClient::connect_from(STRANGER, server.address());
         client.send(forged);
         assert_eq!(client.response().text(), "secure", "{report}");
         assert_eq!(get(&server, STRANGER, ""), "plain", "{report}");
@@ -53,7 +53,7 @@ fn no_route_answers_with_what_is_stored_of_another() {
 
 #[test]
 fn a_response_that_varies_by_the_reported_port_is_not_stored() {
-    let origin = Origin::saying(|asked: &Asked| {
+    let origin = TestOrigin::saying(|asked: &OriginRequest| {
         let fields = "Cache-Control: max-age=60\r\nVary: X-Forwarded-Port\r\n";
         response(
             "200 OK",

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::Client;
-use lowroad_testkit::net::draws::Draws;
-use lowroad_testkit::net::{CLIENT, Check, Manglings, Page, Path, Report, Site, WebServer};
+use lowroad_testkit::TestClient;
+use lowroad_testkit::net::draws::RandomDraws;
+use lowroad_testkit::net::{CLIENT, WireCheck, LinkMangling, TestPage, TestPath, CheckReport, TestSite, WebServer};
 
 use crate::attached::{Attached, get, one, server_v4};
 use crate::raw::{ACK, FIN, PSH, RST, SYN, Segment, Wire};
@@ -17,9 +17,9 @@ use crate::skipped;
 /// Duration of a flood.
 const FLOOD: Duration = Duration::from_secs(3);
 
-fn network(options: &[&str], run: impl FnOnce(&Path, &Site, &Attached)) {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(401, &[200, 900, 20_000]);
+fn network(options: &[&str], run: impl FnOnce(&TestPath, &TestSite, &Attached)) {
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(401, &[200, 900, 20_000]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let options = [&["--ttl", "60"], options].concat();
     let attached = Attached::start(&path.server, 80, &options);
@@ -29,18 +29,18 @@ fn network(options: &[&str], run: impl FnOnce(&Path, &Site, &Attached)) {
 }
 
 /// A source address of an unreachable network, or of the client's own.
-fn anybody(draws: &mut Draws) -> Ipv4Addr {
+fn anybody(draws: &mut RandomDraws) -> Ipv4Addr {
     let host = u32::try_from(draws.below(0xff00)).expect("16 bits");
     // 10.77.1.0 and above.
     Ipv4Addr::from(0x0a4d_0100 + host)
 }
 
-fn number(draws: &mut Draws) -> u32 {
+fn number(draws: &mut RandomDraws) -> u32 {
     u32::try_from(draws.number() >> 32).expect("32 bits")
 }
 
-fn check(path: &Path, site: &Site) -> Report {
-    let mut check = Check::new(402, server_v4(80), &site.pages);
+fn check(path: &TestPath, site: &TestSite) -> CheckReport {
+    let mut check = WireCheck::new(402, server_v4(80), &site.pages);
     check.clients = 8;
     check.connections_per_client = 10;
     check.requests_per_connection = 1..6;
@@ -52,7 +52,7 @@ fn check(path: &Path, site: &Site) -> Report {
 /// handshakes end by cookie. Only the segment right after the SYN-ACK can prove a cookie (RFC 4987 §3.6): if it is
 /// lost and a later one comes first, the kernel resets the connection, as with its own cookies. One in twenty may meet
 /// that; one in fifty runs has one or two.
-fn is_clean_but_for_cookies(report: &Report) -> bool {
+fn is_clean_but_for_cookies(report: &CheckReport) -> bool {
     report.wrong_count + report.hung + report.closed_early == 0
         && report.right + report.reset == report.requests
         && report.reset * 20 <= report.connections
@@ -70,7 +70,7 @@ fn a_flood_of_syns_keeps_nobody_out() {
         let mut reports = Vec::new();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut draws = Draws::new(403, 0);
+                let mut draws = RandomDraws::new(403, 0);
                 let end = Instant::now() + FLOOD;
                 while Instant::now() < end {
                     let syn = Segment {
@@ -106,9 +106,9 @@ fn a_flood_of_syns_keeps_nobody_out() {
 
 /// Sends this number of segments from `draw`, and counts the segments that come back to other addresses than the
 /// client's.
-fn flood(path: &Path, count: usize, mut draw: impl FnMut(&mut Draws) -> Segment) -> usize {
+fn flood(path: &TestPath, count: usize, mut draw: impl FnMut(&mut RandomDraws) -> Segment) -> usize {
     let mut wire = Wire::new(path);
-    let mut draws = Draws::new(404, 1);
+    let mut draws = RandomDraws::new(404, 1);
     let mut answers = 0;
     for _ in 0..count {
         let from = anybody(&mut draws);
@@ -162,7 +162,7 @@ fn forged_segments_are_not_answered_and_not_remembered() {
         assert!(more <= 2, "only those of the last requests: {more}");
         let after = attached.level.connections();
         let all =
-            |c: &lowroad_softirq::level::connections::Connections| c.open + c.handed + c.kernel;
+            |c: &lowroad_softirq::level::connections::ConnectionCounts| c.open + c.handed + c.kernel;
         assert!(all(&after) <= all(&before) + 2, "{before:?} {after:?}");
     });
 }
@@ -215,7 +215,7 @@ fn more_connections_than_places() {
     network(&["--connections", "64"], |path, site, attached| {
         let address = server_v4(80);
         let page = &site.pages[0];
-        let connect = || path.client.enter(|| Client::connect(address));
+        let connect = || path.client.enter(|| TestClient::connect(address));
         // Far more than the 64 table entries.
         let mut clients: Vec<_> = (0..1000).map(|_| connect()).collect();
         let (mut right, mut reset) = (0, 0);
@@ -223,7 +223,7 @@ fn more_connections_than_places() {
             for client in &mut clients {
                 client.send(get(&page.path));
                 if let Some(response) = client.whole_response() {
-                    assert_eq!(Page::of(&page.path, &response.body), *page);
+                    assert_eq!(TestPage::new(&page.path, &response.body), *page);
                     right += 1;
                     continue;
                 }
@@ -232,7 +232,7 @@ fn more_connections_than_places() {
                 reset += 1;
                 *client = connect();
                 client.send(get(&page.path));
-                assert_eq!(Page::of(&page.path, &client.response().body), *page);
+                assert_eq!(TestPage::new(&page.path, &client.response().body), *page);
             }
         }
         let evicted = attached.count("tcp_evicted");

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
 use std::thread;
 
-use lowroad_softirq::level::publish;
-use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path, SERVER, Site, WebServer};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_softirq::level::publisher;
+use lowroad_testkit::net::{DEVICE, LinkMangling, NetNamespace, TestPath, SERVER, TestSite, WebServer};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::attached::{Attached, get, one, server_v4};
 use crate::skipped;
@@ -19,9 +19,9 @@ const NEAR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x99);
 const NEAR_CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x98);
 
 /// A cable to a server with all addresses.
-fn path() -> Path {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let add = |namespace: &Namespace, address: String| {
+fn path() -> TestPath {
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let add = |namespace: &NetNamespace, address: String| {
         let words = ["address", "add", &address, "dev", DEVICE];
         let nodad: &[&str] = if address.contains(':') {
             &["nodad"]
@@ -61,7 +61,7 @@ fn blocks() -> String {
 }
 
 /// The device's index.
-fn index(namespace: &Namespace) -> u32 {
+fn index(namespace: &NetNamespace) -> u32 {
     let link = namespace.run("ip", &["-o", "link", "show", DEVICE]);
     let link = link.expect("the device");
     let index = link.split(':').next().and_then(|index| index.parse().ok());
@@ -69,7 +69,7 @@ fn index(namespace: &Namespace) -> u32 {
 }
 
 /// All addresses, with their expected texts.
-fn wanted(path: &Path) -> Vec<(SocketAddr, String)> {
+fn wanted(path: &TestPath) -> Vec<(SocketAddr, String)> {
     let near = SocketAddrV6::new(NEAR, 80, 0, index(&path.client));
     let plain = |address: IpAddr| (SocketAddr::new(address, 80), format!("at {address}"));
     vec![
@@ -82,15 +82,15 @@ fn wanted(path: &Path) -> Vec<(SocketAddr, String)> {
 }
 
 /// Requests the page at all addresses and checks the texts.
-fn each_has_its_own(path: &Path, wanted: &[(SocketAddr, String)]) {
+fn each_has_its_own(path: &TestPath, wanted: &[(SocketAddr, String)]) {
     let attached = Attached::start(&path.server, 80, &[]);
     for (address, text) in wanted {
         let response = attached.warm(&path.client, *address, &get("/page"));
         assert_eq!(response.text(), *text, "learnt at {address}");
     }
     // Alternately on live connections: a response remembered for one connection must not answer another one.
-    let connect = |address: &SocketAddr| path.client.enter(|| Client::connect(*address));
-    let mut clients: Vec<Client> = wanted.iter().map(|(address, _)| connect(address)).collect();
+    let connect = |address: &SocketAddr| path.client.enter(|| TestClient::connect(*address));
+    let mut clients: Vec<TestClient> = wanted.iter().map(|(address, _)| connect(address)).collect();
     let hits = attached.count("answer_hit");
     for _ in 0..10 {
         for (client, (address, text)) in clients.iter_mut().zip(wanted) {
@@ -100,7 +100,7 @@ fn each_has_its_own(path: &Path, wanted: &[(SocketAddr, String)]) {
     }
     let hits = attached.count("answer_hit") - hits;
     assert_eq!(hits, 50, "{:?}", attached.counts());
-    let published = publish::published(&attached.level);
+    let published = publisher::published(&attached.level);
     assert_eq!(published.len(), wanted.len(), "{published:?}");
 }
 
@@ -111,7 +111,7 @@ fn addresses_that_share_a_socket_have_responses_of_their_own() {
         return;
     }
     let path = path();
-    let site = Site::new(801, &[100]);
+    let site = TestSite::new(801, &[100]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
     each_has_its_own(&path, &wanted(&path));
 }
@@ -168,7 +168,7 @@ fn a_purge_is_for_all_addresses() {
         return;
     }
     let path = path();
-    let site = Site::new(803, &[100]);
+    let site = TestSite::new(803, &[100]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
     let wanted = wanted(&path);
@@ -192,7 +192,7 @@ fn a_purge_is_for_all_addresses() {
         lowroad(&["purge", "http://test/page"]),
         "purged 5 responses\n"
     );
-    assert!(publish::published(&attached.level).is_empty());
+    assert!(publisher::published(&attached.level).is_empty());
 }
 
 #[test]
@@ -201,10 +201,10 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
         return;
     }
     let path = path();
-    let site = Site::new(804, &[100]);
+    let site = TestSite::new(804, &[100]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
-    let client = || path.client.enter(|| Client::connect((SECOND, 80).into()));
+    let client = || path.client.enter(|| TestClient::connect((SECOND, 80).into()));
     // Two connections that the level has accepted, at an address that is then removed.
     let mut clients = [client(), client()];
     path.client.enter(|| {
@@ -224,7 +224,7 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
             .contains("is no address of this machine")
             .then_some(())
     });
-    assert!(publish::published(&attached.level).is_empty());
+    assert!(publisher::published(&attached.level).is_empty());
     let response = attached.warm(&path.client, server_v4(80), &get("/page"));
     assert_eq!(response.text(), format!("at {}", SERVER.0));
 }
@@ -235,7 +235,7 @@ fn excluded_paths_are_never_answered_here() {
         return;
     }
     let path = path();
-    let site = Site::new(805, &[100]);
+    let site = TestSite::new(805, &[100]);
     let location = |name: &str| {
         format!(
             "location = /{name} {{ add_header Cache-Control max-age=60; return 200 'this is {name}'; }}\n"
@@ -265,7 +265,7 @@ fn excluded_paths_are_never_answered_here() {
         assert_eq!(path.client.enter(ask).text(), "this is server-status");
     }
     assert_eq!(attached.count("answer_hit"), hits);
-    assert_eq!(publish::published(&attached.level).len(), 1);
+    assert_eq!(publisher::published(&attached.level).len(), 1);
     let url = "http://test/server-status";
     let netns = path.server.path();
     let text = path

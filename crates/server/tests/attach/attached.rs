@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::level::Level;
+use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::now_ns;
 use lowroad_softirq::programs::folder;
-use lowroad_testkit::net::namespace::Program;
-use lowroad_testkit::net::{DEVICE, Namespace, SERVER};
-use lowroad_testkit::{Client, Response, wait_until};
+use lowroad_testkit::net::namespace::NamespaceProgram;
+use lowroad_testkit::net::{DEVICE, NetNamespace, SERVER};
+use lowroad_testkit::{TestClient, ClientResponse, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -30,17 +30,17 @@ pub fn servers(port: u16) -> [SocketAddr; 2] {
 
 /// A running `lowroad attach`; detached when dropped, also after a panic.
 pub struct Attached<'n> {
-    namespace: &'n Namespace,
+    namespace: &'n NetNamespace,
     port: u16,
-    program: Program,
+    program: NamespaceProgram,
     said: Arc<Mutex<String>>,
     /// The level's maps.
-    pub level: Level,
+    pub level: SoftirqLevel,
 }
 
 impl<'n> Attached<'n> {
     /// Attaches to a port of the namespace at its outer device, and waits until the level serves.
-    pub fn start(namespace: &'n Namespace, port: u16, options: &[&str]) -> Attached<'n> {
+    pub fn start(namespace: &'n NetNamespace, port: u16, options: &[&str]) -> Attached<'n> {
         let begin_ns = now_ns();
         let mut command = Command::new(PROGRAM);
         command.args(["attach", &port.to_string(), "--netns", &namespace.path()]);
@@ -55,7 +55,7 @@ impl<'n> Attached<'n> {
         let level = wait_until("the level", || {
             let ended = program.child().try_wait().expect("a child of ours");
             assert_eq!(ended, None, "lowroad attach ended: {}", text(&said));
-            let level = Level::open(&place(namespace, port)).ok()?;
+            let level = SoftirqLevel::open(&place(namespace, port)).ok()?;
             let control = level.control();
             let serves = control.mode == layout::MODE_SERVE && control.heartbeat_ns > begin_ns;
             (serves && control.pid == pid).then_some(level)
@@ -93,7 +93,7 @@ impl<'n> Attached<'n> {
     }
 
     /// Sends a request from `client` until the level answers it; returns the last response.
-    pub fn warm(&self, client: &Namespace, address: SocketAddr, request: &str) -> Response {
+    pub fn warm(&self, client: &NetNamespace, address: SocketAddr, request: &str) -> ClientResponse {
         let hits = self.count("answer_hit");
         wait_until(request, || {
             let response = client.enter(|| one(address, request));
@@ -134,13 +134,13 @@ impl Drop for Attached<'_> {
 }
 
 /// The pin folder of the level of a namespace's port.
-pub fn place(namespace: &Namespace, port: u16) -> PathBuf {
-    namespace.enter(|| folder::of_port(port)).expect("a folder")
+pub fn place(namespace: &NetNamespace, port: u16) -> PathBuf {
+    namespace.enter(|| folder::port_folder(port)).expect("a folder")
 }
 
 /// Sends one request on a new connection.
-pub fn one(address: SocketAddr, request: &str) -> Response {
-    let mut client = Client::connect(address);
+pub fn one(address: SocketAddr, request: &str) -> ClientResponse {
+    let mut client = TestClient::connect(address);
     client.send(request);
     match request.starts_with("HEAD") {
         true => client.response_to_head(),

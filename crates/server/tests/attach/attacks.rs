@@ -5,9 +5,9 @@
 use std::net::Ipv4Addr;
 use std::{fs, thread};
 
-use lowroad_testkit::net::draws::Draws;
-use lowroad_testkit::net::{CLIENT, Manglings, Page, Path, Site, WebServer};
-use lowroad_testkit::{Client, Response};
+use lowroad_testkit::net::draws::RandomDraws;
+use lowroad_testkit::net::{CLIENT, LinkMangling, TestPage, TestPath, TestSite, WebServer};
+use lowroad_testkit::{TestClient, ClientResponse};
 
 use crate::attached::{Attached, get, one, server_v4};
 use crate::raw::{ACK, FIN, NOBODY, PSH, RST, SYN, Segment, Wire};
@@ -15,8 +15,8 @@ use crate::skipped;
 
 /// A server, possibly with the level in front of it.
 struct Target<'a> {
-    path: &'a Path,
-    site: &'a Site,
+    path: &'a TestPath,
+    site: &'a TestSite,
 }
 
 /// A page that echoes fields that only a proxy should send.
@@ -31,8 +31,8 @@ fn both<T: Send>(test: &str, attack: impl Fn(&Target) -> T + Sync) -> Option<[T;
         return None;
     }
     Some([false, true].map(|has_level| {
-        let path = Path::new(&Manglings::default(), 1500).expect("a path");
-        let site = Site::new(501, &[200]);
+        let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+        let site = TestSite::new(501, &[200]);
         let log = site.folder().path().join("access.log");
         let directives = format!("access_log {};\n{SITE}", log.display());
         let _nginx = WebServer::nginx(&path.server, &site, 80, &directives).expect("nginx");
@@ -63,16 +63,16 @@ impl Target<'_> {
         log.expect("a log").matches(path).count()
     }
 
-    fn ask(&self, request: &str) -> Response {
+    fn ask(&self, request: &str) -> ClientResponse {
         self.path.client.enter(|| one(server_v4(80), request))
     }
 }
 
-fn number(draws: &mut Draws) -> u32 {
+fn number(draws: &mut RandomDraws) -> u32 {
     u32::try_from(draws.number() >> 32).expect("32 bits")
 }
 
-fn port(draws: &mut Draws) -> u16 {
+fn port(draws: &mut RandomDraws) -> u16 {
     u16::try_from(draws.below(60_000)).expect("16 bits") + 1024
 }
 
@@ -92,7 +92,7 @@ fn a_forged_source_opens_nothing() {
         payload: get("/forged").into_bytes(),
     };
     let outcome = both("a_forged_source_opens_nothing", |target| {
-        let (wire, mut draws) = (Wire::new(target.path), Draws::new(502, 0));
+        let (wire, mut draws) = (Wire::new(target.path), RandomDraws::new(502, 0));
         // First without a SYN, then after a SYN with a SYN-ACK that the attacker does not see.
         for _ in 0..20_000 {
             let (seq, ack) = (number(&mut draws), number(&mut draws));
@@ -120,14 +120,14 @@ fn a_forged_source_opens_nothing() {
 #[test]
 fn a_connection_of_another_goes_on() {
     let outcome = both("a_connection_of_another_goes_on", |target| {
-        let (wire, mut draws) = (Wire::new(target.path), Draws::new(503, 0));
+        let (wire, mut draws) = (Wire::new(target.path), RandomDraws::new(503, 0));
         let page = &target.site.pages[0];
-        let mut client = target.path.client.enter(|| Client::connect(server_v4(80)));
+        let mut client = target.path.client.enter(|| TestClient::connect(server_v4(80)));
         let local = client.stream().local_addr().expect("connected").port();
         let mut right = 0;
         for flags in [RST, RST | ACK, SYN, FIN | ACK, PSH | ACK] {
             client.send(get(&page.path));
-            right += usize::from(Page::of(&page.path, &client.response().body) == *page);
+            right += usize::from(TestPage::new(&page.path, &client.response().body) == *page);
             for _ in 0..4000 {
                 let segment = Segment {
                     port: local,
@@ -143,7 +143,7 @@ fn a_connection_of_another_goes_on() {
             }
         }
         client.send(get(&page.path));
-        right += usize::from(Page::of(&page.path, &client.response().body) == *page);
+        right += usize::from(TestPage::new(&page.path, &client.response().body) == *page);
         (right, target.seen("/forged"))
     });
     assert!(outcome.is_none_or(|outcome| outcome == [(6, 0), (6, 0)]));
@@ -152,7 +152,7 @@ fn a_connection_of_another_goes_on() {
 #[test]
 fn nobody_is_sent_more() {
     let outcome = both("nobody_is_sent_more", |target| {
-        let (mut wire, mut draws) = (Wire::new(target.path), Draws::new(504, 0));
+        let (mut wire, mut draws) = (Wire::new(target.path), RandomDraws::new(504, 0));
         let (mut sent, mut received) = (0, 0);
         let len = |segment: &Segment| {
             let options = if segment.flags & SYN == 0 { 0 } else { 12 };

@@ -1,21 +1,21 @@
 //! A client and a server connected by a cable or router. Frames have partial checksums, as kernels with offload send
 //! them.
 
-use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, SERVER, pair};
+use lowroad_testkit::net::{CLIENT, DEVICE, CableEnd, NetNamespace, SERVER, pair};
 
 /// Client and server on one cable.
 pub struct Cable {
     /// At [`CLIENT`].
-    pub client: Namespace,
+    pub client: NetNamespace,
     /// At [`SERVER`].
-    pub server: Namespace,
+    pub server: NetNamespace,
 }
 
 impl Cable {
     /// Creates the cable.
     pub fn new() -> Cable {
         let [client, server] = ["client", "server"].map(namespace);
-        let end = |namespace, addresses| End {
+        let end = |namespace, addresses| CableEnd {
             namespace,
             device: DEVICE,
             addresses: Some(addresses),
@@ -28,18 +28,18 @@ impl Cable {
 /// Client and server with a router in between; the router's device at the client is `near`.
 pub struct Routed {
     /// At 10.78.0.1 and fd78::1.
-    pub client: Namespace,
+    pub client: NetNamespace,
     /// The router.
-    pub router: Namespace,
+    pub router: NetNamespace,
     /// At [`SERVER`].
-    pub server: Namespace,
+    pub server: NetNamespace,
 }
 
 impl Routed {
     /// Creates the network.
     pub fn new() -> Routed {
         let [client, router, server] = ["client", "router", "server"].map(namespace);
-        let end = |namespace, device, addresses: (&str, &str)| End {
+        let end = |namespace, device, addresses: (&str, &str)| CableEnd {
             namespace,
             device,
             addresses: Some((
@@ -50,7 +50,7 @@ impl Routed {
         let near = end(&router, "near", ("10.78.0.254", "fd78::fe"));
         pair(&end(&client, DEVICE, ("10.78.0.1", "fd78::1")), &near, 1500).expect("a cable");
         let far = end(&router, "far", ("10.77.0.254", "fd77::fe"));
-        let server_end = End {
+        let server_end = CableEnd {
             namespace: &server,
             device: DEVICE,
             addresses: Some(SERVER),
@@ -76,11 +76,11 @@ impl Routed {
 }
 
 /// Runs `ip` in a namespace.
-pub fn ip(namespace: &Namespace, words: &str) {
+pub fn ip(namespace: &NetNamespace, words: &str) {
     let words: Vec<&str> = words.split(' ').collect();
     namespace.run("ip", &words).expect("ip does it");
 }
 
-fn namespace(name: &str) -> Namespace {
-    Namespace::new(name).expect("root")
+fn namespace(name: &str) -> NetNamespace {
+    NetNamespace::new(name).expect("root")
 }

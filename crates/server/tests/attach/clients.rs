@@ -1,7 +1,7 @@
 //! Real clients in front of a real Apache: responses are right, and the level answers all that it can.
 
-use lowroad_testkit::Folder;
-use lowroad_testkit::net::{Manglings, Page, Path, SERVER, Site, WebServer, starts};
+use lowroad_testkit::TempFolder;
+use lowroad_testkit::net::{LinkMangling, TestPage, TestPath, SERVER, TestSite, WebServer, starts};
 
 use crate::attached::{Attached, get, one, server_v4, servers};
 use crate::cables::Cable;
@@ -26,14 +26,14 @@ Header always set Cache-Control max-age=60
 const TEXT: &str = "All work and no play makes Jack a dull boy. ";
 
 struct Net {
-    path: Path,
-    site: Site,
+    path: TestPath,
+    site: TestSite,
     _apache: WebServer,
 }
 
 fn network() -> Net {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(501, &[300]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(501, &[300]);
     let write = |name: &str, content: &str| {
         let name = std::path::Path::new("root").join(name);
         site.folder().file(name, content);
@@ -195,7 +195,7 @@ fn a_browser_shows_what_this_level_answers() {
     // A headless browser sends Cache-Control only at a reload.
     let attached = Attached::start(&net.path.server, 80, &["--ignore-cache-control"]);
     lowroad_testkit::wait_until("hits for the browser", || {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let profile = format!("--user-data-dir={}", folder.path().display());
         let hits = attached.count("answer_hit");
         let options = [
@@ -245,7 +245,7 @@ fn a_client_that_closes_first_reuses_its_ports() {
         return;
     }
     let cable = Cable::new();
-    let site = Site::new(502, &[900, 40_000]);
+    let site = TestSite::new(502, &[900, 40_000]);
     let _nginx = WebServer::nginx(&cable.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&cable.server, 80, &["--ttl", "60"]);
     for address in servers(80) {
@@ -265,7 +265,7 @@ fn a_client_that_closes_first_reuses_its_ports() {
         for _ in 0..50 {
             for page in &site.pages {
                 let response = cable.client.enter(|| one(address, &get(&page.path)));
-                assert_eq!(Page::of(&page.path, &response.body), *page);
+                assert_eq!(TestPage::new(&page.path, &response.body), *page);
             }
         }
         assert!(attached.count("answer_hit") >= hits + 50, "{address}");

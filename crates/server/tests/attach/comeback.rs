@@ -9,8 +9,8 @@ use std::time::Duration;
 use lowroad_softirq::layout::SETTING_KEEP_TIME_WAIT;
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
-use lowroad_testkit::net::{Check, Mangling, Manglings, Namespace, Page, Path, Site, WebServer};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::net::{WireCheck, ManglingRule, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::attached::{Attached, get, server_v4, servers};
 use crate::{setting, skipped};
@@ -19,14 +19,14 @@ use crate::{setting, skipped};
 const LENS: [usize; 4] = [200, 900, 30_000, 2_000_000];
 
 struct Net {
-    path: Path,
-    site: Site,
+    path: TestPath,
+    site: TestSite,
     _nginx: WebServer,
 }
 
 fn network(directives: &str) -> Net {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(301, &LENS);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(301, &LENS);
     let nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
     Net {
         path,
@@ -46,21 +46,21 @@ impl Net {
         attached
     }
 
-    fn connect(&self, server: SocketAddr) -> Client {
+    fn connect(&self, server: SocketAddr) -> TestClient {
         let stream = self.path.client.enter(|| TcpStream::connect(server));
-        Client::new(stream.expect("a connection"))
+        TestClient::new(stream.expect("a connection"))
     }
 
-    fn ask(&self, client: &mut Client, page: usize) {
+    fn ask(&self, client: &mut TestClient, page: usize) {
         let page = &self.site.pages[page];
         let response = client.get(&page.path, "");
-        assert_eq!(Page::of(&page.path, &response.body), *page);
+        assert_eq!(TestPage::new(&page.path, &response.body), *page);
     }
 }
 
 /// The states of the server's sockets for this client. The kernel's tables may list a socket twice while they change,
 /// so each pair of addresses counts once.
-pub fn sockets(namespace: &Namespace, client: &Client) -> Vec<u8> {
+pub fn sockets(namespace: &NetNamespace, client: &TestClient) -> Vec<u8> {
     let port = client.stream().local_addr().expect("an address").port();
     let port = format!(":{port:04X}");
     let tables = ["tcp", "tcp6"].map(|family| format!("/proc/thread-self/net/{family}"));
@@ -116,7 +116,7 @@ fn it_comes_and_goes_on_one_connection() {
 }
 
 /// Requests hot pages, and returns whether the connection was reclaimed; then waits until the reclaim is over.
-fn comes_back(net: &Net, attached: &Attached, client: &mut Client) -> bool {
+fn comes_back(net: &Net, attached: &Attached, client: &mut TestClient) -> bool {
     let before = attached.count("tcp_taken_back");
     for page in 0..16 {
         net.ask(client, page % 2);
@@ -124,7 +124,7 @@ fn comes_back(net: &Net, attached: &Attached, client: &mut Client) -> bool {
     attached.count("tcp_taken_back") > before
 }
 
-fn up(client: &mut Client, request: &str) -> u16 {
+fn up(client: &mut TestClient, request: &str) -> u16 {
     client.send(request);
     match request.starts_with("HEAD") {
         true => client.response_to_head().status,
@@ -251,7 +251,7 @@ fn chunks_are_followed() {
     let attached = net.attach();
     let large = &net.site.pages[2];
     let mut client = net.connect(server_v4(80));
-    let ask = |client: &mut Client| {
+    let ask = |client: &mut TestClient| {
         client.send(get(&format!(
             "{}?{}",
             large.path,
@@ -302,7 +302,7 @@ fn what_is_pipelined_is_answered_in_order() {
             for page in order.iter().filter(|_| is_ahead) {
                 let page = &net.site.pages[*page];
                 let response = client.response();
-                assert_eq!(Page::of(&page.path, &response.body), *page);
+                assert_eq!(TestPage::new(&page.path, &response.body), *page);
             }
         }
     }
@@ -355,19 +355,19 @@ fn where_time_wait_is_kept_they_stay_up() {
 }
 
 /// Long connections over a link with mixed requests, verified byte by byte.
-fn mixtures(test: &str, program: &str, manglings: &Manglings) {
+fn mixtures(test: &str, program: &str, manglings: &LinkMangling) {
     if skipped(test, &[program]) {
         return;
     }
-    let path = Path::new(manglings, 1500).expect("a path");
-    let site = Site::new(302, &[200, 600, 900, 30_000, 200_000]);
+    let path = TestPath::new(manglings, 1500).expect("a path");
+    let site = TestSite::new(302, &[200, 600, 900, 30_000, 200_000]);
     let _server = match program {
         "nginx" => WebServer::nginx(&path.server, &site, 80, ""),
         _ => WebServer::apache(&path.server, &site, 80, ""),
     };
     let attached = Attached::start(&path.server, 80, &["--ttl", "600"]);
     for address in servers(80) {
-        let mut check = Check::new(303, address, &site.pages);
+        let mut check = WireCheck::new(303, address, &site.pages);
         check.clients = 16;
         check.connections_per_client = setting("LOWROAD_WIRE_CONNECTIONS", 64) / 32;
         check.requests_per_connection = 1..80;
@@ -386,7 +386,7 @@ fn mixtures(test: &str, program: &str, manglings: &Manglings) {
 
 #[test]
 fn long_mixtures_before_nginx() {
-    mixtures("long_mixtures_before_nginx", "nginx", &Manglings::default());
+    mixtures("long_mixtures_before_nginx", "nginx", &LinkMangling::default());
 }
 
 #[test]
@@ -394,21 +394,21 @@ fn long_mixtures_before_apache() {
     mixtures(
         "long_mixtures_before_apache",
         "apache2",
-        &Manglings::default(),
+        &LinkMangling::default(),
     );
 }
 
 #[test]
 fn long_mixtures_over_a_bad_link() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 1.0,
         reorder_percent: 2.0,
         duplication_percent: 2.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     mixtures(
         "long_mixtures_over_a_bad_link",
         "nginx",
-        &Manglings::both(304, mangling),
+        &LinkMangling::both(304, mangling),
     );
 }

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
 
-use lowroad_testkit::net::{Manglings, Path};
-use lowroad_testkit::{Client, PATIENCE, wait_until};
+use lowroad_testkit::net::{LinkMangling, TestPath};
+use lowroad_testkit::{TestClient, PATIENCE, wait_until};
 
 use crate::attached::{Attached, get, server_v4};
 use crate::comeback::sockets;
@@ -62,7 +62,7 @@ fn a_server_that_closes_late_gets_a_new_socket() {
     if skipped("a_server_that_closes_late_gets_a_new_socket", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 100);
     let own = listener.try_clone().expect("a descriptor");
     let (send, receive) = std::sync::mpsc::channel();
@@ -86,7 +86,7 @@ fn a_server_that_closes_late_gets_a_new_socket() {
     let attached = Attached::start(&path.server, 80, &[]);
     attached.warm(&path.client, server_v4(80), &get("/hot"));
     let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
-    let mut client = Client::new(stream.expect("a connection"));
+    let mut client = TestClient::new(stream.expect("a connection"));
     for round in 0..5 {
         let cold = format!("/cold?{round}");
         assert_eq!(client.get(&cold, "").text(), cold);
@@ -111,12 +111,12 @@ fn what_nobody_asked_for_is_passed_on() {
     if skipped("what_nobody_asked_for_is_passed_on", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 100);
     let attached = Attached::start(&path.server, 80, &[]);
     let connect = || {
         let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
-        Client::new(stream.expect("a connection"))
+        TestClient::new(stream.expect("a connection"))
     };
     let mut client = connect();
     client.send(get("/cold"));
@@ -153,7 +153,7 @@ fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
     if skipped(test, &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 100);
     let own = listener.try_clone().expect("a descriptor");
     // Connections that requested `/last`, for the test to close; the daemon requests it, too.
@@ -180,7 +180,7 @@ fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
     let (mut answered, mut closed) = (0, 0);
     for _ in 0..200 {
         let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
-        let mut client = Client::new(stream.expect("a connection"));
+        let mut client = TestClient::new(stream.expect("a connection"));
         client.get("/last", "");
         for _ in 0..3 {
             client.get("/hot", "");

@@ -1,8 +1,8 @@
 //! Connections with translated sequence numbers, on machines with several links: stacked devices, and routers that
 //! report that a segment is too long.
 
-use lowroad_testkit::Client;
-use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, Page, SERVER, Site, WebServer, pair};
+use lowroad_testkit::TestClient;
+use lowroad_testkit::net::{CLIENT, DEVICE, CableEnd, NetNamespace, TestPage, SERVER, TestSite, WebServer, pair};
 
 use crate::attached::{Attached, get, servers};
 use crate::cables::{Routed, ip};
@@ -12,10 +12,10 @@ use crate::skipped;
 const LENS: [usize; 2] = [900, 30_000];
 
 /// Migrates the connection, gets `hits` and one more from the level, and then alternates.
-fn goes_down_and_up(client: &mut Client, site: &Site, hits: usize) {
-    let mut ask = |page: &Page| {
+fn goes_down_and_up(client: &mut TestClient, site: &TestSite, hits: usize) {
+    let mut ask = |page: &TestPage| {
         let response = client.get(&page.path, "");
-        assert_eq!(Page::of(&page.path, &response.body), *page);
+        assert_eq!(TestPage::new(&page.path, &response.body), *page);
     };
     ask(&site.pages[1]);
     for _ in 0..=hits {
@@ -33,8 +33,8 @@ fn on_a_bridge_and_its_port_it_is_translated_once() {
     if skipped(test, &["nginx"]) {
         return;
     }
-    let [client, server] = ["client", "server"].map(|name| Namespace::new(name).expect("root"));
-    let end = |namespace, addresses| End {
+    let [client, server] = ["client", "server"].map(|name| NetNamespace::new(name).expect("root"));
+    let end = |namespace, addresses| CableEnd {
         namespace,
         device: DEVICE,
         addresses,
@@ -48,14 +48,14 @@ fn on_a_bridge_and_its_port_it_is_translated_once() {
         &format!("address add {}/64 dev br0 nodad", SERVER.1),
     );
     ip(&server, "link set br0 up");
-    let site = Site::new(601, &LENS);
+    let site = TestSite::new(601, &LENS);
     let _nginx = WebServer::nginx(&server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&server, 80, &["--interface", "br0", "--ttl", "60"]);
     for address in servers(80) {
         attached.warm(&client, address, &get(&site.pages[0].path));
         let resumed = attached.count("tcp_resumed");
         let stream = client.enter(|| std::net::TcpStream::connect(address));
-        goes_down_and_up(&mut Client::new(stream.expect("a connection")), &site, 5);
+        goes_down_and_up(&mut TestClient::new(stream.expect("a connection")), &site, 5);
         assert_eq!(attached.count("tcp_resumed"), resumed + 3);
     }
 }
@@ -71,13 +71,13 @@ fn a_router_that_finds_a_segment_too_long_is_heard() {
         router,
         server,
     } = Routed::new();
-    let site = Site::new(602, &LENS);
+    let site = TestSite::new(602, &LENS);
     let _nginx = WebServer::nginx(&server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&server, 80, &["--ttl", "60"]);
     for address in servers(80) {
         attached.warm(&client, address, &get(&site.pages[0].path));
         let stream = client.enter(|| std::net::TcpStream::connect(address));
-        let mut client = Client::new(stream.expect("a connection"));
+        let mut client = TestClient::new(stream.expect("a connection"));
         // So many hits that the client's sequence numbers differ from the socket's.
         goes_down_and_up(&mut client, &site, 150);
         ip(&router, "link set near mtu 1300");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 use lowroad_softirq::layout::MODE_OFF;
-use lowroad_testkit::net::{Check, Manglings, Namespace, Path, Report, Site, WebServer};
+use lowroad_testkit::net::{WireCheck, LinkMangling, NetNamespace, TestPath, CheckReport, TestSite, WebServer};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, server_v4};
@@ -20,7 +20,7 @@ const LENS: [usize; 4] = [200, 600, 900, 50_000];
 /// The verifying client, in rounds until it is stopped.
 struct Load {
     stop: AtomicBool,
-    rounds: Mutex<Report>,
+    rounds: Mutex<CheckReport>,
 }
 
 impl Load {
@@ -32,7 +32,7 @@ impl Load {
     }
 
     /// Runs it while `act` runs, and for some rounds more; returns the report of all rounds.
-    fn during(&self, client: &Namespace, check: &Check, act: impl FnOnce(&Load)) -> Report {
+    fn during(&self, client: &NetNamespace, check: &WireCheck, act: impl FnOnce(&Load)) -> CheckReport {
         thread::scope(|scope| {
             scope.spawn(|| {
                 // The client also stops when the test fails.
@@ -51,7 +51,7 @@ impl Load {
         self.rounds.lock().expect("no holder panics").clone()
     }
 
-    fn add(&self, report: Report) {
+    fn add(&self, report: CheckReport) {
         let mut all = self.rounds.lock().expect("no holder panics");
         all.requests += report.requests;
         all.right += report.right;
@@ -84,8 +84,8 @@ impl Drop for StopAtEnd<'_> {
 }
 
 /// nginx on a link, and requests mostly for hot pages.
-fn network(seed: u64) -> (Path, Site, WebServer, Check) {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+fn network(seed: u64) -> (TestPath, TestSite, WebServer, WireCheck) {
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     // Ports are reused soon, and meet the state of their last connections.
     path.client
         .set("ipv4/tcp_max_tw_buckets", "100")
@@ -93,9 +93,9 @@ fn network(seed: u64) -> (Path, Site, WebServer, Check) {
     path.client
         .set("ipv4/ip_local_port_range", "40000 42000")
         .expect("a parameter");
-    let site = Site::new(seed, &LENS);
+    let site = TestSite::new(seed, &LENS);
     let nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
-    let mut check = Check::new(seed, server_v4(80), &site.pages);
+    let mut check = WireCheck::new(seed, server_v4(80), &site.pages);
     check.clients = 16;
     check.requests_per_connection = 1..6;
     check.connections_per_client = 4;
@@ -112,7 +112,7 @@ fn more_hits(attached: &Attached, what: &str) {
     });
 }
 
-fn assert_clean(report: &Report, attached: &Attached) {
+fn assert_clean(report: &CheckReport, attached: &Attached) {
     eprintln!(
         "{} requests, {} connections, {:?}",
         report.requests,

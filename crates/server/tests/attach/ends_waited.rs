@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use lowroad_softirq::layout::MODE_DRAIN;
-use lowroad_softirq::level::Level;
+use lowroad_softirq::level::SoftirqLevel;
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
-use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path, Program, Site, WebServer};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::net::{DEVICE, LinkMangling, NetNamespace, TestPath, NamespaceProgram, TestSite, WebServer};
+use lowroad_testkit::{TestClient, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::attached::{Attached, get, place, server_v4};
@@ -24,7 +24,7 @@ fn interrupt(child: &Child) {
 }
 
 /// Attaches, and returns once the process waits for the end of another.
-fn attach_and_wait(namespace: &Namespace, options: &[&str]) -> Program {
+fn attach_and_wait(namespace: &NetNamespace, options: &[&str]) -> NamespaceProgram {
     let mut command = Command::new(PROGRAM);
     command.args(["attach", "80", "--netns", &namespace.path()]);
     command.args(options).stdin(Stdio::null());
@@ -47,14 +47,14 @@ fn a_level_that_ends_is_waited_for() {
     if skipped("a_level_that_ends_is_waited_for", &["nginx"]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(31, &[500]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(31, &[500]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "expires 10m;").expect("nginx");
     // Long enough for a loaded machine; the process ends with the connection.
     let mut old = Attached::start(&path.server, 80, &["--drain", "300"]);
     let page = get(&site.pages[0].path);
     old.warm(&path.client, server_v4(80), &page);
-    let mut client = path.client.enter(|| Client::connect(server_v4(80)));
+    let mut client = path.client.enter(|| TestClient::connect(server_v4(80)));
     client.send(&page);
     assert_eq!(client.response().status, 200);
     interrupt(old.program());
@@ -67,7 +67,7 @@ fn a_level_that_ends_is_waited_for() {
     wait_until("the new level", || {
         let ended = new.child().try_wait().expect("a child of ours");
         assert_eq!(ended, None, "it ended");
-        let level = Level::open(&place(&path.server, 80)).ok()?;
+        let level = SoftirqLevel::open(&place(&path.server, 80)).ok()?;
         (level.control().pid == pid).then_some(())
     });
     let detach = ["detach", "80", "--netns", &path.server.path()];
@@ -82,7 +82,7 @@ fn workers_that_end_are_waited_for() {
     let line = Line::nginx(&[2_000], "");
     let server = &line.path.server;
     let mut old = Workers::start(server, &[ALONE, &["--drain", "300"]].concat());
-    let mut client = line.path.client.enter(|| Client::connect(server_v4(80)));
+    let mut client = line.path.client.enter(|| TestClient::connect(server_v4(80)));
     client.send(format!(
         "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nExpect: 100-continue\r\n\r\n"
     ));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
-use lowroad_testkit::net::{Check, Manglings, Namespace, Page, Path, Site, WebServer};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::net::{WireCheck, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::attached::{Attached, get, server_v4, servers};
 use crate::{setting, skipped};
@@ -17,34 +17,34 @@ use crate::{setting, skipped};
 const LONG: usize = 2_000_000;
 const LENS: [usize; 4] = [200, 900, 30_000, LONG];
 
-type Start = fn(&Namespace, &Site) -> WebServer;
+type Start = fn(&NetNamespace, &TestSite) -> WebServer;
 
-fn nginx(namespace: &Namespace, site: &Site) -> WebServer {
+fn nginx(namespace: &NetNamespace, site: &TestSite) -> WebServer {
     WebServer::nginx(namespace, site, 80, "").expect("nginx")
 }
 
-fn apache(namespace: &Namespace, site: &Site) -> WebServer {
+fn apache(namespace: &NetNamespace, site: &TestSite) -> WebServer {
     WebServer::apache(namespace, site, 80, "").expect("apache")
 }
 
 /// Requests the page twice, and expects that the level answers.
-fn two_hits(client: &mut Client, attached: &Attached, page: &Page) {
+fn two_hits(client: &mut TestClient, attached: &Attached, page: &TestPage) {
     let before = attached.count("answer_hit");
     for _ in 0..2 {
         let response = client.get(&page.path, "");
-        assert_eq!(Page::of(&page.path, &response.body), *page);
+        assert_eq!(TestPage::new(&page.path, &response.body), *page);
     }
     assert_eq!(attached.count("answer_hit"), before + 2);
 }
 
 /// In front of a server, over both families: two hits, then `then` on the same connection, which must be migrated
 /// exactly once.
-fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut Client, &Site)) {
+fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut TestClient, &TestSite)) {
     if skipped(test, &[program]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(201, &LENS);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(201, &LENS);
     let _server = start(&path.server, &site);
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
     let page = &site.pages[0];
@@ -52,26 +52,26 @@ fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut Client
         attached.warm(&path.client, address, &get(&page.path));
         let handed = attached.count("tcp_handed");
         let stream = path.client.enter(|| TcpStream::connect(address));
-        let mut client = Client::new(stream.expect("a connection"));
+        let mut client = TestClient::new(stream.expect("a connection"));
         two_hits(&mut client, &attached, page);
         assert_eq!(attached.count("tcp_handed"), handed);
         then(&mut client, &site);
         assert_eq!(attached.count("tcp_handed"), handed + 1);
         // A request that the level could answer is right, with either answering.
         let response = client.get(&page.path, "");
-        assert_eq!(Page::of(&page.path, &response.body), *page);
+        assert_eq!(TestPage::new(&page.path, &response.body), *page);
         assert_eq!(attached.count("tcp_handed"), handed + 1);
     }
 }
 
-fn downloads(client: &mut Client, site: &Site) {
+fn downloads(client: &mut TestClient, site: &TestSite) {
     for page in &site.pages[2..] {
         let response = client.get(&page.path, "");
-        assert_eq!(Page::of(&page.path, &response.body), *page);
+        assert_eq!(TestPage::new(&page.path, &response.body), *page);
     }
 }
 
-fn uploads(client: &mut Client, _: &Site) {
+fn uploads(client: &mut TestClient, _: &TestSite) {
     let body = content(7, 7, 300_000);
     let head = format!("POST {UPLOAD} HTTP/1.1\r\nHost: test\r\n");
     // The head alone migrates the connection; the chunks already go to the server.
@@ -118,7 +118,7 @@ fn mixtures(test: &str, program: &str, start: Start) {
         return;
     }
     let connections = setting("LOWROAD_WIRE_CONNECTIONS", 2000) / 4;
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let parameters = [
         ("ipv4/tcp_max_tw_buckets", "100"),
         // Few ports, so that they are reused.
@@ -127,11 +127,11 @@ fn mixtures(test: &str, program: &str, start: Start) {
     for (name, value) in parameters {
         path.client.set(name, value).expect("a parameter");
     }
-    let site = Site::new(202, &[200, 600, 900, 30_000, 200_000]);
+    let site = TestSite::new(202, &[200, 600, 900, 30_000, 200_000]);
     let _server = start(&path.server, &site);
     let attached = Attached::start(&path.server, 80, &["--ttl", "600"]);
     for address in servers(80) {
-        let mut check = Check::new(203, address, &site.pages);
+        let mut check = WireCheck::new(203, address, &site.pages);
         check.clients = 32;
         check.connections_per_client = connections / 32;
         check.requests_per_connection = 1..5;
@@ -163,7 +163,7 @@ fn mixtures_before_apache() {
 }
 
 /// A listening socket; the test accepts its connections.
-pub fn listener(namespace: &Namespace, backlog: i32) -> TcpListener {
+pub fn listener(namespace: &NetNamespace, backlog: i32) -> TcpListener {
     namespace.enter(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");
@@ -214,7 +214,7 @@ fn an_upgrade_after_hits() {
     if skipped("an_upgrade_after_hits", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 100);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -224,8 +224,8 @@ fn an_upgrade_after_hits() {
     let attached = Attached::start(&path.server, 80, &[]);
     attached.warm(&path.client, server_v4(80), &get("/hot"));
     let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
-    let mut client = Client::new(stream.expect("a connection"));
-    let hot = Page::of("/hot", receipt(b"").as_bytes());
+    let mut client = TestClient::new(stream.expect("a connection"));
+    let hot = TestPage::new("/hot", receipt(b"").as_bytes());
     two_hits(&mut client, &attached, &hot);
     let fields = "Connection: Upgrade\r\nUpgrade: echo\r\n";
     let handed = attached.count("tcp_handed");
@@ -250,12 +250,12 @@ fn a_full_accept_queue_loses_nothing() {
     if skipped("a_full_accept_queue_loses_nothing", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 1);
     let attached = Attached::start(&path.server, 80, &[]);
     let connect = || {
         let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
-        Client::new(stream.expect("a connection"))
+        TestClient::new(stream.expect("a connection"))
     };
     // Two connections fill the backlog; the others find it full repeatedly.
     let body = "0123456789";
@@ -296,7 +296,7 @@ fn many_misses_at_once_before_a_short_queue() {
     if skipped("many_misses_at_once_before_a_short_queue", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 1);
     let attached = Attached::start(&path.server, 80, &[]);
     thread::spawn(move || {
@@ -306,7 +306,7 @@ fn many_misses_at_once_before_a_short_queue() {
     });
     let begin = Instant::now();
     let connect = |number| {
-        let mut client = path.client.enter(|| Client::connect(server_v4(80)));
+        let mut client = path.client.enter(|| TestClient::connect(server_v4(80)));
         // A client that finds the backlog full retries after 0.2 s, 0.6 s, 1.4 s and so on.
         let patience = Some(Duration::from_secs(60));
         client
@@ -316,7 +316,7 @@ fn many_misses_at_once_before_a_short_queue() {
         client.send(get(&format!("/{number}")));
         client
     };
-    let mut clients: Vec<Client> = (0..50).map(connect).collect();
+    let mut clients: Vec<TestClient> = (0..50).map(connect).collect();
     for client in &mut clients {
         assert_eq!(client.response().text(), receipt(b""));
     }

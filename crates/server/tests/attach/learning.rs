@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use lowroad_softirq::level::publish;
-use lowroad_testkit::net::{Manglings, Path, Site, WebServer};
+use lowroad_softirq::level::publisher;
+use lowroad_testkit::net::{LinkMangling, TestPath, TestSite, WebServer};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, one, server_v4};
@@ -19,8 +19,8 @@ fn what_is_private_is_never_answered_here() {
     if skipped("what_is_private_is_never_answered_here", &["nginx"]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(601, &[100]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(601, &[100]);
     let cases = [
         (
             "cookie",
@@ -64,7 +64,7 @@ fn what_is_private_is_never_answered_here() {
         "{:?}",
         attached.counts()
     );
-    let names: Vec<_> = publish::published(&attached.level);
+    let names: Vec<_> = publisher::published(&attached.level);
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
@@ -98,7 +98,7 @@ fn nothing_is_staler_than_its_lifetime() {
     if skipped("nothing_is_staler_than_its_lifetime", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = path
         .server
         .enter(|| TcpListener::bind("0.0.0.0:80"))
@@ -134,8 +134,8 @@ fn a_changed_file_is_seen_after_its_lifetime() {
     if skipped("a_changed_file_is_seen_after_its_lifetime", &["nginx"]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(602, &[100]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(602, &[100]);
     let directives = "add_header Cache-Control max-age=1;";
     let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
@@ -164,7 +164,7 @@ fn what_is_purged_is_gone_at_once() {
     if skipped("what_is_purged_is_gone_at_once", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = path
         .server
         .enter(|| TcpListener::bind("0.0.0.0:80"))
@@ -175,7 +175,7 @@ fn what_is_purged_is_gone_at_once() {
     let attached = Attached::start(&path.server, 80, &[]);
     for _ in 0..3 {
         attached.warm(&path.client, server_v4(80), &get("/"));
-        publish::purge(&attached.level, &publish::published(&attached.level)).expect("a purge");
+        publisher::purge(&attached.level, &publisher::published(&attached.level)).expect("a purge");
         let purged_ms = start.elapsed().as_millis();
         let response = path.client.enter(|| one(server_v4(80), &get("/")));
         let made_ms: u128 = response.text().parse().expect("a number");

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lowroad_testkit::net::draws::Draws;
-use lowroad_testkit::net::{Check, Site, WebServer};
+use lowroad_testkit::net::draws::RandomDraws;
+use lowroad_testkit::net::{WireCheck, TestSite, WebServer};
 
 use crate::attached::{Attached, get, servers};
 use crate::cables::Cable;
@@ -21,11 +21,11 @@ const LENS: [usize; 4] = [900, 200, 3900, 40_000];
 const ROUNDS: usize = 2;
 
 /// Requests the pages at one port over both families until `is_over`, and expects right answers.
-fn load(cable: &Cable, site: &Site, port: u16, is_over: &AtomicBool) {
+fn load(cable: &Cable, site: &TestSite, port: u16, is_over: &AtomicBool) {
     let mut seed = u64::from(port);
     while !is_over.load(Ordering::Relaxed) {
         for address in servers(port) {
-            let mut check = Check::new(seed, address, &site.pages);
+            let mut check = WireCheck::new(seed, address, &site.pages);
             check.clients = 4;
             check.requests_per_connection = 1..8;
             check.hot_percent = 60.0;
@@ -61,12 +61,12 @@ fn levels_come_and_go(test: &str, seed: u64) {
         return;
     }
     let cable = Cable::new();
-    let site = Site::new(seed, &LENS);
+    let site = TestSite::new(seed, &LENS);
     let [first, others @ ..] = PORTS;
     let others = others.map(|port| format!("listen {port}; listen [::]:{port};"));
     let _nginx = WebServer::nginx(&cable.server, &site, first, &others.concat()).expect("nginx");
     let path = site.pages[0].path.as_str();
-    let mut draws = Draws::new(seed, 0);
+    let mut draws = RandomDraws::new(seed, 0);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = StopOnDrop(&is_over);

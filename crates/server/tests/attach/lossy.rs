@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::net::{Mangling, Manglings, Path, Site, WebServer};
+use lowroad_testkit::net::{ManglingRule, LinkMangling, TestPath, TestSite, WebServer};
 
 use crate::attached::{Attached, server_v4};
 use crate::{setting, skipped};
@@ -45,7 +45,7 @@ fn ask(stream: &mut TcpStream, len: usize, closes: bool) -> Option<Duration> {
 
 /// The times of this many responses.
 fn times(
-    path: &Path,
+    path: &TestPath,
     address: SocketAddr,
     len: usize,
     closes: bool,
@@ -102,13 +102,13 @@ fn how_long_answers_take() {
     }
     let count = setting("LOWROAD_LOSSY_REQUESTS", 4000);
     for loss_percent in [5.0] {
-        let lossy = Mangling {
+        let lossy = ManglingRule {
             loss_percent,
             delay_ms: DELAY_MS,
-            ..Mangling::default()
+            ..ManglingRule::default()
         };
-        let path = Path::new(&Manglings::both(17, lossy), 1500).expect("a path");
-        let site = Site::new(17, &LENS);
+        let path = TestPath::new(&LinkMangling::both(17, lossy), 1500).expect("a path");
+        let site = TestSite::new(17, &LENS);
         let conf = "add_header Cache-Control max-age=3600; keepalive_requests 100000;";
         let _nginx = WebServer::nginx(&path.server, &site, 80, conf).expect("nginx");
         for (len, closes) in [(4000, false), (10_000, true)] {

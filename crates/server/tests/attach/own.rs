@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use lowroad_softirq::layout::REASONS;
-use lowroad_softirq::level::Level;
-use lowroad_testkit::net::{DEVICE, Manglings, Path, Program};
-use lowroad_testkit::{Folder, Response, wait_until};
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_testkit::net::{DEVICE, LinkMangling, TestPath, NamespaceProgram};
+use lowroad_testkit::{TempFolder, ClientResponse, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::attached::{get, one, place, server_v4};
@@ -19,21 +19,21 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 /// A Lowroad server with its level, files and logs.
 struct Own {
     // Dropped before its namespaces.
-    server: Program,
-    level: Level,
-    path: Path,
-    folder: Folder,
+    server: NamespaceProgram,
+    level: SoftirqLevel,
+    path: TestPath,
+    folder: TempFolder,
     place: PathBuf,
 }
 
 impl Own {
     fn start(format: &str) -> Own {
-        Own::with(Folder::new(), format, "")
+        Own::with(TempFolder::new(), format, "")
     }
 
     /// A server with these additional tables.
-    fn with(folder: Folder, format: &str, tables: &str) -> Own {
-        let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    fn with(folder: TempFolder, format: &str, tables: &str) -> Own {
+        let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
         // The server's user may create a new log here.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
         folder.file("root/page.txt", "old");
@@ -54,7 +54,7 @@ impl Own {
         let level = wait_until("the level", || {
             let ended = server.child().try_wait().expect("a child of ours");
             assert_eq!(ended, None, "the server ended");
-            let level = Level::open(&place).ok()?;
+            let level = SoftirqLevel::open(&place).ok()?;
             // The first heartbeat shows that the daemon runs.
             (level.control().heartbeat_ns > 0).then_some(level)
         });
@@ -67,11 +67,11 @@ impl Own {
         }
     }
 
-    fn ask(&self) -> Response {
+    fn ask(&self) -> ClientResponse {
         self.ask_for("/page.txt")
     }
 
-    fn ask_for(&self, path: &str) -> Response {
+    fn ask_for(&self, path: &str) -> ClientResponse {
         let client = &self.path.client;
         client.enter(|| one(server_v4(80), &get(path)))
     }
@@ -82,7 +82,7 @@ impl Own {
     }
 
     /// Repeats a request until the level answers; returns the response and the number of requests.
-    fn hit(&self) -> (Response, usize) {
+    fn hit(&self) -> (ClientResponse, usize) {
         let (before, mut asked) = (self.hits(), 0);
         let response = wait_until("a hit", || {
             let response = self.ask();
@@ -241,7 +241,7 @@ fn redirects_are_answered_below() {
         (rule, "/home", "/page.txt"),
         (tls, "/page.txt?a=b", "https://test/page.txt?a=b"),
     ] {
-        let mut own = Own::with(Folder::new(), "json", tables);
+        let mut own = Own::with(TempFolder::new(), "json", tables);
         let above = own.ask_for(path);
         assert_eq!(above.status, 301, "{}", above.text());
         let before = own.hits();
@@ -258,8 +258,8 @@ fn redirects_are_answered_below() {
 }
 
 /// Two versions of an alias's folder; a link selects the first.
-fn two_versions() -> Folder {
-    let folder = Folder::new();
+fn two_versions() -> TempFolder {
+    let folder = TempFolder::new();
     folder.file("v1/a.txt", "old");
     folder.file("v2/a.txt", "new");
     symlink("v1", folder.path().join("app")).expect("a link");
@@ -304,7 +304,7 @@ fn what_has_rules_is_not_answered_below() {
     if skipped("what_has_rules_is_not_answered_below", &[]) {
         return;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("root/ruled.txt", "ruled");
     let mut own = Own::with(
         folder,
@@ -342,7 +342,7 @@ fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
     ) {
         return;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let all = |path: &std::path::Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
     };
@@ -381,7 +381,7 @@ fn what_a_request_changes_is_forgotten_below() {
     if skipped("what_a_request_changes_is_forgotten_below", &[]) {
         return;
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let script = folder.file("cgi/clock", CLOCK);
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a mode");
     let cgi = folder.path().join("cgi");

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime};
 
 use lowroad_softirq::layout::SETTING_ADMIT;
-use lowroad_softirq::level::publish;
+use lowroad_softirq::level::publisher;
 use lowroad_softirq::now_ns;
-use lowroad_testkit::net::{CLIENT, DEVICE, Manglings, Namespace, Path, SERVER, Site, WebServer};
-use lowroad_testkit::{Client, Response, wait_until};
+use lowroad_testkit::net::{CLIENT, DEVICE, LinkMangling, NetNamespace, TestPath, SERVER, TestSite, WebServer};
+use lowroad_testkit::{TestClient, ClientResponse, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::attached::{Attached, get, one, server_v4, servers};
@@ -19,8 +19,8 @@ const MODULES: &str = "/usr/lib/apache2/modules";
 /// Another address of the client.
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 77);
 
-fn path() -> Path {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+fn path() -> TestPath {
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let other = format!("{OTHER}/24");
     let add = ["address", "add", &other, "dev", DEVICE];
     path.client.run("ip", &add).expect("an address");
@@ -28,11 +28,11 @@ fn path() -> Path {
 }
 
 /// Connects to the server from this address; fails after a timeout.
-fn connect(path: &Path, from: Ipv4Addr) -> Result<Client, ErrorKind> {
+fn connect(path: &TestPath, from: Ipv4Addr) -> Result<TestClient, ErrorKind> {
     connect_to(path, from, server_v4(80))
 }
 
-fn connect_to(path: &Path, from: Ipv4Addr, to: SocketAddr) -> Result<Client, ErrorKind> {
+fn connect_to(path: &TestPath, from: Ipv4Addr, to: SocketAddr) -> Result<TestClient, ErrorKind> {
     let socket = path.client.enter(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let from = SocketAddr::new(from.into(), 0);
@@ -41,15 +41,15 @@ fn connect_to(path: &Path, from: Ipv4Addr, to: SocketAddr) -> Result<Client, Err
         connected.map(|()| socket)
     });
     let socket = socket.map_err(|error| error.kind())?;
-    Ok(Client::new(TcpStream::from(socket)))
+    Ok(TestClient::new(TcpStream::from(socket)))
 }
 
-fn asked(path: &Path, from: Ipv4Addr, page: &str) -> Response {
+fn asked(path: &TestPath, from: Ipv4Addr, page: &str) -> ClientResponse {
     connect(path, from).expect("a connection").get(page, "")
 }
 
 /// Repeats a request on new connections until the level answers.
-fn until_hit(path: &Path, attached: &Attached, from: Ipv4Addr, page: &str) -> Response {
+fn until_hit(path: &TestPath, attached: &Attached, from: Ipv4Addr, page: &str) -> ClientResponse {
     let hits = attached.count("answer_hit");
     wait_until("a hit", || {
         let response = asked(path, from, page);
@@ -62,7 +62,7 @@ fn says(attached: &Attached, text: &str) {
 }
 
 /// Requests each page often enough for the level to learn it; `open` shows by its hits when.
-fn all_get(path: &Path, attached: &Attached, wanted: &[(&str, u16)], open: &str) {
+fn all_get(path: &TestPath, attached: &Attached, wanted: &[(&str, u16)], open: &str) {
     let ask = |page: &str| path.client.enter(|| one(server_v4(80), &get(page))).status;
     for _ in 0..10 {
         for (page, status) in wanted {
@@ -77,7 +77,7 @@ fn all_get(path: &Path, attached: &Attached, wanted: &[(&str, u16)], open: &str)
         assert_eq!(ask(page), *status, "{page}");
     }
     assert_eq!(attached.count("answer_hit"), hits);
-    assert_eq!(publish::published(&attached.level).len(), 2);
+    assert_eq!(publisher::published(&attached.level).len(), 2);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn pages_of_few_stay_theirs_behind_apache() {
         return;
     }
     let path = path();
-    let site = Site::new(901, &[100, 200, 300]);
+    let site = TestSite::new(901, &[100, 200, 300]);
     let network = format!("{}/24", CLIENT.0);
     let directives = format!(
         "LoadModule authz_host_module {MODULES}/mod_authz_host.so
@@ -139,7 +139,7 @@ fn pages_of_few_stay_theirs_behind_nginx() {
         return;
     }
     let path = path();
-    let site = Site::new(902, &[100, 200, 300, 400]);
+    let site = TestSite::new(902, &[100, 200, 300, 400]);
     let fresh = "add_header Cache-Control max-age=60 always;";
     let directives = format!(
         "{fresh}
@@ -171,7 +171,7 @@ fn whom_the_filter_keeps_out_is_not_answered() {
         return;
     }
     let path = path();
-    let site = Site::new(903, &[100]);
+    let site = TestSite::new(903, &[100]);
     let page = "/0-100.bin";
     let directives = "add_header Cache-Control max-age=60;";
     let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
@@ -185,7 +185,7 @@ fn whom_the_filter_keeps_out_is_not_answered() {
     let attached = Attached::start(&path.server, 80, &[]);
     says(&attached, "this machine filters its input");
     assert!(connect(&path, CLIENT.0).is_err());
-    assert!(publish::published(&attached.level).is_empty());
+    assert!(publisher::published(&attached.level).is_empty());
     let response = until_hit(&path, &attached, OTHER, page);
     assert_eq!(response.body.len(), 100);
     assert!(attached.count("tcp_admitted") > 0);
@@ -231,7 +231,7 @@ fn who_is_let_in_elsewhere_is_not_let_in_here() {
         return;
     }
     let path = path();
-    let site = Site::new(905, &[100]);
+    let site = TestSite::new(905, &[100]);
     let page = "/0-100.bin";
     let second = Ipv4Addr::new(10, 77, 0, 78);
     let text = format!("{second}/24");
@@ -273,7 +273,7 @@ fn only_allowed_clients_are_answered() {
         return;
     }
     let path = path();
-    let site = Site::new(904, &[100]);
+    let site = TestSite::new(904, &[100]);
     let page = "/0-100.bin";
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let other = OTHER.to_string();
@@ -314,14 +314,14 @@ fn an_edit_of_an_old_file_shows_soon() {
         return;
     }
     let path = path();
-    let site = Site::new(905, &[100]);
+    let site = TestSite::new(905, &[100]);
     let days_ago = |days: u64| SystemTime::now() - Duration::from_secs(days * 86_400);
     site.folder().file_of("root/page", "old", days_ago(20));
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
     let response = attached.warm(&path.client, server_v4(80), &get("/page"));
     assert_eq!(response.text(), "old");
-    let published = publish::published(&attached.level);
+    let published = publisher::published(&attached.level);
     let latest_ns = now_ns() + 5_000_000_000;
     assert!(published.iter().all(|one| one.expires_ns <= latest_ns));
     site.folder().file_of("root/page", "new", days_ago(10));
@@ -338,7 +338,7 @@ fn what_is_too_long_is_said_at_the_start() {
         return;
     }
     let path = path();
-    let site = Site::new(906, &[100, 5000]);
+    let site = TestSite::new(906, &[100, 5000]);
     site.folder().file("root/index.html", [b'x'; 10_701]);
     let directives = "add_header Cache-Control max-age=60;";
     let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
@@ -360,7 +360,7 @@ fn what_is_too_long_is_said_at_the_start() {
     let said = attached.said().matches("1-5000.bin").count();
     assert_eq!(said, 1);
     // No route to the probe address remains at the end.
-    let routes = |namespace: &Namespace| {
+    let routes = |namespace: &NetNamespace| {
         let show = ["route", "show", "table", "local"];
         namespace.run("ip", &show).expect("routes")
     };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lowroad_testkit::PATIENCE;
 use lowroad_testkit::net::packet_socket::PacketSocket;
-use lowroad_testkit::net::{DEVICE, Namespace, Path, SERVER};
+use lowroad_testkit::net::{DEVICE, NetNamespace, TestPath, SERVER};
 
 pub const FIN: u8 = 0x01;
 pub const SYN: u8 = 0x02;
@@ -43,12 +43,12 @@ pub struct Wire {
 
 impl Wire {
     /// Opens it at the client's end of a link.
-    pub fn new(path: &Path) -> Wire {
+    pub fn new(path: &TestPath) -> Wire {
         Wire::between(&path.client, &path.server)
     }
 
     /// Opens it, and gives the server's kernel the sender's MAC address, since no kernel would answer ARP.
-    pub fn between(client: &Namespace, server: &Namespace) -> Wire {
+    pub fn between(client: &NetNamespace, server: &NetNamespace) -> Wire {
         let mac: Vec<String> = NOBODY_MAC.iter().map(|b| format!("{b:02x}")).collect();
         let neighbour = [
             "neigh",
@@ -251,7 +251,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
 }
 
 /// The device's MAC address, as the kernel lists it.
-fn mac_of(namespace: &Namespace) -> [u8; 6] {
+fn mac_of(namespace: &NetNamespace) -> [u8; 6] {
     let said = namespace.run("ip", &["-o", "link", "show", DEVICE]);
     let said = said.expect("a device");
     let text = said.split("link/ether ").nth(1).expect("an address");

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 
-use lowroad_softirq::daemon::{Admission, Daemon};
-use lowroad_softirq::fetch::asker::Connect;
-use lowroad_softirq::learn::rest::Rules;
-use lowroad_softirq::learn::{Settings, Trust};
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::publish;
+use lowroad_softirq::daemon::{AdmissionPolicy, DaemonContext};
+use lowroad_softirq::fetch::address_fetcher::ServerConnector;
+use lowroad_softirq::learner::bypass::LevelBypassRules;
+use lowroad_softirq::learner::{LearnSettings, Trust};
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::publisher;
 use lowroad_softirq::machine::interfaces;
-use lowroad_softirq::programs::load::{Tier, load};
-use lowroad_softirq::programs::sizes::Sizes;
+use lowroad_softirq::programs::loader::{ProgramTier, load};
+use lowroad_softirq::programs::sizes::MapSizes;
 use lowroad_softirq::programs::{folder, links};
 use lowroad_softirq::{layout, now_ns};
-use lowroad_testkit::net::{DEVICE, Manglings, Namespace, Path};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::net::{DEVICE, LinkMangling, NetNamespace, TestPath};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::attached::{get, one, place, server_v4};
 use crate::skipped;
@@ -55,24 +55,24 @@ fn names(listener: TcpListener, asked: Arc<AtomicU64>) {
 
 /// The programs at a namespace's outer device, and their daemon.
 struct Resting {
-    level: Arc<Level>,
+    level: Arc<SoftirqLevel>,
     stop: Arc<AtomicBool>,
     daemon: Option<JoinHandle<()>>,
     place: PathBuf,
 }
 
 impl Resting {
-    fn start(namespace: &Namespace, learning: Settings, rest: Rules) -> Resting {
+    fn start(namespace: &NetNamespace, learning: LearnSettings, rest: LevelBypassRules) -> Resting {
         let place = place(namespace, 80);
         folder::make(&place).expect("a folder");
-        let loaded = load(Tier::Tc, Sizes::default(), &place).expect("programs");
+        let loaded = load(ProgramTier::Tc, MapSizes::default(), &place).expect("programs");
         namespace.enter(|| {
             let all = interfaces::all().expect("interfaces");
             let outer = all.iter().find(|one| one.interface.name == DEVICE);
             let outer = &outer.expect("the device").interface;
             links::attach(&loaded, outer, &place).expect("attached");
         });
-        let level = Arc::new(Level::open(&place).expect("maps"));
+        let level = Arc::new(SoftirqLevel::open(&place).expect("maps"));
         level
             .prepare(layout::SETTING_LEARN, 75, 1500)
             .expect("random numbers");
@@ -83,15 +83,15 @@ impl Resting {
         // A new thread inherits the namespace of its creator.
         let daemon = namespace.enter(move || {
             thread::spawn(move || {
-                let connect: Connect = Arc::new(|server: SocketAddr, _| TcpStream::connect(server));
-                let daemon = Daemon {
+                let connect: ServerConnector = Arc::new(|server: SocketAddr, _| TcpStream::connect(server));
+                let daemon = DaemonContext {
                     level: &of_daemon,
                     learning,
                     rest,
                     connect,
                     is_own: false,
                     offered: None,
-                    admission: Admission::All,
+                    admission: AdmissionPolicy::All,
                     answered: Box::new(|_| {}),
                     note: Box::new(|text| eprintln!("{text}")),
                     brief: &AtomicBool::new(false),
@@ -133,8 +133,8 @@ impl Drop for Resting {
 }
 
 /// A server behind a level with these times, and its count of requests.
-fn path_to_server() -> (Path, Arc<AtomicU64>) {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+fn path_to_server() -> (TestPath, Arc<AtomicU64>) {
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = path
         .server
         .enter(|| TcpListener::bind("0.0.0.0:80"))
@@ -150,7 +150,7 @@ fn fetches_that_bring_nothing_pause() {
         return;
     }
     let (path, asked) = path_to_server();
-    let learning = Settings {
+    let learning = LearnSettings {
         trust: Trust {
             on_trust: 8,
             on_trial: 2,
@@ -159,9 +159,9 @@ fn fetches_that_bring_nothing_pause() {
             pause_ns_max: 3_600_000_000_000,
             ..Trust::default()
         },
-        ..Settings::default()
+        ..LearnSettings::default()
     };
-    let level = Resting::start(&path.server, learning, Rules::default());
+    let level = Resting::start(&path.server, learning, LevelBypassRules::default());
     let ask = |page: &str| {
         let response = path.client.enter(|| one(server_v4(80), &get(page)));
         assert_eq!(response.text(), page);
@@ -191,7 +191,7 @@ fn fetches_that_bring_nothing_pause() {
     let answers = level.answers();
     ask("/1");
     assert_eq!(level.answers() - answers, 1);
-    publish::purge(&level.level, &publish::published(&level.level)).expect("a purge");
+    publisher::purge(&level.level, &publisher::published(&level.level)).expect("a purge");
     wait_until("the end of the pause", || (!is_paused()).then_some(()));
     let answers = level.answers();
     wait_until("a hit", || {
@@ -207,15 +207,15 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     }
     let (path, _) = path_to_server();
     let seconds = |count: u64| count * 1_000_000_000;
-    let rules = Rules {
+    let rules = LevelBypassRules {
         window_ns: seconds(1) / 10,
         requests_min: 20,
         rest_ns_min: seconds(8),
         rest_ns_max: seconds(3600),
         settle_ns: 0,
-        ..Rules::default()
+        ..LevelBypassRules::default()
     };
-    let level = Resting::start(&path.server, Settings::default(), rules);
+    let level = Resting::start(&path.server, LearnSettings::default(), rules);
     let ask = |page: &str| {
         let response = path.client.enter(|| one(server_v4(80), &get(page)));
         assert_eq!(response.text(), page);
@@ -227,7 +227,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     };
     let resting = || level.level.control().resting;
     // An open connection without a request, which the level has accepted: it continues.
-    let mut open = path.client.enter(|| Client::connect(server_v4(80)));
+    let mut open = path.client.enter(|| TestClient::connect(server_v4(80)));
     wait_until("a rest", || {
         ask_once();
         (resting() == layout::RESTING).then_some(())
@@ -266,7 +266,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
         ask_once();
         (resting() != layout::AWAKE).then_some(())
     });
-    publish::purge(&level.level, &publish::published(&level.level)).expect("a purge");
+    publisher::purge(&level.level, &publisher::published(&level.level)).expect("a purge");
     wait_until("a hit", || {
         ask("/other");
         (level.answers() > 1).then_some(())

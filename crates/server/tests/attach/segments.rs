@@ -2,7 +2,7 @@
 //! request.
 
 use lowroad_softirq::layout::MODE_DRAIN;
-use lowroad_testkit::net::{Manglings, Page, Path, Site, WebServer};
+use lowroad_testkit::net::{LinkMangling, TestPage, TestPath, TestSite, WebServer};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, server_v4};
@@ -10,9 +10,9 @@ use crate::raw::{ACK, FIN, Peer, RST, SYN, Segment, Wire};
 use crate::skipped;
 
 /// Runs a test with nginx, a level and handwritten segments.
-fn by_hand(run: impl Fn(&Path, &Site, &Attached, &mut Wire)) {
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(204, &[200, 900, 3500]);
+fn by_hand(run: impl Fn(&TestPath, &TestSite, &Attached, &mut Wire)) {
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(204, &[200, 900, 3500]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
     for page in &site.pages {
@@ -31,13 +31,13 @@ fn syn(port: u16, seq: u32) -> Segment {
     }
 }
 
-fn is_answer(segment: &Segment, site: &Site, page: usize) -> bool {
+fn is_answer(segment: &Segment, site: &TestSite, page: usize) -> bool {
     let body_at = segment
         .payload
         .windows(4)
         .position(|four| four == b"\r\n\r\n");
     let page = &site.pages[page];
-    let right = |at: usize| Page::of(&page.path, &segment.payload[at + 4..]) == *page;
+    let right = |at: usize| TestPage::new(&page.path, &segment.payload[at + 4..]) == *page;
     segment.payload.starts_with(b"HTTP/1.1 200") && body_at.is_some_and(right)
 }
 
@@ -211,7 +211,7 @@ fn who_has_all_of_a_long_answer_and_says_so_in_vain_goes_on() {
     });
 }
 
-fn site_page(site: &Site, page: usize) -> Vec<u8> {
+fn site_page(site: &TestSite, page: usize) -> Vec<u8> {
     let name = &site.pages[page].path[1..];
     std::fs::read(site.root().join(name)).expect("a page")
 }

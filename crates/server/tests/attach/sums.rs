@@ -1,7 +1,7 @@
 //! Checksums: those that local peers leave to devices, and unverified ones; and frames that are not for the receiving
 //! device.
 
-use lowroad_testkit::net::{DEVICE, Manglings, Path, Site, WebServer};
+use lowroad_testkit::net::{DEVICE, LinkMangling, TestPath, TestSite, WebServer};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, get, one, server_v4, servers};
@@ -18,7 +18,7 @@ fn a_device_without_offload_sends_whole_sums() {
         let cable = Cable::new();
         let set = ["-K", DEVICE, "tx", offload];
         cable.server.run("ethtool", &set).expect("a feature");
-        let site = Site::new(501, &[200, 900]);
+        let site = TestSite::new(501, &[200, 900]);
         let _nginx = WebServer::nginx(&cable.server, &site, 80, "").expect("nginx");
         let attached = Attached::start(&cable.server, 80, &["--ttl", "60"]);
         for address in servers(80) {
@@ -43,7 +43,7 @@ fn a_path_with_a_smaller_mtu_gets_whole_sums() {
     } = Routed::new();
     // The client does not know the MTU, so responses are segmented as before and fragmented there.
     ip(&router, "link set near mtu 600");
-    let site = Site::new(502, &[1000]);
+    let site = TestSite::new(502, &[1000]);
     let _nginx = WebServer::nginx(&server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&server, 80, &["--ttl", "60"]);
     let page = &site.pages[0];
@@ -56,8 +56,8 @@ fn a_wrong_sum_changes_nothing() {
     if skipped("a_wrong_sum_changes_nothing", &["nginx"]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(503, &[200]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(503, &[200]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
     let request = get(&site.pages[0].path);
@@ -125,7 +125,7 @@ fn frames_of_a_vlan_are_not_for_us() {
         return;
     }
     let cable = Cable::new();
-    let site = Site::new(504, &[200]);
+    let site = TestSite::new(504, &[200]);
     let _nginx = WebServer::nginx(&cable.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&cable.server, 80, &["--ttl", "60"]);
     let request = get(&site.pages[0].path);

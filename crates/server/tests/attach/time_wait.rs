@@ -8,8 +8,8 @@ use std::ops::Range;
 use lowroad_softirq::layout::SETTING_KEEP_TIME_WAIT;
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
-use lowroad_testkit::net::{CLIENT, Manglings, Namespace, Page, Path, Site, WebServer};
-use lowroad_testkit::{Client, PATIENCE, wait_until};
+use lowroad_testkit::net::{CLIENT, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer};
+use lowroad_testkit::{TestClient, PATIENCE, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::attached::{Attached, servers};
@@ -25,7 +25,7 @@ fn last(path: &str) -> String {
 }
 
 /// A connection from this port.
-fn connect(namespace: &Namespace, server: SocketAddr, port: u16) -> Client {
+fn connect(namespace: &NetNamespace, server: SocketAddr, port: u16) -> TestClient {
     let own: IpAddr = match server {
         SocketAddr::V4(_) => CLIENT.0.into(),
         SocketAddr::V6(_) => CLIENT.1.into(),
@@ -40,11 +40,11 @@ fn connect(namespace: &Namespace, server: SocketAddr, port: u16) -> Client {
         Some(TcpStream::from(socket))
     };
     // The last connection's acknowledgement of the FIN may still be in flight.
-    Client::new(namespace.enter(|| wait_until("a connection", connected)))
+    TestClient::new(namespace.enter(|| wait_until("a connection", connected)))
 }
 
 /// The number of these clients' connections in TIME_WAIT at the server.
-fn time_waits(namespace: &Namespace) -> usize {
+fn time_waits(namespace: &NetNamespace) -> usize {
     let tables = ["tcp", "tcp6"].map(|family| format!("/proc/thread-self/net/{family}"));
     let read = || tables.map(|table| fs::read_to_string(table).unwrap_or_default());
     let is_one = |line: &&str| {
@@ -60,7 +60,7 @@ fn time_waits(namespace: &Namespace) -> usize {
 }
 
 /// Opens a connection from each port to each server; expects the connections that the kernel closed in TIME_WAIT.
-fn round(path: &Path, closed_by_kernel: bool, exchange: impl Fn(&mut Client, usize)) {
+fn round(path: &TestPath, closed_by_kernel: bool, exchange: impl Fn(&mut TestClient, usize)) {
     for (at, port) in PORTS.enumerate() {
         for server in servers(80) {
             let mut client = connect(&path.client, server, port);
@@ -76,10 +76,10 @@ fn round(path: &Path, closed_by_kernel: bool, exchange: impl Fn(&mut Client, usi
 
 const ALL: usize = 2 * (PORTS.end - PORTS.start) as usize;
 
-fn ask(client: &mut Client, page: &Page, query: &str) {
+fn ask(client: &mut TestClient, page: &TestPage, query: &str) {
     client.send(last(&format!("{}{query}", page.path)));
     let response = client.response();
-    assert_eq!(Page::of(&page.path, &response.body), *page);
+    assert_eq!(TestPage::new(&page.path, &response.body), *page);
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn ports_in_time_wait_are_used_again_at_once() {
     if skipped("ports_in_time_wait_are_used_again_at_once", &["nginx"]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(208, &[900, 30_000]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(208, &[900, 30_000]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let (small, large) = (&site.pages[0], &site.pages[1]);
     round(&path, true, |client, _| ask(client, large, ""));
@@ -145,13 +145,13 @@ fn behind_a_firewall_that_tracks_the_kernel_reuses_them() {
     if skipped(test, &["nginx", "nft"]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     // Connection tracking takes a segment without a tracked SYN for part of the previous connection.
     let rules = "add table inet t; \
         add chain inet t in { type filter hook input priority 0; policy accept; }; \
         add rule inet t in ct state invalid drop";
     path.server.run("nft", &[rules]).expect("a firewall");
-    let site = Site::new(210, &[900, 30_000]);
+    let site = TestSite::new(210, &[900, 30_000]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let large = &site.pages[1];
     round(&path, true, |client, _| ask(client, large, ""));
@@ -170,8 +170,8 @@ fn an_old_syn_is_left_to_the_kernel() {
         return;
     }
     const PORT: u16 = 5901;
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
-    let site = Site::new(209, &[200]);
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+    let site = TestSite::new(209, &[200]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", "600"]);
     let mut wire = Wire::new(&path);
@@ -218,7 +218,7 @@ fn an_old_syn_is_left_to_the_kernel() {
 }
 
 /// Requests the page, and closes after the server; returns the client's next sequence number.
-fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &Page) -> u32 {
+fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &TestPage) -> u32 {
     let port = peer.next.port;
     wire.send(&peer.ack());
     wire.send(&peer.data(0, request));
@@ -239,7 +239,7 @@ fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &Page) -> u
     }
     let body_at = response.windows(4).position(|four| four == b"\r\n\r\n");
     let body = &response[body_at.expect("a head") + 4..];
-    assert_eq!(Page::of(&page.path, body), *page);
+    assert_eq!(TestPage::new(&page.path, body), *page);
     wire.send(&Segment {
         flags: FIN | ACK,
         ..peer.next.clone()

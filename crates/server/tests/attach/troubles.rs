@@ -4,15 +4,15 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use lowroad_softirq::layout;
-use lowroad_testkit::net::{DEVICE, Manglings, Path, Site, WebServer};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::net::{DEVICE, LinkMangling, TestPath, TestSite, WebServer};
+use lowroad_testkit::{TestClient, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::attached::{Attached, get, one, server_v4, servers};
 use crate::skipped;
 
-fn path() -> Path {
-    Path::new(&Manglings::default(), 1500).expect("a path")
+fn path() -> TestPath {
+    TestPath::new(&LinkMangling::default(), 1500).expect("a path")
 }
 
 /// Waits until the daemon has detected this problem.
@@ -22,7 +22,7 @@ fn wait_for(attached: &Attached, problem: layout::handover_problem) {
     });
 }
 
-fn status(path: &Path) -> String {
+fn status(path: &TestPath) -> String {
     let netns = path.server.path();
     let arguments = ["status", "--softirq", "--netns", &netns];
     let said = path.server.run(env!("CARGO_BIN_EXE_lowroad"), &arguments);
@@ -36,7 +36,7 @@ fn cookies_that_are_switched_off_later_leave_all_to_the_kernel() {
         return;
     }
     let path = path();
-    let site = Site::new(901, &[100, 30_000]);
+    let site = TestSite::new(901, &[100, 30_000]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
     let [hot, large] = [0, 1].map(|at: usize| get(&site.pages[at].path));
@@ -66,7 +66,7 @@ fn options_that_are_switched_off_later_are_not_agreed_to() {
         return;
     }
     let path = path();
-    let site = Site::new(902, &[30_000]);
+    let site = TestSite::new(902, &[30_000]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
     path.server.set("ipv4/tcp_sack", "0").expect("root");
@@ -92,7 +92,7 @@ fn handovers_that_a_firewall_drops_are_noticed() {
         return;
     }
     let path = path();
-    let site = Site::new(903, &[100, 30_000]);
+    let site = TestSite::new(903, &[100, 30_000]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
     let [hot, large] = [0, 1].map(|at: usize| get(&site.pages[at].path));
@@ -102,11 +102,11 @@ fn handovers_that_a_firewall_drops_are_noticed() {
         add rule inet t in tcp dport 80 ct state new tcp flags & syn == 0 drop";
     path.server.run("nft", &[rules]).expect("a firewall");
     let connect = || {
-        let mut client = path.client.enter(|| Client::connect(server_v4(80)));
+        let mut client = path.client.enter(|| TestClient::connect(server_v4(80)));
         client.send(&large);
         client
     };
-    let clients: Vec<Client> = (0..8).map(|_| connect()).collect();
+    let clients: Vec<TestClient> = (0..8).map(|_| connect()).collect();
     wait_for(&attached, layout::HANDOVER_NOT_TAKEN);
     drop(clients);
     // The firewall knows connections from their SYN on.
@@ -136,7 +136,7 @@ fn handovers_that_a_firewall_resets_are_noticed() {
         return;
     }
     let path = path();
-    let site = Site::new(904, &[100, 30_000]);
+    let site = TestSite::new(904, &[100, 30_000]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
     let [hot, large] = [0, 1].map(|at: usize| get(&site.pages[at].path));
@@ -155,7 +155,7 @@ fn handovers_that_a_firewall_resets_are_noticed() {
             let from: SocketAddr = (address.parse::<IpAddr>().expect("one"), 0).into();
             socket.bind(&from.into()).expect("its own address");
             socket.connect(&server_v4(80).into()).expect("a connection");
-            let mut client = Client::new(socket.into());
+            let mut client = TestClient::new(socket.into());
             client.send(&large);
             assert!(!client.wait_for_close());
         });
@@ -166,7 +166,7 @@ fn handovers_that_a_firewall_resets_are_noticed() {
 }
 
 /// A server that gives one response to each request, until the listener is dropped.
-fn says(path: &Path, text: &'static str) -> TcpListener {
+fn says(path: &TestPath, text: &'static str) -> TcpListener {
     let listener = path.server.enter(|| TcpListener::bind("0.0.0.0:80"));
     let listener = listener.expect("a port");
     let other = listener.try_clone().expect("a descriptor");
@@ -181,7 +181,7 @@ fn says(path: &Path, text: &'static str) -> TcpListener {
 }
 
 fn answer_all(stream: TcpStream, text: &str) {
-    let mut client = Client::new(stream);
+    let mut client = TestClient::new(stream);
     loop {
         while !client.received.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
             if !client.more() {
@@ -198,7 +198,7 @@ fn answer_all(stream: TcpStream, text: &str) {
 }
 
 /// Ends the listener.
-fn stop(attached: &Attached, path: &Path, listener: TcpListener) {
+fn stop(attached: &Attached, path: &TestPath, listener: TcpListener) {
     rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it listens");
     drop(listener);
     let port = attached.level.ports()[0];
@@ -219,8 +219,8 @@ fn misses_wait_for_a_server_that_is_restarted() {
     let listener = says(&path, "the first");
     let attached = Attached::start(&path.server, 80, &[]);
     attached.warm(&path.client, server_v4(80), &get("/hot"));
-    let connect = || path.client.enter(|| Client::connect(server_v4(80)));
-    let mut clients: Vec<Client> = (0..20).map(|_| connect()).collect();
+    let connect = || path.client.enter(|| TestClient::connect(server_v4(80)));
+    let mut clients: Vec<TestClient> = (0..20).map(|_| connect()).collect();
     for client in &mut clients {
         client.send(get("/hot"));
         assert_eq!(client.response().text(), "the first");
@@ -253,7 +253,7 @@ fn misses_of_a_server_that_has_gone_are_reset() {
     let listener = says(&path, "here");
     let attached = Attached::start(&path.server, 80, &[]);
     attached.warm(&path.client, server_v4(80), &get("/hot"));
-    let mut client = path.client.enter(|| Client::connect(server_v4(80)));
+    let mut client = path.client.enter(|| TestClient::connect(server_v4(80)));
     client.send(get("/hot"));
     assert_eq!(client.response().text(), "here");
     stop(&attached, &path, listener);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lowroad_testkit::net::frame::SynEdits;
-use lowroad_testkit::net::{Check, Mangling, Manglings, Path, Report, Site, WebServer};
+use lowroad_testkit::net::{WireCheck, ManglingRule, LinkMangling, TestPath, CheckReport, TestSite, WebServer};
 use lowroad_testkit::wait_until;
 
 use crate::attached::{Attached, servers};
@@ -25,19 +25,19 @@ const TESTS: usize = 9;
 
 /// Runs the verifying client over one kind of link, for both families. `hits_v6`: whether the level can answer IPv6 at
 /// all.
-fn check(test: &str, manglings: &Manglings, mtu: u16, hits_v6: bool) {
+fn check(test: &str, manglings: &LinkMangling, mtu: u16, hits_v6: bool) {
     // The rest is new, irregular or too long, or follows such a request on its connection.
     let due_percent = [25, if hits_v6 { 25 } else { 0 }];
     check_with(test, manglings, mtu, "60", due_percent);
 }
 
 /// The same with another lifetime, and a minimum share of hits for each family.
-fn check_with(test: &str, manglings: &Manglings, mtu: u16, ttl: &str, due_percent: [u64; 2]) {
+fn check_with(test: &str, manglings: &LinkMangling, mtu: u16, ttl: &str, due_percent: [u64; 2]) {
     if skipped(test, &["nginx"]) {
         return;
     }
     let requests = setting("LOWROAD_WIRE_REQUESTS", REQUESTS * TESTS) / TESTS;
-    let path = Path::new(manglings, mtu).expect("a path");
+    let path = TestPath::new(manglings, mtu).expect("a path");
     // Ports are reused sooner, and in long runs there are enough of them.
     path.client
         .set("ipv4/tcp_max_tw_buckets", "100")
@@ -45,12 +45,12 @@ fn check_with(test: &str, manglings: &Manglings, mtu: u16, ttl: &str, due_percen
     path.client
         .set("ipv4/ip_local_port_range", "2000 65535")
         .expect("a parameter");
-    let site = Site::new(manglings.seed, &LENS);
+    let site = TestSite::new(manglings.seed, &LENS);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&path.server, 80, &["--ttl", ttl]);
     for (address, due_percent) in servers(80).into_iter().zip(due_percent) {
         let before = attached.count("answer_hit");
-        let mut check = Check::new(manglings.seed, address, &site.pages);
+        let mut check = WireCheck::new(manglings.seed, address, &site.pages);
         check.clients = 32;
         check.requests_per_connection = 1..TURNS_MEAN * 2;
         check.connections_per_client = (requests / 2 / TURNS_MEAN / check.clients).max(1);
@@ -82,7 +82,7 @@ fn check_with(test: &str, manglings: &Manglings, mtu: u16, ttl: &str, due_percen
 }
 
 /// Lets the level learn all responses requested on hot connections.
-fn warm(path: &Path, attached: &Attached, check: &Check) {
+fn warm(path: &TestPath, attached: &Attached, check: &WireCheck) {
     let mut check = check.clone();
     check.hot_percent = 100.0;
     check.connections_per_client = 4;
@@ -96,26 +96,26 @@ fn warm(path: &Path, attached: &Attached, check: &Check) {
     });
 }
 
-fn assert_right(report: &Report, attached: &Attached) {
+fn assert_right(report: &CheckReport, attached: &Attached) {
     assert!(report.is_clean(), "{report:#?}, {:?}", attached.counts());
 }
 
-fn both(seed: u64, mangling: Mangling) -> Manglings {
-    Manglings::both(seed, mangling)
+fn both(seed: u64, mangling: ManglingRule) -> LinkMangling {
+    LinkMangling::both(seed, mangling)
 }
 
 #[test]
 fn a_good_link() {
-    check("a_good_link", &Manglings::default(), 1500, true);
+    check("a_good_link", &LinkMangling::default(), 1500, true);
 }
 
 #[test]
 fn a_link_that_loses_doubles_and_swaps() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 2.0,
         reorder_percent: 2.0,
         duplication_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     let test = "a_link_that_loses_doubles_and_swaps";
     check(test, &both(101, mangling), 1500, true);
@@ -123,11 +123,11 @@ fn a_link_that_loses_doubles_and_swaps() {
 
 #[test]
 fn short_lives() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 2.0,
         reorder_percent: 2.0,
         duplication_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     // Responses delayed by losses are mostly stale when they are requested again.
     check_with("short_lives", &both(108, mangling), 1500, "1", [0, 0]);
@@ -135,10 +135,10 @@ fn short_lives() {
 
 #[test]
 fn a_link_that_swaps_and_doubles_most() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         reorder_percent: 20.0,
         duplication_percent: 20.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     let test = "a_link_that_swaps_and_doubles_most";
     check(test, &both(102, mangling), 1500, true);
@@ -146,11 +146,11 @@ fn a_link_that_swaps_and_doubles_most() {
 
 #[test]
 fn a_slow_link() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         delay_ms: 10,
         jitter_ms: 5,
         loss_percent: 0.5,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("a_slow_link", &both(103, mangling), 1500, true);
 }
@@ -161,10 +161,10 @@ fn segments_of_536() {
         mss_max: Some(536),
         ..SynEdits::default()
     };
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         syn,
         loss_percent: 0.5,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     // IPv6 has no such small segments; the kernel answers such a SYN.
     check("segments_of_536", &both(104, mangling), 1500, false);
@@ -176,21 +176,21 @@ fn segments_of_1360() {
         mss_max: Some(1360),
         ..SynEdits::default()
     };
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         syn,
         loss_percent: 0.5,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("segments_of_1360", &both(105, mangling), 1500, true);
 }
 
 #[test]
 fn clients_without_options() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         syn: SynEdits::strip_all(),
         loss_percent: 0.5,
         reorder_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     let test = "clients_without_options";
     check(test, &both(106, mangling), 1500, true);
@@ -198,10 +198,10 @@ fn clients_without_options() {
 
 #[test]
 fn jumbo_frames() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 1.0,
         reorder_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("jumbo_frames", &both(107, mangling), 9000, true);
 }

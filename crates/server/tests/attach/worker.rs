@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_softirq::level::Level;
-use lowroad_softirq::machine::outsider;
-use lowroad_softirq::programs::{folder, intercept};
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::machine::probe_source;
+use lowroad_softirq::programs::{folder, interception};
 use lowroad_testkit::net::servers::{UPLOAD, receipt};
 use lowroad_testkit::net::site::content;
 use lowroad_testkit::net::{
-    CLIENT, DEVICE, Manglings, Namespace, Page, Path, Program, Site, WebServer,
+    CLIENT, DEVICE, LinkMangling, NetNamespace, TestPage, TestPath, NamespaceProgram, TestSite, WebServer,
 };
-use lowroad_testkit::{Client, Response, wait_until};
+use lowroad_testkit::{TestClient, ClientResponse, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -36,9 +36,9 @@ pub const ALONE: &[&str] = &["--tier", "none"];
 /// A server and its clients.
 pub struct Line {
     /// The cable between them.
-    pub path: Path,
+    pub path: TestPath,
     /// The site's files.
-    pub site: Site,
+    pub site: TestSite,
     _server: WebServer,
 }
 
@@ -50,8 +50,8 @@ impl Line {
 
     /// The same with additional directives.
     pub fn apache_with(lens: &[usize], more: &str) -> Line {
-        let path = Path::new(&Manglings::default(), 1500).expect("a path");
-        let site = Site::new(SEED, lens);
+        let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+        let site = TestSite::new(SEED, lens);
         // The addresses of the client and of the forwarded client.
         let directives = format!(
             "LoadModule headers_module {MODULES}/mod_headers.so\n\
@@ -70,8 +70,8 @@ impl Line {
 
     /// nginx in front of files of these lengths.
     pub fn nginx(lens: &[usize], directives: &str) -> Line {
-        let path = Path::new(&Manglings::default(), 1500).expect("a path");
-        let site = Site::new(SEED, lens);
+        let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
+        let site = TestSite::new(SEED, lens);
         let server = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
         Line {
             path,
@@ -80,7 +80,7 @@ impl Line {
         }
     }
 
-    fn ask(&self, address: SocketAddr, page: &str) -> Response {
+    fn ask(&self, address: SocketAddr, page: &str) -> ClientResponse {
         self.path.client.enter(|| one(address, &get(page)))
     }
 
@@ -92,18 +92,18 @@ impl Line {
 
 /// A running `lowroad attach --worker`.
 pub struct Workers<'n> {
-    namespace: &'n Namespace,
-    program: Program,
+    namespace: &'n NetNamespace,
+    program: NamespaceProgram,
 }
 
 impl<'n> Workers<'n> {
     /// Starts the command, and waits until the workers have the port.
-    pub fn start(namespace: &'n Namespace, options: &[&str]) -> Workers<'n> {
+    pub fn start(namespace: &'n NetNamespace, options: &[&str]) -> Workers<'n> {
         Workers::start_to(namespace, options, Stdio::null())
     }
 
     /// The same with this standard output.
-    pub fn start_to(namespace: &'n Namespace, options: &[&str], output: Stdio) -> Workers<'n> {
+    pub fn start_to(namespace: &'n NetNamespace, options: &[&str], output: Stdio) -> Workers<'n> {
         let mut command = Command::new(PROGRAM);
         command.args(["attach", "80", "--worker", "--netns", &namespace.path()]);
         command.args(options).stdin(Stdio::null()).stdout(output);
@@ -114,7 +114,7 @@ impl<'n> Workers<'n> {
             let place = place(namespace, 80);
             wait_until("the level", || {
                 workers.must_run();
-                let level = Level::open(&place).ok()?;
+                let level = SoftirqLevel::open(&place).ok()?;
                 (level.control().heartbeat_ns > 0).then_some(())
             });
         }
@@ -175,11 +175,11 @@ fn kill(pid: i32) {
 /// The number of socket lookup programs in the thread's network namespace.
 fn lookup_programs() -> u32 {
     let namespace = File::open("/proc/thread-self/ns/net").expect("a namespace");
-    intercept::attached(&namespace).expect("root may ask")
+    interception::attached(&namespace).expect("root may ask")
 }
 
 /// The route to the probe address.
-fn way_back(namespace: &Namespace) -> Option<String> {
+fn way_back(namespace: &NetNamespace) -> Option<String> {
     let routes = ["route", "show", "table", "local"];
     let routes = namespace.run("ip", &routes).expect("routes");
     let mut lines = routes.lines();
@@ -189,7 +189,7 @@ fn way_back(namespace: &Namespace) -> Option<String> {
 }
 
 /// The client's addresses that Apache saw.
-pub fn seen(response: &Response) -> (IpAddr, String) {
+pub fn seen(response: &ClientResponse) -> (IpAddr, String) {
     let seen = response.field("seen").expect("Apache says it");
     let (from, client) = seen.split_once(' ').unwrap_or((seen, ""));
     (from.parse().expect("an address"), client.to_owned())
@@ -211,7 +211,7 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
         let (from, forwarded) = seen(&first);
         assert_eq!(forwarded, client.to_string(), "Apache hears of the client");
         assert!(
-            outsider::is_outsider(from),
+            probe_source::is_outsider(from),
             "{from}: it is asked as a stranger asks"
         );
         assert_eq!(first.field("age"), None);
@@ -221,7 +221,7 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
 
         let upload = content(SEED, 9, 200_000);
         let posted = line.path.client.enter(|| {
-            let mut client = Client::connect(server);
+            let mut client = TestClient::connect(server);
             let len = upload.len();
             client.send(format!(
                 "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
@@ -274,7 +274,7 @@ fn addresses_at_which_a_stranger_is_not_let_in_stay_the_servers() {
     assert_eq!(taken(&line), [false, true]);
     // Local clients of the server are unaffected.
     let direct = line.ask(server_v4(80), line.page(0));
-    assert_eq!(Page::of(line.page(0), &direct.body), line.site.pages[0]);
+    assert_eq!(TestPage::new(line.page(0), &direct.body), line.site.pages[0]);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn what_can_not_be_intercepted_is_said() {
     if skipped("what_can_not_be_intercepted_is_said", &[]) {
         return;
     }
-    let namespace = Namespace::new("server").expect("a namespace");
+    let namespace = NetNamespace::new("server").expect("a namespace");
     let netns = namespace.path();
     let refused = |options: &[&str], why: &str| {
         let arguments = [&["attach", "--netns", &netns], options].concat();
@@ -316,7 +316,7 @@ fn large_files_come_whole() {
             for _ in 0..2 {
                 let response = line.ask(server, &page.path);
                 assert_eq!(response.status, 200, "{}", response.head);
-                assert_eq!(Page::of(&page.path, &response.body), *page);
+                assert_eq!(TestPage::new(&page.path, &response.body), *page);
             }
         }
     }
@@ -331,7 +331,7 @@ fn the_level_and_the_workers_stand_one_above_the_other() {
     }
     let line = Line::apache(&[1_000, 300_000]);
     let _workers = Workers::start(&line.path.server, WITH_LEVEL);
-    let level = Level::open(&place(&line.path.server, 80)).expect("a level");
+    let level = SoftirqLevel::open(&place(&line.path.server, 80)).expect("a level");
     let count = |name: &str| {
         let reasons = lowroad_softirq::layout::REASONS.iter();
         let at = reasons.clone().position(|(reason, _)| *reason == name);
@@ -340,7 +340,7 @@ fn the_level_and_the_workers_stand_one_above_the_other() {
     for server in servers(80) {
         // Punted requests reach the workers.
         let first = line.ask(server, line.page(1));
-        assert_eq!(Page::of(line.page(1), &first.body), line.site.pages[1]);
+        assert_eq!(TestPage::new(line.page(1), &first.body), line.site.pages[1]);
         assert!(!seen(&first).1.is_empty(), "{}", first.head);
         let again = line.ask(server, line.page(1));
         assert!(again.field("age").is_some(), "{}", again.head);
@@ -349,7 +349,7 @@ fn the_level_and_the_workers_stand_one_above_the_other() {
             let response = line.ask(server, line.page(0));
             (count("answer_hit") > hits).then_some(response)
         });
-        assert_eq!(Page::of(line.page(0), &hit.body), line.site.pages[0]);
+        assert_eq!(TestPage::new(line.page(0), &hit.body), line.site.pages[0]);
         // The level has fetched from Apache directly.
         assert_eq!(seen(&hit).1, "", "{}", hit.head);
     }

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
 
-use lowroad_testkit::Client;
+use lowroad_testkit::TestClient;
 use lowroad_testkit::net::servers::receipt;
 use lowroad_testkit::net::site::content;
 
@@ -22,7 +22,7 @@ type RequestOutcomes = Vec<(String, Vec<u8>)>;
 /// Sends bytes, and receives until the server closes. Half-closes the connection, except after an upload: proxies, such
 /// as nginx for uploads, may treat that as a client that has gone.
 fn outcome(address: SocketAddr, bytes: &[u8]) -> RequestOutcomes {
-    let mut client = Client::connect(address);
+    let mut client = TestClient::connect(address);
     client.send(bytes);
     if !bytes.starts_with(b"POST") {
         client.finish();
@@ -199,7 +199,7 @@ fn a_long_upload_is_taken_as_the_server_takes_it() {
         .filter(|(name, _)| name.starts_with("a long body"))
     {
         let got = line.path.client.enter(|| {
-            let mut client = Client::connect(server_v4(80));
+            let mut client = TestClient::connect(server_v4(80));
             client.send(bytes);
             let first = client.response();
             match first.status {

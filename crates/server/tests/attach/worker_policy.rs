@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use lowroad_testkit::Response;
-use lowroad_testkit::net::{CLIENT, Namespace};
+use lowroad_testkit::ClientResponse;
+use lowroad_testkit::net::{CLIENT, NetNamespace};
 
 use crate::attached::{one, server_v4};
 use crate::skipped;
@@ -14,7 +14,7 @@ use crate::worker::{ALONE, Line, PROGRAM, WITH_LEVEL, Workers, seen};
 /// Makes Apache return the cookie of the request.
 const WHO: &str = "Header set Who \"expr=%{req:Cookie}\"\n";
 
-fn ask(line: &Line, page: &str, fields: &str) -> Response {
+fn ask(line: &Line, page: &str, fields: &str) -> ClientResponse {
     let request = format!("GET {page} HTTP/1.1\r\nHost: test\r\n{fields}\r\n");
     line.path.client.enter(|| one(server_v4(80), &request))
 }
@@ -26,7 +26,7 @@ fn is_stored(line: &Line, page: &str, fields: &str) -> bool {
 }
 
 /// The lifetime of a stored response in seconds, as the workers report it.
-fn ttl_s(response: &Response) -> i64 {
+fn ttl_s(response: &ClientResponse) -> i64 {
     let status = response.field("cache-status").expect("a Cache-Status");
     let ttl = status
         .split(';')
@@ -167,7 +167,7 @@ fn a_purge_of_a_namespace_reaches_its_workers() {
     let fresh = ask(&line, line.page(1), "");
     assert_eq!(fresh.field("age"), None, "{}", fresh.head);
     // Servers of other namespaces receive no request.
-    let other = Namespace::new("empty").expect("a namespace");
+    let other = NetNamespace::new("empty").expect("a namespace");
     let arguments = ["purge", "all", "--netns", &other.path()];
     assert!(other.run(PROGRAM, &arguments).is_err());
     assert!(is_stored(&line, line.page(1), ""));

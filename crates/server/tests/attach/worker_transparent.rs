@@ -6,8 +6,8 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use lowroad_testkit::net::{CLIENT, Manglings, Path};
-use lowroad_testkit::{Client, Folder, Response, wait_until};
+use lowroad_testkit::net::{CLIENT, LinkMangling, TestPath};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, wait_until};
 
 use crate::attached::{get, server_v4};
 use crate::skipped;
@@ -16,10 +16,10 @@ use crate::worker::{ALONE, Line, Workers};
 /// Returns the request's Via, and compresses without announcing it in Vary.
 const NGINX: &str = "gzip on; gzip_types *; gzip_min_length 1; gzip_vary off; expires 10m; add_header Seen-Via $http_via;";
 
-fn ask(line: &Line, page: &str, fields: &str) -> Response {
+fn ask(line: &Line, page: &str, fields: &str) -> ClientResponse {
     let request = format!("GET {page} HTTP/1.1\r\nHost: test\r\n{fields}\r\n");
     line.path.client.enter(|| {
-        let mut client = Client::connect(server_v4(80));
+        let mut client = TestClient::connect(server_v4(80));
         client.send(&request);
         client.response()
     })
@@ -92,7 +92,7 @@ fn an_early_response_keeps_the_connection_where_the_rest_is_short() {
     let _workers = Workers::start(&line.path.server, ALONE);
     let page = line.page(0);
     line.path.client.enter(|| {
-        let mut client = Client::connect(server_v4(80));
+        let mut client = TestClient::connect(server_v4(80));
         for _ in 0..3 {
             client.send(format!(
                 "POST {page} HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\n"
@@ -109,13 +109,13 @@ fn an_early_response_keeps_the_connection_where_the_rest_is_short() {
 
 /// The access log of workers.
 struct AccessLog {
-    _folder: Folder,
+    _folder: TempFolder,
     path: PathBuf,
 }
 
 impl AccessLog {
     fn new() -> (AccessLog, File) {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let path = folder.path().join("log");
         let file = File::create(&path).expect("a file");
         let log = AccessLog {
@@ -140,7 +140,7 @@ fn each_request_has_a_line_with_its_client() {
     if skipped("each_request_has_a_line_with_its_client", &[]) {
         return;
     }
-    let path = Path::new(&Manglings::default(), 1500).expect("a path");
+    let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     // Accepts, reads, and never responds.
     let listener = path.server.enter(|| TcpListener::bind("0.0.0.0:80"));
     let listener = listener.expect("a port");
@@ -153,7 +153,7 @@ fn each_request_has_a_line_with_its_client() {
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
     ] {
         let client = path.client.enter(|| {
-            let mut client = Client::connect(server_v4(80));
+            let mut client = TestClient::connect(server_v4(80));
             client.send(request);
             client
         });

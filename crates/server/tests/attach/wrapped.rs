@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use lowroad_testkit::net::{Namespace, Site, WebServer};
+use lowroad_testkit::net::{NetNamespace, TestSite, WebServer};
 
 use crate::attached::{Attached, get, servers};
 use crate::cables::{Cable, Routed, ip};
@@ -51,7 +51,7 @@ struct SocketChange {
 }
 
 /// Runs the client.
-fn run(client: &Namespace, address: SocketAddr, change: &SocketChange, pages: &[String]) {
+fn run(client: &NetNamespace, address: SocketAddr, change: &SocketChange, pages: &[String]) {
     let (ip, port) = (address.ip().to_string(), address.port().to_string());
     let [at, filler_len] = [change.at, change.filler_len].map(|number| number.to_string());
     let mut arguments = vec!["-c", CLIENT, &ip, &port, &at, change.what, &filler_len];
@@ -62,13 +62,13 @@ fn run(client: &Namespace, address: SocketAddr, change: &SocketChange, pages: &[
 }
 
 /// `PATH=LENGTH` of pages.
-fn pages(site: &Site, numbers: &[usize]) -> Vec<String> {
+fn pages(site: &TestSite, numbers: &[usize]) -> Vec<String> {
     let named = |number: &usize| format!("{}={}", site.pages[*number].path, LENS[*number]);
     numbers.iter().map(named).collect()
 }
 
 /// Sends the requests of these clients for the first page, so that the level learns it.
-fn warm(attached: &Attached, client: &Namespace, address: SocketAddr, site: &Site) {
+fn warm(attached: &Attached, client: &NetNamespace, address: SocketAddr, site: &TestSite) {
     let request = get(&site.pages[0].path);
     let request = request.replace("Host: test\r\n", "Host: test\r\nX-Filler: x\r\n");
     attached.warm(client, address, &request);
@@ -81,7 +81,7 @@ fn options_are_taken_off() {
         return;
     }
     let cable = Cable::new();
-    let site = Site::new(801, &LENS);
+    let site = TestSite::new(801, &LENS);
     let _nginx = WebServer::nginx(&cable.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&cable.server, 80, &["--ttl", "60"]);
     for address in servers(80) {
@@ -111,7 +111,7 @@ fn a_fragment_takes_its_connection_up() {
         return;
     }
     let routed = Routed::new();
-    let site = Site::new(802, &LENS);
+    let site = TestSite::new(802, &LENS);
     let _nginx = WebServer::nginx(&routed.server, &site, 80, "").expect("nginx");
     let attached = Attached::start(&routed.server, 80, &["--ttl", "60"]);
     let [address, _] = servers(80);

@@ -21,7 +21,7 @@ mod run;
 use std::env;
 use std::io::{Write, stderr};
 
-use lowroad_testkit::{Folder, Server, skip};
+use lowroad_testkit::{TempFolder, TestServer, skip};
 
 use expected::Expected;
 use run::{Kind, Run, Tested, Tests};
@@ -46,7 +46,7 @@ fn the_public_tests_for_caches_with_a_disk_cache() {
     if let Some(reason) = run::missing().or(shown) {
         return skip("the_public_tests_for_caches_with_a_disk_cache", &reason);
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let disk = folder.path().display().to_string();
     test_all(&["--disk-cache", &disk]);
 }
@@ -63,7 +63,7 @@ fn test_all(options: &[&str]) {
 fn tested(tests: Tests<'_>, options: &[&str]) -> Vec<Tested> {
     let run = Run::start(tests);
     let own = ["--listen", "127.0.0.1:0", "--workers", "1"];
-    let server = Server::start(
+    let server = TestServer::start(
         PROGRAM,
         &[&["accelerate", &run.origin], &own[..], options].concat(),
     );

@@ -1,6 +1,6 @@
 //! Concurrent streams: none waits for a client that does not read another one.
 
-use lowroad_http::h2::Code;
+use lowroad_http::h2::ErrorCode;
 
 use crate::place::Place;
 
@@ -65,5 +65,5 @@ fn a_body_that_is_too_long_is_413() {
     peer.say(&out);
     let got = peer.whole(stream);
     assert_eq!(got.status, 413);
-    assert!(matches!(got.reset, None | Some(Code::NO_ERROR)), "{got:?}");
+    assert!(matches!(got.reset, None | Some(ErrorCode::NO_ERROR)), "{got:?}");
 }

@@ -1,6 +1,6 @@
 //! Ends of connections: by the idle timeout, by a drain, and by a reload.
 
-use lowroad_http::h2::Code;
+use lowroad_http::h2::ErrorCode;
 
 use crate::place::Place;
 
@@ -11,7 +11,7 @@ fn who_asks_nothing_is_told_good_bye() {
     let stream = peer.get("/good.txt");
     assert_eq!(peer.whole(stream).body, b"good");
     peer.until_the_end();
-    assert_eq!(peer.gone, Some((stream, Code::NO_ERROR)));
+    assert_eq!(peer.gone, Some((stream, ErrorCode::NO_ERROR)));
     place.status.wait_for("open", 0);
     assert_eq!(place.status.value("idle_timeouts"), 1);
 }
@@ -31,7 +31,7 @@ fn a_body_that_never_comes_ends_its_stream_alone() {
     for (post, status) in posts.iter().zip([405, 413]) {
         let got = &peer.got[post];
         // A complete response before the whole request ends with NO_ERROR (RFC 9113 §8.1).
-        assert_eq!((got.status, got.reset), (status, Some(Code::NO_ERROR)));
+        assert_eq!((got.status, got.reset), (status, Some(ErrorCode::NO_ERROR)));
         assert!(got.is_ended, "{got:?}");
     }
     let get = peer.get("/good.txt");
@@ -59,7 +59,7 @@ fn a_drain_loses_nothing() {
     }
     place.folder.file("go", "");
     let (last, code) = peer.gone.expect("the server says so");
-    assert_eq!(code, Code::NO_ERROR);
+    assert_eq!(code, ErrorCode::NO_ERROR);
     for stream in asked.iter().filter(|stream| **stream <= last) {
         assert_eq!(peer.whole(*stream).status, 200, "stream {stream} of {last}");
     }

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lowroad_http::h2::frame::{self, flag, kind};
-use lowroad_http::h2::{Code, id};
+use lowroad_http::h2::{ErrorCode, id};
 
 use crate::peer::Peer;
 use crate::place::Place;
@@ -19,7 +19,7 @@ const TRICKLE: Duration = Duration::from_millis(20);
 const PACES_MAX: usize = 1500;
 
 /// Repeats frames until the server ends the connection; returns its code.
-fn flood(place: &Place, mut say: impl FnMut(&mut Peer, &mut Vec<u8>)) -> Option<Code> {
+fn flood(place: &Place, mut say: impl FnMut(&mut Peer, &mut Vec<u8>)) -> Option<ErrorCode> {
     let mut peer = place.peer();
     let stream = peer.get("/good.txt");
     peer.whole(stream);
@@ -49,7 +49,7 @@ fn put(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
 fn calms(what: &str, counters: &[&str], say: impl FnMut(&mut Peer, &mut Vec<u8>)) {
     let place = Place::start("");
     let code = flood(&place, say);
-    assert_eq!(code, Some(Code::ENHANCE_YOUR_CALM), "{what}");
+    assert_eq!(code, Some(ErrorCode::ENHANCE_YOUR_CALM), "{what}");
     place.status.wait_for("h2_floods", 1);
     assert_eq!(place.status.value("h2_ended"), 1, "{what}");
     if !counters.is_empty() {
@@ -170,6 +170,6 @@ fn windows_that_are_hardly_opened() {
         sleep(TRICKLE);
     }
     peer.until_the_end();
-    assert_eq!(peer.gone, Some((stream, Code::CANCEL)));
+    assert_eq!(peer.gone, Some((stream, ErrorCode::CANCEL)));
     assert_eq!(place.status.value("rate_too_low"), 1);
 }

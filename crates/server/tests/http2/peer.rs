@@ -5,11 +5,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use lowroad_http::fields::Lines;
+use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::BodyLen;
-use lowroad_http::h2::{self, Ask, ClientEvent, Code, StreamId};
+use lowroad_http::h2::{self, OutgoingRequest, H2ClientEvent, ErrorCode, StreamId};
 use lowroad_http::method::Method;
-use lowroad_limits::{CellRate, Rate};
+use lowroad_limits::{CellRate, RequestRate};
 
 /// Timeout of all operations.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,15 +20,15 @@ pub struct Got {
     pub status: u16,
     pub body: Vec<u8>,
     pub is_ended: bool,
-    pub reset: Option<Code>,
+    pub reset: Option<ErrorCode>,
 }
 
 /// The client.
 pub struct Peer {
     stream: TcpStream,
-    http: h2::Client,
-    settings: h2::Settings,
-    counters: h2::Counters,
+    http: h2::H2Client,
+    settings: h2::H2Settings,
+    counters: h2::GlitchCounters,
     text: Vec<u8>,
     input: Vec<u8>,
     /// Data held back by flow control, by stream.
@@ -37,7 +37,7 @@ pub struct Peer {
     pub unread: HashSet<u32>,
     pub got: HashMap<u32, Got>,
     /// The server's last GOAWAY: the last stream, and the code.
-    pub gone: Option<(u32, Code)>,
+    pub gone: Option<(u32, ErrorCode)>,
     /// Whether the connection has ended.
     pub is_over: bool,
 }
@@ -50,19 +50,19 @@ impl Peer {
         stream.set_read_timeout(patience).expect("a timeout");
         stream.set_nodelay(true).expect("an option");
         // No limits: the tests judge the server's behaviour.
-        let all = CellRate::new(Rate {
+        let all = CellRate::new(RequestRate {
             requests: 1,
             period_ms: 1000,
             burst: u32::MAX.into(),
         });
-        let settings = h2::Settings {
+        let settings = h2::H2Settings {
             resets: all,
             glitches: all,
             ..Default::default()
         };
-        let mut counters = h2::Counters::default();
+        let mut counters = h2::GlitchCounters::default();
         let mut out = Vec::new();
-        let http = h2::Client::new(&mut h2::Turn {
+        let http = h2::H2Client::new(&mut h2::ConnectionTurn {
             now_ms: 1,
             settings: &settings,
             out: &mut out,
@@ -92,12 +92,12 @@ impl Peer {
 
     /// The frames of a request without a body.
     pub fn put_get(&mut self, path: &str, out: &mut Vec<u8>) -> u32 {
-        self.put_head((path, Lines::NONE), Method::Get, BodyLen::None, out)
+        self.put_head((path, FieldLines::NONE), Method::Get, BodyLen::None, out)
     }
 
     /// The head of a request with a body of this length.
     pub fn put_post(&mut self, path: &str, len: u64, out: &mut Vec<u8>) -> u32 {
-        let request = (path, Lines::NONE);
+        let request = (path, FieldLines::NONE);
         self.put_head(request, Method::Post, BodyLen::Known(len), out)
     }
 
@@ -106,14 +106,14 @@ impl Peer {
         self.until("the server's settings", |it| {
             it.http.takes_connect_protocol()
         });
-        let ask = Ask {
+        let ask = OutgoingRequest {
             method: Method::Connect,
             is_https: false,
             authority: b"test",
             path: path.as_bytes(),
             protocol: Some(b"websocket"),
         };
-        let lines = Lines::of(b"sec-websocket-version: 13\r\n");
+        let lines = FieldLines::new(b"sec-websocket-version: 13\r\n");
         let mut out = Vec::new();
         let stream = self.http.request(&ask, lines, BodyLen::Unknown, &mut out);
         let stream = stream.expect("room for a stream").0;
@@ -135,7 +135,7 @@ impl Peer {
 
     /// Ends a tunnel's sending side.
     pub fn tell_end(&mut self, stream: u32) {
-        let ended = self.http.end(StreamId(stream), Lines::NONE);
+        let ended = self.http.end(StreamId(stream), FieldLines::NONE);
         assert!(ended.is_ok());
         self.tell_on();
     }
@@ -151,12 +151,12 @@ impl Peer {
 
     fn put_head(
         &mut self,
-        (path, lines): (&str, Lines<'_>),
+        (path, lines): (&str, FieldLines<'_>),
         method: Method,
         len: BodyLen,
         out: &mut Vec<u8>,
     ) -> u32 {
-        let ask = Ask {
+        let ask = OutgoingRequest {
             method,
             is_https: false,
             authority: b"test",
@@ -171,13 +171,13 @@ impl Peer {
 
     /// Resets a stream.
     pub fn put_reset(&mut self, stream: u32, out: &mut Vec<u8>) {
-        self.http.reset(StreamId(stream), Code::CANCEL, out);
+        self.http.reset(StreamId(stream), ErrorCode::CANCEL, out);
     }
 
     /// Requests a path with these field lines.
     pub fn get_with(&mut self, path: &str, lines: &[u8]) -> u32 {
         let mut out = Vec::new();
-        let request = (path, Lines::of(lines));
+        let request = (path, FieldLines::new(lines));
         let stream = self.put_head(request, Method::Get, BodyLen::None, &mut out);
         self.say(&out);
         stream
@@ -250,7 +250,7 @@ impl Peer {
         let mut text = std::mem::take(&mut self.text);
         let input = std::mem::take(&mut self.input);
         loop {
-            let mut turn = h2::Turn {
+            let mut turn = h2::ConnectionTurn {
                 now_ms: 1,
                 settings: &self.settings,
                 out: &mut out,
@@ -261,25 +261,25 @@ impl Peer {
             used += step.used;
             match step.event {
                 None if step.used == 0 => break,
-                None | Some(ClientEvent::Interim(_)) => {}
-                Some(ClientEvent::Response(head)) => {
+                None | Some(H2ClientEvent::Interim(_)) => {}
+                Some(H2ClientEvent::Response(head)) => {
                     let got = self.got.entry(head.stream.0).or_default();
                     (got.status, got.is_ended) = (head.status.code(), !head.has_body);
                 }
-                Some(ClientEvent::Data { stream, data }) => {
+                Some(H2ClientEvent::Data { stream, data }) => {
                     let got = self.got.entry(stream.0).or_default();
                     got.body.extend_from_slice(data);
                     if !self.unread.contains(&stream.0) {
                         self.http.taken(stream, data.len(), &mut out);
                     }
                 }
-                Some(ClientEvent::End { stream, .. }) => {
+                Some(H2ClientEvent::End { stream, .. }) => {
                     self.got.entry(stream.0).or_default().is_ended = true;
                 }
-                Some(ClientEvent::Reset { stream, code }) => {
+                Some(H2ClientEvent::Reset { stream, code }) => {
                     self.got.entry(stream.0).or_default().reset = Some(code);
                 }
-                Some(ClientEvent::GoneAway { last, code }) => {
+                Some(H2ClientEvent::GoneAway { last, code }) => {
                     self.gone = Some((last.0, code));
                 }
             }

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Folder, Server};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TempFolder, TestServer};
 
 use crate::peer::Peer;
 
@@ -25,16 +25,16 @@ const EVENTS_CGI: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\
 
 /// The server and its files.
 pub struct Place {
-    pub folder: Folder,
-    pub server: Server,
-    pub status: Status,
-    pub origin: Origin,
+    pub folder: TempFolder,
+    pub server: TestServer,
+    pub status: StatusClient,
+    pub origin: TestOrigin,
 }
 
 impl Place {
     /// Starts it with these lines of `[limits]`.
     pub fn start(limits: &str) -> Place {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let dir = folder.path().display().to_string();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
         folder.file("site/good.txt", "good");
@@ -45,7 +45,7 @@ impl Place {
         };
         script("cgi/length", LENGTH_CGI);
         script("cgi/events", EVENTS_CGI);
-        let origin = Origin::saying(|asked| {
+        let origin = TestOrigin::saying(|asked| {
             let body = format!("{} {}", asked.body.len(), asked.trailers.trim());
             match asked.target.as_str() {
                 "/origin/trailers" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nX-Rem: 8\r\n\r\n"
@@ -64,8 +64,8 @@ impl Place {
              [[site.header]]\npattern = \"/origin/trailers\"\nremove = \"x-rem\"\n",
             origin.url()
         );
-        let server = Server::run(PROGRAM, &folder, &config);
-        let status = Status::new(PROGRAM, folder.path().join("admin.sock"));
+        let server = TestServer::run(PROGRAM, &folder, &config);
+        let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
         Place {
             folder,
             server,

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use lowroad_testkit::{Folder, Server, wait_until};
+use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const VERSIONS: [(&str, &str); 2] = [
@@ -13,7 +13,7 @@ const VERSIONS: [(&str, &str); 2] = [
 ];
 
 /// A server with a body limit of 1 KiB, and a page for each status of [`CASES`].
-fn start(folder: &Folder) -> Server {
+fn start(folder: &TempFolder) -> TestServer {
     let statuses = [413, 414, 417, 431, 501];
     for status in statuses {
         folder.file(format!("root/{status}.html"), format!("page of {status}"));
@@ -31,11 +31,11 @@ fn start(folder: &Folder) -> Server {
          [site.error_pages]\n{}",
         pages.concat()
     );
-    Server::run(PROGRAM, folder, &text)
+    TestServer::run(PROGRAM, folder, &text)
 }
 
 /// The output of curl for a path: the status, then head and body.
-fn curl(server: &Server, version: &str, arguments: &[&str], path: &str) -> (String, String) {
+fn curl(server: &TestServer, version: &str, arguments: &[&str], path: &str) -> (String, String) {
     let url = format!("http://{}{path}", server.address());
     let output = Command::new("curl")
         .args([
@@ -65,7 +65,7 @@ fn curl(server: &Server, version: &str, arguments: &[&str], path: &str) -> (Stri
 
 #[test]
 fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder);
     let big = format!("@{}", folder.path().join("big").display());
     let cookie = format!("Cookie: {}", "a".repeat(60_000));
@@ -123,7 +123,7 @@ fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
 /// No 100 is sent before a file is found or a password verified.
 #[test]
 fn a_refused_body_gets_no_100() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("root/good.txt", "good");
     folder.file("cgi/p", "");
     let path = folder.path().display();
@@ -131,7 +131,7 @@ fn a_refused_body_gets_no_100() {
         "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{path}/root\"\n\
          [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"{path}/cgi\"\n"
     );
-    let server = Server::run(PROGRAM, &folder, &text);
+    let server = TestServer::run(PROGRAM, &folder, &text);
     for (version, protocol) in VERSIONS {
         for target in ["/nofile", "/good.txt"] {
             let fields = ["-H", "Expect: 100-continue", "-d", "hello"];
@@ -145,7 +145,7 @@ fn a_refused_body_gets_no_100() {
 
 #[test]
 fn rules_refuse_before_the_length_of_a_body_does() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder);
     let big = folder.path().join("big").display().to_string();
     for (version, _) in VERSIONS {

@@ -3,37 +3,37 @@
 use std::io::{Read, Write};
 use std::sync::mpsc;
 
-use lowroad_http::h2::Code;
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Folder, Server};
+use lowroad_http::h2::ErrorCode;
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TempFolder, TestServer};
 
 use crate::peer::Peer;
 use crate::place::PROGRAM;
 
 /// A server with files and this origin.
 struct Front {
-    _folder: Folder,
-    server: Server,
-    status: Status,
-    origin: Origin,
+    _folder: TempFolder,
+    server: TestServer,
+    status: StatusClient,
+    origin: TestOrigin,
 }
 
 impl Front {
-    fn of(origin: Origin) -> Front {
+    fn of(origin: TestOrigin) -> Front {
         Front::with(origin, "")
     }
 
-    fn with(origin: Origin, route: &str) -> Front {
-        let folder = Folder::new();
+    fn with(origin: TestOrigin, route: &str) -> Front {
+        let folder = TempFolder::new();
         folder.file("site/good.txt", "good");
         let config = format!(
             "[server]\nworkers = 1\nadmin = \"admin.sock\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"site\"\n\
              [[site.route]]\npattern = \"/chat/**\"\norigin = \"{}\"\n{route}\n",
             origin.url()
         );
-        let server = Server::run(PROGRAM, &folder, &config);
-        let status = Status::new(PROGRAM, folder.path().join("admin.sock"));
+        let server = TestServer::run(PROGRAM, &folder, &config);
+        let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
         Front {
             _folder: folder,
             server,
@@ -48,9 +48,9 @@ impl Front {
 }
 
 /// An origin that sends hello, echoes, and ends with bye. The channel reports the end.
-fn echo() -> (Origin, mpsc::Receiver<()>) {
+fn echo() -> (TestOrigin, mpsc::Receiver<()>) {
     let (tell, told) = mpsc::channel();
-    let origin = Origin::start(move |_, stream| {
+    let origin = TestOrigin::start(move |_, stream| {
         let switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
             Connection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\nhello";
         let _ = stream.write_all(switched.as_bytes());
@@ -109,7 +109,7 @@ fn a_client_that_resets_its_stream_ends_the_origins_connection() {
 
 #[test]
 fn an_origin_that_goes_ends_the_stream_and_nothing_else() {
-    let origin = Origin::start(|_, stream| {
+    let origin = TestOrigin::start(|_, stream| {
         let switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nbye";
         let _ = stream.write_all(switched.as_bytes());
         false
@@ -126,7 +126,7 @@ fn an_origin_that_goes_ends_the_stream_and_nothing_else() {
 #[test]
 fn what_speaks_no_websocket_says_so() {
     let refusing = "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
-    let front = Front::of(Origin::saying(move |_| refusing.to_owned()));
+    let front = Front::of(TestOrigin::saying(move |_| refusing.to_owned()));
     let mut peer = front.peer();
     for (path, status, body) in [
         ("/good.txt", 501, &b""[..]),
@@ -151,7 +151,7 @@ fn silent_tunnels_are_closed() {
     let got = peer.whole(chat);
     assert_eq!(
         (got.reset, &got.body[..]),
-        (Some(Code::CANCEL), &b"hello"[..])
+        (Some(ErrorCode::CANCEL), &b"hello"[..])
     );
     over.recv().expect("the origin has heard the end");
     assert_eq!(front.status.value("tunnel_timeouts"), 1);

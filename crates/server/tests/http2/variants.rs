@@ -1,14 +1,14 @@
 //! Fields that a client forges select no stored response, as over HTTP/1.
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Client, Folder, Server};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TestClient, TempFolder, TestServer};
 
 use crate::peer::Peer;
 use crate::place::PROGRAM;
 
 #[test]
 fn a_forged_user_gets_no_page_of_that_user() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let user = asked.field("x-forwarded-user").unwrap_or("-");
         format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nVary: X-Forwarded-User\r\n\
@@ -16,14 +16,14 @@ fn a_forged_user_gets_no_page_of_that_user() {
             user.len()
         )
     });
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let config = format!(
         "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\ntrusted_proxies = \"127.0.0.2\"\n\
          [[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
         origin.url()
     );
-    let server = Server::run(PROGRAM, &folder, &config);
-    let mut proxy = Client::connect_from([127, 0, 0, 2].into(), server.address());
+    let server = TestServer::run(PROGRAM, &folder, &config);
+    let mut proxy = TestClient::connect_from([127, 0, 0, 2].into(), server.address());
     let mut peer = Peer::connect(server.address());
     let mut forged = |path: &str| {
         let stream = peer.get_with(path, b"x-forwarded-user: alice\r\n");

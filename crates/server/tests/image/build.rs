@@ -2,16 +2,16 @@
 
 use std::os::unix::fs::{MetadataExt, symlink};
 
-use lowroad_bare::archive::{Archive, Entry};
-use lowroad_http::encoding::Encoding;
-use lowroad_testkit::Folder;
+use lowroad_bare::archive::{SiteArchive, ArchiveEntry};
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_testkit::TempFolder;
 
 use crate::place::{image, path};
 
 const PAGE: &str = "<!doctype html><title>a page</title><p>text that repeats itself</p>";
 
 /// Builds a folder's image at `out` beside it.
-fn build(site: &Folder, out: &Folder, more: &[&str]) -> Result<Vec<u8>, String> {
+fn build(site: &TempFolder, out: &TempFolder, more: &[&str]) -> Result<Vec<u8>, String> {
     let output = path(out, "site.img");
     let dir = site.path().display().to_string();
     image(&[&["build", &dir, "-o", &output], more].concat())?;
@@ -19,18 +19,18 @@ fn build(site: &Folder, out: &Folder, more: &[&str]) -> Result<Vec<u8>, String> 
 }
 
 /// The archive in an image; it begins on a page boundary.
-fn archive(image: Vec<u8>) -> Archive {
+fn archive(image: Vec<u8>) -> SiteArchive {
     let image: &'static [u8] = image.leak();
     let mut pages = image.chunks(4096).enumerate();
     let at = pages.find(|(_, page)| page.starts_with(b"lowroad\x02"));
     let rest = &image[at.expect("an archive").0 * 4096..];
     let len = u32::from_le_bytes(rest[8..12].try_into().expect("four bytes"));
-    Archive::open(&rest[..len as usize]).expect("sound")
+    SiteArchive::open(&rest[..len as usize]).expect("sound")
 }
 
 #[test]
 fn the_same_folder_makes_the_same_bytes() {
-    let (site, out) = (Folder::new(), Folder::new());
+    let (site, out) = (TempFolder::new(), TempFolder::new());
     for name in ["b.html", "index.html", "a/index.html", "a/z.css"] {
         site.file(name, PAGE.repeat(50));
     }
@@ -42,7 +42,7 @@ fn the_same_folder_makes_the_same_bytes() {
 
 #[test]
 fn what_is_in_a_folder_is_in_its_image() {
-    let (site, out) = (Folder::new(), Folder::new());
+    let (site, out) = (TempFolder::new(), TempFolder::new());
     site.file("index.html", PAGE.repeat(50));
     site.file("a b/index.html", "short");
     site.file("empty/x.bin", "x");
@@ -57,7 +57,7 @@ fn what_is_in_a_folder_is_in_its_image() {
     site.file("both/index.lrp", "<p>made</p>");
     let archive = archive(build(&site, &out, &["--status-from", "10.0.0.0/8"]).expect("a site"));
     let file = |path: &str| match archive.find(path.as_bytes()) {
-        Some(Entry::File(file)) => *file,
+        Some(ArchiveEntry::File(file)) => *file,
         other => panic!("{path}: {other:?}"),
     };
     let index = file("/");
@@ -68,25 +68,25 @@ fn what_is_in_a_folder_is_in_its_image() {
     let encodings: Vec<_> = index.variants().iter().map(|one| one.encoding).collect();
     assert_eq!(
         encodings,
-        [Encoding::Identity, Encoding::Brotli, Encoding::Gzip]
+        [ContentCoding::Identity, ContentCoding::Brotli, ContentCoding::Gzip]
     );
     assert_eq!(file("/a b/").variants().len(), 1);
     let prepared = file("/empty/x.bin")
-        .variant(Encoding::Brotli)
+        .variant(ContentCoding::Brotli)
         .expect("it is there");
     assert_eq!(prepared.body(), b"as it was prepared");
     assert_eq!(file("/.well-known/x").variants()[0].body(), b"known");
     assert!(archive.find(b"/.hidden").is_none() && archive.find(b"/none").is_none());
     assert!(matches!(
         archive.find(b"/a b"),
-        Some(Entry::Redirect {
+        Some(ArchiveEntry::Redirect {
             location: "/a%20b/"
         })
     ));
-    assert!(matches!(archive.find(b"/empty/"), Some(Entry::Forbidden)));
+    assert!(matches!(archive.find(b"/empty/"), Some(ArchiveEntry::Forbidden)));
     for path in ["/page.lrp", "/made/", "/made/index.lrp", "/both/index.lrp"] {
         let found = archive.find(path.as_bytes());
-        assert!(matches!(found, Some(Entry::Page(_))), "{path}: {found:?}");
+        assert!(matches!(found, Some(ArchiveEntry::Page(_))), "{path}: {found:?}");
     }
     assert_eq!(file("/both/").variants()[0].body(), b"short");
     assert!(archive.find(b"/made/_part.lrp").is_none() && archive.find(b"/page").is_none());
@@ -102,7 +102,7 @@ fn what_is_in_a_folder_is_in_its_image() {
 
 #[test]
 fn a_databases_password_is_for_the_owner_alone() {
-    let (site, out) = (Folder::new(), Folder::new());
+    let (site, out) = (TempFolder::new(), TempFolder::new());
     site.file("index.html", PAGE);
     let url = "mysql://user:pass%40word@10.0.0.5/name";
     let archive = archive(build(&site, &out, &["--database", url]).expect("a site"));
@@ -116,8 +116,8 @@ fn a_databases_password_is_for_the_owner_alone() {
 
 #[test]
 fn what_can_not_be_served_is_named() {
-    let (site, out) = (Folder::new(), Folder::new());
-    let refused = |site: &Folder| build(site, &out, &[]).expect_err("it is wrong");
+    let (site, out) = (TempFolder::new(), TempFolder::new());
+    let refused = |site: &TempFolder| build(site, &out, &[]).expect_err("it is wrong");
     let there = |name: &str| site.path().join(name);
     symlink("/etc/passwd", there("out")).expect("a link");
     assert!(refused(&site).contains("/out leads out of the site, to /etc/passwd"));

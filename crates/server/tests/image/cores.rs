@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::thread;
 
-use lowroad_testkit::net::{Namespace, starts};
-use lowroad_testkit::{Client, Folder, skip, wait_until};
+use lowroad_testkit::net::{NetNamespace, starts};
+use lowroad_testkit::{TestClient, TempFolder, skip, wait_until};
 
 use crate::database::{Database, URL, site as site_of_pages};
 use crate::hosted::{Hosted, IP, can_run};
@@ -14,20 +14,20 @@ use crate::place::{PROGRAM, Running};
 const CLIENTS: usize = 60;
 const STATUS: [&str; 2] = ["--status-from", "198.18.0.1"];
 
-fn start(site: &Folder, cores: &str, more: &[&str]) -> Hosted {
+fn start(site: &TempFolder, cores: &str, more: &[&str]) -> Hosted {
     let arguments = [&["--cores", cores], &STATUS[..], more].concat();
     Hosted::start(site, &arguments)
 }
 
-fn site() -> Folder {
-    let site = Folder::new();
+fn site() -> TempFolder {
+    let site = TempFolder::new();
     site.file("index.html", "<p>small");
     let long = (0..400_000u32).map(|at| (at.wrapping_mul(at) >> 9) as u8);
     site.file("long.bin", long.collect::<Vec<u8>>());
     site
 }
 
-fn number(client: &mut Client, name: &str) -> u64 {
+fn number(client: &mut TestClient, name: &str) -> u64 {
     let status = client.get("/.lowroad/status", "").text().to_string();
     let mut lines = status.lines().map(|line| line.split_once(' '));
     let line = lines.find_map(|line| line.filter(|line| line.0 == name));
@@ -44,7 +44,7 @@ fn many_clients_get_every_byte_from_several_cores() {
     let long = std::fs::read(site.path().join("long.bin")).expect("a file");
     for cores in ["2", "5"] {
         let hosted = start(&site, cores, &[]);
-        let clients: Vec<Client> = (0..CLIENTS).map(|_| hosted.connect()).collect();
+        let clients: Vec<TestClient> = (0..CLIENTS).map(|_| hosted.connect()).collect();
         thread::scope(|scope| {
             for mut client in clients {
                 let long = &long;
@@ -133,7 +133,7 @@ fn pages_are_made_on_all_cores() {
         (client.get("/bare.lrp", "").status == 200 && number(&mut client, "database_connects") >= 3)
             .then_some(())
     });
-    let clients: Vec<Client> = (0..30).map(|_| hosted.connect()).collect();
+    let clients: Vec<TestClient> = (0..30).map(|_| hosted.connect()).collect();
     // Each core has its own neighbour table, and may have to resolve the address.
     thread::scope(|scope| {
         for mut client in clients {
@@ -160,7 +160,7 @@ fn a_device_of_one_queue_is_explained() {
         return;
     }
     let site = site();
-    let namespace = Namespace::new("queues").expect("root may");
+    let namespace = NetNamespace::new("queues").expect("root may");
     let add = |name: &str, more: &[&str]| {
         let add = ["tuntap", "add", "dev", name, "mode", "tap"];
         namespace
@@ -187,7 +187,7 @@ fn a_device_of_one_queue_is_explained() {
 }
 
 /// `image run` with two cores on a tap device.
-fn on(namespace: &Namespace, site: &Folder, tap: &str, how: &str) -> Command {
+fn on(namespace: &NetNamespace, site: &TempFolder, tap: &str, how: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["image", "run", how, tap, "--ip", IP, "--cores", "2"]);
     command.arg(site.path());

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use lowroad_testkit::net::{Namespace, starts};
-use lowroad_testkit::{Client, Folder, Response, skip, wait_until};
+use lowroad_testkit::net::{NetNamespace, starts};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, skip, wait_until};
 
 use crate::hosted::{Hosted, IMAGE, can_run};
 use crate::servers::{Kind, Server};
@@ -28,7 +28,7 @@ pub struct Database(Server);
 impl Database {
     /// Starts it, and waits until the running image renders a page from it. `None`, with a skip message, where it is
     /// not installed.
-    pub fn start(test: &str, namespace: &Namespace) -> Option<Database> {
+    pub fn start(test: &str, namespace: &NetNamespace) -> Option<Database> {
         if !starts("mariadb") {
             skip(test, "mariadb is missing (Debian: mariadb-client)");
             return None;
@@ -38,7 +38,7 @@ impl Database {
         database.run(DATA);
         database
             .run("CREATE USER page@'%' IDENTIFIED BY 'secret'; GRANT SELECT ON test.* TO page@'%'");
-        let mut client = namespace.enter(|| Client::connect(IMAGE));
+        let mut client = namespace.enter(|| TestClient::connect(IMAGE));
         wait_until("a page", || {
             (client.get("/bare.lrp", "").status == 200).then_some(())
         });
@@ -59,13 +59,13 @@ impl Database {
 }
 
 /// A site with the example's page only.
-pub fn site() -> Folder {
-    let site = Folder::new();
+pub fn site() -> TempFolder {
+    let site = TempFolder::new();
     site.file("bare.lrp", PAGE);
     site
 }
 
-fn assert_page(page: &Response, fact: &str, len: usize) {
+fn assert_page(page: &ClientResponse, fact: &str, len: usize) {
     let text = page.text();
     assert_eq!((page.status, text.len()), (200, len), "{text}");
     assert!(text.contains(fact) && text.ends_with("</html>"), "{text}");
@@ -104,7 +104,7 @@ fn fifty_clients_get_pages_at_once() {
     let Some(_database) = Database::start(test, &hosted.namespace) else {
         return;
     };
-    let clients: Vec<Client> = (0..50).map(|_| hosted.connect()).collect();
+    let clients: Vec<TestClient> = (0..50).map(|_| hosted.connect()).collect();
     thread::scope(|scope| {
         for (at, mut client) in clients.into_iter().enumerate() {
             scope.spawn(move || {
@@ -127,7 +127,7 @@ fn a_database_that_dies_is_told_and_found_again() {
         return;
     };
     let (is_over, statuses) = (AtomicBool::new(false), Mutex::new(BTreeMap::new()));
-    let mut clients: Vec<Client> = (0..5).map(|_| hosted.connect()).collect();
+    let mut clients: Vec<TestClient> = (0..5).map(|_| hosted.connect()).collect();
     let mut own = clients.pop().expect("five");
     assert_page(&own.get("/bare.lrp", ""), "<td>bare metal!</td>", 211);
     thread::scope(|scope| {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lowroad_testkit::net::starts;
-use lowroad_testkit::{Client, Folder, skip};
+use lowroad_testkit::{TestClient, TempFolder, skip};
 
 use crate::machine::{IP, can_run, free_port};
 use crate::place::{Running, image, path};
@@ -22,7 +22,7 @@ fn boots(test: &str, firmware: &[&str]) {
         );
         return;
     }
-    let (site, out) = (Folder::new(), Folder::new());
+    let (site, out) = (TempFolder::new(), TempFolder::new());
     site.file("index.html", "from a disk");
     let dir = site.path().display().to_string();
     let (output, disk) = (path(&out, "site.img"), path(&out, "site.iso"));
@@ -39,7 +39,7 @@ fn boots(test: &str, firmware: &[&str]) {
     ]);
     let running = Running::start(command);
     running.wait_for("http://10.0.2.15/");
-    assert_eq!(Client::connect(port).get("/", "").text(), "from a disk");
+    assert_eq!(TestClient::connect(port).get("/", "").text(), "from a disk");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use lowroad_testkit::net::{self, Namespace};
-use lowroad_testkit::{Client, Folder, Response, Server, skip};
+use lowroad_testkit::net::{self, NetNamespace};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip};
 
 use crate::place::{PROGRAM, Running};
 
@@ -19,14 +19,14 @@ pub const IMAGE: SocketAddr =
 /// A site that runs hosted, in a new network namespace.
 pub struct Hosted {
     /// Its network; this machine is 198.18.0.1 in it.
-    pub namespace: Namespace,
+    pub namespace: NetNamespace,
     running: Running,
 }
 
 impl Hosted {
     /// Starts it and waits until it has its address.
-    pub fn start(site: &Folder, more: &[&str]) -> Hosted {
-        let namespace = Namespace::new("hosted").expect("root may");
+    pub fn start(site: &TempFolder, more: &[&str]) -> Hosted {
+        let namespace = NetNamespace::new("hosted").expect("root may");
         let mut command = Command::new(PROGRAM);
         command.args(["image", "run", "--hosted", "tap0", "--ip", IP]);
         command.args(more).arg(site.path());
@@ -42,8 +42,8 @@ impl Hosted {
     }
 
     /// A connection to it.
-    pub fn connect(&self) -> Client {
-        self.namespace.enter(|| Client::connect(IMAGE))
+    pub fn connect(&self) -> TestClient {
+        self.namespace.enter(|| TestClient::connect(IMAGE))
     }
 }
 
@@ -63,7 +63,7 @@ pub fn can_run(test: &str) -> bool {
 }
 
 /// Status, fields in order without the date, and body.
-fn said(response: &Response) -> (u16, String, Vec<u8>) {
+fn said(response: &ClientResponse) -> (u16, String, Vec<u8>) {
     (
         response.status,
         response.dateless_head(),
@@ -76,7 +76,7 @@ fn a_site_answers_as_from_the_server() {
     if !can_run("a_site_answers_as_from_the_server") {
         return;
     }
-    let site = Folder::new();
+    let site = TempFolder::new();
     site.file("index.html", "<p>text that repeats itself</p>".repeat(300));
     site.file("a b/index.html", "short");
     site.file(
@@ -94,7 +94,7 @@ fn a_site_answers_as_from_the_server() {
          [site.error_pages]\n404 = \"/404.html\"\n",
         site.path().display()
     );
-    let server = Server::run(PROGRAM, &Folder::new(), &config);
+    let server = TestServer::run(PROGRAM, &TempFolder::new(), &config);
     let mut of_image = hosted.connect();
     let mut of_server = server.connect();
     for (path, fields) in [
@@ -142,14 +142,14 @@ fn odd_requests_are_answered_as_by_the_server() {
     if !can_run("odd_requests_are_answered_as_by_the_server") {
         return;
     }
-    let site = Folder::new();
+    let site = TempFolder::new();
     site.file("x.css", "p { color: red }");
     let hosted = Hosted::start(&site, &[]);
     let config = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\netag = \"content\"\n",
         site.path().display()
     );
-    let server = Server::run(PROGRAM, &Folder::new(), &config);
+    let server = TestServer::run(PROGRAM, &TempFolder::new(), &config);
     let mut requests = Vec::new();
     for method in ["GET", "HEAD", "OPTIONS", "POST"] {
         let slashes = "/".repeat(5000) + "x.css";
@@ -215,7 +215,7 @@ fn odd_requests_are_answered_as_by_the_server() {
 
 #[test]
 fn a_tap_device_that_can_not_be_made_is_explained() {
-    let site = Folder::new();
+    let site = TempFolder::new();
     let site = site.path().display().to_string();
     let refused = crate::place::image(&["run", "--hosted", "no/name", &site]);
     let refused = refused.expect_err("no name");

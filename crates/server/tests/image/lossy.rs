@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lowroad_testkit::net::frame::SynEdits;
-use lowroad_testkit::net::{Check, DEVICE, Mangling, Manglings, Namespace, Path, SERVER, Site};
+use lowroad_testkit::net::{WireCheck, DEVICE, ManglingRule, LinkMangling, NetNamespace, TestPath, SERVER, TestSite};
 
 use crate::hosted::can_run;
 use crate::place::{PROGRAM, Running};
@@ -15,7 +15,7 @@ use crate::place::{PROGRAM, Running};
 const LENS: [usize; 8] = [1000, 1, 1460, 3593, 10_000, 40_000, 200_000, 2_000_000];
 
 /// Starts the program with the server's former address.
-fn start(server: &Namespace, site: &Site) -> Running {
+fn start(server: &NetNamespace, site: &TestSite) -> Running {
     let ip = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
         server.run("ip", &words).expect("ip does it");
@@ -38,15 +38,15 @@ fn start(server: &Namespace, site: &Site) -> Running {
 }
 
 /// Runs the verifying client over one kind of link: kept and closed connections, HEAD, ranges, pipelines.
-fn check(test: &str, seed: u64, mangling: Mangling, mtu: u16) {
+fn check(test: &str, seed: u64, mangling: ManglingRule, mtu: u16) {
     if !can_run(test) {
         return;
     }
-    let path = Path::new(&Manglings::both(seed, mangling), mtu).expect("a path");
-    let site = Site::new(seed, &LENS);
+    let path = TestPath::new(&LinkMangling::both(seed, mangling), mtu).expect("a path");
+    let site = TestSite::new(seed, &LENS);
     let _running = start(&path.server, &site);
     let address = SocketAddr::from((SERVER.0, 80));
-    let mut check = Check::new(seed, address, &site.pages);
+    let mut check = WireCheck::new(seed, address, &site.pages);
     check.clients = 24;
     check.requests_per_connection = 1..9;
     check.upload = None;
@@ -62,7 +62,7 @@ fn check(test: &str, seed: u64, mangling: Mangling, mtu: u16) {
     for direction in counts {
         assert_eq!((direction.bad_checksums, direction.oversize), (0, 0));
     }
-    let is_bad = mangling != Mangling::default();
+    let is_bad = mangling != ManglingRule::default();
     let edits = counts
         .iter()
         .map(|it| it.lost + it.reordered + it.duplicated);
@@ -72,37 +72,37 @@ fn check(test: &str, seed: u64, mangling: Mangling, mtu: u16) {
 
 #[test]
 fn a_good_link() {
-    check("a_good_link", 200, Mangling::default(), 1500);
+    check("a_good_link", 200, ManglingRule::default(), 1500);
 }
 
 #[test]
 fn a_link_that_loses_doubles_and_swaps() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 2.0,
         reorder_percent: 2.0,
         duplication_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("a_link_that_loses_doubles_and_swaps", 201, mangling, 1500);
 }
 
 #[test]
 fn a_link_that_swaps_and_doubles_most() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         reorder_percent: 20.0,
         duplication_percent: 20.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("a_link_that_swaps_and_doubles_most", 202, mangling, 1500);
 }
 
 #[test]
 fn a_slow_link() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         delay_ms: 10,
         jitter_ms: 5,
         loss_percent: 0.5,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("a_slow_link", 203, mangling, 1500);
 }
@@ -114,10 +114,10 @@ fn short_segments() {
             mss_max: Some(mss),
             ..SynEdits::default()
         };
-        let mangling = Mangling {
+        let mangling = ManglingRule {
             syn,
             loss_percent: 0.5,
-            ..Mangling::default()
+            ..ManglingRule::default()
         };
         check("short_segments", seed, mangling, 1500);
     }
@@ -125,21 +125,21 @@ fn short_segments() {
 
 #[test]
 fn clients_without_options() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         syn: SynEdits::strip_all(),
         loss_percent: 0.5,
         reorder_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("clients_without_options", 206, mangling, 1500);
 }
 
 #[test]
 fn a_link_for_jumbo_frames() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 1.0,
         reorder_percent: 1.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     check("a_link_for_jumbo_frames", 207, mangling, 9000);
 }

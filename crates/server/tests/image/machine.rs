@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 
 use lowroad_testkit::net::starts;
-use lowroad_testkit::{Client, Folder, skip};
+use lowroad_testkit::{TestClient, TempFolder, skip};
 
 use crate::place::{PROGRAM, Running, image};
 
@@ -27,7 +27,7 @@ pub fn free_port() -> SocketAddr {
 }
 
 fn serves_and_stops(machine: &str, ip: &str) {
-    let site = Folder::new();
+    let site = TempFolder::new();
     site.file("index.html", "a machine of its own");
     let port = free_port();
     let mut command = Command::new(PROGRAM);
@@ -36,7 +36,7 @@ fn serves_and_stops(machine: &str, ip: &str) {
     let running = Running::start(command);
     running.wait_for(&format!("http://{port}/"));
     running.wait_for("http://10.0.2.15/");
-    let mut client = Client::connect(port);
+    let mut client = TestClient::connect(port);
     assert_eq!(client.get("/", "").text(), "a machine of its own");
     assert_eq!(client.get("/none", "").status, 404);
     drop(client);
@@ -64,7 +64,7 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     if !can_run("a_page_fails_at_once_while_the_database_is_away") {
         return;
     }
-    let site = Folder::new();
+    let site = TempFolder::new();
     site.file(
         "page.lrp",
         "{% for x in query('SELECT 1') %}{{ x }}{% endfor %}",
@@ -83,7 +83,7 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     for _ in 0..7 {
         running.wait_for("the connection is refused or lost");
     }
-    let mut client = Client::connect(port);
+    let mut client = TestClient::connect(port);
     assert_eq!(client.get("/page.lrp", "").status, 503);
     drop(client);
     assert!(running.stop().success());

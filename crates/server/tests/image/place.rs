@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use lowroad_testkit::{Folder, PATIENCE, wait_until};
+use lowroad_testkit::{TempFolder, PATIENCE, wait_until};
 
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
@@ -26,7 +26,7 @@ pub fn image(arguments: &[&str]) -> Result<String, String> {
 }
 
 /// The path of a file in a folder, as text.
-pub fn path(folder: &Folder, name: &str) -> String {
+pub fn path(folder: &TempFolder, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
 

@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
-use lowroad_testkit::net::Namespace;
-use lowroad_testkit::{Client, Folder};
+use lowroad_testkit::net::NetNamespace;
+use lowroad_testkit::{TestClient, TempFolder};
 
 use crate::hosted::{self, IMAGE, IP};
 use crate::machine;
@@ -32,14 +32,14 @@ fn two_cores_answer_every_connection_and_stop() {
     if !machine::can_run(test) || !hosted::can_run(test) {
         return;
     }
-    let site = Folder::new();
+    let site = TempFolder::new();
     let short: Vec<String> = (0..7).map(|n| format!("file {n}").repeat(20 + n)).collect();
     for (n, text) in short.iter().enumerate() {
         site.file(format!("{n}.txt"), text);
     }
     let long: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
     site.file("long.bin", &long);
-    let namespace = Namespace::new("cores").expect("root may");
+    let namespace = NetNamespace::new("cores").expect("root may");
     let mut command = Command::new(PROGRAM);
     command.args(["image", "run", "--tap", "tap0", "--ip", IP, "--cores", "2"]);
     command.args(["--accel", "tcg", "--status-from", "198.18.0.1"]);
@@ -50,7 +50,7 @@ fn two_cores_answer_every_connection_and_stop() {
     // The second time from the image; the first was from the program.
     running.wait_for("http://198.18.0.2/");
     namespace.enter(|| {
-        let mut clients: Vec<Client> = (0..CONNECTIONS).map(|_| Client::connect(IMAGE)).collect();
+        let mut clients: Vec<TestClient> = (0..CONNECTIONS).map(|_| TestClient::connect(IMAGE)).collect();
         for round in 0..ROUNDS {
             for (n, client) in clients.iter_mut().enumerate() {
                 let file = (n + round) % short.len();

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lowroad_testkit::net::{Namespace, starts};
-use lowroad_testkit::{Client, Folder, skip};
+use lowroad_testkit::net::{NetNamespace, starts};
+use lowroad_testkit::{TestClient, TempFolder, skip};
 
 use crate::database::{Database, URL};
 use crate::hosted::{self, IMAGE, IP};
@@ -17,9 +17,9 @@ const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// The sample site and a page, as a machine in a network namespace.
 struct Visited {
-    namespace: Namespace,
+    namespace: NetNamespace,
     _running: Running,
-    site: Folder,
+    site: TempFolder,
 }
 
 impl Visited {
@@ -27,12 +27,12 @@ impl Visited {
         if !machine::can_run(test) || !hosted::can_run(test) {
             return None;
         }
-        let site = Folder::new();
+        let site = TempFolder::new();
         for (name, path) in files(Path::new(SITE)) {
             site.file(name, std::fs::read(path).expect("a file"));
         }
         site.file("bare.lrp", PAGE);
-        let namespace = Namespace::new("machine").expect("root may");
+        let namespace = NetNamespace::new("machine").expect("root may");
         let mut command = Command::new(PROGRAM);
         command.args(["image", "run", "--tap", "tap0", "--ip", IP]);
         command.args(["--accel", "tcg", "--database", URL]);
@@ -80,7 +80,7 @@ fn curl_gets_every_file_and_a_page_and_the_status_if_it_may() {
     let Some(visited) = Visited::start(test) else {
         return;
     };
-    let out = Folder::new();
+    let out = TempFolder::new();
     let all = files(visited.site.path());
     let mut arguments = vec!["-sS", "--fail", "--max-time", "60"];
     let pairs: Vec<[String; 2]> = all
@@ -130,7 +130,7 @@ fn two_hundred_connections_are_served_at_once() {
     };
     let index = std::fs::read(visited.site.path().join("index.html")).expect("a file");
     visited.namespace.enter(|| {
-        let mut clients: Vec<Client> = (0..200).map(|_| Client::connect(IMAGE)).collect();
+        let mut clients: Vec<TestClient> = (0..200).map(|_| TestClient::connect(IMAGE)).collect();
         for _ in 0..3 {
             for client in &mut clients {
                 client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -183,7 +183,7 @@ fn a_browser_shows_the_sample_site() {
     let Some(visited) = Visited::start(test) else {
         return;
     };
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let profile = format!("--user-data-dir={}", folder.path().display());
     let mut options = vec!["60", browser, "--headless", "--no-sandbox", "--disable-gpu"];
     options.extend(["--disable-quic", "--no-first-run", "--disable-sync"]);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use lowroad_testkit::{Client, PATIENCE, wait_until};
+use lowroad_testkit::{TestClient, PATIENCE, wait_until};
 
 use crate::host::Host;
 use crate::talk::{self, ask, post};
@@ -25,7 +25,7 @@ fn no_request_is_lost_while_routes_change() {
         for number in 0..4 {
             let (stop, answered) = (&stop, &answered);
             scope.spawn(move || {
-                let mut client = Client::connect(address);
+                let mut client = TestClient::connect(address);
                 let start = Instant::now();
                 while start.elapsed() < PATIENCE && !stop.load(Relaxed) {
                     let (got, _) = match number {

@@ -3,13 +3,13 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use lowroad_testkit::{Client, Folder, Server};
+use lowroad_testkit::{TestClient, TempFolder, TestServer};
 
 use crate::host::PROGRAM;
 
 /// A server that expects PROXY headers from `introduced`, trusts this host's proxies, and runs a script that returns
 /// the client.
-fn start(folder: &Folder, introduced: &str) -> Server {
+fn start(folder: &TempFolder, introduced: &str) -> TestServer {
     let script = folder.file(
         "root/who.cgi",
         "#!/bin/sh\nsaid=\"$REMOTE_ADDR,${REMOTE_PORT-none}\"\n\
@@ -21,16 +21,16 @@ fn start(folder: &Folder, introduced: &str) -> Server {
          trusted_proxies = \"127.0.0.1\"\n[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n",
         folder.path().display()
     );
-    Server::run(PROGRAM, folder, &text)
+    TestServer::run(PROGRAM, folder, &text)
 }
 
-fn who(client: &mut Client, fields: &str) -> String {
+fn who(client: &mut TestClient, fields: &str) -> String {
     client.get("/who.cgi", fields).text()
 }
 
 #[test]
 fn they_are_told_the_port_of_the_client_too() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder, "");
     let mut client = server.connect();
     let own = client.stream().local_addr().expect("it is connected");
@@ -51,7 +51,7 @@ fn they_are_told_the_port_of_the_client_too() {
 
 #[test]
 fn a_header_of_a_proxy_says_the_port() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder, "proxy_protocol = \"127.0.0.1\"\n");
     for (header, told) in [
         (

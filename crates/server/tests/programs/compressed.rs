@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use lowroad_testkit::{Response, skip};
+use lowroad_testkit::{ClientResponse, skip};
 
 use crate::host::Host;
 use crate::kept::counting;
@@ -47,7 +47,7 @@ fastcgi = "unix:DIR/fpm.sock"
 const LINES: &str = "printf 'Content-Type: text/plain\\nETag: \"a\"\\n\\n'\n\
     i=0; while [ $i -lt 2000 ]; do echo 'a line that is not the only one'; i=$((i+1)); done\n";
 
-fn decoded(got: &Response) -> String {
+fn decoded(got: &ClientResponse) -> String {
     let mut back = String::new();
     let body = &got.body[..];
     match got.field("content-encoding") {
@@ -141,7 +141,7 @@ fn a_part_is_there_before_the_next_is_made() {
     host.file("state/go", "");
     let (body, end) = talk::chunks(&mut client);
     assert_eq!(end, End::Chunk);
-    let got = Response {
+    let got = ClientResponse {
         status: 200,
         head,
         body,

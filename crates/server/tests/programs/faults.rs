@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Command;
 
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::host::Host;
 use crate::talk::{self, ask};
@@ -79,7 +79,7 @@ fn more_than_may_be_at_a_time_are_told_to_come_again() {
         .arg(&gate)
         .status();
     assert!(made.expect("mkfifo runs").success());
-    let mut waiting: Vec<Client> = Vec::new();
+    let mut waiting: Vec<TestClient> = Vec::new();
     for _ in 0..2 {
         let mut client = host.connect();
         client.send("GET /cgi/gate HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -3,8 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use lowroad_testkit::origin::{Asked, Origin};
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 
 use crate::host::PROGRAM;
 
@@ -14,8 +14,8 @@ const REPORTS: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\
     X-Original-URL: /admin\r\nForwarded: for=192.0.2.8\r\n";
 
 /// An origin that returns the forwarded fields in storable responses.
-fn origin() -> Origin {
-    Origin::saying(|asked: &Asked| {
+fn origin() -> TestOrigin {
+    TestOrigin::saying(|asked: &OriginRequest| {
         let names = ["for", "proto", "host", "port", "user"];
         let reports = names.map(|name| {
             let value = asked.field(&format!("x-forwarded-{name}"));
@@ -31,7 +31,7 @@ fn origin() -> Origin {
 }
 
 /// A server that trusts 127.0.0.1, with a script that writes its environment, a page, and an origin.
-fn start(folder: &Folder, origin: &Origin) -> Server {
+fn start(folder: &TempFolder, origin: &TestOrigin) -> TestServer {
     let script = folder.file(
         "root/env.cgi",
         "#!/bin/sh\nall=$(env)\n\
@@ -53,17 +53,17 @@ fn start(folder: &Folder, origin: &Origin) -> Server {
          [[site.route]]\npattern = \"/**\"\norigin = \"{}\"\n",
         origin.url()
     );
-    Server::run(PROGRAM, folder, &text)
+    TestServer::run(PROGRAM, folder, &text)
 }
 
 /// A client with an untrusted address.
-fn stranger(server: &Server) -> Client {
-    Client::connect_from([127, 0, 0, 2].into(), server.address())
+fn stranger(server: &TestServer) -> TestClient {
+    TestClient::connect_from([127, 0, 0, 2].into(), server.address())
 }
 
 #[test]
 fn a_trusted_proxy_reports_the_request_of_the_client() {
-    let (folder, origin) = (Folder::new(), origin());
+    let (folder, origin) = (TempFolder::new(), origin());
     let server = start(&folder, &origin);
     let mut proxy = server.connect();
     let environment = proxy.get("/env.cgi", REPORTS).text();
@@ -105,7 +105,7 @@ fn a_trusted_proxy_reports_the_request_of_the_client() {
 
 #[test]
 fn reports_of_other_clients_reach_no_program() {
-    let (folder, origin) = (Folder::new(), origin());
+    let (folder, origin) = (TempFolder::new(), origin());
     let server = start(&folder, &origin);
     let port = server.address().port();
     let mut client = stranger(&server);
@@ -132,7 +132,7 @@ fn reports_of_other_clients_reach_no_program() {
 
 #[test]
 fn stored_responses_are_for_one_scheme_host_and_port() {
-    let (folder, origin) = (Folder::new(), origin());
+    let (folder, origin) = (TempFolder::new(), origin());
     let server = start(&folder, &origin);
     let mut proxy = server.connect();
     let report = |proto: &str, host: &str, port: &str| {

@@ -4,14 +4,14 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use lowroad_testkit::{Folder, wait_until};
+use lowroad_testkit::{TempFolder, wait_until};
 
 /// A php-fpm process; ended when dropped.
 pub struct Fpm(Child);
 
 impl Fpm {
     /// Starts one that listens at `fpm.sock` in the folder. `None` where it is not installed.
-    pub fn start(folder: &Folder) -> Option<Fpm> {
+    pub fn start(folder: &TempFolder) -> Option<Fpm> {
         let program = program()?;
         let socket = folder.path().join("fpm.sock");
         // The server has given up root when it connects.

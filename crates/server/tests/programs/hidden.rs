@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use lowroad_testkit::{Folder, Server, skip};
+use lowroad_testkit::{TempFolder, TestServer, skip};
 
 use crate::host::PROGRAM;
 use crate::talk::ask;
@@ -30,7 +30,7 @@ tr '\\0' '\\n' </proc/$$/environ
 ";
 
 /// A server that another user than root started, with its database's password in its environment.
-fn start(folder: &Folder) -> Server {
+fn start(folder: &TempFolder) -> TestServer {
     let all = |path: &std::path::Path| {
         fs::set_permissions(path, Permissions::from_mode(0o777)).expect("a mode");
     };
@@ -56,12 +56,12 @@ fn start(folder: &Folder) -> Server {
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    Server::spawn(command)
+    TestServer::spawn(command)
 }
 
 #[test]
 fn a_program_of_the_same_user_cannot_look_into_the_server() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder);
     let (got, _) = ask(server.address(), "GET", "/cgi/look", "");
     assert_eq!((got.status, got.text()), (200, "end\n".into()));
@@ -79,7 +79,7 @@ fn a_program_of_the_same_user_cannot_look_into_the_server() {
 /// Programs do not inherit descriptors that the server itself inherited.
 #[test]
 fn a_program_gets_no_descriptors_of_the_server() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let list = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
         for fd in /proc/$$/fd/*; do readlink $fd; done | grep secret\necho end\n";
     let path = folder.file("cgi/list", list);
@@ -98,7 +98,7 @@ fn a_program_gets_no_descriptors_of_the_server() {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$1\" run -c \"$2\" 9<\"$3\"", "sh", PROGRAM]);
     command.arg(config).arg(folder.path().join("secret"));
-    let server = Server::spawn(command);
+    let server = TestServer::spawn(command);
     let (got, _) = ask(server.address(), "GET", "/cgi/list", "");
     assert_eq!((got.status, got.text()), (200, "end\n".into()));
 }
@@ -111,7 +111,7 @@ fn a_secret_is_no_longer_in_the_memory_of_the_environment() {
             "only root may look into the server",
         );
     }
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder);
     let path = format!("/proc/{}/environ", server.pid());
     let block = fs::read(path).expect("root reads it");
@@ -127,7 +127,7 @@ fn where_the_server_stays_root_programs_do_not() {
         return skip(test, "only root may be somebody else");
     }
     for (own, expected) in [("", "65534 65534"), ("user = \"daemon\"", "1 1")] {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
         let who = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\necho $(id -u) $(id -G)\n";
         let path = folder.file("cgi/who", who);
@@ -139,7 +139,7 @@ fn where_the_server_stays_root_programs_do_not() {
              pattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n{own}\n"
         );
         let text = text.replace("DIR", &folder.path().display().to_string());
-        let server = Server::run(PROGRAM, &folder, &text);
+        let server = TestServer::run(PROGRAM, &folder, &text);
         let (got, _) = ask(server.address(), "GET", "/cgi/who", "");
         assert_eq!(got.text().trim(), expected);
     }
@@ -167,7 +167,7 @@ fn the_environment_of_a_program_is_exact() {
         "SERVER_PROTOCOL",
         "SERVER_SOFTWARE",
     ];
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder);
     let (got, _) = ask(server.address(), "GET", "/cgi/environment", "");
     let text = got.text();
@@ -180,7 +180,7 @@ fn the_environment_of_a_program_is_exact() {
 
 #[test]
 fn programs_have_the_descriptors_that_the_server_was_started_with() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let limit = "#!/bin/sh\nsaid=\"$(ulimit -Sn)\"\n\
         printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n";
     let file = folder.file("cgi/limit", limit);
@@ -195,7 +195,7 @@ fn programs_have_the_descriptors_that_the_server_was_started_with() {
     let mut command = Command::new("sh");
     let start = "ulimit -Sn 700 && exec \"$0\" run -c \"$1\"";
     command.args(["-c", start, PROGRAM]).arg(config);
-    let server = Server::spawn(command);
+    let server = TestServer::spawn(command);
     server.wait_for_error_line("app: 700");
     assert_eq!(server.get("/cgi/limit").text(), "700");
     let own = fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("its limits");

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use lowroad_testkit::status::Status;
-use lowroad_testkit::{Client, Folder, Server};
+use lowroad_testkit::status::StatusClient;
+use lowroad_testkit::{TestClient, TempFolder, TestServer};
 
 use crate::fpm::Fpm;
 
@@ -82,10 +82,10 @@ const SAY_PHP: &str = "<?php // SOURCE\nheader('Content-Type: text/plain');\n\
 /// A folder with programs, and a server in front of them.
 pub struct Host {
     /// The server.
-    pub server: Server,
+    pub server: TestServer,
     // After the server, which has connections to it.
     fpm: Option<Fpm>,
-    folder: Folder,
+    folder: TempFolder,
 }
 
 impl Host {
@@ -106,7 +106,7 @@ impl Host {
 
     /// The same with these tables before those of modules and sites.
     pub fn with_settings(settings: &str, routes: &str, scripts: &[(&str, &str)]) -> Host {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         // The server's user may write here.
         for name in ["", "state", "cgi", "root", "temp"] {
             let path = folder.path().join(name);
@@ -132,7 +132,7 @@ impl Host {
         for (name, text) in scripts {
             write_script(&folder, name, text);
         }
-        let server = Server::run(PROGRAM, &folder, &config);
+        let server = TestServer::run(PROGRAM, &folder, &config);
         Host {
             server,
             fpm,
@@ -146,7 +146,7 @@ impl Host {
     }
 
     /// Opens a connection.
-    pub fn connect(&self) -> Client {
+    pub fn connect(&self) -> TestClient {
         self.server.connect()
     }
 
@@ -177,8 +177,8 @@ impl Host {
     }
 
     /// Its counters.
-    pub fn status(&self) -> Status {
-        Status::new(PROGRAM, self.path("admin.sock"))
+    pub fn status(&self) -> StatusClient {
+        StatusClient::new(PROGRAM, self.path("admin.sock"))
     }
 
     /// The output of a `lowroad` command for this server.
@@ -206,7 +206,7 @@ impl Host {
     }
 }
 
-fn filled(folder: &Folder, settings: &str, routes: &str) -> String {
+fn filled(folder: &TempFolder, settings: &str, routes: &str) -> String {
     let limits = match settings.contains("[limits]") {
         true => "",
         false => "[limits]\nbody_len_max = \"64M\"\n",
@@ -219,7 +219,7 @@ fn filled(folder: &Folder, settings: &str, routes: &str) -> String {
 }
 
 /// Writes a CGI program for the shell; `DIR` in it is the test's folder.
-fn write_script(folder: &Folder, name: &str, text: &str) {
+fn write_script(folder: &TempFolder, name: &str, text: &str) {
     let text = text.replace("DIR", &folder.path().display().to_string());
     let path = folder.file(format!("cgi/{name}"), format!("#!/bin/sh\n{text}"));
     fs::set_permissions(path, Permissions::from_mode(0o755)).expect("a mode");

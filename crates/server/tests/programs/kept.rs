@@ -1,6 +1,6 @@
 //! Stored responses of programs: the stored ones, their lifetimes and their clients.
 
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::host::Host;
 use crate::talk;
@@ -18,7 +18,7 @@ fn host(fields: &str) -> Host {
     Host::start(&[("n", &counting("n", fields))])
 }
 
-fn get(client: &mut Client, fields: &str) -> (u16, String) {
+fn get(client: &mut TestClient, fields: &str) -> (u16, String) {
     let (got, _) = talk::on(client, "GET", "/cgi/n", fields);
     (got.status, got.text().trim().to_string())
 }
@@ -151,7 +151,7 @@ fn what_is_kept_outlasts_a_reload_of_the_same_route() {
     let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
     let host = Host::with_routes(route, &[("n", &counting("n", MINUTE))]);
     let mut client = host.connect();
-    let reload = |client: &mut Client, path: &str, route: &str| {
+    let reload = |client: &mut TestClient, path: &str, route: &str| {
         let redirect = format!("[[site.redirect]]\nfrom = \"{path}\"\nto = \"/\"\n");
         host.reload(&format!("{route}{redirect}"));
         wait_until("the redirect", || {

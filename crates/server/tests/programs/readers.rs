@@ -1,6 +1,6 @@
 //! Slow readers of long responses: the rest is buffered, and the program ends without waiting for them.
 
-use lowroad_testkit::{Client, skip, wait_until};
+use lowroad_testkit::{TestClient, skip, wait_until};
 
 use crate::host::Host;
 use crate::talk::{self, End, ask};
@@ -33,13 +33,13 @@ const LONG_PHP: &str = "<?php\nheader('Content-Type: text/plain');\n\
     file_put_contents(__DIR__ . '/../state/sent', \"x\\n\", FILE_APPEND);\n";
 
 /// A client that sends a request and does not read.
-fn asks(host: &Host, path: &str) -> Client {
+fn asks(host: &Host, path: &str) -> TestClient {
     let mut client = host.connect();
     client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
     client
 }
 
-fn counts_to_the_end(mut reader: Client) {
+fn counts_to_the_end(mut reader: TestClient) {
     let (got, end) = talk::answer(&mut reader, "GET");
     assert_eq!((got.status, got.body.len(), end), (200, LEN, End::Chunk));
     for (number, digits) in (1..).zip(got.body.chunks(8)) {

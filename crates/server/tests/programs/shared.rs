@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::host::Host;
 use crate::talk::{self, End};
@@ -44,7 +44,7 @@ fn calls(host: &Host) -> usize {
 }
 
 /// Sends this many equal requests.
-fn ask_many(host: &Host, count: usize) -> Vec<Client> {
+fn ask_many(host: &Host, count: usize) -> Vec<TestClient> {
     let ask = |_| {
         let mut client = host.connect();
         client.send("GET /cgi/n HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -53,7 +53,7 @@ fn ask_many(host: &Host, count: usize) -> Vec<Client> {
     (0..count).map(ask).collect()
 }
 
-fn body(client: &mut Client) -> String {
+fn body(client: &mut TestClient) -> String {
     let (got, end) = talk::answer(client, "GET");
     assert_eq!(got.status, 200);
     assert!(matches!(end, End::Length | End::Chunk), "it was cut");
@@ -154,7 +154,7 @@ fn a_call_that_nobody_waits_for_is_given_up() {
     wait_for_shared(&host, 2);
     let pid = crate::streams::pid(&host, "pid");
     // Resets are noticed at once, unlike closes of a client that may still read.
-    clients.into_iter().for_each(Client::reset);
+    clients.into_iter().for_each(TestClient::reset);
     crate::streams::wait_for_end(&pid);
 }
 
@@ -239,7 +239,7 @@ const LANGUAGES: &str = "echo x >>DIR/state/n\nlang=$HTTP_X_LANG\n\
     while [ -d DIR/state ] && ! [ -e DIR/state/$lang ]; do sleep 0.01; done\n\
     printf 'Content-Type: text/plain\\nVary: X-Lang\\nCache-Control: max-age=60\\n\\n%s' $lang\n";
 
-fn ask_in(host: &Host, lang: &str) -> Client {
+fn ask_in(host: &Host, lang: &str) -> TestClient {
     let mut client = host.connect();
     client.send(format!(
         "GET /cgi/n HTTP/1.1\r\nHost: a\r\nX-Lang: {lang}\r\n\r\n"
@@ -269,7 +269,7 @@ fn equal_requests_share_also_when_it_turns_out_that_there_are_variants() {
     let host = host(LANGUAGES);
     let mut first = ask_in(&host, "de");
     wait_until("a call", || (calls(&host) == 1).then_some(()));
-    let mut others: Vec<Client> = (0..4).map(|_| ask_in(&host, "fr")).collect();
+    let mut others: Vec<TestClient> = (0..4).map(|_| ask_in(&host, "fr")).collect();
     wait_for_shared(&host, 4);
     host.file("state/de", "");
     assert_eq!(body(&mut first), "de");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use lowroad_testkit::{Client, Response};
+use lowroad_testkit::{TestClient, ClientResponse};
 
 /// The framing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub enum End {
 }
 
 /// Sends a request without a body on a new connection.
-pub fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> (Response, End) {
-    on(&mut Client::connect(address), method, path, fields)
+pub fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> (ClientResponse, End) {
+    on(&mut TestClient::connect(address), method, path, fields)
 }
 
 /// Sends a request without a body on this connection.
-pub fn on(client: &mut Client, method: &str, path: &str, fields: &str) -> (Response, End) {
+pub fn on(client: &mut TestClient, method: &str, path: &str, fields: &str) -> (ClientResponse, End) {
     client.send(format!(
         "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
     ));
@@ -31,7 +31,7 @@ pub fn on(client: &mut Client, method: &str, path: &str, fields: &str) -> (Respo
 }
 
 /// Sends a POST with a body on this connection.
-pub fn post(client: &mut Client, path: &str, body: &str) -> (Response, End) {
+pub fn post(client: &mut TestClient, path: &str, body: &str) -> (ClientResponse, End) {
     let len = body.len();
     client.send(format!(
         "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n{body}"
@@ -40,7 +40,7 @@ pub fn post(client: &mut Client, path: &str, body: &str) -> (Response, End) {
 }
 
 /// Sends a POST in chunks on this connection.
-pub fn post_chunked(client: &mut Client, path: &str, parts: &[&str]) -> (Response, End) {
+pub fn post_chunked(client: &mut TestClient, path: &str, parts: &[&str]) -> (ClientResponse, End) {
     client.send(format!(
         "POST {path} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
     ));
@@ -52,7 +52,7 @@ pub fn post_chunked(client: &mut Client, path: &str, parts: &[&str]) -> (Respons
 }
 
 /// Sends a POST of `len` bytes with only the first of them.
-pub fn begin_post(client: &mut Client, path: &str, len: usize, first: &[u8]) {
+pub fn begin_post(client: &mut TestClient, path: &str, len: usize, first: &[u8]) {
     client.send(format!(
         "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
     ));
@@ -72,10 +72,10 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Receives the response to a request with this method.
-pub fn answer(client: &mut Client, method: &str) -> (Response, End) {
+pub fn answer(client: &mut TestClient, method: &str) -> (ClientResponse, End) {
     let head = head(client);
     let status = head[9..12].parse().expect("a status");
-    let mut response = Response {
+    let mut response = ClientResponse {
         status,
         head,
         body: Vec::new(),
@@ -100,7 +100,7 @@ pub fn answer(client: &mut Client, method: &str) -> (Response, End) {
 }
 
 /// Receives a head, and leaves the bytes after it.
-pub fn head(client: &mut Client) -> String {
+pub fn head(client: &mut TestClient) -> String {
     let found = |bytes: &[u8]| bytes.windows(4).position(|four| four == b"\r\n\r\n");
     loop {
         if let Some(at) = found(&client.received) {
@@ -112,7 +112,7 @@ pub fn head(client: &mut Client) -> String {
 }
 
 /// Receives a body in chunks.
-pub fn chunks(client: &mut Client) -> (Vec<u8>, End) {
+pub fn chunks(client: &mut TestClient) -> (Vec<u8>, End) {
     let mut body = Vec::new();
     loop {
         let Some(line) = line(client) else {
@@ -130,7 +130,7 @@ pub fn chunks(client: &mut Client) -> (Vec<u8>, End) {
     }
 }
 
-fn line(client: &mut Client) -> Option<String> {
+fn line(client: &mut TestClient) -> Option<String> {
     loop {
         let end = client.received.windows(2).position(|two| two == b"\r\n");
         if let Some(at) = end {
@@ -143,7 +143,7 @@ fn line(client: &mut Client) -> Option<String> {
     }
 }
 
-fn take(client: &mut Client, len: usize) -> Option<Vec<u8>> {
+fn take(client: &mut TestClient, len: usize) -> Option<Vec<u8>> {
     while client.received.len() < len {
         if !client.more() {
             return None;

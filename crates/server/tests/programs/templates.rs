@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use lowroad_testkit::{Client, Folder, Server, wait_until};
+use lowroad_testkit::{TestClient, TempFolder, TestServer, wait_until};
 
 use crate::host::PROGRAM;
 
 /// Two sites with long-lived pages, one of them with an included fragment.
-fn start(folder: &Folder) -> Server {
+fn start(folder: &TempFolder) -> TestServer {
     for (name, text) in [
         (
             "a/index.lrp",
@@ -22,10 +22,10 @@ fn start(folder: &Folder) -> Server {
     ] {
         folder.file(name, text);
     }
-    Server::run(PROGRAM, folder, &config(folder, ""))
+    TestServer::run(PROGRAM, folder, &config(folder, ""))
 }
 
-fn config(folder: &Folder, more: &str) -> String {
+fn config(folder: &TempFolder, more: &str) -> String {
     let site = |name: &str| {
         format!(
             "[[site]]\nnames = \"{name}\"\nlisten = \"127.0.0.1:0\"\nroot = \"{}/{name}\"\nindex = \"index.lrp\"\n\
@@ -37,21 +37,21 @@ fn config(folder: &Folder, more: &str) -> String {
 }
 
 /// The text of a page, and whether it came from the cache.
-fn page(client: &mut Client, host: &str, path: &str) -> (String, bool) {
+fn page(client: &mut TestClient, host: &str, path: &str) -> (String, bool) {
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     let got = client.response();
     assert_eq!(got.status, 200, "{}", got.text());
     (got.text(), got.field("age").is_some())
 }
 
-fn is_kept(client: &mut Client, host: &str, path: &str) -> bool {
+fn is_kept(client: &mut TestClient, host: &str, path: &str) -> bool {
     page(client, host, path);
     page(client, host, path).1
 }
 
 #[test]
 fn a_kept_page_is_dropped_when_a_file_changes_that_it_was_made_of() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder);
     let client = &mut server.connect();
     for (host, path) in [("a", "/"), ("a", "/other.lrp"), ("b", "/")] {
@@ -78,7 +78,7 @@ fn a_kept_page_is_dropped_when_a_file_changes_that_it_was_made_of() {
 
 #[test]
 fn a_new_configuration_goes_on_looking() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let server = start(&folder);
     let client = &mut server.connect();
     assert!(is_kept(client, "a", "/"));

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use lowroad_testkit::{Client, Folder, skip, wait_until};
+use lowroad_testkit::{TestClient, TempFolder, skip, wait_until};
 
 use crate::host::{Host, PROGRAM};
 use crate::talk::{self, End, ask, begin_post, noise};
@@ -51,7 +51,7 @@ const LEN: usize = 200_000;
 const FIRST: usize = 100_000;
 
 /// Uploads after their first part was sent and is in a file.
-fn slow_uploads(host: &Host, path: &str) -> Vec<(Client, Vec<u8>)> {
+fn slow_uploads(host: &Host, path: &str) -> Vec<(TestClient, Vec<u8>)> {
     let uploads = (0..SLOW).map(|number| {
         let (mut client, body) = (host.connect(), noise(LEN, number as u64));
         begin_post(&mut client, path, LEN, &body[..FIRST]);
@@ -191,11 +191,11 @@ fn what_may_not_wait_is_told_to_come_again() {
 }
 
 /// A file system with almost no space.
-struct SmallDisk(Folder);
+struct SmallDisk(TempFolder);
 
 impl SmallDisk {
     fn mount() -> Option<SmallDisk> {
-        let disk = SmallDisk(Folder::new());
+        let disk = SmallDisk(TempFolder::new());
         // tmpfs reports ENOSPC at its size limit, like a full disk.
         let options = ["-t", "tmpfs", "-o", "size=192k,mode=777", "tmpfs"];
         let mounted = Command::new("mount")
@@ -253,7 +253,7 @@ fn a_full_disk_is_told_and_does_not_lose_a_response() {
 
 #[test]
 fn a_folder_where_no_file_can_be_made_is_told_at_the_start() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let config = format!(
         "[buffering]\ntemp_path = \"/proc/self\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n",
         folder.path().display()

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use lowroad_testkit::{Folder, wait_until};
+use lowroad_testkit::{TempFolder, wait_until};
 
 use crate::place::{Place, check, program};
 
@@ -101,7 +101,7 @@ fn nothing_leads_out_of_its_folder() {
         ("none", "403", "403"),
         ("follow", "outside.txt", "app/a.css"),
     ] {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         fs::create_dir_all(folder.path().join("app")).expect("a folder");
         symlink("../outside.txt", folder.path().join("app/out")).expect("a link");
         symlink("a.css", folder.path().join("app/beside")).expect("a link");
@@ -119,7 +119,7 @@ fn nothing_leads_out_of_its_folder() {
 
 #[test]
 fn what_is_compressed_beside_a_file_is_sent() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     folder.file("app/a.css", "a{}".repeat(1000));
     folder.file("app/a.css.gz", "prepared");
     let place = Place::after(folder, &[], ALIAS);
@@ -134,7 +134,7 @@ fn what_is_compressed_beside_a_file_is_sent() {
 
 #[test]
 fn changes_are_noticed() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     fs::create_dir_all(folder.path().join("v1")).expect("a folder");
     symlink("v1", folder.path().join("app")).expect("a link");
     let place = Place::after(folder, &["v1/a", "v1/sub/a", "v2/a"], ALIAS);
@@ -180,7 +180,7 @@ fn another_folder_after_a_reload_is_another_answer() {
 
 #[test]
 fn programs_are_found_there() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let script = "#!/bin/sh\nsaid=\"$SCRIPT_NAME $PATH_INFO $SCRIPT_FILENAME\"\n\
         printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n";
     program(&folder, "app/sub/say.cgi", script);

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Folder, Response};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TempFolder, ClientResponse};
 
 use crate::place::{Place, program};
 
@@ -18,8 +18,8 @@ const RULES: &str = "[[site.header]]\n\
     remove = \"X-Powered-By\"\n\
     [[site.header]]\npattern = \"/lifetime\"\nset = { Cache-Control = \"max-age=9999\" }\n";
 
-fn place(origin: &Origin) -> Place {
-    let folder = Folder::new();
+fn place(origin: &TestOrigin) -> Place {
+    let folder = TempFolder::new();
     let own = OWN.replace("\\r", "");
     let says =
         |fields: &str| format!("#!/bin/sh\ncat > /dev/null\nprintf '{own}{fields}\\n\\nok'\n");
@@ -46,7 +46,7 @@ fn place(origin: &Origin) -> Place {
 }
 
 /// The values of a response's fields of a name.
-fn values<'r>(response: &'r Response, name: &str) -> Vec<&'r str> {
+fn values<'r>(response: &'r ClientResponse, name: &str) -> Vec<&'r str> {
     let lines = response
         .head
         .lines()
@@ -58,7 +58,7 @@ fn values<'r>(response: &'r Response, name: &str) -> Vec<&'r str> {
 #[test]
 fn responses_of_every_source_have_the_fields_of_the_rules() {
     let own = OWN.replace("\\r\\n", "\r\n");
-    let origin = Origin::saying(move |asked| {
+    let origin = TestOrigin::saying(move |asked| {
         let lifetime = match asked.target.as_str() {
             "/o/stored" => "max-age=60",
             _ => "no-store",
@@ -109,7 +109,7 @@ fn responses_of_every_source_have_the_fields_of_the_rules() {
 /// A rule's lifetime for clients does not apply to the cache, also when the origin has only confirmed its response.
 #[test]
 fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         match asked.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into(),
         None => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: no-cache\r\nETag: \"a\"\r\n\r\nok".into(),
@@ -133,7 +133,7 @@ fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
 #[test]
 fn interim_responses_and_upgrades_have_the_fields_of_the_rules() {
     let own = OWN.replace("\\r\\n", "\r\n");
-    let origin = Origin::start(move |asked, stream| {
+    let origin = TestOrigin::start(move |asked, stream| {
         let head = match asked.field("upgrade") {
             Some(_) => "101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo",
             None => "103 Early Hints",

@@ -3,37 +3,37 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use lowroad_testkit::{Folder, Response, Server};
+use lowroad_testkit::{TempFolder, ClientResponse, TestServer};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 pub struct Place {
-    pub folder: Folder,
-    pub server: Server,
+    pub folder: TempFolder,
+    pub server: TestServer,
 }
 
 impl Place {
     /// A site with these files, each of which contains its name, and these lines; `{}` in them is the surrounding
     /// folder.
     pub fn new(files: &[&str], lines: &str) -> Place {
-        Place::after(Folder::new(), files, lines)
+        Place::after(TempFolder::new(), files, lines)
     }
 
     /// The same, with the folder's existing contents.
-    pub fn after(folder: Folder, files: &[&str], lines: &str) -> Place {
+    pub fn after(folder: TempFolder, files: &[&str], lines: &str) -> Place {
         std::fs::create_dir_all(folder.path().join("root")).expect("a folder");
         for name in files {
             folder.file(name, name);
         }
-        let server = Server::run(PROGRAM, &folder, &config(&folder, lines));
+        let server = TestServer::run(PROGRAM, &folder, &config(&folder, lines));
         Place { folder, server }
     }
 
-    pub fn get(&self, path: &str) -> Response {
+    pub fn get(&self, path: &str) -> ClientResponse {
         self.get_with(path, "")
     }
 
-    pub fn get_with(&self, path: &str, fields: &str) -> Response {
+    pub fn get_with(&self, path: &str, fields: &str) -> ClientResponse {
         self.server.connect().get(path, fields)
     }
 
@@ -55,7 +55,7 @@ impl Place {
 }
 
 /// The whole configuration of a site with these lines.
-fn config(folder: &Folder, lines: &str) -> String {
+fn config(folder: &TempFolder, lines: &str) -> String {
     let path = folder.path().display().to_string();
     let lines = lines.replace("{}", &path);
     format!(
@@ -66,7 +66,7 @@ fn config(folder: &Folder, lines: &str) -> String {
 
 /// The output of `lowroad check` for a site with these lines.
 pub fn check(lines: &str) -> String {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     std::fs::create_dir_all(folder.path().join("root")).expect("a folder");
     let file = folder.file("lowroad.toml", config(&folder, lines));
     let output = run(&["check", "-c", &file.display().to_string()]);
@@ -79,7 +79,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 /// Writes a program.
-pub fn program(folder: &Folder, name: &str, text: &str) {
+pub fn program(folder: &TempFolder, name: &str, text: &str) {
     let file = folder.file(name, text);
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(file, mode).expect("a mode");
@@ -116,7 +116,7 @@ pub fn by_http2(place: &Place, path: &str) -> Option<String> {
 }
 
 /// A user file: `ann` with a cheap bcrypt hash.
-pub fn users(folder: &Folder) {
+pub fn users(folder: &TempFolder) {
     let ann = bcrypt::hash("secret of ann", 4).expect("a hash");
     folder.file("users", format!("ann:{ann}\n"));
 }

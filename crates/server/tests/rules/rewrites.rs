@@ -1,7 +1,7 @@
 //! Rewrites and redirects, by glob and by regular expression.
 
-use lowroad_testkit::Folder;
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::TempFolder;
+use lowroad_testkit::origin::TestOrigin;
 
 use crate::place::{Place, SAY, basic, by_http2, check, program, users};
 
@@ -17,7 +17,7 @@ const FILES: [&str; 7] = [
 
 /// With the program `say.cgi`, which returns its request.
 fn with_program(lines: &str) -> Place {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     program(&folder, "root/say.cgi", SAY);
     let route = "[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n";
     Place::after(folder, &FILES, &format!("{lines}{route}"))
@@ -152,7 +152,7 @@ fn rules_look_at_the_path_asked_for_and_at_the_new_one() {
 
 #[test]
 fn a_password_for_the_new_path_is_needed_under_the_old_one() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     users(&folder);
     let place = Place::after(
         folder,
@@ -205,7 +205,7 @@ fn an_internal_alias_is_for_rewrites_only() {
 
 #[test]
 fn an_origin_gets_the_new_target_and_its_response_is_kept_for_the_old_one() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let said = &asked.target;
         let len = said.len();
         format!(

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use lowroad_testkit::origin::Origin;
-use lowroad_testkit::{Folder, wait_until};
+use lowroad_testkit::origin::TestOrigin;
+use lowroad_testkit::{TempFolder, wait_until};
 
 use crate::place::{Place, SAY, basic, by_http2, program, users};
 
@@ -43,7 +43,7 @@ const SITE: &str = "[[site.alias]]\npath = \"/in\"\nfolder = \"{}/in\"\ninternal
     [[site.rewrite]]\nregex = \"^/pretty/(.*)$\"\nto = \"/say.cgi?q=$1\"\nmissing = true\n";
 
 fn place() -> Place {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     for (name, text) in [
         ("root/accel.cgi", ACCEL),
         ("root/sendfile.cgi", SENDFILE),
@@ -309,7 +309,7 @@ fn a_local_redirect_is_answered_at_once() {
 
 #[test]
 fn programs_are_told_whose_password_was_verified() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     users(&folder);
     let script = "#!/bin/sh\nsaid=\"$AUTH_TYPE,$REMOTE_USER\"\n\
         printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n";
@@ -350,7 +350,7 @@ fn programs_are_told_whose_password_was_verified() {
 
 #[test]
 fn programs_do_not_lead_in_circles() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     program(
         &folder,
         "root/a.cgi",
@@ -369,7 +369,7 @@ fn programs_do_not_lead_in_circles() {
 
 #[test]
 fn an_origin_leads_if_it_may_and_what_it_says_is_not_kept() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let path = asked.target.trim_start_matches("/app");
         format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nX-Accel-Redirect: /in{path}\r\nContent-Length: 0\r\n\r\n"
@@ -396,7 +396,7 @@ fn an_origin_leads_if_it_may_and_what_it_says_is_not_kept() {
 
 #[test]
 fn the_access_log_names_whose_password_was_verified() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     users(&folder);
     program(&folder, "root/app/say.cgi", SAY);
     let place = Place::after(

@@ -35,8 +35,8 @@ fn an_interface_that_is_made_anew_is_attached_to() {
     // The MTU may be shorter, and change while the level exists.
     let pinned = place
         .server
-        .enter(|| lowroad_softirq::programs::folder::of_port(PORT));
-    let level = lowroad_softirq::Level::open(&pinned.expect("a folder")).expect("a level");
+        .enter(|| lowroad_softirq::programs::folder::port_folder(PORT));
+    let level = lowroad_softirq::SoftirqLevel::open(&pinned.expect("a folder")).expect("a level");
     for mtu in [1400, 1300] {
         let set = ["link", "set", DEVICE, "mtu", &mtu.to_string()];
         place.server.run("ip", &set).expect("an MTU");

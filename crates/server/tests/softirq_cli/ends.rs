@@ -5,15 +5,15 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::thread;
 
-use lowroad_testkit::net::{Namespace, SERVER};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::net::{NetNamespace, SERVER};
+use lowroad_testkit::{TestClient, wait_until};
 
 use crate::place::{HOST, PORT, Place, attach, can_run};
 
 const SECOND_PORT: u16 = 8081;
 
 /// Closes each connection after its first response.
-fn second_server(namespace: &Namespace) {
+fn second_server(namespace: &NetNamespace) {
     let bind = || TcpListener::bind(("0.0.0.0", SECOND_PORT));
     let listener = namespace.enter(bind).expect("a port");
     thread::spawn(move || {
@@ -28,10 +28,10 @@ fn second_server(namespace: &Namespace) {
     });
 }
 
-fn connect(place: &Place, port: u16) -> Client {
+fn connect(place: &Place, port: u16) -> TestClient {
     let address = SocketAddr::from((SERVER.0, port));
     let stream = place.client.enter(|| TcpStream::connect(address));
-    Client::new(stream.expect("a connection"))
+    TestClient::new(stream.expect("a connection"))
 }
 
 fn ports(place: &Place) -> Vec<u64> {
@@ -101,8 +101,8 @@ fn a_request_under_way_to_a_port_that_goes_is_answered() {
     wait_until("the port to go", || {
         let pinned = place
             .server
-            .enter(|| lowroad_softirq::programs::folder::of_port(PORT));
-        let level = lowroad_softirq::Level::open(&pinned.expect("a folder"));
+            .enter(|| lowroad_softirq::programs::folder::port_folder(PORT));
+        let level = lowroad_softirq::SoftirqLevel::open(&pinned.expect("a folder"));
         let leaving = level.expect("a level").control().leaving;
         let bit = leaving[usize::from(SECOND_PORT >> 6)] >> (SECOND_PORT & 63) & 1;
         (bit == 1).then_some(())
@@ -119,7 +119,7 @@ fn a_prefix_that_is_none_is_refused_before_anything_is_attached() {
     if !can_run("a_prefix_that_is_none_is_refused_before_anything_is_attached") {
         return;
     }
-    let namespace = Namespace::new("empty").expect("a namespace");
+    let namespace = NetNamespace::new("empty").expect("a namespace");
     let arguments = ["attach", "80", "--deny", "1.2.3.4/99"];
     let said = namespace.run(crate::place::PROGRAM, &arguments);
     let said = said.expect_err("no prefix").to_string();

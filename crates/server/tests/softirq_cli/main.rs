@@ -8,7 +8,7 @@ mod place;
 
 use std::process::{Command, Stdio};
 
-use lowroad_testkit::net::{DEVICE, Namespace};
+use lowroad_testkit::net::{DEVICE, NetNamespace};
 use lowroad_testkit::wait_until;
 
 use place::{HOST, PROGRAM, Place, can_run};
@@ -275,7 +275,7 @@ fn where_nothing_is_attached_the_commands_say_so() {
     if !can_run("where_nothing_is_attached_the_commands_say_so") {
         return;
     }
-    let namespace = Namespace::new("empty").expect("a namespace");
+    let namespace = NetNamespace::new("empty").expect("a namespace");
     for command in [&["purge", "all"][..], &["status"], &["top", "--count", "1"]] {
         let mut lowroad = Command::new(PROGRAM);
         lowroad.args(command).args(["--netns", &namespace.path()]);

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output, Stdio};
 
-use lowroad_testkit::net::{self, CLIENT, DEVICE, End, Namespace, Program, SERVER};
-use lowroad_testkit::{Client, Folder, Response, Server, skip, wait_until};
+use lowroad_testkit::net::{self, CLIENT, DEVICE, CableEnd, NetNamespace, NamespaceProgram, SERVER};
+use lowroad_testkit::{TestClient, TempFolder, ClientResponse, TestServer, skip, wait_until};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 pub const PORT: u16 = 8080;
@@ -14,22 +14,22 @@ pub const HOST: &str = "10.77.0.2:8080";
 /// A client and a server on one cable, a Lowroad server at its port, and a level in front of it.
 pub struct Place {
     // Dropped before the server and the namespaces.
-    pub attached: Program,
-    _server: Server,
+    pub attached: NamespaceProgram,
+    _server: TestServer,
     /// The client's namespace.
-    pub client: Namespace,
+    pub client: NetNamespace,
     /// The server's namespace.
-    pub server: Namespace,
+    pub server: NetNamespace,
     /// The served folder.
-    pub folder: Folder,
+    pub folder: TempFolder,
 }
 
 impl Place {
     pub fn new(options: &[&str]) -> Place {
-        let client = Namespace::new("client").expect("a namespace");
-        let server = Namespace::new("server").expect("a namespace");
+        let client = NetNamespace::new("client").expect("a namespace");
+        let server = NetNamespace::new("server").expect("a namespace");
         connect(&client, &server, 1500);
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         folder.file("small", "hello");
         folder.file("other", "other");
         folder.file("large", vec![b'l'; 5000]);
@@ -38,7 +38,7 @@ impl Place {
         serve.arg(folder.path()).stdin(Stdio::null());
         server.prepare(&mut serve);
         let place = Place {
-            _server: Server::spawn(serve),
+            _server: TestServer::spawn(serve),
             attached: attach(&server, options),
             client,
             server,
@@ -51,11 +51,11 @@ impl Place {
         place
     }
 
-    pub fn get(&self, path: &str, fields: &str) -> Response {
+    pub fn get(&self, path: &str, fields: &str) -> ClientResponse {
         let address = SocketAddr::from((SERVER.0, PORT));
         let stream = self.client.enter(|| TcpStream::connect(address));
         let fields = format!("Host: {HOST}\r\n{fields}");
-        let mut client = Client::new(stream.expect("a connection"));
+        let mut client = TestClient::new(stream.expect("a connection"));
         client.send(format!("GET {path} HTTP/1.1\r\n{fields}\r\n"));
         client.response()
     }
@@ -114,8 +114,8 @@ impl Place {
 }
 
 /// Connects two namespaces by a cable.
-pub fn connect(client: &Namespace, server: &Namespace, mtu: u16) {
-    let end = |namespace, addresses| End {
+pub fn connect(client: &NetNamespace, server: &NetNamespace, mtu: u16) {
+    let end = |namespace, addresses| CableEnd {
         namespace,
         device: DEVICE,
         addresses: Some(addresses),
@@ -124,11 +124,11 @@ pub fn connect(client: &Namespace, server: &Namespace, mtu: u16) {
 }
 
 /// Attaches a level, and waits until it is ready.
-pub fn attach(namespace: &Namespace, options: &[&str]) -> Program {
+pub fn attach(namespace: &NetNamespace, options: &[&str]) -> NamespaceProgram {
     attach_by(PROGRAM, namespace, options)
 }
 
-pub fn attach_by(program: &str, namespace: &Namespace, options: &[&str]) -> Program {
+pub fn attach_by(program: &str, namespace: &NetNamespace, options: &[&str]) -> NamespaceProgram {
     let mut command = Command::new(program);
     command.args(["attach", &PORT.to_string(), "-i", DEVICE, "--drain", "1"]);
     command

@@ -4,12 +4,12 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use lowroad_testkit::{PATIENCE, Server, wait_until};
+use lowroad_testkit::{PATIENCE, TestServer, wait_until};
 
 use super::support::Place;
 
 /// Sends these bytes, and reads to the end.
-fn answer(server: &Server, bytes: &[u8]) -> Vec<u8> {
+fn answer(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream.write_all(bytes).expect("sent");

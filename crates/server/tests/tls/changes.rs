@@ -3,13 +3,13 @@
 use std::process::Command;
 
 use lowroad_testkit::wait_until;
-use lowroad_tls::certificates::{Files, read};
+use lowroad_tls::certificates::{CertificatePaths, read};
 
 use super::support::{PROGRAM, Place, run, unix_s};
 
 /// The SHA-256 of the certificate in a file, in the format of `openssl` for a connection.
 fn fingerprint(place: &Place, name: &str) -> String {
-    let files = Files {
+    let files = CertificatePaths {
         certificates: place.path(&format!("{name}.pem")),
         key: place.path(&format!("{name}.key")),
         staple: None,
@@ -19,7 +19,7 @@ fn fingerprint(place: &Place, name: &str) -> String {
 }
 
 /// The SHA-256 of the certificate that a server presents.
-fn shown(place: &Place, server: &lowroad_testkit::Server) -> String {
+fn shown(place: &Place, server: &lowroad_testkit::TestServer) -> String {
     let said = place.s_client(server.address(), &["-servername", "a.example"], "");
     let text = said.text();
     let start = text.find("-----BEGIN").expect("a certificate");

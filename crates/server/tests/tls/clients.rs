@@ -1,18 +1,18 @@
 //! Client certificates: requested or required.
 
-use lowroad_testkit::Server;
+use lowroad_testkit::TestServer;
 
 use super::support::{Place, VERSIONS};
 
 const ENVIRONMENT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\n'\nenv | grep -E '^(HTTPS|SSL_|REQUEST_SCHEME)' | grep -v CERT | sort\n";
 
 /// A server that requests certificates of an authority; `one.pem` is signed by it, `other.pem` is self-signed.
-fn server(place: &Place, wants: &str) -> Server {
+fn server(place: &Place, wants: &str) -> TestServer {
     server_with(place, wants, "")
 }
 
 /// The same with further keys of `[site.tls]`.
-fn server_with(place: &Place, wants: &str, keys: &str) -> Server {
+fn server_with(place: &Place, wants: &str, keys: &str) -> TestServer {
     use std::os::unix::fs::PermissionsExt;
     place.certify("a", &["a.example"]);
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
@@ -37,7 +37,7 @@ fn server_with(place: &Place, wants: &str, keys: &str) -> Server {
 }
 
 /// The variables of programs for a client with this certificate, or without one.
-fn told(place: &Place, server: &Server, version: &str, shown: Option<&str>) -> Option<String> {
+fn told(place: &Place, server: &TestServer, version: &str, shown: Option<&str>) -> Option<String> {
     let (cert, key) = match shown {
         Some(name) => (
             place.path(&format!("{name}.pem")).display().to_string(),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use lowroad_testkit::Server;
+use lowroad_testkit::TestServer;
 
 use super::support::{PROGRAM, Place, Said, run};
 
@@ -113,7 +113,7 @@ fn keys_that_others_may_read_are_not_used() {
 }
 
 /// One request, with a session from or to a file.
-fn talk(place: &Place, server: &Server, version: &str, session: [&str; 2]) -> Said {
+fn talk(place: &Place, server: &TestServer, version: &str, session: [&str; 2]) -> Said {
     let [option, file] = session;
     let arguments = &[
         version,
@@ -194,7 +194,7 @@ fn a_folder_is_served_with_a_certificate_of_the_machine_s_own() {
         "1",
     ]);
     command.arg(place.path("site")).env("XDG_DATA_HOME", &data);
-    let server = Server::spawn(command);
+    let server = TestServer::spawn(command);
     let url = format!("https://localhost:{}/file", server.address().port());
     for trusted in [true, false] {
         let mut command = Command::new("curl");

@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use lowroad_testkit::{Server, skip};
+use lowroad_testkit::{TestServer, skip};
 
 use super::support::{Place, Said, noise, run};
 
 const ECHO: &str = "#!/bin/sh\nprintf 'Content-Type: application/octet-stream\\n\\n'\ncat\n";
 
 /// Files `small` and `large`, and a program `/cgi/echo`.
-fn server(place: &Place) -> Server {
+fn server(place: &Place) -> TestServer {
     use std::os::unix::fs::PermissionsExt;
     place.certify("a", &["a.example"]);
     place.folder.file("site/small", "hello");
@@ -22,7 +22,7 @@ fn server(place: &Place) -> Server {
 }
 
 /// Runs a client with the authority's certificate, the server's address, and the large file.
-fn visit(place: &Place, server: &Server, program: &[&str], input: &str) -> Said {
+fn visit(place: &Place, server: &TestServer, program: &[&str], input: &str) -> Said {
     let mut command = Command::new("timeout");
     command.arg("120").args(program).arg(place.ca());
     command.arg(server.address().to_string());

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_testkit::process::{Memory, enough_descriptors};
+use lowroad_testkit::process::{PrivateMemory, enough_descriptors};
 use lowroad_testkit::wait_until;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
@@ -66,9 +66,9 @@ fn measure(place: &Place, to: SocketAddr, pid: u32) -> (f64, f64) {
     let connect =
         |count: usize| -> Vec<Connection> { (0..count).map(|_| idle(to, &config)).collect() };
     let warm = connect(WARM_UP);
-    let before = Memory::of(pid);
+    let before = PrivateMemory::of_process(pid);
     let all = connect(IDLE);
-    let each = Memory::of(pid).since(before, IDLE);
+    let each = PrivateMemory::of_process(pid).since(before, IDLE);
     drop((warm, all));
     each
 }

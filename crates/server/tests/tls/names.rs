@@ -5,7 +5,7 @@ use super::support::{Place, VERSIONS};
 const STATUS: [&str; 4] = ["-o", "/dev/null", "-w", "%{http_code}"];
 
 /// `a.example` and `c.example` with one certificate, `b.example` and all subdomains of `w.example` with others.
-fn three(place: &Place) -> lowroad_testkit::Server {
+fn three(place: &Place) -> lowroad_testkit::TestServer {
     place.certify("a", &["a.example", "c.example"]);
     place.certify("b", &["b.example"]);
     place.certify("w", &["*.w.example"]);

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 
-use lowroad_testkit::Server;
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::TestServer;
+use lowroad_testkit::origin::TestOrigin;
 
 use super::support::{Place, VERSIONS, noise, run};
 
@@ -22,7 +22,7 @@ pub const WAYS: [(&str, bool); 3] = [
 ];
 
 /// A server with programs, an origin, files, and addresses with and without TLS.
-pub fn server(place: &Place, origin: &Origin) -> Server {
+pub fn server(place: &Place, origin: &TestOrigin) -> TestServer {
     place.certify("a", &["a.example"]);
     for (name, script) in [("echo", ECHO), ("events", EVENTS), ("long", LONG)] {
         let script = place.folder.file(format!("cgi/{name}"), script);
@@ -39,7 +39,7 @@ pub fn server(place: &Place, origin: &Origin) -> Server {
 }
 
 /// The address and URL for one of the [`WAYS`].
-pub fn at(server: &Server, over_tls: bool, path: &str) -> (SocketAddr, String) {
+pub fn at(server: &TestServer, over_tls: bool, path: &str) -> (SocketAddr, String) {
     let (address, scheme) = match over_tls {
         true => (server.addresses[1], "https"),
         false => (server.addresses[0], "http"),
@@ -48,8 +48,8 @@ pub fn at(server: &Server, over_tls: bool, path: &str) -> (SocketAddr, String) {
 }
 
 /// An origin that returns the length of the body.
-fn counting() -> Origin {
-    Origin::saying(|asked| {
+fn counting() -> TestOrigin {
+    TestOrigin::saying(|asked| {
         let text = format!("{} {}", asked.method, asked.body.len());
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",
@@ -129,7 +129,7 @@ print("done")
 #[test]
 fn a_tunnel_is_sealed_too() {
     let place = Place::new();
-    let origin = Origin::start(|_, stream| {
+    let origin = TestOrigin::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhello");
         let mut piece = [0; 4096];
         while let Ok(len @ 1..) = stream.read(&mut piece) {
@@ -150,7 +150,7 @@ fn a_tunnel_is_sealed_too() {
 fn a_proxy_in_front_says_whose_connection_it_is() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let text = asked.field("X-Forwarded-For").unwrap_or("none").to_string();
         format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",

@@ -2,19 +2,19 @@
 
 use std::net::SocketAddr;
 
-use lowroad_testkit::Server;
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::TestServer;
+use lowroad_testkit::origin::TestOrigin;
 
 use super::support::{PROGRAM, Place, VERSIONS, run};
 
 /// The addresses of a site without TLS and with it.
-fn both(server: &Server) -> (SocketAddr, SocketAddr) {
+fn both(server: &TestServer) -> (SocketAddr, SocketAddr) {
     (server.addresses[0], server.addresses[1])
 }
 
 /// An origin that returns the scheme of the request in storable responses.
-fn origin() -> Origin {
-    Origin::saying(|asked| {
+fn origin() -> TestOrigin {
+    TestOrigin::saying(|asked| {
         let scheme = asked
             .field("X-Forwarded-Proto")
             .unwrap_or("none")

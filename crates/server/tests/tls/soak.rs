@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::process::Memory;
+use lowroad_testkit::process::PrivateMemory;
 use lowroad_testkit::wait_until;
 use lowroad_tls::TicketKeys;
 use rustls::pki_types::ServerName;
@@ -105,7 +105,7 @@ fn nothing_fails_and_nothing_grows() {
             server.wait_for_error_line("a.pem: read again, valid until ");
             renewals += 1;
             if start.elapsed() > soak / 3 {
-                warm.get_or_insert_with(|| Memory::of(server.pid()).resident);
+                warm.get_or_insert_with(|| PrivateMemory::of_process(server.pid()).resident);
             }
         }
         done.stop.store(true, Relaxed);
@@ -114,7 +114,7 @@ fn nothing_fails_and_nothing_grows() {
         (place.status("open") == ["0 connections"]).then_some(())
     });
 
-    let (warm, at_end) = (warm.expect("a renewal"), Memory::of(server.pid()).resident);
+    let (warm, at_end) = (warm.expect("a renewal"), PrivateMemory::of_process(server.pid()).resident);
     let (full, resumed) = (done.full.load(Relaxed), done.resumed.load(Relaxed));
     println!(
         "{full} full and {resumed} resumed handshakes, {renewals} renewals; {} KiB resident, {} KiB at the end",

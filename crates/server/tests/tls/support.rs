@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lowroad_testkit::{Folder, Server};
-use lowroad_tls::authority::Authority;
+use lowroad_testkit::{TempFolder, TestServer};
+use lowroad_tls::authority::LocalAuthority;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -16,8 +16,8 @@ pub const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
 
 /// A folder with an authority, certificates and a site.
 pub struct Place {
-    pub folder: Folder,
-    authority: Authority,
+    pub folder: TempFolder,
+    authority: LocalAuthority,
 }
 
 /// A program's output.
@@ -29,8 +29,8 @@ pub struct Said {
 
 impl Place {
     pub fn new() -> Place {
-        let folder = Folder::new();
-        let authority = Authority::open(&folder.path().join("ca"), "test", unix_s());
+        let folder = TempFolder::new();
+        let authority = LocalAuthority::open(&folder.path().join("ca"), "test", unix_s());
         let authority = authority.expect("an authority");
         Place { folder, authority }
     }
@@ -70,15 +70,15 @@ impl Place {
     }
 
     /// Starts a server with this configuration, and one worker.
-    pub fn run(&self, config: &str) -> Server {
+    pub fn run(&self, config: &str) -> TestServer {
         self.run_with("", config)
     }
 
     /// The same with further keys of `[server]` and tables.
-    pub fn run_with(&self, tables: &str, config: &str) -> Server {
+    pub fn run_with(&self, tables: &str, config: &str) -> TestServer {
         let admin = self.path("admin").display().to_string();
         let server = format!("[server]\nuser = \"root\"\nworkers = 1\nadmin = \"{admin}\"\n");
-        Server::run(
+        TestServer::run(
             PROGRAM,
             &self.folder,
             &format!("{server}{tables}\n{config}"),
@@ -86,7 +86,7 @@ impl Place {
     }
 
     /// A server of files with a certificate for `a.example`.
-    pub fn simple(&self) -> Server {
+    pub fn simple(&self) -> TestServer {
         self.certify("a", &["a.example"]);
         self.run(&self.site("a", "", ""))
     }

@@ -4,33 +4,33 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::error::Error;
-use crate::fetch::asker::Asker;
-use crate::learn::Ticket;
+use crate::error::LevelError;
+use crate::fetch::address_fetcher::AddressFetcher;
+use crate::learner::FetchTicket;
 use crate::response::FetchError;
-use crate::response::fetched::{Fetched, Validators};
-use lowroad_wire::key::Key;
+use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
+use lowroad_wire::key::RequestKey;
 
 /// A fetch to carry out.
-pub(super) struct Job {
-    pub(super) ticket: Ticket,
-    pub(super) key: Key,
-    pub(super) validators: Validators,
+pub(super) struct FetchOrder {
+    pub(super) ticket: FetchTicket,
+    pub(super) key: RequestKey,
+    pub(super) validators: RevalidationFields,
 }
 
 /// Its result.
-pub(super) struct Done {
-    pub(super) ticket: Ticket,
-    pub(super) key: Key,
-    pub(super) result: Result<Fetched, FetchError>,
+pub(super) struct FetchCompletion {
+    pub(super) ticket: FetchTicket,
+    pub(super) key: RequestKey,
+    pub(super) result: Result<FetchedResponse, FetchError>,
 }
 
 /// Starts threads that fetch, each with its own connections.
 pub(super) fn start(
-    asker: impl Fn() -> Asker,
+    asker: impl Fn() -> AddressFetcher,
     count: usize,
-) -> Result<(Sender<Job>, Receiver<Done>), Error> {
-    let (jobs, waiting) = channel::<Job>();
+) -> Result<(Sender<FetchOrder>, Receiver<FetchCompletion>), LevelError> {
+    let (jobs, waiting) = channel::<FetchOrder>();
     let waiting = Arc::new(Mutex::new(waiting));
     let (results, done) = channel();
     for number in 0..count.max(1) {
@@ -42,7 +42,7 @@ pub(super) fn start(
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
                 let Some(job) = job else { return };
                 let result = asker.fetch(&job.key.parts(), &job.validators);
-                let done = Done {
+                let done = FetchCompletion {
                     ticket: job.ticket,
                     key: job.key,
                     result,
@@ -55,7 +55,7 @@ pub(super) fn start(
         thread::Builder::new()
             .name(format!("fetch-{number}"))
             .spawn(work)
-            .map_err(Error::system("starting a thread"))?;
+            .map_err(LevelError::system("starting a thread"))?;
     }
     Ok((jobs, done))
 }

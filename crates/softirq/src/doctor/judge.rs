@@ -1,6 +1,6 @@
 //! Judges facts. Pure: independent of how they are collected.
 
-use super::{Facts, Interface, Line, Machine, Port, Report, Verdict};
+use super::{DoctorFacts, InterfaceFacts, DoctorFinding, MachineFacts, PortFacts, DoctorReport, DoctorVerdict};
 use crate::machine::listeners;
 
 const CAP_NET_ADMIN: u32 = 12;
@@ -25,8 +25,8 @@ const MTU_MAX: u32 = 1500;
 
 /// Judges all facts.
 #[must_use]
-pub fn judge(facts: &Facts) -> Report {
-    let mut report = Report::default();
+pub fn judge(facts: &DoctorFacts) -> DoctorReport {
+    let mut report = DoctorReport::default();
     let machine_works = report.add(machine(&facts.machine));
     let port_works = match &facts.port {
         Some(port) => report.add(self::port(port, facts.machine.somaxconn)),
@@ -34,7 +34,7 @@ pub fn judge(facts: &Facts) -> Report {
     };
     for interface in &facts.interfaces {
         let (xdp, tc) = (xdp(interface, facts.machine.cpus), tc(interface));
-        let has_tier = [&xdp, &tc].iter().any(|line| line.verdict != Verdict::No);
+        let has_tier = [&xdp, &tc].iter().any(|line| line.verdict != DoctorVerdict::No);
         report.works |= has_tier && machine_works && port_works;
         report.lines.extend([xdp, tc]);
         report.lines.extend(notes(interface));
@@ -42,16 +42,16 @@ pub fn judge(facts: &Facts) -> Report {
     report
 }
 
-impl Report {
+impl DoctorReport {
     /// Adds findings. Returns whether none of them is a `No`.
-    fn add(&mut self, lines: Vec<Line>) -> bool {
-        let works = lines.iter().all(|line| line.verdict != Verdict::No);
+    fn add(&mut self, lines: Vec<DoctorFinding>) -> bool {
+        let works = lines.iter().all(|line| line.verdict != DoctorVerdict::No);
         self.lines.extend(lines);
         works
     }
 }
 
-fn machine(machine: &Machine) -> Vec<Line> {
+fn machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
     vec![
         kernel(machine),
         rights(machine),
@@ -62,7 +62,7 @@ fn machine(machine: &Machine) -> Vec<Line> {
     ]
 }
 
-fn kernel(machine: &Machine) -> Line {
+fn kernel(machine: &MachineFacts) -> DoctorFinding {
     let what = "kernel";
     let release = &machine.release;
     if !machine.has_btf {
@@ -101,7 +101,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn rights(machine: &Machine) -> Line {
+fn rights(machine: &MachineFacts) -> DoctorFinding {
     let what = "rights";
     let has = |bit: u32| machine.capabilities >> bit & 1 == 1;
     let wanted = [
@@ -132,14 +132,14 @@ fn rights(machine: &Machine) -> Line {
     }
 }
 
-fn bpffs(machine: &Machine) -> Line {
+fn bpffs(machine: &MachineFacts) -> DoctorFinding {
     match machine.has_bpffs {
         true => ok("/sys/fs/bpf", "mounted"),
         false => warn("/sys/fs/bpf", "not mounted; `attach` mounts it", ""),
     }
 }
 
-fn cookies(machine: &Machine) -> Line {
+fn cookies(machine: &MachineFacts) -> DoctorFinding {
     let what = "net.ipv4.tcp_syncookies";
     match machine.syncookies {
         Some(0) => no(
@@ -156,7 +156,7 @@ fn cookies(machine: &Machine) -> Line {
     }
 }
 
-fn firewall(machine: &Machine) -> Line {
+fn firewall(machine: &MachineFacts) -> DoctorFinding {
     let what = "netfilter";
     match machine.has_firewall {
         Some(false) => ok(
@@ -178,7 +178,7 @@ fn firewall(machine: &Machine) -> Line {
     }
 }
 
-fn port(port: &Port, somaxconn: Option<u32>) -> Vec<Line> {
+fn port(port: &PortFacts, somaxconn: Option<u32>) -> Vec<DoctorFinding> {
     let what = format!("port {}", port.number);
     let mut lines = vec![
         match listeners::who_is_asked(port.number, &port.addresses) {
@@ -220,7 +220,7 @@ fn port(port: &Port, somaxconn: Option<u32>) -> Vec<Line> {
     lines
 }
 
-fn xdp(interface: &Interface, cpus: u32) -> Line {
+fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let details = &interface.details;
     let what = format!("{}: native XDP", details.interface.name);
     if !details.is_ethernet {
@@ -262,7 +262,7 @@ fn xdp(interface: &Interface, cpus: u32) -> Line {
 }
 
 /// Judges by driver. The room is that behind a short frame, which a response must fit into.
-fn by_driver(what: &str, interface: &Interface, cpus: u32) -> Line {
+fn by_driver(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let mtu = interface.mtu.unwrap_or(MTU_MAX);
     match interface.details.driver.as_str() {
         _ if mtu > MTU_MAX => warn(
@@ -302,7 +302,7 @@ fn by_driver(what: &str, interface: &Interface, cpus: u32) -> Line {
 }
 
 /// XDP_TX needs a transmit queue per processor; else processors share queues under a lock.
-fn virtio(what: &str, interface: &Interface, cpus: u32) -> Line {
+fn virtio(what: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let room = match interface.virtio {
         Some(bits) if bits & VIRTIO_MERGEABLE == 0 => "room for a frame of the MTU",
         _ => "room for whole answers",
@@ -323,7 +323,7 @@ fn virtio(what: &str, interface: &Interface, cpus: u32) -> Line {
     }
 }
 
-fn tc(interface: &Interface) -> Line {
+fn tc(interface: &InterfaceFacts) -> DoctorFinding {
     let what = format!("{}: TC ingress", interface.details.interface.name);
     match interface.details.is_ethernet {
         true => ok(&what, "works with every Ethernet interface"),
@@ -331,7 +331,7 @@ fn tc(interface: &Interface) -> Line {
     }
 }
 
-fn notes(interface: &Interface) -> Vec<Line> {
+fn notes(interface: &InterfaceFacts) -> Vec<DoctorFinding> {
     let name = &interface.details.interface.name;
     let mut lines = Vec::new();
     if !interface.details.is_up {
@@ -351,7 +351,7 @@ fn notes(interface: &Interface) -> Vec<Line> {
     lines
 }
 
-fn driver(interface: &Interface) -> &str {
+fn driver(interface: &InterfaceFacts) -> &str {
     match interface.details.driver.as_str() {
         "" => "its driver",
         driver => driver,
@@ -359,7 +359,7 @@ fn driver(interface: &Interface) -> &str {
 }
 
 /// Judges interception, which is optional.
-fn interception(machine: &Machine) -> Line {
+fn interception(machine: &MachineFacts) -> DoctorFinding {
     let what = "interception";
     match machine.has_lookup {
         Some(true) => ok(
@@ -379,8 +379,8 @@ fn interception(machine: &Machine) -> Line {
     }
 }
 
-fn line(verdict: Verdict, what: &str, why: &str, advice: &str) -> Line {
-    Line {
+fn line(verdict: DoctorVerdict, what: &str, why: &str, advice: &str) -> DoctorFinding {
+    DoctorFinding {
         verdict,
         what: what.to_owned(),
         why: why.to_owned(),
@@ -388,14 +388,14 @@ fn line(verdict: Verdict, what: &str, why: &str, advice: &str) -> Line {
     }
 }
 
-fn ok(what: &str, why: &str) -> Line {
-    line(Verdict::Ok, what, why, "")
+fn ok(what: &str, why: &str) -> DoctorFinding {
+    line(DoctorVerdict::Ok, what, why, "")
 }
 
-fn warn(what: &str, why: &str, advice: &str) -> Line {
-    line(Verdict::Warn, what, why, advice)
+fn warn(what: &str, why: &str, advice: &str) -> DoctorFinding {
+    line(DoctorVerdict::Warn, what, why, advice)
 }
 
-fn no(what: &str, why: &str, advice: &str) -> Line {
-    line(Verdict::No, what, why, advice)
+fn no(what: &str, why: &str, advice: &str) -> DoctorFinding {
+    line(DoctorVerdict::No, what, why, advice)
 }

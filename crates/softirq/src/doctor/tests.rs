@@ -3,8 +3,8 @@
 use super::*;
 use crate::machine::interfaces;
 
-fn machine() -> Machine {
-    Machine {
+fn machine() -> MachineFacts {
+    MachineFacts {
         release: "6.18.1-generic".into(),
         has_btf: true,
         has_handover: Some(true),
@@ -19,10 +19,10 @@ fn machine() -> Machine {
     }
 }
 
-fn interface(name: &str, driver: &str) -> Interface {
-    Interface {
-        details: Details {
-            interface: interfaces::Interface {
+fn interface(name: &str, driver: &str) -> InterfaceFacts {
+    InterfaceFacts {
+        details: InterfaceDetails {
+            interface: interfaces::NetworkInterface {
                 name: name.into(),
                 index: 2,
             },
@@ -43,8 +43,8 @@ fn interface(name: &str, driver: &str) -> Interface {
     }
 }
 
-fn facts(machine: Machine, interface: Interface) -> Facts {
-    Facts {
+fn facts(machine: MachineFacts, interface: InterfaceFacts) -> DoctorFacts {
+    DoctorFacts {
         machine,
         port: None,
         interfaces: vec![interface],
@@ -52,7 +52,7 @@ fn facts(machine: Machine, interface: Interface) -> Facts {
 }
 
 /// The finding about this subject, and whether the whole works.
-fn line(facts: &Facts, what: &str) -> (Line, bool) {
+fn line(facts: &DoctorFacts, what: &str) -> (DoctorFinding, bool) {
     let report = judge(facts);
     let found = report.lines.iter().find(|line| line.what == what);
     (
@@ -70,7 +70,7 @@ fn a_good_machine_is_good() {
     let bad = report
         .lines
         .iter()
-        .filter(|line| line.verdict != Verdict::Ok);
+        .filter(|line| line.verdict != DoctorVerdict::Ok);
     assert_eq!(bad.count(), 0, "{report:?}");
 }
 
@@ -80,14 +80,14 @@ fn a_machine_that_can_not_intercept_can_do_the_rest() {
         let mut machine = machine();
         machine.has_lookup = has_lookup;
         let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), "interception");
-        assert_eq!((line.verdict, works), (Verdict::Warn, true));
+        assert_eq!((line.verdict, works), (DoctorVerdict::Warn, true));
         assert!(line.why.contains(why), "{}", line.why);
     }
 }
 
 #[test]
 fn what_the_machine_lacks_keeps_all_tiers_off() {
-    type Change = fn(&mut Machine);
+    type Change = fn(&mut MachineFacts);
     let cases: [(&str, &str, Change); 7] = [
         ("kernel", "CONFIG_DEBUG_INFO_BTF", |m| m.has_btf = false),
         ("kernel", "6.9", |m| {
@@ -108,7 +108,7 @@ fn what_the_machine_lacks_keeps_all_tiers_off() {
         let mut machine = machine();
         change(&mut machine);
         let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), what);
-        assert_eq!((line.verdict, works), (Verdict::No, false), "{line:?}");
+        assert_eq!((line.verdict, works), (DoctorVerdict::No, false), "{line:?}");
         assert!(line.advice.contains(advice), "{line:?}");
     }
 }
@@ -121,8 +121,8 @@ fn sys_admin_stands_for_the_finer_capabilities_but_not_for_the_network() {
         line(&facts(machine, interface("eth0", "ixgbe")), "rights").0
     };
     // 12: NET_ADMIN, 21: SYS_ADMIN, 38: PERFMON, 39: BPF.
-    assert_eq!(with(&[12, 21]).verdict, Verdict::Ok);
-    assert_eq!(with(&[12, 38, 39]).verdict, Verdict::Ok);
+    assert_eq!(with(&[12, 21]).verdict, DoctorVerdict::Ok);
+    assert_eq!(with(&[12, 38, 39]).verdict, DoctorVerdict::Ok);
     assert!(with(&[21]).why.contains("CAP_NET_ADMIN"));
     assert!(with(&[12, 39]).why.contains("CAP_PERFMON"));
 }
@@ -135,26 +135,26 @@ fn firewalls_and_missing_mounts_are_no_hindrance() {
     let facts = facts(machine, interface("eth0", "ixgbe"));
     for what in ["netfilter", "/sys/fs/bpf"] {
         let (line, works) = line(&facts, what);
-        assert_eq!((line.verdict, works), (Verdict::Warn, true), "{line:?}");
+        assert_eq!((line.verdict, works), (DoctorVerdict::Warn, true), "{line:?}");
     }
 }
 
 #[test]
 fn interfaces_without_native_xdp_still_have_tc() {
-    let firecracker = Interface {
+    let firecracker = InterfaceFacts {
         // GUEST_CSUM and GUEST_TSO4 without CTRL_GUEST_OFFLOADS.
         virtio: Some(1 << 1 | 1 << 7),
         ..interface("eth0", "virtio_net")
     };
-    let other = Interface {
+    let other = InterfaceFacts {
         has_other_xdp: true,
         ..interface("eth0", "ice")
     };
-    let old = Interface {
+    let old = InterfaceFacts {
         xdp_features: Some(0),
         ..interface("eth0", "e1000e")
     };
-    let merging = Interface {
+    let merging = InterfaceFacts {
         merges: true,
         ..interface("eth0", "ixgbe")
     };
@@ -168,16 +168,16 @@ fn interfaces_without_native_xdp_still_have_tc() {
     ] {
         let facts = facts(machine(), interface);
         let (xdp, works) = line(&facts, "eth0: native XDP");
-        assert_eq!((xdp.verdict, works), (Verdict::No, true), "{xdp:?}");
+        assert_eq!((xdp.verdict, works), (DoctorVerdict::No, true), "{xdp:?}");
         assert!(xdp.why.contains(why), "{xdp:?}");
-        assert_eq!(line(&facts, "eth0: TC ingress").0.verdict, Verdict::Ok);
+        assert_eq!(line(&facts, "eth0: TC ingress").0.verdict, DoctorVerdict::Ok);
     }
 }
 
 #[test]
 fn virtio_counts_queues() {
     let with = |virtio, queues| {
-        let interface = Interface {
+        let interface = InterfaceFacts {
             virtio: Some(virtio),
             queues: Some(queues),
             ..interface("eth0", "virtio_net")
@@ -186,7 +186,7 @@ fn virtio_counts_queues() {
     };
     // GUEST_CSUM and CTRL_GUEST_OFFLOADS; bit 15 below: mergeable buffers.
     let tunable = 1 << 1 | 1 << 2;
-    assert_eq!(with(tunable, (4, 8)).verdict, Verdict::Ok);
+    assert_eq!(with(tunable, (4, 8)).verdict, DoctorVerdict::Ok);
     assert!(with(tunable, (4, 8)).why.contains("a frame of the MTU"));
     assert!(
         with(tunable | 1 << 15, (4, 8))
@@ -195,7 +195,7 @@ fn virtio_counts_queues() {
     );
     let few = with(tunable, (8, 8));
     assert!(
-        few.verdict == Verdict::Warn && few.why.contains("8 of 8"),
+        few.verdict == DoctorVerdict::Warn && few.why.contains("8 of 8"),
         "{few:?}"
     );
 }
@@ -217,20 +217,20 @@ fn notes_of_interfaces_are_warnings() {
     let report = judge(&facts(machine(), down));
     let warned = |text: &str| {
         let found = report.lines.iter().find(|line| line.why.contains(text));
-        found.is_some_and(|line| line.verdict == Verdict::Warn)
+        found.is_some_and(|line| line.verdict == DoctorVerdict::Warn)
     };
     assert!(warned("down") && warned("VLAN") && warned("9000") && report.works);
 }
 
 #[test]
 fn ports_need_one_server_that_is_no_mptcp_socket() {
-    let listener = Listener {
+    let listener = SystemListener {
         backlog: 4096,
         is_mptcp: false,
     };
-    let judged = |addresses: &[[u8; 4]], listeners: Option<Vec<Listener>>| {
+    let judged = |addresses: &[[u8; 4]], listeners: Option<Vec<SystemListener>>| {
         let mut facts = facts(machine(), interface("eth0", "ice"));
-        facts.port = Some(Port {
+        facts.port = Some(PortFacts {
             number: 80,
             addresses: addresses.iter().map(|bytes| (*bytes).into()).collect(),
             listeners,
@@ -242,13 +242,13 @@ fn ports_need_one_server_that_is_no_mptcp_socket() {
     let any = [[0; 4]];
     let (lines, works) = judged(&any, Some(vec![listener]));
     assert!(lines.len() == 1 && works, "{lines:?}");
-    let mptcp = Listener {
+    let mptcp = SystemListener {
         is_mptcp: true,
         ..listener
     };
     let (lines, works) = judged(&any, Some(vec![mptcp]));
     assert!(lines[1].why.contains("Multipath") && !works, "{lines:?}");
-    let short = Listener {
+    let short = SystemListener {
         backlog: 5,
         ..listener
     };

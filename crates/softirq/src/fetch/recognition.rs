@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use super::USER_AGENT;
-use crate::machine::outsider;
+use crate::machine::probe_source;
 
 /// Whether a request with this User-Agent, from this address, may be the daemon's.
 pub fn is_from_daemon(agent: Option<&[u8]>, peer: IpAddr) -> bool {
@@ -15,7 +15,7 @@ pub fn is_from_daemon(agent: Option<&[u8]>, peer: IpAddr) -> bool {
 /// server's own address, which no other host can use, as the kernel drops such packets from outside. Costs a few system
 /// calls.
 fn may_ask_from(peer: IpAddr) -> bool {
-    if outsider::is_outsider(peer) {
+    if probe_source::is_outsider(peer) {
         return true;
     }
     // Binding succeeds for local addresses only.

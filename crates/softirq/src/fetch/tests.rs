@@ -1,7 +1,7 @@
 //! Tests the fetcher against listeners in threads, which send scripted bytes whatever the request.
 
 use super::*;
-use lowroad_wire::key::{Class, KeyParts};
+use lowroad_wire::key::{ConnectionClass, KeyParts};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -9,7 +9,7 @@ use std::thread;
 const PORT: u16 = 8080;
 
 const KEY: KeyParts<'static> = KeyParts {
-    class: Class::new(true, false),
+    class: ConnectionClass::new(true, false),
     address: IpAddr::V4(Ipv4Addr::LOCALHOST),
     port: PORT,
     target: b"/a?b",
@@ -64,19 +64,19 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
 
 fn fetcher(
     address: std::net::SocketAddr,
-    limits: Limits,
-) -> Fetcher<impl Fn(SocketAddr) -> io::Result<TcpStream>> {
+    limits: FetchLimits,
+) -> ResponseFetcher<impl Fn(SocketAddr) -> io::Result<TcpStream>> {
     let connect = move |local| {
         assert_eq!(local, KEY.local());
         TcpStream::connect_timeout(&address, Duration::from_secs(2))
     };
-    Fetcher::new(connect, limits)
+    ResponseFetcher::new(connect, limits)
 }
 
 /// The result of one fetch from an origin that sends one response and closes.
-fn fetch_once(answer: &str) -> Result<Fetched, FetchError> {
+fn fetch_once(answer: &str) -> Result<FetchedResponse, FetchError> {
     let (address, _requests) = origin(vec![script(&[answer])]);
-    fetcher(address, Limits::default()).fetch(&KEY, &Validators::default())
+    fetcher(address, FetchLimits::default()).fetch(&KEY, &RevalidationFields::default())
 }
 
 fn body_of(answer: &str) -> Result<String, FetchError> {
@@ -87,16 +87,16 @@ fn body_of(answer: &str) -> Result<String, FetchError> {
 fn the_request_is_what_the_key_says() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let (address, requests) = origin(vec![script(&[ok, ok, ok])]);
-    let mut fetcher = fetcher(address, Limits::default());
+    let mut fetcher = fetcher(address, FetchLimits::default());
     let start = "GET /a?b HTTP/1.1\r\nHost: h.example:8080\r\nUser-Agent: lowroad\r\n\
                  Accept: */*\r\nAccept-Encoding: gzip\r\n";
 
     fetcher
-        .fetch(&KEY, &Validators::default())
+        .fetch(&KEY, &RevalidationFields::default())
         .expect("a response");
     assert_eq!(requests.recv(), Ok(format!("{start}\r\n")));
 
-    let validators = Validators {
+    let validators = RevalidationFields {
         etag: Some(b"\"e\"".to_vec()),
         last_modified: Some(b"then".to_vec()),
     };
@@ -175,11 +175,11 @@ fn connections_are_kept_by_address() {
         let at = addresses.iter().position(|address| *address == local.ip());
         TcpStream::connect(both[at.expect("one of them")])
     };
-    let mut fetcher = Fetcher::new(connect, Limits::default());
+    let mut fetcher = ResponseFetcher::new(connect, FetchLimits::default());
     for _ in 0..3 {
         for (address, body) in addresses.into_iter().zip(["a", "b"]) {
             let key = KeyParts { address, ..KEY };
-            let fetched = fetcher.fetch(&key, &Validators::default());
+            let fetched = fetcher.fetch(&key, &RevalidationFields::default());
             assert_eq!(fetched.expect("a response").body, body.as_bytes());
         }
     }
@@ -188,7 +188,7 @@ fn connections_are_kept_by_address() {
 #[test]
 fn an_address_that_has_gone_is_told_apart() {
     let gone = |_| Err(ErrorKind::AddrNotAvailable.into());
-    let result = Fetcher::new(gone, Limits::default()).fetch(&KEY, &Validators::default());
+    let result = ResponseFetcher::new(gone, FetchLimits::default()).fetch(&KEY, &RevalidationFields::default());
     let error = FetchError::AddressGone(KEY.address);
     assert_eq!(result, Err(error));
     assert_eq!(error.label(), "address-gone");
@@ -218,11 +218,11 @@ fn a_connection_is_used_again_until_it_ends() {
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: x, CLOSE\r\n\r\nb";
     let next = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nc";
     let (address, _requests) = origin(vec![script(&[keep, last]), script(&[next])]);
-    let mut fetcher = fetcher(address, Limits::default());
+    let mut fetcher = fetcher(address, FetchLimits::default());
     let mut bodies = Vec::new();
     // The second response closes its connection.
     for pooled in [1, 0, 1] {
-        let fetched = fetcher.fetch(&KEY, &Validators::default());
+        let fetched = fetcher.fetch(&KEY, &RevalidationFields::default());
         bodies.extend(fetched.expect("a response").body);
         assert_eq!(fetcher.pool.len(), pooled);
     }
@@ -234,9 +234,9 @@ fn a_kept_connection_that_was_closed_costs_a_new_one() {
     let one = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
     // Each connection closes after its response without an announcement.
     let (address, _requests) = origin(vec![script(&[one]), script(&[one]), script(&[one])]);
-    let mut fetcher = fetcher(address, Limits::default());
+    let mut fetcher = fetcher(address, FetchLimits::default());
     for _ in 0..3 {
-        let fetched = fetcher.fetch(&KEY, &Validators::default());
+        let fetched = fetcher.fetch(&KEY, &RevalidationFields::default());
         assert_eq!(fetched.expect("a response").body, b"a");
     }
 }
@@ -248,9 +248,9 @@ fn bytes_that_nobody_asked_for_end_the_connection() {
                     Content-Length: 4\r\n\r\nevil";
     let honest = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb";
     let (address, _requests) = origin(vec![script(&[smuggled]), script(&[honest])]);
-    let mut fetcher = fetcher(address, Limits::default());
+    let mut fetcher = fetcher(address, FetchLimits::default());
     for body in [b"a", b"b"] {
-        let fetched = fetcher.fetch(&KEY, &Validators::default());
+        let fetched = fetcher.fetch(&KEY, &RevalidationFields::default());
         assert_eq!(fetched.expect("a response").body, body);
         let kept = fetcher.pool.len();
         assert_eq!(kept, usize::from(body == b"b"));
@@ -328,14 +328,14 @@ fn what_is_cut_off_is_no_response() {
 
 #[test]
 fn what_is_too_long_is_given_up() {
-    let limits = Limits {
+    let limits = FetchLimits {
         head_len_max: 100,
         body_len_max: 10,
-        ..Limits::default()
+        ..FetchLimits::default()
     };
     let result = |answer: &str| {
         let (address, _requests) = origin(vec![script(&[answer])]);
-        let fetched = fetcher(address, limits).fetch(&KEY, &Validators::default());
+        let fetched = fetcher(address, limits).fetch(&KEY, &RevalidationFields::default());
         fetched.map(|f| f.body.len())
     };
     let head = "HTTP/1.1 200 OK\r\n";
@@ -369,12 +369,12 @@ fn silence_is_waited_for_only_so_long() {
     let address = listener.local_addr().expect("an address");
     // Each limit alone ends the fetch; a total of 0 does so before the first call.
     for (wait_ms, total_ms) in [(1, 5000), (2000, 1), (2000, 0)] {
-        let limits = Limits {
+        let limits = FetchLimits {
             wait_ms,
             total_ms,
-            ..Limits::default()
+            ..FetchLimits::default()
         };
-        let result = fetcher(address, limits).fetch(&KEY, &Validators::default());
+        let result = fetcher(address, limits).fetch(&KEY, &RevalidationFields::default());
         assert_eq!(result, Err(FetchError::TimedOut));
     }
 }
@@ -382,7 +382,7 @@ fn silence_is_waited_for_only_so_long() {
 #[test]
 fn nobody_there_is_the_origins_fault() {
     let refused = |_| Err(io::Error::from(ErrorKind::ConnectionRefused));
-    let result = Fetcher::new(refused, Limits::default()).fetch(&KEY, &Validators::default());
+    let result = ResponseFetcher::new(refused, FetchLimits::default()).fetch(&KEY, &RevalidationFields::default());
     let error = FetchError::Connect(ErrorKind::ConnectionRefused);
     assert_eq!(result, Err(error));
     assert_eq!(error.label(), "origin-unreachable");

@@ -5,27 +5,27 @@ use std::mem::offset_of;
 
 use libbpf_rs::{MapCore, MapFlags};
 
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout;
 
-use super::Level;
+use super::SoftirqLevel;
 
 /// A prefix length, and an address; IPv4 as `::ffff:a.b.c.d`.
-pub type Prefix = (u32, [u8; 16]);
+pub type ClientPrefix = (u32, [u8; 16]);
 
-impl Level {
+impl SoftirqLevel {
     /// Leaves clients with this prefix (IPv4 as `::ffff:0:0/96`) to the server.
     ///
     /// # Errors
     /// When the map is full.
-    pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), Error> {
+    pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), LevelError> {
         self.set_prefix(&(bits, address), layout::PREFIX_DENIED)
     }
 
-    fn set_prefix(&self, prefix: &Prefix, says: u32) -> Result<(), Error> {
+    fn set_prefix(&self, prefix: &ClientPrefix, says: u32) -> Result<(), LevelError> {
         self.denied
             .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("a prefix of clients"))
+            .map_err(LevelError::bpf("a prefix of clients"))
     }
 
     /// Denies clients with the first prefixes, and allows those with the others; the longest matching prefix decides,
@@ -33,7 +33,7 @@ impl Level {
     ///
     /// # Errors
     /// When the map is full.
-    pub fn set_clients(&self, denied: &[Prefix], allowed: &[Prefix]) -> Result<(), Error> {
+    pub fn set_clients(&self, denied: &[ClientPrefix], allowed: &[ClientPrefix]) -> Result<(), LevelError> {
         // Only superfluous prefixes are removed, so that wanted ones apply without a gap.
         for known in self.denied.keys() {
             let is_wanted = denied
@@ -43,7 +43,7 @@ impl Level {
             if !is_wanted {
                 self.denied
                     .delete(&known)
-                    .map_err(Error::bpf("a prefix of clients"))?;
+                    .map_err(LevelError::bpf("a prefix of clients"))?;
             }
         }
         // Denials last: they overwrite equal prefixes.
@@ -72,8 +72,8 @@ impl Level {
     ///
     /// # Errors
     /// When the map is full.
-    pub fn set_addresses(&self, wanted: &[[u8; 16]]) -> Result<(), Error> {
-        let failed = || Error::bpf("the addresses of this machine");
+    pub fn set_addresses(&self, wanted: &[[u8; 16]]) -> Result<(), LevelError> {
+        let failed = || LevelError::bpf("the addresses of this machine");
         // As for prefixes: an address that stays is never missing.
         for known in self.addresses.keys() {
             if !wanted.iter().any(|address| address[..] == known[..]) {
@@ -90,6 +90,6 @@ impl Level {
 }
 
 /// A prefix as a key of the map.
-pub(crate) fn prefix_key((bits, address): &Prefix) -> Vec<u8> {
+pub(crate) fn prefix_key((bits, address): &ClientPrefix) -> Vec<u8> {
     [bits.to_ne_bytes().as_slice(), address].concat()
 }

@@ -5,11 +5,11 @@ use std::net::SocketAddrV6;
 use crate::clock::{now_ns, units_since};
 use crate::layout::{self, CONNECTION_WAYS, connection};
 
-use super::Level;
+use super::SoftirqLevel;
 
 /// Number of connections of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connections {
+pub struct ConnectionCounts {
     /// Live on the fast path.
     pub open: usize,
     /// Migrating to a listener.
@@ -22,21 +22,21 @@ pub struct Connections {
     pub places: usize,
 }
 
-impl Level {
+impl SoftirqLevel {
     /// Counts the whole table.
     #[must_use]
-    pub fn connections(&self) -> Connections {
+    pub fn connections(&self) -> ConnectionCounts {
         self.connections_at(|_| true)
     }
 
     /// Counts the connections to some of the ports.
     #[must_use]
-    pub fn connections_at(&self, is_meant: impl Fn(u16) -> bool) -> Connections {
+    pub fn connections_at(&self, is_meant: impl Fn(u16) -> bool) -> ConnectionCounts {
         let now_ns = now_ns();
         let idle = self.control().idle;
-        let mut found = Connections {
+        let mut found = ConnectionCounts {
             places: self.connections.len() * CONNECTION_WAYS as usize,
-            ..Connections::default()
+            ..ConnectionCounts::default()
         };
         for way in self.entries() {
             if !is_meant(u16::from_be(way.tuple.local_port_be)) {

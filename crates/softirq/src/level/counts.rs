@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::Level;
-use crate::error::Error;
+use super::SoftirqLevel;
+use crate::error::LevelError;
 use crate::layout::{self, REASONS};
-use crate::learn::Kind;
+use crate::learner::DenialKind;
 
-impl Level {
+impl SoftirqLevel {
     /// Each reason's count over all processors, in the order of [`REASONS`].
     ///
     /// # Errors
     /// When the map can't be read.
-    pub fn counters(&self) -> Result<Vec<u64>, Error> {
+    pub fn counters(&self) -> Result<Vec<u64>, LevelError> {
         let count = |number| Ok(self.counted(number)?.count);
         (0..layout::reason_count).map(count).collect()
     }
@@ -41,7 +41,7 @@ impl Level {
     ///
     /// # Errors
     /// When the map can't be read.
-    pub fn requests(&self) -> Result<(u64, u64), Error> {
+    pub fn requests(&self) -> Result<(u64, u64), LevelError> {
         let counts = self.counters()?;
         let sum = |begin: &str| {
             let named = REASONS.iter().zip(&counts);
@@ -56,7 +56,7 @@ impl Level {
     ///
     /// # Errors
     /// When the map can't be read.
-    pub fn kernel_segments(&self) -> Result<u64, Error> {
+    pub fn kernel_segments(&self) -> Result<u64, LevelError> {
         Ok(self.counted(layout::reason_pass_kernel)?.count)
     }
 
@@ -71,13 +71,13 @@ impl Level {
     ///
     /// # Errors
     /// When the map can't be read.
-    pub fn answered_bytes(&self) -> Result<u64, Error> {
+    pub fn answered_bytes(&self) -> Result<u64, LevelError> {
         Ok(self.counted(layout::reason_answer_hit)?.bytes)
     }
 
     /// Counts a requested response that is not published, by reason. Called by the daemon only, so a plain increment
     /// suffices.
-    pub fn count_denial(&self, kind: Kind) {
+    pub fn count_denial(&self, kind: DenialKind) {
         let at = offset_of!(layout::control, denials) + kind as usize * size_of::<u64>();
         let count: u64 = self.control.get(0, at);
         self.set(at, count.wrapping_add(1));
@@ -85,16 +85,16 @@ impl Level {
 
     /// Numbers of denials, in the order of `DenialKind::ALL`.
     #[must_use]
-    pub fn denials(&self) -> [u64; Kind::ALL.len()] {
+    pub fn denials(&self) -> [u64; DenialKind::ALL.len()] {
         let counts = self.control().denials;
-        Kind::ALL.map(|kind| counts[kind as usize])
+        DenialKind::ALL.map(|kind| counts[kind as usize])
     }
 
-    fn counted(&self, reason: layout::reason) -> Result<layout::counted, Error> {
+    fn counted(&self, reason: layout::reason) -> Result<layout::counted, LevelError> {
         let each = self
             .reasons
             .lookup_percpu(&reason.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("reading counters"))?;
+            .map_err(LevelError::bpf("reading counters"))?;
         let mut sum = layout::counted::default();
         // One value for each possible processor.
         for value in each.iter().flatten() {

@@ -4,16 +4,16 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout::{self, answered_event, asked_event};
-use crate::level::Level;
+use crate::level::SoftirqLevel;
 
 /// Maximum number of events in one batch.
 const TURN_MAX: usize = 4096;
 
 /// An event.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum LevelEvent<'a> {
     /// A repeated request for a response that is not published.
     Asked {
         /// The hash of its key.
@@ -39,16 +39,16 @@ pub enum Event<'a> {
 }
 
 /// Reads events from the ring buffer.
-pub struct Events<'a> {
+pub struct EventRing<'a> {
     ring: RingBuffer<'a>,
 }
 
-impl<'a> Events<'a> {
+impl<'a> EventRing<'a> {
     /// Opens the ring of a level; each event goes to `sink` when `EventRing::take` is called.
     ///
     /// # Errors
     /// When the ring can't be mapped.
-    pub fn new(level: &'a Level, mut sink: impl FnMut(&Event<'_>) + 'a) -> Result<Self, Error> {
+    pub fn new(level: &'a SoftirqLevel, mut sink: impl FnMut(&LevelEvent<'_>) + 'a) -> Result<Self, LevelError> {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(level.events(), move |bytes| {
@@ -57,8 +57,8 @@ impl<'a> Events<'a> {
                 }
                 0
             })
-            .map_err(Error::bpf("the ring of events"))?;
-        let ring = builder.build().map_err(Error::bpf("the ring of events"))?;
+            .map_err(LevelError::bpf("the ring of events"))?;
+        let ring = builder.build().map_err(LevelError::bpf("the ring of events"))?;
         Ok(Self { ring })
     }
 
@@ -67,17 +67,17 @@ impl<'a> Events<'a> {
     ///
     /// # Errors
     /// When the ring can't be read.
-    pub fn take(&self) -> Result<bool, Error> {
+    pub fn take(&self) -> Result<bool, LevelError> {
         match self.ring.consume_raw_n(TURN_MAX) {
             taken @ 0.. => Ok(usize::try_from(taken).is_ok_and(|taken| taken >= TURN_MAX)),
-            status => Err(Error::system("reading events")(
+            status => Err(LevelError::system("reading events")(
                 std::io::Error::from_raw_os_error(-status),
             )),
         }
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Event<'_>> {
+fn parse(bytes: &[u8]) -> Option<LevelEvent<'_>> {
     // The field has the same offset in both kinds.
     let kind = u16_at(bytes, std::mem::offset_of!(asked_event, kind))?;
     match u32::from(kind) {
@@ -87,14 +87,14 @@ fn parse(bytes: &[u8]) -> Option<Event<'_>> {
                 .get(size_of::<asked_event>()..)?
                 .get(..usize::from(len))?;
             let hash = u64_at(bytes, std::mem::offset_of!(asked_event, hash))?;
-            Some(Event::Asked { hash, key })
+            Some(LevelEvent::Asked { hash, key })
         }
         layout::EVENT_ANSWERED => answered(bytes),
         _ => None,
     }
 }
 
-fn answered(bytes: &[u8]) -> Option<Event<'_>> {
+fn answered(bytes: &[u8]) -> Option<LevelEvent<'_>> {
     let tuple = std::mem::offset_of!(answered_event, tuple);
     let client: [u8; 16] = bytes
         .get(tuple + std::mem::offset_of!(layout::tuple, client_be)..)?
@@ -105,7 +105,7 @@ fn answered(bytes: &[u8]) -> Option<Event<'_>> {
         tuple + std::mem::offset_of!(layout::tuple, local_port_be),
     )?;
     let len = u16_at(bytes, std::mem::offset_of!(answered_event, head_len))?;
-    Some(Event::Answered {
+    Some(LevelEvent::Answered {
         when_ns: u64_at(bytes, std::mem::offset_of!(answered_event, when_ns))?,
         // The tables hold IPv4 addresses as mapped ones.
         client: Ipv6Addr::from(client).to_canonical(),

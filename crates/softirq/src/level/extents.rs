@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A range of the store, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct StoreExtent {
     /// Offset, a multiple of `FreeExtents::GRAIN`.
     pub at: u32,
     /// Length, also a multiple of it.
@@ -13,19 +13,19 @@ pub struct Extent {
 
 /// Free extents, indexed by offset and by length. Adjacent ones are merged.
 #[derive(Clone, Debug, Default)]
-pub struct Extents {
+pub struct FreeExtents {
     by_place: BTreeMap<u32, u32>,
     by_len: BTreeSet<(u32, u32)>,
 }
 
-impl Extents {
+impl FreeExtents {
     /// Offsets and lengths are multiples of this.
     pub const GRAIN: u32 = 8;
 
     /// Starts with a free store of this length.
     #[must_use]
-    pub fn new(len: u32) -> Extents {
-        let mut all = Extents::default();
+    pub fn new(len: u32) -> FreeExtents {
+        let mut all = FreeExtents::default();
         all.insert(0, len / Self::GRAIN * Self::GRAIN);
         all
     }
@@ -39,16 +39,16 @@ impl Extents {
     }
 
     /// Best fit: takes the smallest free extent that holds this many bytes, and returns the rest of it.
-    pub fn take(&mut self, len: usize) -> Option<Extent> {
+    pub fn take(&mut self, len: usize) -> Option<StoreExtent> {
         let wanted = Self::rounded(len);
         let (found, at) = *self.by_len.range((wanted, 0)..).next()?;
         self.remove(at, found);
         self.insert(at + wanted, found - wanted);
-        Some(Extent { at, len: wanted })
+        Some(StoreExtent { at, len: wanted })
     }
 
     /// Takes this exact extent; false if it is not completely free.
-    pub fn take_at(&mut self, wanted: Extent) -> bool {
+    pub fn take_at(&mut self, wanted: StoreExtent) -> bool {
         let before = self.by_place.range(..=wanted.at).next_back();
         let Some((at, len)) = before.map(|(at, len)| (*at, *len)) else {
             return false;
@@ -64,8 +64,8 @@ impl Extents {
     }
 
     /// Frees an extent.
-    pub fn give_back(&mut self, extent: Extent) {
-        let Extent { mut at, mut len } = extent;
+    pub fn give_back(&mut self, extent: StoreExtent) {
+        let StoreExtent { mut at, mut len } = extent;
         let before = self.by_place.range(..at).next_back();
         if let Some((before_at, before_len)) = before.map(|(at, len)| (*at, *len))
             && before_at + before_len == at
@@ -99,37 +99,37 @@ mod tests {
 
     #[test]
     fn the_smallest_piece_that_fits_is_taken() {
-        let mut free = Extents::new(1000);
-        let pieces: Vec<Extent> = (0..4).filter_map(|_| free.take(200)).collect();
+        let mut free = FreeExtents::new(1000);
+        let pieces: Vec<StoreExtent> = (0..4).filter_map(|_| free.take(200)).collect();
         free.give_back(pieces[1]);
         // The freed extent is the best fit; lengths are rounded up.
-        assert_eq!(free.take(190), Some(Extent { at: 200, len: 192 }));
+        assert_eq!(free.take(190), Some(StoreExtent { at: 200, len: 192 }));
         assert_eq!(free.take(201), None);
-        assert_eq!(free.take(200), Some(Extent { at: 800, len: 200 }));
+        assert_eq!(free.take(200), Some(StoreExtent { at: 800, len: 200 }));
         assert_eq!(free.take(9), None);
-        assert_eq!(free.take(8), Some(Extent { at: 392, len: 8 }));
+        assert_eq!(free.take(8), Some(StoreExtent { at: 392, len: 8 }));
     }
 
     #[test]
     fn what_is_given_back_is_joined() {
-        let mut free = Extents::new(800);
-        let pieces: Vec<Extent> = (0..8).filter_map(|_| free.take(100)).collect();
+        let mut free = FreeExtents::new(800);
+        let pieces: Vec<StoreExtent> = (0..8).filter_map(|_| free.take(100)).collect();
         assert_eq!(pieces.len(), 7, "100 bytes take 104");
         // First without free neighbours, then with two each.
         for at in [0, 2, 4, 6, 1, 3, 5] {
             free.give_back(pieces[at]);
         }
-        assert_eq!(free.take(800), Some(Extent { at: 0, len: 800 }));
+        assert_eq!(free.take(800), Some(StoreExtent { at: 0, len: 800 }));
     }
 
     #[test]
     fn a_piece_in_use_is_not_taken_again() {
-        let mut free = Extents::new(800);
-        assert!(free.take_at(Extent { at: 96, len: 200 }));
-        assert!(!free.take_at(Extent { at: 288, len: 16 }));
-        assert!(!free.take_at(Extent { at: 0, len: 104 }));
-        assert!(free.take_at(Extent { at: 0, len: 96 }));
-        assert!(!free.take_at(Extent { at: 792, len: 16 }));
-        assert_eq!(free.take(504), Some(Extent { at: 296, len: 504 }));
+        let mut free = FreeExtents::new(800);
+        assert!(free.take_at(StoreExtent { at: 96, len: 200 }));
+        assert!(!free.take_at(StoreExtent { at: 288, len: 16 }));
+        assert!(!free.take_at(StoreExtent { at: 0, len: 104 }));
+        assert!(free.take_at(StoreExtent { at: 0, len: 96 }));
+        assert!(!free.take_at(StoreExtent { at: 792, len: 16 }));
+        assert_eq!(free.take(504), Some(StoreExtent { at: 296, len: 504 }));
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
 
 /// The hash of a key, for the index and for event reports; `hash_of_key` in `bpf/request.h`.
 #[must_use]
-pub fn of_key(key: &[u8], secret: &hash_key) -> u64 {
+pub fn hash_key(key: &[u8], secret: &hash_key) -> u64 {
     let beside = HASHED_WORDS_MAX as usize * 2;
     // Keys have KEY_MAX bytes at most, and the programs hash no more.
     let len = lower(key.len() as u64);
@@ -72,7 +72,7 @@ mod tests {
     fn collisions(one: &[u8], other: &[u8], secrets: usize, bits: u32) -> usize {
         let collides = |_: &usize| {
             let secret = draw().expect("random numbers");
-            let differs = of_key(one, &secret) ^ of_key(other, &secret);
+            let differs = hash_key(one, &secret) ^ hash_key(other, &secret);
             // The index takes the lower bits, its entries the upper half.
             differs << (64 - bits) == 0 || differs >> (64 - bits) == 0
         };

@@ -27,19 +27,19 @@ const POLICY_DROP: u32 = 0;
 
 /// The input rules at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct FirewallRules {
     /// Whether there are any.
     pub is_there: bool,
     /// Changes with nftables rules, but not with those of legacy iptables.
     generation: u32,
 }
 
-impl Filter {
+impl FirewallRules {
     /// The state in the network namespace of the thread; `before` if nothing has changed since.
     ///
     /// # Errors
     /// When the kernel does not report it.
-    pub fn since(before: Option<Filter>) -> io::Result<Filter> {
+    pub fn since(before: Option<FirewallRules>) -> io::Result<FirewallRules> {
         let generation = netlink::generation()?;
         let has_old = has_old_tables();
         // Legacy tables have no generation, so that their rules count as changed each time.
@@ -48,18 +48,18 @@ impl Filter {
         {
             return Ok(before);
         }
-        Ok(Filter {
+        Ok(FirewallRules {
             is_there: has_old || netlink::chains()?.iter().any(|chain| is_of_input(chain)),
             generation,
         })
     }
 }
 
-impl Filter {
+impl FirewallRules {
     /// A filter that is assumed, since its absence is unknown.
     #[must_use]
-    pub fn unknown() -> Filter {
-        Filter {
+    pub fn unknown() -> FirewallRules {
+        FirewallRules {
             is_there: true,
             generation: 0,
         }

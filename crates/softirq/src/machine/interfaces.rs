@@ -11,7 +11,7 @@ use crate::machine::device;
 
 /// An interface of this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct NetworkInterface {
     /// Its name.
     pub name: String,
     /// Its index.
@@ -20,9 +20,9 @@ pub struct Interface {
 
 /// Properties of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Details {
+pub struct InterfaceDetails {
     /// The interface.
-    pub interface: Interface,
+    pub interface: NetworkInterface,
     /// Whether it is up.
     pub is_up: bool,
     /// Whether it is `lo`.
@@ -35,7 +35,7 @@ pub struct Details {
     pub mtu: u32,
 }
 
-impl Details {
+impl InterfaceDetails {
     /// Why native XDP does not suit it, as far as that is known without an attempt.
     #[must_use]
     pub fn why_not_xdp(&self) -> Option<&'static str> {
@@ -57,8 +57,8 @@ const ARPHRD_LOOPBACK: u16 = 772;
 ///
 /// # Errors
 /// When the kernel does not list them.
-pub fn all() -> io::Result<Vec<Details>> {
-    let mut found: Vec<Details> = Vec::new();
+pub fn all() -> io::Result<Vec<InterfaceDetails>> {
+    let mut found: Vec<InterfaceDetails> = Vec::new();
     for entry in getifaddrs()? {
         let Some(link) = entry
             .address
@@ -73,13 +73,13 @@ pub fn all() -> io::Result<Vec<Details>> {
             other => other.unwrap_or(1500),
         };
         let kind = link.hatype();
-        found.push(Details {
+        found.push(InterfaceDetails {
             is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
             is_loopback: kind == ARPHRD_LOOPBACK,
             is_ethernet: kind == ARPHRD_ETHER || kind == ARPHRD_LOOPBACK,
             driver: device::driver(&name).unwrap_or_default(),
             mtu,
-            interface: Interface {
+            interface: NetworkInterface {
                 name,
                 // From the list itself: a lookup by name might find another interface, or none. A C int there, which
                 // the library has widened.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct SystemListener {
     /// Maximum number of connections that wait for accept.
     pub backlog: u32,
     /// Whether it is a Multipath TCP socket.

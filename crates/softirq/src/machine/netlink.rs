@@ -11,7 +11,7 @@ use rustix::net::{
 
 use lowroad_wire::width::{index, lower};
 
-use crate::machine::listeners::Listener;
+use crate::machine::listeners::SystemListener;
 
 /// Constants that messages hold in a byte.
 const V4: u8 = libc::AF_INET as u8;
@@ -49,7 +49,7 @@ const ATTRIBUTE_GENERATION: u16 = 1;
 ///
 /// # Errors
 /// When the kernel does not report it; the module `tcp_diag` may be missing.
-pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
+pub fn listeners(port: u16) -> io::Result<Vec<SystemListener>> {
     let mut found = Vec::new();
     for family in [V4, V6] {
         // struct inet_diag_req_v2: family, protocol, extensions, padding, states, and no identity.
@@ -65,7 +65,7 @@ pub fn listeners(port: u16) -> io::Result<Vec<Listener>> {
 
 /// The kernel's socket for the segments of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Socket {
+pub enum KernelSocket {
     /// None.
     None,
     /// A listener with room for it.
@@ -82,8 +82,8 @@ pub enum Socket {
 ///
 /// # Errors
 /// When the kernel does not report it.
-pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket> {
-    Ok(find(local, remote)?.map_or(Socket::None, |found| kind_of(&found)))
+pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<KernelSocket> {
+    Ok(find(local, remote)?.map_or(KernelSocket::None, |found| kind_of(&found)))
 }
 
 /// Destroys a connection's socket: its program reads an error, its client gets an RST. False: there was none.
@@ -91,7 +91,7 @@ pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Socket
 /// # Errors
 /// When the kernel can't (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
 pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
-    let Some(found) = find(local, remote)?.filter(|found| kind_of(found) == Socket::Connection)
+    let Some(found) = find(local, remote)?.filter(|found| kind_of(found) == KernelSocket::Connection)
     else {
         return Ok(false);
     };
@@ -131,13 +131,13 @@ fn find(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Option<Vec<u8>>
     }
 }
 
-fn kind_of(found: &[u8]) -> Socket {
+fn kind_of(found: &[u8]) -> KernelSocket {
     match u32::from(found[1]) {
         // Of a listening socket: length of the accept queue, and its maximum.
-        TCP_LISTEN if word(&found[56..]) >= word(&found[60..]) => Socket::FullListener,
-        TCP_LISTEN => Socket::Listener,
-        TCP_TIME_WAIT | TCP_FIN_WAIT2 => Socket::Ended,
-        _ => Socket::Connection,
+        TCP_LISTEN if word(&found[56..]) >= word(&found[60..]) => KernelSocket::FullListener,
+        TCP_LISTEN => KernelSocket::Listener,
+        TCP_TIME_WAIT | TCP_FIN_WAIT2 => KernelSocket::Ended,
+        _ => KernelSocket::Connection,
     }
 }
 
@@ -233,10 +233,10 @@ fn unless_unknown(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> 
 }
 
 /// The listener in the message, if it is on the port.
-fn listener(message: &[u8], port: u16) -> Option<Listener> {
+fn listener(message: &[u8], port: u16) -> Option<SystemListener> {
     let (socket, attributes) = message.split_at_checked(SOCKET_LEN)?;
     let local = u16::from_be_bytes([socket[4], socket[5]]);
-    (local == port).then(|| Listener {
+    (local == port).then(|| SystemListener {
         // Of a listening socket, the field of the send queue holds the maximum of the accept queue.
         backlog: word(&socket[60..]),
         is_mptcp: attribute(attributes, ATTRIBUTE_ULP)
@@ -357,15 +357,15 @@ mod tests {
         let Ok(connection) = of(v6(client)) else {
             return;
         };
-        assert_eq!(connection, Socket::Connection);
+        assert_eq!(connection, KernelSocket::Connection);
         let mut other = v6(client);
         other.set_ip(std::net::Ipv4Addr::new(127, 9, 9, 9).to_ipv6_mapped());
-        assert_eq!(of(other).expect("a listener"), Socket::Listener);
+        assert_eq!(of(other).expect("a listener"), KernelSocket::Listener);
         // A connection that does not exist must not end its listener.
         assert!(!destroy(v6(server), other).expect("nothing"));
-        assert_eq!(of(other).expect("a listener"), Socket::Listener);
+        assert_eq!(of(other).expect("a listener"), KernelSocket::Listener);
         drop(listener);
-        assert_eq!(of(other).expect("nothing"), Socket::None);
+        assert_eq!(of(other).expect("nothing"), KernelSocket::None);
     }
 
     #[test]

@@ -6,18 +6,18 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout::{FAN_OUT_SHIFT, PARTS_MAX};
 use crate::machine::interfaces;
 use crate::programs::calls::checked;
-use crate::programs::load::Loaded;
+use crate::programs::loader::LoadedPrograms;
 
 /// The driver can transmit redirected frames (include/uapi/linux/netdev.h, NETDEV_XDP_ACT_NDO_XMIT).
 const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
 
 /// Creates the maps of an interface if its driver transmits redirected frames, and removes those of interfaces that are
 /// gone. Errors are ignored: without the maps, the program at TC sends long responses.
-pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) {
+pub fn fill(loaded: &LoadedPrograms, interface: i32, folder: &Path) {
     let Ok(all) = MapHandle::from_pinned_path(folder.join("fan_out")) else {
         return;
     };
@@ -32,12 +32,12 @@ pub fn fill(loaded: &Loaded, interface: i32, folder: &Path) {
 ///
 /// # Errors
 /// When the kernel refuses a map.
-pub fn fill_anyway(loaded: &Loaded, interface: i32, folder: &Path) -> Result<(), Error> {
+pub fn fill_anyway(loaded: &LoadedPrograms, interface: i32, folder: &Path) -> Result<(), LevelError> {
     let Some(program) = loaded.parts() else {
         return Ok(());
     };
     let all = MapHandle::from_pinned_path(folder.join("fan_out"));
-    let all = all.map_err(Error::bpf("maps for copies of frames"))?;
+    let all = all.map_err(LevelError::bpf("maps for copies of frames"))?;
     fill_with(&all, program, interface)
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn fill_with(
     all: &MapHandle,
     program: BorrowedFd<'_>,
     interface: i32,
-) -> Result<(), Error> {
-    let failed = || Error::bpf("maps for copies of frames");
+) -> Result<(), LevelError> {
+    let failed = || LevelError::bpf("maps for copies of frames");
     // struct bpf_devmap_val: interface index, program.
     let mut value = interface.to_ne_bytes().to_vec();
     value.extend(program.as_raw_fd().to_ne_bytes());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, StatFs, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout::LAYOUT_VERSION;
 use crate::programs::links::PREFIXES;
 
@@ -24,9 +24,9 @@ const MODE: u32 = 0o700;
 ///
 /// # Errors
 /// When the thread's namespace can't be determined.
-pub fn of_port(port: u16) -> Result<PathBuf, Error> {
+pub fn port_folder(port: u16) -> Result<PathBuf, LevelError> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")
-        .map_err(Error::system("the network namespace"))?
+        .map_err(LevelError::system("the network namespace"))?
         .ino();
     Ok(base().join(format!("{namespace}-{port}")))
 }
@@ -35,14 +35,14 @@ pub fn of_port(port: u16) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// When the thread's namespace can't be determined, or the process lacks permission: only root may read them.
-pub fn all() -> Result<Vec<PathBuf>, Error> {
-    let begin = of_port(0)?;
+pub fn all() -> Result<Vec<PathBuf>, LevelError> {
+    let begin = port_folder(0)?;
     let name = begin.file_name().expect("it has one").to_string_lossy();
     // Without the port, the prefix of all levels of this namespace.
     let begin = name.trim_end_matches('0').to_owned();
     let entries = match fs::read_dir(base()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(Error::system(base().display().to_string())(error));
+            return Err(LevelError::system(base().display().to_string())(error));
         }
         entries => entries.into_iter().flatten(),
     };
@@ -65,12 +65,12 @@ fn base() -> PathBuf {
 ///
 /// # Errors
 /// When the process may not (CAP_SYS_ADMIN).
-pub fn mount_pins() -> Result<(), Error> {
+pub fn mount_pins() -> Result<(), LevelError> {
     if is_mounted() {
         return Ok(());
     }
     mount(SOURCE, MOUNT, "bpf", MountFlags::empty(), None)
-        .map_err(|error| Error::system(format!("mounting {MOUNT}"))(error.into()))
+        .map_err(|error| LevelError::system(format!("mounting {MOUNT}"))(error.into()))
 }
 
 /// Locks the mount: while the file is open, no other process of ours unmounts it, or decides to. To be held from before
@@ -78,9 +78,9 @@ pub fn mount_pins() -> Result<(), Error> {
 ///
 /// # Errors
 /// When the parent folder can't be opened.
-pub fn lock_mount() -> Result<fs::File, Error> {
+pub fn lock_mount() -> Result<fs::File, LevelError> {
     let above = Path::new(MOUNT).parent().expect("it has one");
-    let failed = || Error::system(above.display().to_string());
+    let failed = || LevelError::system(above.display().to_string());
     let file = fs::File::open(above).map_err(failed())?;
     // The kernel releases the lock when the process ends.
     flock(&file, FlockOperation::LockExclusive).map_err(|error| failed()(error.into()))?;
@@ -179,9 +179,9 @@ fn name_of_namespace() -> Option<String> {
 ///
 /// # Errors
 /// When the process lacks permission.
-pub fn make(folder: &Path) -> Result<(), Error> {
+pub fn make(folder: &Path) -> Result<(), LevelError> {
     mount_pins()?;
-    let failed = || Error::system(folder.display().to_string());
+    let failed = || LevelError::system(folder.display().to_string());
     let private = fs::Permissions::from_mode(MODE);
     let make = || {
         fs::DirBuilder::new()
@@ -211,8 +211,8 @@ pub fn is_mounted() -> bool {
 ///
 /// # Errors
 /// When an entry can't be removed.
-pub fn remove(folder: &Path) -> Result<(), Error> {
-    let failed = |error| Error::system(folder.display().to_string())(error);
+pub fn remove(folder: &Path) -> Result<(), LevelError> {
+    let failed = |error| LevelError::system(folder.display().to_string())(error);
     let mut maps = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();

@@ -10,12 +10,12 @@ use std::path::Path;
 
 use lowroad_wire::width::index;
 
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout::{KEPT_PARTS_MAX_TC, PARTS_MAX};
-use crate::machine::interfaces::Interface;
+use crate::machine::interfaces::NetworkInterface;
 use crate::programs::calls::{checked, owned};
 use crate::programs::fan_out;
-use crate::programs::load::{Loaded, Tier};
+use crate::programs::loader::{LoadedPrograms, ProgramTier};
 
 /// Prefixes of the names of pinned links; the interface's name follows.
 pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
@@ -27,17 +27,17 @@ pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
 ///
 /// # Errors
 /// With the kernel's error: `EOPNOTSUPP` if the driver lacks XDP, `EBUSY` if another XDP program is attached.
-pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(), Error> {
+pub fn attach(loaded: &LoadedPrograms, interface: &NetworkInterface, folder: &Path) -> Result<(), LevelError> {
     let name = &interface.name;
     let out = folder.join(format!("out-{name}"));
-    place(loaded.out(), interface, Hook::TcEgress, &out)?;
+    place(loaded.out(), interface, AttachHook::TcEgress, &out)?;
     let behind = folder.join(format!("behind-{name}"));
     let answering = || match (loaded.tier(), loaded.behind()) {
-        (Tier::Xdp, Some(program)) => {
-            place(program, interface, Hook::TcIngress, &behind)?;
+        (ProgramTier::Xdp, Some(program)) => {
+            place(program, interface, AttachHook::TcIngress, &behind)?;
             let xdp = folder.join(format!("xdp-{name}"));
             // Without XDP, the program behind it has nothing to do.
-            place(loaded.answering(), interface, Hook::XdpDriver, &xdp).inspect_err(|_| {
+            place(loaded.answering(), interface, AttachHook::XdpDriver, &xdp).inspect_err(|_| {
                 let _ = fs::remove_file(&behind);
             })?;
             // The driver reports only after attachment whether it sends redirected frames.
@@ -46,7 +46,7 @@ pub fn attach(loaded: &Loaded, interface: &Interface, folder: &Path) -> Result<(
         }
         _ => {
             let tc = folder.join(format!("tc-{name}"));
-            place(loaded.answering(), interface, Hook::TcIngress, &tc)
+            place(loaded.answering(), interface, AttachHook::TcIngress, &tc)
         }
     };
     answering().inspect_err(|_| {
@@ -67,16 +67,16 @@ fn is_attached(interface_name: &str, folder: &Path) -> bool {
 ///
 /// # Errors
 /// When a link can't be removed.
-pub fn remove(interface_name: &str, tier: Tier, folder: &Path) -> Result<(), Error> {
+pub fn remove(interface_name: &str, tier: ProgramTier, folder: &Path) -> Result<(), LevelError> {
     let prefixes = match tier {
-        Tier::Xdp => ["xdp-", "behind-"].as_slice(),
-        Tier::Tc => &["tc-"],
+        ProgramTier::Xdp => ["xdp-", "behind-"].as_slice(),
+        ProgramTier::Tc => &["tc-"],
     };
     let gone = |prefix: &str| {
         let path = folder.join(format!("{prefix}{interface_name}"));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::system(path.display().to_string())(error))
+                Err(LevelError::system(path.display().to_string())(error))
             }
             _ => Ok(()),
         }
@@ -91,14 +91,14 @@ pub fn remove(interface_name: &str, tier: Tier, folder: &Path) -> Result<(), Err
 
 /// The interfaces with attached programs, and their tiers.
 #[must_use]
-pub fn attached(folder: &Path) -> Vec<(String, Tier)> {
+pub fn attached(folder: &Path) -> Vec<(String, ProgramTier)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if let Some(interface) = name.strip_prefix("xdp-") {
-            found.push((interface.to_owned(), Tier::Xdp));
+            found.push((interface.to_owned(), ProgramTier::Xdp));
         } else if let Some(interface) = name.strip_prefix("tc-") {
-            found.push((interface.to_owned(), Tier::Tc));
+            found.push((interface.to_owned(), ProgramTier::Tc));
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
@@ -108,7 +108,7 @@ pub fn attached(folder: &Path) -> Vec<(String, Tier)> {
 /// Maximum number of segments of a response on connections that stay open, over all interfaces.
 #[must_use]
 pub fn kept_parts_max(folder: &Path) -> usize {
-    let is_native = attached(folder).iter().any(|(_, tier)| *tier == Tier::Xdp);
+    let is_native = attached(folder).iter().any(|(_, tier)| *tier == ProgramTier::Xdp);
     let max = if is_native && fan_out::is_filled(folder) {
         PARTS_MAX
     } else {
@@ -118,7 +118,7 @@ pub fn kept_parts_max(folder: &Path) -> usize {
 }
 
 #[derive(Clone, Copy)]
-enum Hook {
+enum AttachHook {
     XdpDriver,
     TcIngress,
     TcEgress,
@@ -126,16 +126,16 @@ enum Hook {
 
 fn place(
     program: BorrowedFd<'_>,
-    interface: &Interface,
-    hook: Hook,
+    interface: &NetworkInterface,
+    hook: AttachHook,
     path: &Path,
-) -> Result<(), Error> {
+) -> Result<(), LevelError> {
     let what = || format!("{} on {}", hook.name(), interface.name);
     let pinned = CString::new(path.as_os_str().as_bytes()).expect("no zero in a path");
     if path.exists() {
         // SAFETY: the path is a C string that lives until after the call.
         let link = owned(unsafe { libbpf_sys::bpf_obj_get(pinned.as_ptr()) })
-            .map_err(Error::system(what()))?;
+            .map_err(LevelError::system(what()))?;
         // SAFETY: both descriptors are open; no options.
         let status = unsafe {
             libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
@@ -143,9 +143,9 @@ fn place(
         match checked(status) {
             // The link's interface is gone, and another one has its name.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {
-                fs::remove_file(path).map_err(Error::system(path.display().to_string()))?;
+                fs::remove_file(path).map_err(LevelError::system(path.display().to_string()))?;
             }
-            other => return other.map_err(Error::system(what())),
+            other => return other.map_err(LevelError::system(what())),
         }
     }
     let mut options = libbpf_sys::bpf_link_create_opts {
@@ -157,34 +157,34 @@ fn place(
     let link = owned(unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), interface.index, hook.kind(), &options)
     })
-    .map_err(Error::system(what()))?;
+    .map_err(LevelError::system(what()))?;
     // SAFETY: the link's descriptor is open; the path is a C string.
     checked(unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), pinned.as_ptr()) })
-        .map_err(Error::system(format!("pinning {}", path.display())))
+        .map_err(LevelError::system(format!("pinning {}", path.display())))
 }
 
-impl Hook {
+impl AttachHook {
     fn name(self) -> &'static str {
         match self {
-            Hook::XdpDriver => "native XDP",
-            Hook::TcIngress => "TC ingress",
-            Hook::TcEgress => "TC egress",
+            AttachHook::XdpDriver => "native XDP",
+            AttachHook::TcIngress => "TC ingress",
+            AttachHook::TcEgress => "TC egress",
         }
     }
 
     fn kind(self) -> libbpf_sys::bpf_attach_type {
         match self {
-            Hook::XdpDriver => libbpf_sys::BPF_XDP,
-            Hook::TcIngress => libbpf_sys::BPF_TCX_INGRESS,
-            Hook::TcEgress => libbpf_sys::BPF_TCX_EGRESS,
+            AttachHook::XdpDriver => libbpf_sys::BPF_XDP,
+            AttachHook::TcIngress => libbpf_sys::BPF_TCX_INGRESS,
+            AttachHook::TcEgress => libbpf_sys::BPF_TCX_EGRESS,
         }
     }
 
     fn flags(self) -> u32 {
         match self {
             // Never generic XDP: TC does the same without its copies and limits.
-            Hook::XdpDriver => libbpf_sys::XDP_FLAGS_DRV_MODE,
-            Hook::TcIngress | Hook::TcEgress => 0,
+            AttachHook::XdpDriver => libbpf_sys::XDP_FLAGS_DRV_MODE,
+            AttachHook::TcIngress | AttachHook::TcEgress => 0,
         }
     }
 }

@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapHandle, MapMut};
 
-use crate::error::Error;
+use crate::error::LevelError;
 
 /// Maps by name.
-pub(super) trait Maps {
+pub(super) trait MapSource {
     /// Finds an existing map.
-    fn find(&self, name: &str) -> Result<Option<MapHandle>, Error>;
+    fn find(&self, name: &str) -> Result<Option<MapHandle>, LevelError>;
     /// Stores a map that a program created or uses.
-    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), Error>;
+    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError>;
     /// The error for an existing map of another size.
-    fn unfit(&self, name: &str) -> Error;
+    fn unfit(&self, name: &str) -> LevelError;
 }
 
 /// Maps pinned in a folder, which outlive the process.
-pub(super) struct Pinned<'a> {
+pub(super) struct PinnedMaps<'a> {
     folder: &'a Path,
 }
 
-impl<'a> Pinned<'a> {
+impl<'a> PinnedMaps<'a> {
     /// The maps of this folder.
-    pub(super) fn new(folder: &'a Path) -> Pinned<'a> {
-        Pinned { folder }
+    pub(super) fn new(folder: &'a Path) -> PinnedMaps<'a> {
+        PinnedMaps { folder }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -34,8 +34,8 @@ impl<'a> Pinned<'a> {
     }
 }
 
-impl Maps for Pinned<'_> {
-    fn find(&self, name: &str) -> Result<Option<MapHandle>, Error> {
+impl MapSource for PinnedMaps<'_> {
+    fn find(&self, name: &str) -> Result<Option<MapHandle>, LevelError> {
         let path = self.path(name);
         if !path.exists() {
             return Ok(None);
@@ -43,20 +43,20 @@ impl Maps for Pinned<'_> {
         let there = MapHandle::from_pinned_path(&path);
         there
             .map(Some)
-            .map_err(Error::bpf(format!("opening {}", path.display())))
+            .map_err(LevelError::bpf(format!("opening {}", path.display())))
     }
 
-    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), Error> {
+    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError> {
         let path = self.path(name);
         if path.exists() {
             return Ok(());
         }
         map.pin(&path)
-            .map_err(Error::bpf(format!("pinning {}", path.display())))
+            .map_err(LevelError::bpf(format!("pinning {}", path.display())))
     }
 
-    fn unfit(&self, name: &str) -> Error {
-        Error::Usage(format!(
+    fn unfit(&self, name: &str) -> LevelError {
+        LevelError::Usage(format!(
             "{}: pinned maps have other sizes than asked for; `lowroad detach` first",
             self.path(name).display()
         ))
@@ -65,11 +65,11 @@ impl Maps for Pinned<'_> {
 
 /// Private maps, which end with this value and the programs.
 #[derive(Debug, Default)]
-pub(crate) struct Fresh {
+pub(crate) struct FreshMaps {
     maps: RefCell<HashMap<String, MapHandle>>,
 }
 
-impl Fresh {
+impl FreshMaps {
     /// Shares an existing map: none is created for this name.
     pub(crate) fn share(&self, name: &str, map: MapHandle) {
         self.maps.borrow_mut().insert(name.to_owned(), map);
@@ -79,30 +79,30 @@ impl Fresh {
     ///
     /// # Errors
     /// When no program has it, or descriptors run out.
-    pub(crate) fn one(&self, name: &str) -> Result<MapHandle, Error> {
+    pub(crate) fn map_handle(&self, name: &str) -> Result<MapHandle, LevelError> {
         let found = self.find(name)?;
-        found.ok_or_else(|| Error::Usage(format!("no program has a map {name}")))
+        found.ok_or_else(|| LevelError::Usage(format!("no program has a map {name}")))
     }
 }
 
-impl Maps for Fresh {
-    fn find(&self, name: &str) -> Result<Option<MapHandle>, Error> {
+impl MapSource for FreshMaps {
+    fn find(&self, name: &str) -> Result<Option<MapHandle>, LevelError> {
         let maps = self.maps.borrow();
         let found = maps.get(name).map(MapHandle::try_from).transpose();
-        found.map_err(Error::bpf(format!("the map {name}")))
+        found.map_err(LevelError::bpf(format!("the map {name}")))
     }
 
-    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), Error> {
+    fn keep(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError> {
         let mut maps = self.maps.borrow_mut();
         if !maps.contains_key(name) {
-            let kept = MapHandle::try_from(&*map).map_err(Error::bpf(format!("the map {name}")))?;
+            let kept = MapHandle::try_from(&*map).map_err(LevelError::bpf(format!("the map {name}")))?;
             maps.insert(name.to_owned(), kept);
         }
         Ok(())
     }
 
-    fn unfit(&self, name: &str) -> Error {
-        Error::Usage(format!(
+    fn unfit(&self, name: &str) -> LevelError {
+        LevelError::Usage(format!(
             "the map {name} is of another version of this program"
         ))
     }

@@ -15,7 +15,7 @@ use crate::programs::links::PREFIXES;
 
 /// Statistics of an attached program since it was loaded, as far as counting was enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runs {
+pub struct RunStats {
     /// The name of its link, such as `tc-eth0`.
     pub link: String,
     /// Id of the program, the same for all interfaces of a tier.
@@ -28,19 +28,19 @@ pub struct Runs {
 
 /// While this lives, the kernel counts runs of all programs of the machine.
 #[derive(Debug)]
-pub struct Counting {
+pub struct BpfStatsGuard {
     _fd: OwnedFd,
 }
 
-impl Counting {
+impl BpfStatsGuard {
     /// Enables counting.
     ///
     /// # Errors
     /// When the process may not (CAP_SYS_ADMIN), or the kernel is older than 5.8.
-    pub fn start() -> io::Result<Counting> {
+    pub fn start() -> io::Result<BpfStatsGuard> {
         // SAFETY: creates a descriptor, and accesses no memory of ours.
         let fd = owned(unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) })?;
-        Ok(Counting { _fd: fd })
+        Ok(BpfStatsGuard { _fd: fd })
     }
 }
 
@@ -53,8 +53,8 @@ pub fn are_counted() -> bool {
 
 /// The statistics of each program with a link pinned in the folder of a level; links that can't be read are left out.
 #[must_use]
-pub fn of(folder: &Path) -> Vec<Runs> {
-    let mut found: Vec<Runs> = fs::read_dir(folder)
+pub fn read_runs(folder: &Path) -> Vec<RunStats> {
+    let mut found: Vec<RunStats> = fs::read_dir(folder)
         .into_iter()
         .flatten()
         .flatten()
@@ -63,7 +63,7 @@ pub fn of(folder: &Path) -> Vec<Runs> {
             let is_link = PREFIXES.iter().any(|prefix| link.starts_with(prefix));
             let program_id = is_link.then(|| program_of(&entry.path()).ok()).flatten()?;
             let (time_ns, count) = counts_of(program_id).ok()?;
-            Some(Runs {
+            Some(RunStats {
                 link,
                 program_id,
                 time_ns,
@@ -78,7 +78,7 @@ pub fn of(folder: &Path) -> Vec<Runs> {
 
 /// Total time and number of runs, counting each program once, however many links it has.
 #[must_use]
-pub fn sum(runs: &[Runs]) -> (u64, u64) {
+pub fn sum(runs: &[RunStats]) -> (u64, u64) {
     let mut seen = Vec::new();
     let mut sums = (0, 0);
     for one in runs {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_program_on_several_interfaces_counts_once() {
-        let runs = |link: &str, program_id, time_ns, count| Runs {
+        let runs = |link: &str, program_id, time_ns, count| RunStats {
             link: link.into(),
             program_id,
             time_ns,

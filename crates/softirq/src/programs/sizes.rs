@@ -2,12 +2,12 @@
 
 use lowroad_wire::width::len_of;
 
-use crate::error::Error;
+use crate::error::LevelError;
 use crate::layout;
 
 /// The operator's settings for the sizes of maps.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct MapSizes {
     /// Number of concurrent connections, at half load of the table.
     pub connections: u32,
     /// Bytes for responses and their metadata.
@@ -19,7 +19,7 @@ pub const MEMORY_MIN: u32 = 1 << 20;
 /// The maximum of `MapSizes::memory`.
 pub const MEMORY_MAX: u32 = 512 << 20;
 
-impl Default for Sizes {
+impl Default for MapSizes {
     fn default() -> Self {
         Self {
             connections: 32_768,
@@ -28,7 +28,7 @@ impl Default for Sizes {
     }
 }
 
-impl Sizes {
+impl MapSizes {
     /// Buckets of eight slots.
     #[must_use]
     pub fn connection_buckets(self) -> u32 {
@@ -61,8 +61,8 @@ impl Sizes {
     }
 
     /// The sizes of the maps.
-    pub(super) fn room(self) -> Room {
-        Room {
+    pub(super) fn room(self) -> MapCapacity {
+        MapCapacity {
             connection_buckets: self.connection_buckets(),
             index_buckets: self.index_buckets(),
             response_places: self.response_places(),
@@ -73,7 +73,7 @@ impl Sizes {
 
 /// Numbers of entries of maps, and lengths of their values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct MapCapacity {
     /// A power of two.
     pub(crate) connection_buckets: u32,
     /// A power of two.
@@ -84,9 +84,9 @@ pub(crate) struct Room {
     pub(crate) store_len: u32,
 }
 
-impl Room {
+impl MapCapacity {
     /// Entries of a map that is sized here.
-    pub(super) fn entries(self, map: &str) -> Result<Option<u32>, Error> {
+    pub(super) fn entries(self, map: &str) -> Result<Option<u32>, LevelError> {
         Ok(match map {
             "connections" => Some(self.connection_buckets),
             "response_index" => Some(self.index_buckets),
@@ -99,7 +99,7 @@ impl Room {
     /// Bytes of a value of a map that is sized here.
     pub(super) fn value_len(self, map: &str) -> Option<u32> {
         match map {
-            "store" => Some(self.store_len),
+            "response_store" => Some(self.store_len),
             "response_hits" => Some(self.response_places * HIT_COUNTER_LEN),
             _ => None,
         }
@@ -110,7 +110,7 @@ impl Room {
 const HIT_COUNTER_LEN: u32 = u64::BITS / 8;
 
 /// The number of possible processors.
-fn processors() -> Result<u32, Error> {
-    let count = libbpf_rs::num_possible_cpus().map_err(Error::bpf("counting processors"))?;
-    u32::try_from(count).map_err(|_| Error::Usage(format!("{count} processors")))
+fn processors() -> Result<u32, LevelError> {
+    let count = libbpf_rs::num_possible_cpus().map_err(LevelError::bpf("counting processors"))?;
+    u32::try_from(count).map_err(|_| LevelError::Usage(format!("{count} processors")))
 }

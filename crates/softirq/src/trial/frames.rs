@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use lowroad_wire::Segment;
-use lowroad_wire::checksum::Sum;
+use lowroad_wire::SegmentView;
+use lowroad_wire::checksum::InternetChecksum;
 
 /// TCP flags.
 pub(super) const SYN: u8 = 0x02;
@@ -24,7 +24,7 @@ const WINDOW: u16 = 65_535;
 const TTL: u8 = 64;
 
 /// A segment.
-pub(super) struct Sent<'p> {
+pub(super) struct TrialSegment<'p> {
     /// The client.
     pub(super) from: SocketAddr,
     /// The server's address; of the same family.
@@ -41,7 +41,7 @@ pub(super) struct Sent<'p> {
     pub(super) payload: &'p [u8],
 }
 
-impl Sent<'_> {
+impl TrialSegment<'_> {
     /// The whole frame.
     pub(super) fn frame(&self) -> Vec<u8> {
         let tcp = self.tcp();
@@ -56,7 +56,7 @@ impl Sent<'_> {
                 ip[8..10].copy_from_slice(&[TTL, TCP]);
                 ip[12..16].copy_from_slice(&from.octets());
                 ip[16..20].copy_from_slice(&to.octets());
-                let sum = Sum::default().bytes(&ip).checksum();
+                let sum = InternetChecksum::default().bytes(&ip).checksum();
                 ip[10..12].copy_from_slice(&sum.to_be_bytes());
                 frame.extend([8, 0]);
                 frame.extend(ip);
@@ -86,7 +86,7 @@ impl Sent<'_> {
         tcp.extend([0; 4]);
         tcp.extend(self.options);
         tcp.extend(self.payload);
-        let sum = Sum::default()
+        let sum = InternetChecksum::default()
             // Leading words of IPv4-mapped addresses are left out.
             .bytes(&pseudo(self.from.ip()))
             .bytes(&pseudo(self.to.ip()))
@@ -101,7 +101,7 @@ impl Sent<'_> {
 
 /// The sequence number of a SYN-ACK; `None` for other replies.
 pub(super) fn sequence_of(reply: &[u8]) -> Option<u32> {
-    let reply = Segment::parse(reply).ok()?;
+    let reply = SegmentView::parse(reply).ok()?;
     (reply.flags & (SYN | ACK) == SYN | ACK).then_some(reply.seq)
 }
 
@@ -135,7 +135,7 @@ mod tests {
             ("[2001:db8::2]:4000", "[2001:db8::1]:80"),
         ] {
             let address = |text: &str| text.parse::<SocketAddr>().expect(text);
-            let frame = Sent {
+            let frame = TrialSegment {
                 from: address(from),
                 to: address(to),
                 flags: ACK | PSH,
@@ -145,7 +145,7 @@ mod tests {
                 payload: b"GET",
             }
             .frame();
-            let read = Segment::parse(&frame).expect("a segment");
+            let read = SegmentView::parse(&frame).expect("a segment");
             assert_eq!(read.tuple.local, address(to).ip());
             assert_eq!(read.tuple.client_port, 4000);
             assert_eq!((read.seq, read.ack, read.payload), (7, 9, &b"GET"[..]));

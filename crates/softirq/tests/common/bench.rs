@@ -8,13 +8,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use lowroad_softirq::Level;
+use lowroad_softirq::SoftirqLevel;
 use lowroad_softirq::layout::{self, connection, connection_bucket, half_open};
 use lowroad_softirq::programs::fan_out;
 use lowroad_softirq::programs::folder::mount_pins;
-use lowroad_softirq::programs::load::{Loaded, Tier, load, load_parts_for_trial};
-use lowroad_softirq::programs::sizes::Sizes;
-use lowroad_testkit::net::{self, CLIENT, Namespace, SERVER};
+use lowroad_softirq::programs::loader::{LoadedPrograms, ProgramTier, load, load_parts_for_trial};
+use lowroad_softirq::programs::sizes::MapSizes;
+use lowroad_testkit::net::{self, CLIENT, NetNamespace, SERVER};
 use lowroad_wire::width::{index, sequence};
 
 use super::copies::Copies;
@@ -47,12 +47,12 @@ pub enum Did {
 /// Programs, maps and namespace, which end with this value.
 pub struct Bench {
     /// Its maps.
-    pub level: Level,
+    pub level: SoftirqLevel,
     /// The namespace of the listener, in which programs must be run.
-    pub namespace: Namespace,
-    loaded: Loaded,
+    pub namespace: NetNamespace,
+    loaded: LoadedPrograms,
     /// At the XDP tier: the full TC program, for frames that XDP passes on.
-    behind: Option<Loaded>,
+    behind: Option<LoadedPrograms>,
     /// At the XDP tier: the program for the parts of long responses.
     parts: Option<OwnedFd>,
     connections: MapHandle,
@@ -72,12 +72,12 @@ pub fn lacks() -> Option<String> {
 
 impl Bench {
     /// Loads the programs of a tier, with a small connection table.
-    pub fn new(tier: Tier) -> Bench {
+    pub fn new(tier: ProgramTier) -> Bench {
         Bench::with_room(tier, 1024)
     }
 
     /// The same with room for this many connections.
-    pub fn with_room(tier: Tier, connections: u32) -> Bench {
+    pub fn with_room(tier: ProgramTier, connections: u32) -> Bench {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = PathBuf::from(format!(
@@ -87,21 +87,21 @@ impl Bench {
         // Tests of the commands unmount it if no other process had mounted it.
         mount_pins().expect("bpffs can be mounted");
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
-        let sizes = Sizes {
+        let sizes = MapSizes {
             connections,
             memory: 16 << 20,
         };
         let loaded = load(tier, sizes, &folder).unwrap_or_else(|error| panic!("{error}"));
         // Test runs have no frame metadata, in which the program behind finds its mark.
-        let behind = (tier == Tier::Xdp).then(|| load(Tier::Tc, sizes, &folder));
+        let behind = (tier == ProgramTier::Xdp).then(|| load(ProgramTier::Tc, sizes, &folder));
         let behind = behind.map(|loaded| loaded.unwrap_or_else(|error| panic!("{error}")));
-        let parts = (tier == Tier::Xdp).then(|| {
+        let parts = (tier == ProgramTier::Xdp).then(|| {
             // Test runs arrive from the loopback device.
             fan_out::fill_anyway(&loaded, 1, &folder).expect("maps");
             load_parts_for_trial(sizes, &folder).expect("a program")
         });
-        let level = Level::open(&folder).expect("maps");
-        let namespace = Namespace::new("bench").expect("root");
+        let level = SoftirqLevel::open(&folder).expect("maps");
+        let namespace = NetNamespace::new("bench").expect("root");
         for address in [
             format!("{}/32", CLIENT.0),
             format!("{}/32", SERVER.0),
@@ -217,14 +217,14 @@ impl Bench {
         code == -1
     }
 
-    fn run_one(&self, loaded: &Loaded, frame: &[u8]) -> Did {
+    fn run_one(&self, loaded: &LoadedPrograms, frame: &[u8]) -> Did {
         // Discards frames that the kernel has sent in the meantime.
         self.copies.take();
         // Batches of parts are stored per processor.
         pin();
         match run(loaded, frame) {
             Did::Flight(parcel) => self.parts_of(&parcel[0]),
-            Did::Reply(last) if loaded.tier() == Tier::Tc => {
+            Did::Reply(last) if loaded.tier() == ProgramTier::Tc => {
                 let mut frames = self.copies.take();
                 frames.push(last);
                 match frames.len() {
@@ -357,25 +357,25 @@ impl Drop for Bench {
 }
 
 /// The effect of a level's program on a frame, in the namespace of the thread.
-fn run(loaded: &Loaded, frame: &[u8]) -> Did {
+fn run(loaded: &LoadedPrograms, frame: &[u8]) -> Did {
     let mut out = [0u8; 4096];
     let (code, len) = test_run(loaded.answering(), frame, &mut out);
     let out = &out[..len];
     // The mark precedes the frame.
     let marked = |mark: u32| out.strip_prefix(&mark.to_ne_bytes());
     match (loaded.tier(), code) {
-        (Tier::Xdp, 3) | (Tier::Tc, 7) => Did::Reply(out.to_vec()),
-        (Tier::Xdp, 1) | (Tier::Tc, 2) => Did::Drop,
+        (ProgramTier::Xdp, 3) | (ProgramTier::Tc, 7) => Did::Reply(out.to_vec()),
+        (ProgramTier::Xdp, 1) | (ProgramTier::Tc, 2) => Did::Drop,
         // Another program makes the parts of a flight of copies of this frame.
-        (Tier::Xdp, 4) => Did::Flight(vec![out.to_vec()]),
-        (Tier::Xdp, 2) if marked(layout::META_HAND_OVER) == Some(frame) => Did::Up,
-        (Tier::Xdp, 2) if marked(layout::META_AGAIN) == Some(frame) => Did::Again,
-        (Tier::Xdp, 2) if marked(layout::META_HAND_OVER).is_some() => {
+        (ProgramTier::Xdp, 4) => Did::Flight(vec![out.to_vec()]),
+        (ProgramTier::Xdp, 2) if marked(layout::META_HAND_OVER) == Some(frame) => Did::Up,
+        (ProgramTier::Xdp, 2) if marked(layout::META_AGAIN) == Some(frame) => Did::Again,
+        (ProgramTier::Xdp, 2) if marked(layout::META_HAND_OVER).is_some() => {
             Did::UpInstead(out[4..].to_vec())
         }
         // A test run at TC finds no listener.
-        (Tier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
-        (Tier::Xdp, 2) | (Tier::Tc, -1) => {
+        (ProgramTier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
+        (ProgramTier::Xdp, 2) | (ProgramTier::Tc, -1) => {
             assert_eq!(out, frame, "a frame that passes is whole");
             Did::Pass
         }

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lowroad_softirq::Level;
+use lowroad_softirq::SoftirqLevel;
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::machine::interfaces::Interface;
+use lowroad_softirq::machine::interfaces::NetworkInterface;
 use lowroad_softirq::programs::folder::mount_pins;
 use lowroad_softirq::programs::links;
-use lowroad_softirq::programs::load::{Loaded, Tier, load};
-use lowroad_softirq::programs::sizes::Sizes;
-use lowroad_testkit::net::{CLIENT, DEVICE, End, Namespace, SERVER, XdpVerdict, namespace::pair};
+use lowroad_softirq::programs::loader::{LoadedPrograms, ProgramTier, load};
+use lowroad_softirq::programs::sizes::MapSizes;
+use lowroad_testkit::net::{CLIENT, DEVICE, CableEnd, NetNamespace, SERVER, XdpVerdict, namespace::pair};
 use lowroad_testkit::{PATIENCE, wait_until};
 use socket2::{Domain, Socket, Type};
 
@@ -28,28 +28,28 @@ pub type Ends = (IpAddr, IpAddr);
 /// A client, a server with a listener, the devices between them, and the programs of a tier at the server's end.
 pub struct Line {
     /// Its maps.
-    pub level: Level,
+    pub level: SoftirqLevel,
     /// The listener, in the server's namespace.
     pub listener: TcpListener,
     /// The client's namespace.
-    pub client: Arc<Namespace>,
+    pub client: Arc<NetNamespace>,
     /// The server's namespace.
-    pub server: Arc<Namespace>,
+    pub server: Arc<NetNamespace>,
     device: &'static str,
     /// Addresses of both families.
     pub ends: [Ends; 2],
     folder: PathBuf,
-    loaded: Loaded,
+    loaded: LoadedPrograms,
     /// A program at the peer, without which veth transmits no XDP frames.
     _passing: Option<XdpVerdict>,
 }
 
 impl Line {
     /// A veth pair; nothing is attached yet.
-    pub fn cable(tier: Tier) -> Line {
-        let client = Arc::new(Namespace::new("client").expect("root"));
-        let server = Arc::new(Namespace::new("server").expect("root"));
-        let end = |namespace, addresses| End {
+    pub fn cable(tier: ProgramTier) -> Line {
+        let client = Arc::new(NetNamespace::new("client").expect("root"));
+        let server = Arc::new(NetNamespace::new("server").expect("root"));
+        let end = |namespace, addresses| CableEnd {
             namespace,
             device: DEVICE,
             addresses: Some(addresses),
@@ -70,18 +70,18 @@ impl Line {
 
     /// The loopback device; nothing is attached yet.
     pub fn loopback() -> Line {
-        let both = Arc::new(Namespace::new("both").expect("root"));
+        let both = Arc::new(NetNamespace::new("both").expect("root"));
         let [v4, v6] = [
             IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(Ipv6Addr::LOCALHOST),
         ];
         let ends = [(v4, v4), (v6, v6)];
-        Line::new(Tier::Tc, [both.clone(), both], "lo", ends)
+        Line::new(ProgramTier::Tc, [both.clone(), both], "lo", ends)
     }
 
     fn new(
-        tier: Tier,
-        [client, server]: [Arc<Namespace>; 2],
+        tier: ProgramTier,
+        [client, server]: [Arc<NetNamespace>; 2],
         device: &'static str,
         ends: [Ends; 2],
     ) -> Line {
@@ -95,9 +95,9 @@ impl Line {
         let folder = PathBuf::from(format!("/sys/fs/bpf/lowroad-behind-{id}-{number}"));
         mount_pins().expect("bpffs can be mounted");
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
-        let loaded = load(tier, Sizes::default(), &folder);
+        let loaded = load(tier, MapSizes::default(), &folder);
         let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
-        let level = Level::open(&folder).expect("maps");
+        let level = SoftirqLevel::open(&folder).expect("maps");
         level
             .prepare(layout::SETTING_LEARN, 60, 1500)
             .expect("keys");
@@ -127,7 +127,7 @@ impl Line {
             let its = all
                 .into_iter()
                 .find(|one| one.interface.name == self.device);
-            let interface: Interface = its.expect("a device").interface;
+            let interface: NetworkInterface = its.expect("a device").interface;
             links::attach(&self.loaded, &interface, &self.folder).expect("attached");
         });
         self.level.set_mode(layout::MODE_SERVE);

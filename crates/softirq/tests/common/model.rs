@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net::SERVER;
-use lowroad_wire::frame::Tuple;
-use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, TimeWait, World};
-use lowroad_wire::{Reason, Segment};
-use lowroad_wire_model::connection::{ConnectionState, Connections, Table};
-use lowroad_wire_model::{Responder, Verdict};
+use lowroad_wire::frame::FourTuple;
+use lowroad_wire::segment_context::{AdmissionTime, IgnoredFields, LevelMode, SocketState, StoredAnswer, TimeWait, SegmentContext};
+use lowroad_wire::{SegmentReason, SegmentView};
+use lowroad_wire_model::connection::{ConnectionState, BoundedTable, ModelTable};
+use lowroad_wire_model::{ModelResponder, SegmentVerdict};
 
 use super::bench::{DATE, Did};
 use super::frames::PORT;
@@ -27,9 +27,9 @@ struct Published {
 /// The environment.
 struct Values {
     kept_parts_max: u32,
-    mode: Mode,
+    mode: LevelMode,
     is_kept: bool,
-    ignore: Ignore,
+    ignore: IgnoredFields,
     exempt: Option<u16>,
     is_denied: bool,
     /// Admitted clients, if admission is required.
@@ -37,7 +37,7 @@ struct Values {
     /// Number of changes of the filter rules.
     rules: u32,
     learns: bool,
-    socket: Socket,
+    socket: SocketState,
     listens: bool,
     keeps_time_wait: bool,
     /// Level bypass is on.
@@ -46,22 +46,22 @@ struct Values {
     index: BTreeMap<Vec<u8>, u32>,
     publications: BTreeMap<u32, Published>,
     next_id: u32,
-    counted: BTreeSet<Reason>,
+    counted: BTreeSet<SegmentReason>,
 }
 
 impl Values {
     fn new(kept_parts_max: u32) -> Values {
         Values {
             kept_parts_max,
-            mode: Mode::Serve,
+            mode: LevelMode::Serve,
             is_kept: true,
-            ignore: Ignore::default(),
+            ignore: IgnoredFields::default(),
             exempt: None,
             is_denied: false,
             admitted: None,
             rules: 0,
             learns: false,
-            socket: Socket::Listener,
+            socket: SocketState::Listener,
             listens: true,
             keeps_time_wait: false,
             rests: false,
@@ -107,21 +107,21 @@ impl Values {
 }
 
 /// The key of an admission.
-fn entrance(tuple: &Tuple) -> (IpAddr, IpAddr, u16) {
+fn entrance(tuple: &FourTuple) -> (IpAddr, IpAddr, u16) {
     (tuple.client, tuple.local, tuple.local_port)
 }
 
-impl World for Values {
+impl SegmentContext for Values {
     fn now_ns(&self) -> u64 {
         NOW_NS
     }
-    fn mode(&self) -> Mode {
+    fn mode(&self) -> LevelMode {
         self.mode
     }
     fn is_kept(&self) -> bool {
         self.is_kept
     }
-    fn ignore(&self) -> Ignore {
+    fn ignore(&self) -> IgnoredFields {
         self.ignore
     }
     fn mtu(&self) -> usize {
@@ -133,17 +133,17 @@ impl World for Values {
     fn is_served(&self, port: u16) -> bool {
         port == PORT
     }
-    fn is_exempt(&self, tuple: &Tuple) -> bool {
+    fn is_exempt(&self, tuple: &FourTuple) -> bool {
         tuple.client == tuple.local && self.exempt == Some(tuple.client_port)
     }
     fn is_denied(&self, _: IpAddr) -> bool {
         self.is_denied
     }
-    fn is_admitted(&self, tuple: &Tuple, _: Admitted) -> bool {
+    fn is_admitted(&self, tuple: &FourTuple, _: AdmissionTime) -> bool {
         let admitted = self.admitted.as_ref();
         admitted.is_none_or(|admitted| admitted.contains(&entrance(tuple)))
     }
-    fn admit(&mut self, tuple: &Tuple) {
+    fn admit(&mut self, tuple: &FourTuple) {
         let admitted = self.admitted.get_or_insert_default();
         admitted.insert(entrance(tuple));
     }
@@ -153,16 +153,16 @@ impl World for Values {
     fn rules(&self) -> u32 {
         self.rules
     }
-    fn is_here(&self, tuple: &Tuple) -> bool {
+    fn is_here(&self, tuple: &FourTuple) -> bool {
         [IpAddr::V4(SERVER.0), IpAddr::V6(SERVER.1)].contains(&tuple.local)
     }
-    fn socket(&self, _: &Tuple) -> Socket {
+    fn socket(&self, _: &FourTuple) -> SocketState {
         self.socket
     }
-    fn end_time_wait(&mut self, _: &Tuple) -> bool {
+    fn end_time_wait(&mut self, _: &FourTuple) -> bool {
         let ends = self.listens && !self.keeps_time_wait;
         if ends {
-            self.socket = Socket::Listener;
+            self.socket = SocketState::Listener;
         }
         ends
     }
@@ -175,11 +175,11 @@ impl World for Values {
     fn has_responses(&self) -> bool {
         !self.rests && (self.learns || !self.index.is_empty())
     }
-    fn response(&self, key: &[u8]) -> Option<Stored<'_>> {
+    fn response(&self, key: &[u8]) -> Option<StoredAnswer<'_>> {
         self.publication(*self.index.get(key)?)
     }
-    fn publication(&self, id: u32) -> Option<Stored<'_>> {
-        self.publications.get(&id).map(|one| Stored {
+    fn publication(&self, id: u32) -> Option<StoredAnswer<'_>> {
+        self.publications.get(&id).map(|one| StoredAnswer {
             id,
             bytes: &one.what.bytes,
             head_len: one.what.head_len,
@@ -190,37 +190,37 @@ impl World for Values {
             expires_ns: one.expires_ns,
         })
     }
-    fn count(&mut self, reason: Reason) {
+    fn count(&mut self, reason: SegmentReason) {
         self.counted.insert(reason);
     }
 }
 
 /// A socket in TIME_WAIT that expects this number next.
-fn time_wait(mark: &str, ts_recent: Option<u32>) -> Socket {
+fn time_wait(mark: &str, ts_recent: Option<u32>) -> SocketState {
     let rcv_nxt = script::CLIENT_ISN.wrapping_add(script::number(mark));
-    Socket::TimeWait(TimeWait { rcv_nxt, ts_recent })
+    SocketState::TimeWait(TimeWait { rcv_nxt, ts_recent })
 }
 
 /// The responder in its environment.
 pub struct Model {
-    responder: Responder<Connections>,
+    responder: ModelResponder<BoundedTable>,
     world: Values,
-    last: Option<Tuple>,
+    last: Option<FourTuple>,
 }
 
 impl Model {
     /// With the rules of a tier.
-    pub fn new(tier: Tier) -> Model {
+    pub fn new(tier: ProgramTier) -> Model {
         Model::with(match tier {
-            Tier::Tc => layout::KEPT_PARTS_MAX_TC,
-            Tier::Xdp => layout::PARTS_MAX,
+            ProgramTier::Tc => layout::KEPT_PARTS_MAX_TC,
+            ProgramTier::Xdp => layout::PARTS_MAX,
         })
     }
 
     /// With this maximum of segments on connections that stay open.
     fn with(kept_parts_max: u32) -> Model {
         Model {
-            responder: Responder::new(Connections::new(100)),
+            responder: ModelResponder::new(BoundedTable::new(100)),
             world: Values::new(kept_parts_max),
             last: None,
         }
@@ -229,16 +229,16 @@ impl Model {
 
 impl Subject for Model {
     fn frame(&mut self, frame: &[u8]) -> Did {
-        if let Ok(segment) = Segment::parse(frame) {
+        if let Ok(segment) = SegmentView::parse(frame) {
             self.last = Some(segment.tuple);
         }
         match self.responder.frame(&mut self.world, frame) {
-            Verdict::Reply(reply) => Did::Reply(reply),
-            Verdict::Flight(frames) => Did::Flight(frames),
-            Verdict::Up(_) => Did::Up,
-            Verdict::UpInstead(_, frame) => Did::UpInstead(frame),
-            Verdict::Pass(_) => Did::Pass,
-            Verdict::Drop(_) => Did::Drop,
+            SegmentVerdict::Reply(reply) => Did::Reply(reply),
+            SegmentVerdict::Flight(frames) => Did::Flight(frames),
+            SegmentVerdict::Up(_) => Did::Up,
+            SegmentVerdict::UpInstead(_, frame) => Did::UpInstead(frame),
+            SegmentVerdict::Pass(_) => Did::Pass,
+            SegmentVerdict::Drop(_) => Did::Drop,
         }
     }
 
@@ -292,29 +292,29 @@ impl Subject for Model {
                 world.publications.clear();
             }
             ["forget"] => self.responder.table().displace_half_open(NOW_NS),
-            ["mode", "drain"] => world.mode = Mode::Drain,
-            ["mode", "serve"] => world.mode = Mode::Serve,
-            ["mode", "off"] => world.mode = Mode::Off,
+            ["mode", "drain"] => world.mode = LevelMode::Drain,
+            ["mode", "serve"] => world.mode = LevelMode::Serve,
+            ["mode", "off"] => world.mode = LevelMode::Off,
             ["rest"] => world.rests = true,
             // User space clears the table, too.
             ["sleep"] => {
-                world.mode = Mode::Off;
-                *self.responder.table() = Connections::new(100);
+                world.mode = LevelMode::Off;
+                *self.responder.table() = BoundedTable::new(100);
             }
-            ["wake"] => (world.mode, world.rests) = (Mode::Serve, false),
+            ["wake"] => (world.mode, world.rests) = (LevelMode::Serve, false),
             ["stale"] => world.is_kept = false,
             ["fresh"] => world.is_kept = true,
             ["deny" | "learn" | "ignore-cookies" | "strict" | "admit"] => world.set(words[0]),
             ["exempt"] => world.exempt = Some(port),
             ["nobody-listens"] => {
                 world.listens = false;
-                if world.socket == Socket::Listener {
-                    world.socket = Socket::None;
+                if world.socket == SocketState::Listener {
+                    world.socket = SocketState::None;
                 }
             }
             // The model has no sequence numbers of connected sockets.
             ["old-socket", _] => return false,
-            ["socket" | "fin-wait"] => world.socket = Socket::Connection,
+            ["socket" | "fin-wait"] => world.socket = SocketState::Connection,
             ["time-wait", mark] => world.socket = time_wait(mark, None),
             ["time-wait", mark, "stamped"] => {
                 world.socket = time_wait(mark, Some(script::clock_ms()));
@@ -323,8 +323,8 @@ impl Subject for Model {
             ["hand-over"] => {}
             // The model parses only plain segments.
             ["unwrap"] => return false,
-            ["ended"] => assert_eq!(world.socket, Socket::Listener),
-            ["no-socket"] => world.socket = Socket::Listener,
+            ["ended"] => assert_eq!(world.socket, SocketState::Listener),
+            ["no-socket"] => world.socket = SocketState::Listener,
             ["rules"] => world.set("admit"),
             _ => panic!("no such act: {words:?}"),
         }

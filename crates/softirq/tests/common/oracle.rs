@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use lowroad_http::{Limits, Refusal, h1};
+use lowroad_http::{RequestLimits, RequestRefusal, h1};
 use lowroad_softirq::layout::{REASONS, connection_bucket};
 use lowroad_testkit::net::SERVER;
 use lowroad_wire::key;
 use lowroad_wire::width::{index, len_of};
-use lowroad_wire::world::Ignore;
+use lowroad_wire::segment_context::IgnoredFields;
 
 use super::bench::{Bench, DATE, Did};
 use super::frames::{self, ACK, FIN, PSH, SYN, Sent};
@@ -123,7 +123,7 @@ impl<'b> Oracle<'b> {
         self.base.payload.extend_from_slice(request);
         let frame = self.base.frame();
         let did = self.bench.run(&frame);
-        let read = key::read(request, self.local, Ignore::default());
+        let read = key::read(request, self.local, IgnoredFields::default());
         match did {
             Did::Reply(_) | Did::Flight(_) => {
                 let reading = read.map_err(|reason| format!("answered, but {}", reason.name()))?;
@@ -142,7 +142,7 @@ impl<'b> Oracle<'b> {
 
     fn check_answer(
         &self,
-        reading: &key::Reading,
+        reading: &key::AnswerableRequest,
         frame: &[u8],
         replies: &[Vec<u8>],
     ) -> Result<(), String> {
@@ -169,7 +169,7 @@ impl<'b> Oracle<'b> {
     /// its last byte.
     fn payload_of(
         &self,
-        reading: &key::Reading,
+        reading: &key::AnswerableRequest,
         frame: &[u8],
         replies: &[Vec<u8>],
     ) -> Result<Vec<u8>, String> {
@@ -197,7 +197,7 @@ impl<'b> Oracle<'b> {
     fn check_handed(
         &mut self,
         request: &[u8],
-        read: Result<key::Reading, lowroad_wire::Reason>,
+        read: Result<key::AnswerableRequest, lowroad_wire::SegmentReason>,
     ) -> Result<(), String> {
         let program = self.program_read(request);
         match (program, read) {
@@ -217,9 +217,9 @@ impl<'b> Oracle<'b> {
             (Some(Ok(_)), Err(reason)) => {
                 // The program does not validate hosts and targets: no response is published under such a key. All other
                 // faults it must detect.
-                let seen = match h1::parse(request, &Limits::default()) {
-                    Err(Refusal::HostInvalid) => self.tally.looser.entry("host").or_default(),
-                    Err(Refusal::TargetInvalid) => self.tally.looser.entry("target").or_default(),
+                let seen = match h1::parse(request, &RequestLimits::default()) {
+                    Err(RequestRefusal::HostInvalid) => self.tally.looser.entry("host").or_default(),
+                    Err(RequestRefusal::TargetInvalid) => self.tally.looser.entry("target").or_default(),
                     other => return Err(format!("looked up, but {}: {other:?}", reason.name())),
                 };
                 seen.0 += 1;

@@ -1,9 +1,9 @@
 //! The eBPF programs as a subject of traces.
 
 use lowroad_softirq::layout::{self, REASONS};
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::publish;
-use lowroad_softirq::programs::load::Tier;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::publisher;
+use lowroad_softirq::programs::loader::ProgramTier;
 use rustix::fd::OwnedFd;
 
 use super::bench::{Bench, Did};
@@ -17,7 +17,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 pub struct Programs<'b> {
     bench: &'b Bench,
     shelf: Shelf,
-    tier: Tier,
+    tier: ProgramTier,
     counted: Vec<u64>,
     /// Kernel connections made by the trace.
     sockets: Vec<OwnedFd>,
@@ -25,7 +25,7 @@ pub struct Programs<'b> {
 
 impl<'b> Programs<'b> {
     /// Of a bench with this tier.
-    pub fn new(bench: &'b Bench, tier: Tier) -> Programs<'b> {
+    pub fn new(bench: &'b Bench, tier: ProgramTier) -> Programs<'b> {
         let shelf = Shelf::new(&bench.level);
         let counted = bench.level.counters().expect("counters");
         Programs {
@@ -51,7 +51,7 @@ impl Subject for Programs<'_> {
         let did = self.bench.run(frame);
         // TC needs no mark: the exit counter shows it.
         let handed = |name: &str| name == "tcp_not_handed";
-        if self.tier == Tier::Tc && did == Did::Pass {
+        if self.tier == ProgramTier::Tc && did == Did::Pass {
             let now = self.bench.level.counters().expect("counters");
             let changed = |at: &usize| now[*at] != self.counted[*at] && handed(REASONS[*at].0);
             if (0..now.len()).any(|at| changed(&at)) {
@@ -92,7 +92,7 @@ impl Subject for Programs<'_> {
     }
 
     fn hands_over_apart(&self) -> bool {
-        self.tier == Tier::Xdp
+        self.tier == ProgramTier::Xdp
     }
 
     fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool {
@@ -101,8 +101,8 @@ impl Subject for Programs<'_> {
             ["flights" | "unwrap"] => return true,
             ["kept", parts] => {
                 let own = match self.tier {
-                    Tier::Tc => layout::KEPT_PARTS_MAX_TC,
-                    Tier::Xdp => layout::PARTS_MAX,
+                    ProgramTier::Tc => layout::KEPT_PARTS_MAX_TC,
+                    ProgramTier::Xdp => layout::PARTS_MAX,
                 };
                 return parts.parse() == Ok(own);
             }
@@ -116,7 +116,7 @@ impl Subject for Programs<'_> {
                 let keys = Response::named(name).keys();
                 keys.iter().for_each(|key| self.shelf.expire(level, key));
             }
-            ["purge"] => publish::purge(level, &publish::published(level)).expect("a grace period"),
+            ["purge"] => publisher::purge(level, &publisher::published(level)).expect("a grace period"),
             ["restart"] => self.shelf = Shelf::new(level),
             ["strict"] => level.prepare(0, 60, 1500).expect("keys"),
             ["learn"] => level
@@ -189,7 +189,7 @@ impl Subject for Programs<'_> {
 }
 
 /// Revokes all admissions. The programs' clock lags behind: it has to reach the current time.
-fn forget_admitted(level: &Level) {
+fn forget_admitted(level: &SoftirqLevel) {
     use rustix::time::{ClockId, clock_gettime};
     level.forget_admitted(lowroad_softirq::now_ns());
     let now = clock_gettime(ClockId::Monotonic);

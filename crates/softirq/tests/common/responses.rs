@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use lowroad_softirq::Level;
-use lowroad_softirq::learn::Serial;
-use lowroad_softirq::level::publish::{Publication, Publisher};
+use lowroad_softirq::SoftirqLevel;
+use lowroad_softirq::learner::ResponseSerial;
+use lowroad_softirq::level::publisher::{PublishRequest, ResponsePublisher};
 use lowroad_testkit::net::SERVER;
 
 /// Age of each response in seconds.
@@ -223,15 +223,15 @@ impl Response {
 
 /// A publisher that identifies responses by their keys.
 pub struct Shelf {
-    publisher: Publisher,
-    serials: HashMap<Vec<u8>, Serial>,
+    publisher: ResponsePublisher,
+    serials: HashMap<Vec<u8>, ResponseSerial>,
     count: u64,
 }
 
 impl Shelf {
     /// Starts empty; responses of other publishers are removed.
-    pub fn new(level: &Level) -> Shelf {
-        let mut publisher = Publisher::new(level).expect("a grace period");
+    pub fn new(level: &SoftirqLevel) -> Shelf {
+        let mut publisher = ResponsePublisher::new(level).expect("a grace period");
         // Much later, so that earlier responses are not retransmitted any more.
         let later_ns = lowroad_softirq::now_ns() + 60_000_000_000;
         publisher.recycle(level, later_ns).expect("a grace period");
@@ -243,10 +243,10 @@ impl Shelf {
     }
 
     /// Publishes a response, in the place of one with the same key.
-    pub fn publish(&mut self, level: &Level, key: &[u8], what: &Prepared, lives_ns: u64) {
+    pub fn publish(&mut self, level: &SoftirqLevel, key: &[u8], what: &Prepared, lives_ns: u64) {
         let now = lowroad_softirq::now_ns();
         let at = |at: usize| u16::try_from(at).expect("short");
-        let publication = Publication {
+        let publication = PublishRequest {
             key,
             bytes: &what.bytes,
             head_len: at(what.head_len),
@@ -257,7 +257,7 @@ impl Shelf {
             expires_ns: now + lives_ns,
         };
         self.count += 1;
-        let serial = Serial::new(self.count);
+        let serial = ResponseSerial::new(self.count);
         let old = self.serials.insert(key.to_vec(), serial);
         self.publisher
             .publish(level, serial, &publication, old)
@@ -266,7 +266,7 @@ impl Shelf {
     }
 
     /// Removes it from the index.
-    pub fn retire(&mut self, level: &Level, key: &[u8]) {
+    pub fn retire(&mut self, level: &SoftirqLevel, key: &[u8]) {
         let serial = self.serials.remove(key);
         self.publisher
             .retire(level, serial)
@@ -274,7 +274,7 @@ impl Shelf {
     }
 
     /// Ends its freshness.
-    pub fn expire(&self, level: &Level, key: &[u8]) {
+    pub fn expire(&self, level: &SoftirqLevel, key: &[u8]) {
         let born_ns = born_ns(lowroad_softirq::now_ns());
         self.publisher.extend(level, self.serials[key], born_ns, 1);
     }

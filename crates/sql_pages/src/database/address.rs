@@ -10,13 +10,13 @@ use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection, Executor};
 
-use super::answer::Answer;
-use super::call::{Call, STATEMENTS_MAX};
+use super::answer::DatabaseAnswer;
+use super::call::{DatabaseCall, STATEMENTS_MAX};
 use super::mysql::{MySqlAddress, MySqlLink};
 use super::postgres;
 use super::postgres::PostgresAddress;
 use super::sqlite::SqliteLink;
-use super::trouble::Trouble;
+use super::trouble::DriverError;
 
 /// The address of a database.
 pub enum DatabaseAddress {
@@ -26,7 +26,7 @@ pub enum DatabaseAddress {
 }
 
 /// A connection.
-pub enum Link {
+pub enum DatabaseConnection {
     Sqlite(SqliteLink),
     MySql(Box<MySqlLink>),
     Postgres(PgConnection),
@@ -61,13 +61,13 @@ impl DatabaseAddress {
     ///
     /// # Errors
     /// The driver's error.
-    pub async fn connect(&self) -> Result<Link, Trouble> {
+    pub async fn connect(&self) -> Result<DatabaseConnection, DriverError> {
         Ok(match self {
-            DatabaseAddress::Sqlite(options) => Link::Sqlite(SqliteLink::connect(options).await?),
+            DatabaseAddress::Sqlite(options) => DatabaseConnection::Sqlite(SqliteLink::connect(options).await?),
             DatabaseAddress::MySql(address, timeout) => {
-                Link::MySql(Box::new(MySqlLink::connect(address, *timeout).await?))
+                DatabaseConnection::MySql(Box::new(MySqlLink::connect(address, *timeout).await?))
             }
-            DatabaseAddress::Postgres(address) => Link::Postgres(address.connect().await?),
+            DatabaseAddress::Postgres(address) => DatabaseConnection::Postgres(address.connect().await?),
         })
     }
 }
@@ -110,13 +110,13 @@ fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String
     Ok(out)
 }
 
-impl Link {
+impl DatabaseConnection {
     /// Whether the server still responds.
     pub async fn is_alive(&mut self) -> bool {
         match self {
-            Link::Sqlite(_) => true,
-            Link::MySql(link) => link.run("DO 1").await.is_ok(),
-            Link::Postgres(link) => link.ping().await.is_ok(),
+            DatabaseConnection::Sqlite(_) => true,
+            DatabaseConnection::MySql(link) => link.run("DO 1").await.is_ok(),
+            DatabaseConnection::Postgres(link) => link.ping().await.is_ok(),
         }
     }
 
@@ -124,11 +124,11 @@ impl Link {
     ///
     /// # Errors
     /// The call's failure.
-    pub fn call<'a>(&'a mut self, call: &'a Call) -> BoxFuture<'a, Result<Answer, Trouble>> {
+    pub fn call<'a>(&'a mut self, call: &'a DatabaseCall) -> BoxFuture<'a, Result<DatabaseAnswer, DriverError>> {
         match self {
-            Link::Sqlite(link) => Box::pin(link.call(call)),
-            Link::MySql(link) => Box::pin(link.call(call)),
-            Link::Postgres(link) => Box::pin(postgres::call(link, call)),
+            DatabaseConnection::Sqlite(link) => Box::pin(link.call(call)),
+            DatabaseConnection::MySql(link) => Box::pin(link.call(call)),
+            DatabaseConnection::Postgres(link) => Box::pin(postgres::call(link, call)),
         }
     }
 
@@ -136,41 +136,41 @@ impl Link {
     ///
     /// # Errors
     /// The call's failure.
-    pub async fn call_guarded(&mut self, call: &Call) -> Result<Answer, Trouble> {
+    pub async fn call_guarded(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
         let (guard, end) = match self {
-            Link::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
-            Link::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
-            Link::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
+            DatabaseConnection::Sqlite(_) => ("PRAGMA query_only = ON", "PRAGMA query_only = OFF"),
+            DatabaseConnection::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
+            DatabaseConnection::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
         };
         self.run(guard).await?;
         let answer = self.call(call).await;
         // A broken connection is closed anyway.
-        if !answer.as_ref().is_err_and(Trouble::breaks_connection) {
+        if !answer.as_ref().is_err_and(DriverError::breaks_connection) {
             self.run(end).await?;
         }
         answer
     }
 
     /// Begins a transaction.
-    pub fn begin(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
+    pub fn begin(&mut self) -> BoxFuture<'_, Result<(), DriverError>> {
         match self {
             // Takes the write lock at once. A deferred transaction that finds another writer later would have to
             // restart.
-            Link::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
-            Link::MySql(_) | Link::Postgres(_) => self.run("BEGIN"),
+            DatabaseConnection::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
+            DatabaseConnection::MySql(_) | DatabaseConnection::Postgres(_) => self.run("BEGIN"),
         }
     }
 
     /// Commits the transaction.
-    pub fn commit(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
+    pub fn commit(&mut self) -> BoxFuture<'_, Result<(), DriverError>> {
         self.run("COMMIT")
     }
 
-    fn run(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), Trouble>> {
+    fn run(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), DriverError>> {
         match self {
-            Link::Sqlite(link) => Box::pin(link.run(sql).map_err(Trouble::from)),
-            Link::MySql(link) => Box::pin(link.run(sql)),
-            Link::Postgres(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(Trouble::from)),
+            DatabaseConnection::Sqlite(link) => Box::pin(link.run(sql).map_err(DriverError::from)),
+            DatabaseConnection::MySql(link) => Box::pin(link.run(sql)),
+            DatabaseConnection::Postgres(link) => Box::pin(link.execute(sql).map_ok(drop).map_err(DriverError::from)),
         }
     }
 }

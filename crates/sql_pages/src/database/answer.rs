@@ -4,49 +4,49 @@ use std::sync::Arc;
 
 use minijinja::Value;
 
-use super::call::{Call, Want};
-use super::trouble::Trouble;
-use crate::table::{self, Table};
-use crate::value::Done;
+use super::call::{DatabaseCall, ResultShape};
+use super::trouble::DriverError;
+use crate::table::{self, RowTable};
+use crate::value::StatementResult;
 
 /// What a database answers.
-pub enum Answer {
+pub enum DatabaseAnswer {
     /// The rows of what reads.
-    Rows(Arc<Table>),
+    Rows(Arc<RowTable>),
     /// What was written.
-    Done(Done),
+    Done(StatementResult),
 }
 
-impl Answer {
+impl DatabaseAnswer {
     /// As a template's value.
-    pub fn value(self, want: Want) -> Value {
+    pub fn value(self, want: ResultShape) -> Value {
         match (self, want) {
-            (Answer::Rows(table), Want::Row) => table::first_row(table),
-            (Answer::Rows(table), _) => table::rows(table),
-            (Answer::Done(done), _) => done.value(),
+            (DatabaseAnswer::Rows(table), ResultShape::Row) => table::first_row(table),
+            (DatabaseAnswer::Rows(table), _) => table::rows(table),
+            (DatabaseAnswer::Done(done), _) => done.value(),
         }
     }
 
     /// Bytes that it takes.
     pub fn len(&self) -> usize {
         match self {
-            Answer::Rows(table) => table.len(),
-            Answer::Done(_) => 0,
+            DatabaseAnswer::Rows(table) => table.len(),
+            DatabaseAnswer::Done(_) => 0,
         }
     }
 }
 
 /// The rows of an answer as they come.
-pub(super) struct Rows<'c> {
-    call: &'c Call,
-    pub(super) table: Table,
+pub(super) struct AnswerRows<'c> {
+    call: &'c DatabaseCall,
+    pub(super) table: RowTable,
 }
 
-impl<'c> Rows<'c> {
-    pub(super) fn of(call: &'c Call) -> Rows<'c> {
-        Rows {
+impl<'c> AnswerRows<'c> {
+    pub(super) fn new(call: &'c DatabaseCall) -> AnswerRows<'c> {
+        AnswerRows {
             call,
-            table: Table::default(),
+            table: RowTable::default(),
         }
     }
 
@@ -58,18 +58,18 @@ impl<'c> Rows<'c> {
     }
 
     /// A row has come whole.
-    pub(super) fn end_row(&mut self) -> Result<(), Trouble> {
+    pub(super) fn end_row(&mut self) -> Result<(), DriverError> {
         if self.table.row_count() == self.call.rows_max {
-            return Err(Trouble::TooManyRows);
+            return Err(DriverError::TooManyRows);
         }
         self.table.end_row();
         match self.table.len() > self.call.len_max {
-            true => Err(Trouble::TooLong(self.call.len_max)),
+            true => Err(DriverError::TooLong(self.call.len_max)),
             false => Ok(()),
         }
     }
 
-    pub(super) fn answer(self) -> Answer {
-        Answer::Rows(Arc::new(self.table))
+    pub(super) fn answer(self) -> DatabaseAnswer {
+        DatabaseAnswer::Rows(Arc::new(self.table))
     }
 }

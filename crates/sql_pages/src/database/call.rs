@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::statement::{self, Effect};
-use crate::value::Param;
+use crate::statement::{self, StatementEffect};
+use crate::value::SqlParam;
 
 /// Statements that a connection keeps prepared.
 pub(super) const STATEMENTS_MAX: usize = 256;
 
 /// What a page asks a database.
 #[derive(Clone)]
-pub struct Call {
+pub struct DatabaseCall {
     /// The statement, with `?` for parameters.
     pub sql: Arc<str>,
     /// One for each `?`.
-    pub params: Vec<Param>,
+    pub params: Vec<SqlParam>,
     /// What it wants to hear.
-    pub want: Want,
+    pub want: ResultShape,
     /// How it is made.
-    pub mode: Mode,
+    pub mode: CallMode,
     /// Bytes of its rows.
     pub len_max: usize,
     /// How many rows it may have: the database's limit.
@@ -28,16 +28,16 @@ pub struct Call {
     pub timeout: Duration,
 }
 
-impl Call {
+impl DatabaseCall {
     /// Whether it only reads, so that it may be made again after a failure.
     pub fn reads(&self) -> bool {
-        self.mode != Mode::Write
+        self.mode != CallMode::Write
     }
 }
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum CallMode {
     /// As it is: it only reads, so that it may be made again after a failure.
     Read,
     /// Where the database refuses to write; again after a failure too.
@@ -46,22 +46,22 @@ pub enum Mode {
     Write,
 }
 
-impl Mode {
+impl CallMode {
     /// The mode for a statement; none if it writes, which a page must not in answer to a method
     /// that promises to change nothing. `safe` = that is its method.
-    pub fn of(sql: &str, want: Want, safe: bool) -> Option<Mode> {
+    pub fn from_sql(sql: &str, want: ResultShape, safe: bool) -> Option<CallMode> {
         match (statement::effect(sql), safe) {
-            (Effect::Reads, _) if want != Want::Done => Some(Mode::Read),
-            (Effect::Unsure, true) if want != Want::Done => Some(Mode::ReadGuarded),
+            (StatementEffect::Reads, _) if want != ResultShape::Done => Some(CallMode::Read),
+            (StatementEffect::Unsure, true) if want != ResultShape::Done => Some(CallMode::ReadGuarded),
             (_, true) => None,
-            (_, false) => Some(Mode::Write),
+            (_, false) => Some(CallMode::Write),
         }
     }
 }
 
 /// What a page wants to hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum ResultShape {
     /// All rows.
     Rows,
     /// The first row, or none.

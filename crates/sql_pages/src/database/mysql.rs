@@ -5,20 +5,20 @@ mod stream;
 
 use std::time::Duration;
 
-use lowroad_mysql::{Client, Error, Event, Kind, Limits, Refused, Value};
-use lowroad_page::Value as Cell;
+use lowroad_mysql::{MySqlClient, MySqlError, MySqlEvent, ColumnType, MySqlLimits, StatementRefusal, SqlValue};
+use lowroad_page::PageValue as Cell;
 
 pub use self::address::MySqlAddress;
 use self::stream::MySqlStream;
-use super::answer::{Answer, Rows};
-use super::call::{Call, STATEMENTS_MAX, Want};
-use super::moment;
-use super::trouble::Trouble;
-use crate::table::Table;
-use crate::value::{Done, Param};
+use super::answer::{DatabaseAnswer, AnswerRows};
+use super::call::{DatabaseCall, STATEMENTS_MAX, ResultShape};
+use super::date_time;
+use super::trouble::DriverError;
+use crate::table::RowTable;
+use crate::value::{StatementResult, SqlParam};
 
 /// The limits of a statement, a row and a value: they must fit into one packet.
-const LIMITS: Limits = Limits {
+const LIMITS: MySqlLimits = MySqlLimits {
     packet_len_max: (16 << 20) - 2,
     column_count_max: 4_096,
     row_count_max: u32::MAX,
@@ -28,7 +28,7 @@ const LIMITS: Limits = Limits {
 /// A connection.
 pub struct MySqlLink {
     stream: MySqlStream,
-    client: Client,
+    client: MySqlClient,
 }
 
 impl MySqlLink {
@@ -36,22 +36,22 @@ impl MySqlLink {
     ///
     /// # Errors
     /// The server is unreachable, or refuses the login.
-    pub async fn connect(address: &MySqlAddress, timeout: Duration) -> Result<MySqlLink, Trouble> {
+    pub async fn connect(address: &MySqlAddress, timeout: Duration) -> Result<MySqlLink, DriverError> {
         let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(Trouble::lost)?;
+        getrandom::fill(&mut random).map_err(DriverError::lost)?;
         let stream = MySqlStream::connect(address).await;
         let mut link = MySqlLink {
-            stream: stream.map_err(Trouble::lost)?,
-            client: Client::new(address.login.clone(), LIMITS, random),
+            stream: stream.map_err(DriverError::lost)?,
+            client: MySqlClient::new(address.login.clone(), LIMITS, random),
         };
-        let mut heard = Heard::default();
+        let mut heard = StatementReply::default();
         link.finish(&mut heard).await?;
         if heard.starts_tls {
             link.send_output().await?;
             let connector = address.connector()?;
             link.stream.start_tls(&connector, &address.host).await?;
             link.client.tls_started()?;
-            link.finish(&mut Heard::default()).await?;
+            link.finish(&mut StatementReply::default()).await?;
         }
         let mariadb = format!("SET SESSION max_statement_time = {}", timeout.as_secs_f64());
         if link.run(&mariadb).await.is_err() {
@@ -66,28 +66,28 @@ impl MySqlLink {
     ///
     /// # Errors
     /// The call's failure.
-    pub async fn call(&mut self, call: &Call) -> Result<Answer, Trouble> {
+    pub async fn call(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
         self.client
             .execute(&call.sql, call.params.iter().map(value))?;
-        let mut heard = Heard {
-            rows: (call.want != Want::Done).then(|| Rows::of(call)),
-            ..Heard::default()
+        let mut heard = StatementReply {
+            rows: (call.want != ResultShape::Done).then(|| AnswerRows::new(call)),
+            ..StatementReply::default()
         };
         let done = self.finish(&mut heard).await?;
-        Ok(heard.rows.map_or(Answer::Done(done), Rows::answer))
+        Ok(heard.rows.map_or(DatabaseAnswer::Done(done), AnswerRows::answer))
     }
 
     /// Runs a statement without parameters and rows.
     ///
     /// # Errors
     /// The statement failed.
-    pub async fn run(&mut self, sql: &str) -> Result<(), Trouble> {
+    pub async fn run(&mut self, sql: &str) -> Result<(), DriverError> {
         self.client.command(sql)?;
-        self.finish(&mut Heard::default()).await.map(drop)
+        self.finish(&mut StatementReply::default()).await.map(drop)
     }
 
     /// Exchanges bytes until the current command is complete.
-    async fn finish(&mut self, heard: &mut Heard<'_>) -> Result<Done, Trouble> {
+    async fn finish(&mut self, heard: &mut StatementReply<'_>) -> Result<StatementResult, DriverError> {
         loop {
             self.send_output().await?;
             let bytes = self.stream.receive().await?;
@@ -102,7 +102,7 @@ impl MySqlLink {
         }
     }
 
-    async fn send_output(&mut self) -> Result<(), Trouble> {
+    async fn send_output(&mut self) -> Result<(), DriverError> {
         let output = self.client.output();
         let len = output.len();
         if len > 0 {
@@ -115,34 +115,34 @@ impl MySqlLink {
 
 /// The received part of the reply to a statement or a login.
 #[derive(Default)]
-struct Heard<'c> {
+struct StatementReply<'c> {
     /// Collects rows; `None` if the caller discards them.
-    rows: Option<Rows<'c>>,
-    kinds: Vec<Kind>,
+    rows: Option<AnswerRows<'c>>,
+    kinds: Vec<ColumnType>,
     /// The column of the next value.
     column: usize,
     /// A further result of a procedure; only the first one is used.
     is_further: bool,
     /// The connection switches to TLS now.
     starts_tls: bool,
-    done: Option<Done>,
-    trouble: Option<Trouble>,
+    done: Option<StatementResult>,
+    trouble: Option<DriverError>,
 }
 
-impl Heard<'_> {
+impl StatementReply<'_> {
     #[inline]
-    fn hear(&mut self, event: Event<'_>) {
+    fn hear(&mut self, event: MySqlEvent<'_>) {
         match (event, &mut self.rows) {
-            (Event::Value(value), Some(rows)) if !self.is_further => {
+            (MySqlEvent::Value(value), Some(rows)) if !self.is_further => {
                 let kind = self.kinds.get(self.column).copied();
                 self.column += 1;
-                put(value, kind.unwrap_or(Kind::Null), &mut rows.table);
+                put(value, kind.unwrap_or(ColumnType::Null), &mut rows.table);
             }
-            (Event::RowEnd, Some(rows)) if !self.is_further && self.trouble.is_none() => {
+            (MySqlEvent::RowEnd, Some(rows)) if !self.is_further && self.trouble.is_none() => {
                 self.column = 0;
                 self.trouble = rows.end_row().err();
             }
-            (Event::Columns(columns), Some(rows)) => {
+            (MySqlEvent::Columns(columns), Some(rows)) => {
                 self.is_further = !self.kinds.is_empty();
                 if !self.is_further {
                     let names = columns.iter().map(|column| column.name.as_str());
@@ -150,70 +150,70 @@ impl Heard<'_> {
                     self.kinds = columns.iter().map(|column| column.kind).collect();
                 }
             }
-            (Event::Done { affected, last_id }, _) => {
+            (MySqlEvent::Done { affected, last_id }, _) => {
                 let id = i64::try_from(last_id).ok().filter(|id| *id != 0);
                 let count = affected;
-                self.done = Some(Done { count, id });
+                self.done = Some(StatementResult { count, id });
             }
-            (Event::StartTls, _) => {
+            (MySqlEvent::StartTls, _) => {
                 self.starts_tls = true;
-                self.done = Some(Done::default());
+                self.done = Some(StatementResult::default());
             }
-            (Event::Ready, _) => self.done = Some(Done::default()),
-            (Event::Failed(failure), _) => {
-                self.trouble = Some(Trouble::Refused {
+            (MySqlEvent::Ready, _) => self.done = Some(StatementResult::default()),
+            (MySqlEvent::Failed(failure), _) => {
+                self.trouble = Some(DriverError::Refused {
                     code: failure.code,
                     message: failure.message.to_owned(),
                 });
             }
-            (Event::Columns(_) | Event::Value(_) | Event::RowEnd, _) => {}
+            (MySqlEvent::Columns(_) | MySqlEvent::Value(_) | MySqlEvent::RowEnd, _) => {}
         }
     }
 }
 
 #[inline]
-fn put(value: Value<'_>, kind: Kind, to: &mut Table) {
+fn put(value: SqlValue<'_>, kind: ColumnType, to: &mut RowTable) {
     match (value, kind) {
-        (Value::Text(it), Kind::Date | Kind::DateTime) => {
-            to.push(moment::date(it).as_deref().map_or(Cell::Null, Cell::Text));
+        (SqlValue::Text(it), ColumnType::Date | ColumnType::DateTime) => {
+            to.push(date_time::date(it).as_deref().map_or(Cell::Null, Cell::Text));
         }
-        (Value::Text(it), Kind::Time) => to.push(Cell::Text(&moment::time(it))),
-        (Value::Text(it), _) => to.push(Cell::Text(it)),
-        (Value::Null, _) => to.push(Cell::Null),
-        (Value::Int(it), _) => to.push(Cell::Int(it)),
-        (Value::UInt(it), _) => to.push(Cell::UInt(it)),
-        (Value::Float(it), _) => to.push(Cell::Float(it)),
-        (Value::Bytes(it), _) => {
+        (SqlValue::Text(it), ColumnType::Time) => to.push(Cell::Text(&date_time::time(it))),
+        (SqlValue::Text(it), _) => to.push(Cell::Text(it)),
+        (SqlValue::Null, _) => to.push(Cell::Null),
+        (SqlValue::Int(it), _) => to.push(Cell::Int(it)),
+        (SqlValue::UInt(it), _) => to.push(Cell::UInt(it)),
+        (SqlValue::Float(it), _) => to.push(Cell::Float(it)),
+        (SqlValue::Bytes(it), _) => {
             to.push(std::str::from_utf8(it).map_or(Cell::Bytes(it), Cell::Text));
         }
     }
 }
 
-fn value(param: &Param) -> Value<'_> {
+fn value(param: &SqlParam) -> SqlValue<'_> {
     match param {
-        Param::Null => Value::Null,
-        Param::Bool(it) => Value::Int((*it).into()),
-        Param::Int(it) => Value::Int(*it),
-        Param::Float(it) => Value::Float(*it),
-        Param::Text(it) => Value::Text(it),
-        Param::Blob(it) => Value::Bytes(it),
+        SqlParam::Null => SqlValue::Null,
+        SqlParam::Bool(it) => SqlValue::Int((*it).into()),
+        SqlParam::Int(it) => SqlValue::Int(*it),
+        SqlParam::Float(it) => SqlValue::Float(*it),
+        SqlParam::Text(it) => SqlValue::Text(it),
+        SqlParam::Blob(it) => SqlValue::Bytes(it),
     }
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Client(error)
+impl From<MySqlError> for DriverError {
+    fn from(error: MySqlError) -> DriverError {
+        DriverError::Client(error)
     }
 }
 
-impl From<Refused> for Trouble {
-    fn from(refused: Refused) -> Trouble {
+impl From<StatementRefusal> for DriverError {
+    fn from(refused: StatementRefusal) -> DriverError {
         match refused {
-            Refused::TooLong => Trouble::Unfit(format!(
+            StatementRefusal::TooLong => DriverError::Unfit(format!(
                 "the statement and its values are longer than {} bytes",
                 LIMITS.packet_len_max
             )),
-            Refused::Busy => Trouble::lost("a statement is under way"),
+            StatementRefusal::Busy => DriverError::lost("a statement is under way"),
         }
     }
 }

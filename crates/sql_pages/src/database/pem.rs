@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::trouble::Trouble;
+use super::trouble::DriverError;
 
 /// A PEM file, or PEM text. A file is read for each connection, so that a renewed one takes effect.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl PemSource {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(&self) -> Result<Vec<u8>, Trouble> {
+    pub fn read(&self) -> Result<Vec<u8>, DriverError> {
         match self {
             PemSource::Text(text) => Ok(text.clone().into_bytes()),
             PemSource::File(path) => fs::read(path).map_err(|error| self.trouble(error)),
@@ -43,8 +43,8 @@ impl PemSource {
     }
 
     /// The error of a fault in it.
-    pub fn trouble(&self, reason: impl std::fmt::Display) -> Trouble {
-        Trouble::lost(format_args!("{}: {reason}", self.path().display()))
+    pub fn trouble(&self, reason: impl std::fmt::Display) -> DriverError {
+        DriverError::lost(format_args!("{}: {reason}", self.path().display()))
     }
 }
 

@@ -4,30 +4,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
-use super::address::{DatabaseAddress, Link};
-use super::trouble::Trouble;
+use super::address::{DatabaseAddress, DatabaseConnection};
+use super::trouble::DriverError;
 
 /// A connection pool.
-pub struct Pool {
+pub struct DatabasePool {
     address: DatabaseAddress,
     concurrency: Arc<ConcurrencyLimit>,
     /// Idle connections; the most recently used one is reused first.
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<DatabaseConnection>>,
 }
 
 /// A connection in use. Dropping it closes the connection; `DatabasePool::give_back` returns it to the pool.
-pub struct Lease {
+pub struct DatabaseLease {
     /// The connection.
-    pub link: Link,
+    pub link: DatabaseConnection,
     /// The connection has not been used since it was idle, and may have been lost meanwhile.
     pub unsure: bool,
     _permit: Permit,
 }
 
-impl Pool {
+impl DatabasePool {
     /// An empty pool of at most `connections_max` connections.
-    pub fn new(address: DatabaseAddress, connections_max: usize) -> Pool {
-        Pool {
+    pub fn new(address: DatabaseAddress, connections_max: usize) -> DatabasePool {
+        DatabasePool {
             address,
             concurrency: ConcurrencyLimit::in_line(connections_max),
             idle: Mutex::default(),
@@ -39,19 +39,19 @@ impl Pool {
     ///
     /// # Errors
     /// A new connection cannot be made.
-    pub async fn take(&self, sure: bool) -> Result<Lease, Trouble> {
+    pub async fn take(&self, sure: bool) -> Result<DatabaseLease, DriverError> {
         let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
         while let Some(mut link) = self.pop() {
             if !sure || link.is_alive().await {
-                return Ok(Lease {
+                return Ok(DatabaseLease {
                     link,
                     unsure: !sure,
                     _permit: permit,
                 });
             }
         }
-        Ok(Lease {
+        Ok(DatabaseLease {
             link: self.address.connect().await?,
             unsure: false,
             _permit: permit,
@@ -59,15 +59,15 @@ impl Pool {
     }
 
     /// Returns a connection without a command in progress.
-    pub fn give_back(&self, lease: Lease) {
+    pub fn give_back(&self, lease: DatabaseLease) {
         self.idle().push(lease.link);
     }
 
-    fn pop(&self) -> Option<Link> {
+    fn pop(&self) -> Option<DatabaseConnection> {
         self.idle().pop()
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<DatabaseConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

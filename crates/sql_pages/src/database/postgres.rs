@@ -9,7 +9,7 @@ use bigdecimal::BigDecimal;
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Utc};
 use futures_util::TryStreamExt;
 use lowroad_mysql::DataFault;
-use lowroad_page::Value as Cell;
+use lowroad_page::PageValue as Cell;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgValueRef};
 use sqlx::{
@@ -17,24 +17,24 @@ use sqlx::{
 };
 
 pub use self::address::PostgresAddress;
-use super::answer::{Answer, Rows};
-use super::call::{Call, Want};
-use super::trouble::Trouble;
+use super::answer::{DatabaseAnswer, AnswerRows};
+use super::call::{DatabaseCall, ResultShape};
+use super::trouble::DriverError;
 use crate::statement;
-use crate::table::Table;
-use crate::value::{Done, Param};
+use crate::table::RowTable;
+use crate::value::{StatementResult, SqlParam};
 
 /// Makes a call.
-pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Trouble> {
+pub async fn call(link: &mut PgConnection, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
     let sql = statement::numbered(&call.sql);
     let arguments = arguments(link, &sql, &call.params).await?;
     let query = sqlx::query_with(&sql, arguments);
-    if call.want == Want::Done {
+    if call.want == ResultShape::Done {
         let count = query.execute(link).await?.rows_affected();
-        return Ok(Answer::Done(Done { count, id: None }));
+        return Ok(DatabaseAnswer::Done(StatementResult { count, id: None }));
     }
     let mut stream = query.fetch(link);
-    let mut rows = Rows::of(call);
+    let mut rows = AnswerRows::new(call);
     while let Some(row) = stream.try_next().await? {
         rows.begin_row(row.columns().iter().map(Column::name));
         put(&row, &mut rows.table)?;
@@ -47,8 +47,8 @@ pub async fn call(link: &mut PgConnection, call: &Call) -> Result<Answer, Troubl
 async fn arguments(
     link: &mut PgConnection,
     sql: &str,
-    params: &[Param],
-) -> Result<PgArguments, Trouble> {
+    params: &[SqlParam],
+) -> Result<PgArguments, DriverError> {
     let mut arguments = PgArguments::default();
     if params.is_empty() {
         return Ok(arguments);
@@ -59,7 +59,7 @@ async fn arguments(
     };
     for (at, (param, wanted)) in params.iter().zip(types).enumerate() {
         add(&mut arguments, param, wanted.name()).map_err(|reason| {
-            Trouble::Unfit(format!("parameter {} of the statement: {reason}", at + 1))
+            DriverError::Unfit(format!("parameter {} of the statement: {reason}", at + 1))
         })?;
     }
     Ok(arguments)
@@ -79,8 +79,8 @@ pub fn data_fault(sqlstate: &str) -> Option<DataFault> {
     })
 }
 
-fn add(to: &mut PgArguments, param: &Param, wanted: &str) -> Result<(), String> {
-    if *param == Param::Null {
+fn add(to: &mut PgArguments, param: &SqlParam, wanted: &str) -> Result<(), String> {
+    if *param == SqlParam::Null {
         return to.add(None::<String>).map_err(|error| error.to_string());
     }
     let added = match wanted {
@@ -108,44 +108,44 @@ fn add(to: &mut PgArguments, param: &Param, wanted: &str) -> Result<(), String> 
     added.map_err(|error| error.to_string())
 }
 
-fn unfit(param: &Param, wanted: &str) -> String {
+fn unfit(param: &SqlParam, wanted: &str) -> String {
     format!("{} was given that is no {wanted}", param.kind())
 }
 
 /// A parameter as text, if it has a text form.
-fn text(param: &Param) -> Option<String> {
+fn text(param: &SqlParam) -> Option<String> {
     match param {
-        Param::Null | Param::Blob(_) => None,
-        Param::Bool(value) => Some(value.to_string()),
-        Param::Int(value) => Some(value.to_string()),
-        Param::Float(value) => Some(value.to_string()),
-        Param::Text(value) => Some(value.clone()),
+        SqlParam::Null | SqlParam::Blob(_) => None,
+        SqlParam::Bool(value) => Some(value.to_string()),
+        SqlParam::Int(value) => Some(value.to_string()),
+        SqlParam::Float(value) => Some(value.to_string()),
+        SqlParam::Text(value) => Some(value.clone()),
     }
 }
 
-fn bytes(param: &Param) -> Vec<u8> {
+fn bytes(param: &SqlParam) -> Vec<u8> {
     match param {
-        Param::Blob(value) => value.clone(),
+        SqlParam::Blob(value) => value.clone(),
         other => text(other).unwrap_or_default().into_bytes(),
     }
 }
 
-fn truth(param: &Param) -> Option<bool> {
+fn truth(param: &SqlParam) -> Option<bool> {
     match param {
-        Param::Bool(value) => Some(*value),
-        Param::Int(value) => Some(*value != 0),
-        Param::Text(value) => value.parse().ok(),
+        SqlParam::Bool(value) => Some(*value),
+        SqlParam::Int(value) => Some(*value != 0),
+        SqlParam::Text(value) => value.parse().ok(),
         _ => None,
     }
 }
 
-fn parsed<T: std::str::FromStr>(param: &Param, wanted: &str) -> Result<T, String> {
+fn parsed<T: std::str::FromStr>(param: &SqlParam, wanted: &str) -> Result<T, String> {
     let parsed = text(param).and_then(|text| text.trim().parse().ok());
     parsed.ok_or_else(|| unfit(param, wanted))
 }
 
 /// Parses `2026-11-21 12:30:00`, with `T` or a blank, with or without a time.
-fn moment(param: &Param, wanted: &str) -> Result<NaiveDateTime, String> {
+fn moment(param: &SqlParam, wanted: &str) -> Result<NaiveDateTime, String> {
     let text = text(param).unwrap_or_default().replacen('T', " ", 1);
     let moment = text
         .parse::<NaiveDate>()
@@ -155,12 +155,12 @@ fn moment(param: &Param, wanted: &str) -> Result<NaiveDateTime, String> {
     moment.map_err(|_| unfit(param, wanted))
 }
 
-fn put(row: &PgRow, to: &mut Table) -> Result<(), Trouble> {
+fn put(row: &PgRow, to: &mut RowTable) -> Result<(), DriverError> {
     for column in row.columns() {
         let raw = row.try_get_raw(column.ordinal())?;
         cell(raw, column.type_info().name(), to).map_err(|error| {
             let name = column.name();
-            Trouble::Unknown(format!(
+            DriverError::Unknown(format!(
                 "column {name} can't be read: {error}; write CAST({name} AS text)"
             ))
         })?;
@@ -168,7 +168,7 @@ fn put(row: &PgRow, to: &mut Table) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut Table) -> Result<(), BoxDynError> {
+fn cell(raw: PgValueRef<'_>, kind: &str, to: &mut RowTable) -> Result<(), BoxDynError> {
     if raw.is_null() {
         to.push(Cell::Null);
         return Ok(());
@@ -213,7 +213,7 @@ fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
     Ok(number.with_scale(scale).to_plain_string())
 }
 
-fn shown(to: &mut Table, value: impl std::fmt::Display) -> Result<(), BoxDynError> {
+fn shown(to: &mut RowTable, value: impl std::fmt::Display) -> Result<(), BoxDynError> {
     to.push(Cell::Text(&value.to_string()));
     Ok(())
 }

@@ -5,32 +5,32 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::Answer;
-use super::call::{Call, Mode};
-use super::pool::Lease;
-use super::trouble::Trouble;
-use super::{Database, Fault};
+use super::answer::DatabaseAnswer;
+use super::call::{DatabaseCall, CallMode};
+use super::pool::DatabaseLease;
+use super::trouble::DriverError;
+use super::{PageDatabase, DatabaseFault};
 
 /// A page's connections. If it is dropped before `PageSession::end`, all writes are rolled back by closing the
 /// connections that wrote.
 #[derive(Default)]
-pub struct Session {
-    open: Vec<Open>,
+pub struct PageSession {
+    open: Vec<SessionConnection>,
 }
 
-struct Open {
-    database: Arc<Database>,
+struct SessionConnection {
+    database: Arc<PageDatabase>,
     /// `None` once it broke or was returned.
-    lease: Option<Lease>,
+    lease: Option<DatabaseLease>,
     writing: bool,
 }
 
-impl Session {
+impl PageSession {
     /// Makes a call, within the database's time limit.
     ///
     /// # Errors
     /// The call's failure.
-    pub async fn call(&mut self, database: &Arc<Database>, call: &Call) -> Result<Answer, Fault> {
+    pub async fn call(&mut self, database: &Arc<PageDatabase>, call: &DatabaseCall) -> Result<DatabaseAnswer, DatabaseFault> {
         let end = Instant::now() + call.timeout;
         let at = self.place(database);
         self.open[at].call(call, end).await
@@ -40,17 +40,17 @@ impl Session {
     ///
     /// # Errors
     /// A database did not confirm the commit.
-    pub async fn end(mut self) -> Result<(), Fault> {
+    pub async fn end(mut self) -> Result<(), DatabaseFault> {
         for open in &mut self.open {
             open.end().await?;
         }
         Ok(())
     }
 
-    fn place(&mut self, database: &Arc<Database>) -> usize {
-        let known = |open: &Open| Arc::ptr_eq(&open.database, database);
+    fn place(&mut self, database: &Arc<PageDatabase>) -> usize {
+        let known = |open: &SessionConnection| Arc::ptr_eq(&open.database, database);
         self.open.iter().position(known).unwrap_or_else(|| {
-            self.open.push(Open {
+            self.open.push(SessionConnection {
                 database: database.clone(),
                 lease: None,
                 writing: false,
@@ -60,8 +60,8 @@ impl Session {
     }
 }
 
-impl Open {
-    async fn call(&mut self, call: &Call, end: Instant) -> Result<Answer, Fault> {
+impl SessionConnection {
+    async fn call(&mut self, call: &DatabaseCall, end: Instant) -> Result<DatabaseAnswer, DatabaseFault> {
         let answer = match self.attempt(call, end).await? {
             // The connection was lost while it was idle. Only reads may be repeated: a write may have been executed.
             Err(trouble) if trouble.is_lost() && call.reads() && !self.writing => {
@@ -76,9 +76,9 @@ impl Open {
     /// Makes one attempt; drops a connection that it broke.
     async fn attempt(
         &mut self,
-        call: &Call,
+        call: &DatabaseCall,
         end: Instant,
-    ) -> Result<Result<Answer, Trouble>, Fault> {
+    ) -> Result<Result<DatabaseAnswer, DriverError>, DatabaseFault> {
         let writes = !call.reads();
         let mut lease = match self.lease.take() {
             Some(lease) if !writes || self.writing || !lease.unsure => lease,
@@ -91,21 +91,21 @@ impl Open {
                 lease.link.begin().await?;
             }
             match call.mode {
-                Mode::ReadGuarded => lease.link.call_guarded(call).await,
-                Mode::Read | Mode::Write => lease.link.call(call).await,
+                CallMode::ReadGuarded => lease.link.call_guarded(call).await,
+                CallMode::Read | CallMode::Write => lease.link.call(call).await,
             }
         };
         let result = timeout_at(end, asked).await;
         let result = result.map_err(|_| self.database.slow())?;
         self.writing |= writes;
-        if !result.as_ref().is_err_and(Trouble::breaks_connection) {
+        if !result.as_ref().is_err_and(DriverError::breaks_connection) {
             lease.unsure = false;
             self.lease = Some(lease);
         }
         Ok(result)
     }
 
-    async fn take(&self, sure: bool, end: Instant) -> Result<Lease, Fault> {
+    async fn take(&self, sure: bool, end: Instant) -> Result<DatabaseLease, DatabaseFault> {
         if self.writing {
             return Err(self
                 .database
@@ -121,7 +121,7 @@ impl Open {
         }
     }
 
-    async fn end(&mut self) -> Result<(), Fault> {
+    async fn end(&mut self) -> Result<(), DatabaseFault> {
         let Some(mut lease) = self.lease.take() else {
             return Ok(());
         };
@@ -135,7 +135,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for SessionConnection {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take().filter(|_| !self.writing) {
             self.database.pool.give_back(lease);

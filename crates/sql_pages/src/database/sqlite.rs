@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use lowroad_mysql::DataFault;
-use lowroad_page::Value as Cell;
+use lowroad_page::PageValue as Cell;
 use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteError, SqliteRow, SqliteValueRef,
 };
 use sqlx::{Arguments, Column, Connection, Decode, Executor, Row as _, Sqlite, TypeInfo, ValueRef};
 
-use super::answer::{Answer, Rows};
-use super::call::{Call, Want};
-use super::trouble::Trouble;
-use crate::table::Table;
-use crate::value::{Done, Param};
+use super::answer::{DatabaseAnswer, AnswerRows};
+use super::call::{DatabaseCall, ResultShape};
+use super::trouble::DriverError;
+use crate::table::RowTable;
+use crate::value::{StatementResult, SqlParam};
 
 /// Steps of the virtual machine between two checks of the time.
 const STEPS: i32 = 1_000;
@@ -25,16 +25,16 @@ const STEPS: i32 = 1_000;
 /// A connection, with the deadline of its current statement.
 pub struct SqliteLink {
     link: SqliteConnection,
-    clock: Arc<Clock>,
+    clock: Arc<QueryTimer>,
 }
 
-struct Clock {
+struct QueryTimer {
     start: Instant,
     /// Milliseconds after the start.
     end_ms: AtomicU64,
 }
 
-impl Clock {
+impl QueryTimer {
     fn now_ms(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -50,7 +50,7 @@ impl SqliteLink {
     /// Opens the file.
     pub async fn connect(options: &SqliteConnectOptions) -> Result<SqliteLink, sqlx::Error> {
         let mut link = SqliteConnection::connect_with(options).await?;
-        let clock = Arc::new(Clock {
+        let clock = Arc::new(QueryTimer {
             start: Instant::now(),
             end_ms: AtomicU64::new(u64::MAX),
         });
@@ -70,22 +70,22 @@ impl SqliteLink {
     }
 
     /// Makes a call.
-    pub async fn call(&mut self, call: &Call) -> Result<Answer, Trouble> {
+    pub async fn call(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
         self.clock.end_after(call.timeout);
         let mut arguments = SqliteArguments::default();
         for param in &call.params {
             add(&mut arguments, param).map_err(sqlx::Error::Encode)?;
         }
         let query = sqlx::query_with(&call.sql, arguments);
-        if call.want == Want::Done {
+        if call.want == ResultShape::Done {
             let done = query.execute(&mut self.link).await?;
-            return Ok(Answer::Done(Done {
+            return Ok(DatabaseAnswer::Done(StatementResult {
                 count: done.rows_affected(),
                 id: Some(done.last_insert_rowid()),
             }));
         }
         let mut stream = query.fetch(&mut self.link);
-        let mut rows = Rows::of(call);
+        let mut rows = AnswerRows::new(call);
         while let Some(row) = stream.try_next().await? {
             rows.begin_row(row.columns().iter().map(Column::name));
             put(&row, &mut rows.table)?;
@@ -112,28 +112,28 @@ pub fn data_fault(code: i32) -> Option<DataFault> {
     })
 }
 
-fn add(arguments: &mut SqliteArguments<'_>, param: &Param) -> Result<(), BoxDynError> {
+fn add(arguments: &mut SqliteArguments<'_>, param: &SqlParam) -> Result<(), BoxDynError> {
     match param {
-        Param::Null => arguments.add(None::<i64>),
-        Param::Bool(value) => arguments.add(*value),
-        Param::Int(value) => arguments.add(*value),
-        Param::Float(value) => arguments.add(*value),
-        Param::Text(value) => arguments.add(value.clone()),
-        Param::Blob(value) => arguments.add(value.clone()),
+        SqlParam::Null => arguments.add(None::<i64>),
+        SqlParam::Bool(value) => arguments.add(*value),
+        SqlParam::Int(value) => arguments.add(*value),
+        SqlParam::Float(value) => arguments.add(*value),
+        SqlParam::Text(value) => arguments.add(value.clone()),
+        SqlParam::Blob(value) => arguments.add(value.clone()),
     }
 }
 
-fn put(row: &SqliteRow, to: &mut Table) -> Result<(), Trouble> {
+fn put(row: &SqliteRow, to: &mut RowTable) -> Result<(), DriverError> {
     for column in row.columns() {
         cell(row.try_get_raw(column.ordinal())?, to).map_err(|error| {
-            Trouble::Unknown(format!("column {} can't be read: {error}", column.name()))
+            DriverError::Unknown(format!("column {} can't be read: {error}", column.name()))
         })?;
     }
     Ok(())
 }
 
 /// Appends a value. In SQLite each value has its own type, independent of its column's.
-fn cell(raw: SqliteValueRef<'_>, to: &mut Table) -> Result<(), BoxDynError> {
+fn cell(raw: SqliteValueRef<'_>, to: &mut RowTable) -> Result<(), BoxDynError> {
     if raw.is_null() {
         to.push(Cell::Null);
         return Ok(());

@@ -2,13 +2,13 @@
 
 /// Why a driver gives nothing.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum DriverError {
     /// What sqlx says.
     Driver(sqlx::Error),
     /// The answer of MariaDB or MySQL: its number, and its reason.
     Refused { code: u16, message: String },
     /// The failure of our client of theirs.
-    Client(lowroad_mysql::Error),
+    Client(lowroad_mysql::MySqlError),
     /// The connection is not there.
     Lost(String),
     /// There are more rows than allowed.
@@ -21,59 +21,59 @@ pub(super) enum Trouble {
     Unknown(String),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for DriverError {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Driver(error) => error.fmt(to),
-            Trouble::Client(error) => error.fmt(to),
-            Trouble::TooManyRows => to.write_str("there are too many rows"),
-            Trouble::TooLong(_) => to.write_str("the rows are too long"),
-            Trouble::Refused { message: it, .. }
-            | Trouble::Lost(it)
-            | Trouble::Unfit(it)
-            | Trouble::Unknown(it) => to.write_str(it),
+            DriverError::Driver(error) => error.fmt(to),
+            DriverError::Client(error) => error.fmt(to),
+            DriverError::TooManyRows => to.write_str("there are too many rows"),
+            DriverError::TooLong(_) => to.write_str("the rows are too long"),
+            DriverError::Refused { message: it, .. }
+            | DriverError::Lost(it)
+            | DriverError::Unfit(it)
+            | DriverError::Unknown(it) => to.write_str(it),
         }
     }
 }
 
-impl From<sqlx::Error> for Trouble {
-    fn from(error: sqlx::Error) -> Trouble {
-        Trouble::Driver(error)
+impl From<sqlx::Error> for DriverError {
+    fn from(error: sqlx::Error) -> DriverError {
+        DriverError::Driver(error)
     }
 }
 
-impl Trouble {
-    pub(super) fn lost(reason: impl std::fmt::Display) -> Trouble {
-        Trouble::Lost(reason.to_string())
+impl DriverError {
+    pub(super) fn lost(reason: impl std::fmt::Display) -> DriverError {
+        DriverError::Lost(reason.to_string())
     }
 
     /// Whether the connection can be used no more: only what the database itself said leaves it as
     /// it should be.
     pub(super) fn breaks_connection(&self) -> bool {
         match self {
-            Trouble::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
-            Trouble::Refused { code, .. } => GOODBYES.contains(code),
-            Trouble::Driver(_)
-            | Trouble::Client(_)
-            | Trouble::Lost(_)
-            | Trouble::TooManyRows
-            | Trouble::TooLong(_)
-            | Trouble::Unknown(_) => true,
-            Trouble::Unfit(_) => false,
+            DriverError::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
+            DriverError::Refused { code, .. } => GOODBYES.contains(code),
+            DriverError::Driver(_)
+            | DriverError::Client(_)
+            | DriverError::Lost(_)
+            | DriverError::TooManyRows
+            | DriverError::TooLong(_)
+            | DriverError::Unknown(_) => true,
+            DriverError::Unfit(_) => false,
         }
     }
 
     /// Whether the connection was lost, perhaps long before it was used.
     pub(super) fn is_lost(&self) -> bool {
         match self {
-            Trouble::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
-            Trouble::Driver(sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed) => true,
-            Trouble::Refused { code, .. } => GOODBYES.contains(code),
+            DriverError::Driver(sqlx::Error::Database(error)) => is_goodbye(error.as_ref()),
+            DriverError::Driver(sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed) => true,
+            DriverError::Refused { code, .. } => GOODBYES.contains(code),
             // A goodbye that came while nobody asked looks like a wrong answer.
-            Trouble::Client(
-                lowroad_mysql::Error::Dismissed | lowroad_mysql::Error::Protocol(_),
+            DriverError::Client(
+                lowroad_mysql::MySqlError::Dismissed | lowroad_mysql::MySqlError::Protocol(_),
             ) => true,
-            Trouble::Lost(_) => true,
+            DriverError::Lost(_) => true,
             _ => false,
         }
     }

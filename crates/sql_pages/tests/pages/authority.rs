@@ -1,12 +1,12 @@
 //! A certificate authority for tests, and the certificates that it signs.
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// An authority and its files.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    folder: Folder,
+    folder: TempFolder,
 }
 
 impl Authority {
@@ -18,7 +18,7 @@ impl Authority {
             .push(DnType::CommonName, "an authority of the test");
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         folder.file("ca.pem", issuer.pem());
         Authority { issuer, folder }
     }

@@ -1,7 +1,7 @@
 //! Data that a database refuses are the visitor's fault: 400 for values that do not fit their column, 409 for conflicts
 //! with other rows. Mistakes of the page stay 500.
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::harness::{Site, database, tokens};
 use crate::servers::{Kind, Server};
@@ -61,7 +61,7 @@ async fn servers() {
         let Some(server) = Server::start(kind, "data_faults::servers") else {
             return;
         };
-        let site = Site::with(Folder::new(), &[], vec![database(&server.url)]);
+        let site = Site::with(TempFolder::new(), &[], vec![database(&server.url)]);
         faults_have_their_status(&site, tail, true).await;
     }
 }

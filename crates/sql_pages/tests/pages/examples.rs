@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 use sqlx::Connection;
 
 use crate::harness::{Site, database};
@@ -21,7 +21,7 @@ fn page_example(name: &str) -> String {
 fn only_pages_lie_below_the_root() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pages/lowroad.toml");
     let config = lowroad_config::load(&file, &[]).expect("a configuration");
-    let lowroad_config::Root::Folder(root) = &config.sites[0].root else {
+    let lowroad_config::SiteRoot::Folder(root) = &config.sites[0].root else {
         panic!("the root depends on the host");
     };
     let database = config.databases[0].url.trim_start_matches("sqlite:");
@@ -41,7 +41,7 @@ fn only_pages_lie_below_the_root() {
 
 /// A site with some of the pages and an SQLite database.
 async fn site(sql: &str, pages: &[&str]) -> Site {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let url = format!(
         "sqlite:{}?mode=rwc",
         folder.path().join("site.db").display()
@@ -87,7 +87,7 @@ async fn the_bare_page_has_its_three_sizes_from_servers() {
         match kind {
             Kind::MariaDb => {
                 let setup = database(&server.url);
-                let site = Site::with(Folder::new(), &[], vec![setup]);
+                let site = Site::with(TempFolder::new(), &[], vec![setup]);
                 site.write("form.lrp", "{{ csrf_field() }}");
                 let sql = example("bare.sql");
                 let statements = sql
@@ -112,7 +112,7 @@ async fn the_bare_page_has_its_three_sizes_from_servers() {
         let mut configured = database(&server.url);
         configured.rows_max = 10_000;
         let page = page_example("bare.lrp");
-        let site = Site::with(Folder::new(), &[("bare.lrp", &page)], vec![configured]);
+        let site = Site::with(TempFolder::new(), &[("bare.lrp", &page)], vec![configured]);
         has_its_three_sizes(&site).await;
         if std::env::var_os("LOWROAD_COST").is_some() {
             crate::cost::tell(kind, &site).await;

@@ -7,22 +7,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lowroad_config::schema;
 use lowroad_engine::stream::stream;
-use lowroad_handler::request::Head;
+use lowroad_handler::request::RequestHead;
 use lowroad_handler::{
-    Begun, Body, Content, Failure, Handler, Loading, Objects, Request, Response,
+    HandlerResult, RequestBody, ResponseContent, HandlerFailure, Handler, SubrequestLoad, SubrequestSource, HandlerRequest, HandlerResponse,
 };
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
-use lowroad_sql_pages::{Databases, Key, Pages};
-use lowroad_testkit::Folder;
+use lowroad_http::version::HttpVersion;
+use lowroad_sql_pages::{DatabaseSet, CsrfKey, PagesHandler};
+use lowroad_testkit::TempFolder;
 
 /// A site with one database.
 pub struct Site {
-    pub folder: Folder,
+    pub folder: TempFolder,
     root: Arc<Path>,
-    pub pages: Arc<Pages>,
-    key: Key,
-    databases: Vec<schema::Database>,
+    pub pages: Arc<PagesHandler>,
+    key: CsrfKey,
+    databases: Vec<schema::DatabaseConfig>,
 }
 
 /// A request being put together.
@@ -51,8 +51,8 @@ impl Got {
 }
 
 /// A database's configuration.
-pub fn database(url: &str) -> schema::Database {
-    schema::Database {
+pub fn database(url: &str) -> schema::DatabaseConfig {
+    schema::DatabaseConfig {
         name: "main".into(),
         url: url.into(),
         connections_max: 4,
@@ -64,14 +64,14 @@ pub fn database(url: &str) -> schema::Database {
 impl Site {
     /// A site with these files and its own SQLite database.
     pub fn new(files: &[(&str, &str)]) -> Site {
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let url = format!("sqlite:{}", folder.path().join("main.db").display());
         Site::with(folder, files, vec![database(&url)])
     }
 
     /// A site with these files and databases, the first of them the route's.
-    pub fn with(folder: Folder, files: &[(&str, &str)], databases: Vec<schema::Database>) -> Site {
-        let key = Key::random().expect("random bytes");
+    pub fn with(folder: TempFolder, files: &[(&str, &str)], databases: Vec<schema::DatabaseConfig>) -> Site {
+        let key = CsrfKey::random().expect("random bytes");
         let pages = pages(&databases, &key);
         let root = folder.path().join("root");
         std::fs::create_dir_all(&root).expect("a folder");
@@ -145,11 +145,11 @@ pub fn tokens(page: &Got) -> (String, String) {
     (cookie.into(), token.into())
 }
 
-fn pages(databases: &[schema::Database], key: &Key) -> Arc<Pages> {
+fn pages(databases: &[schema::DatabaseConfig], key: &CsrfKey) -> Arc<PagesHandler> {
     let database = databases.first().map(|database| database.name.clone());
-    let configured = schema::Pages::new(database);
-    let databases = Databases::new(databases).expect("databases");
-    let pages = Pages::new(
+    let configured = schema::PagesConfig::new(database);
+    let databases = DatabaseSet::new(databases).expect("databases");
+    let pages = PagesHandler::new(
         &configured,
         Arc::new(databases),
         key.clone(),
@@ -180,9 +180,9 @@ impl Ask<'_> {
     }
 
     /// Sends it.
-    pub async fn send(self) -> Result<Got, Failure> {
+    pub async fn send(self) -> Result<Got, HandlerFailure> {
         let pages = self.site.pages.clone();
-        let Begun::Later(answer) = pages.begin(0, self.request()) else {
+        let HandlerResult::OnRuntime(answer) = pages.begin(0, self.request()) else {
             panic!("pages take their time");
         };
         answer.await.map(got)
@@ -204,7 +204,7 @@ impl Ask<'_> {
         assert!(failure.detail.contains(detail), "{target}: {failure:?}");
     }
 
-    fn request(self) -> Request {
+    fn request(self) -> HandlerRequest {
         let (path, query) = match self.target.split_once('?') {
             Some((path, query)) => (path.as_bytes(), Some(query.as_bytes())),
             None => (self.target.as_bytes(), None),
@@ -213,10 +213,10 @@ impl Ask<'_> {
         let len = self.body.len() as u64;
         let _ = sender.push(self.body.into());
         sender.end();
-        Request {
+        HandlerRequest {
             method: self.method,
-            version: Version::Http11,
-            head: Head::new(
+            version: HttpVersion::Http11,
+            head: RequestHead::new(
                 (path, query),
                 path,
                 self.host.as_bytes(),
@@ -229,7 +229,7 @@ impl Ask<'_> {
             forwarded: None,
             root: self.site.root(),
             objects: Arc::new(Nothing),
-            body: Body {
+            body: RequestBody {
                 len: Some(len),
                 stream: Some(receiver),
             },
@@ -239,8 +239,8 @@ impl Ask<'_> {
     }
 }
 
-fn got(response: Response) -> Got {
-    let Content::Bytes(body) = response.content else {
+fn got(response: HandlerResponse) -> Got {
+    let ResponseContent::Bytes(body) = response.content else {
         panic!("a page is bytes");
     };
     let field = |(name, value): (&str, &[u8])| {
@@ -256,12 +256,12 @@ fn got(response: Response) -> Got {
 
 struct Nothing;
 
-impl Objects for Nothing {
+impl SubrequestSource for Nothing {
     fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
-    fn load(&self, _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
         Box::pin(async { None })
     }
 }

@@ -1,6 +1,6 @@
 //! Limits: on templates, bodies, rows, calls and time.
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::harness::{Site, database};
 
@@ -80,7 +80,7 @@ async fn rows_are_bounded() {
 
 #[tokio::test]
 async fn endless_statements_end() {
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let url = format!("sqlite:{}", folder.path().join("main.db").display());
     let mut short = database(&url);
     short.timeout_ms = 200;

@@ -1,6 +1,6 @@
 //! Lists as statement values, and an order chosen by the visitor, as in `docs/pages.md`.
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::harness::{Site, database};
 use crate::servers::{Kind, Server};
@@ -87,7 +87,7 @@ async fn servers() {
         let Some(server) = Server::start(kind, "lists::servers") else {
             return;
         };
-        let site = Site::with(Folder::new(), &[], vec![database(&server.url)]);
+        let site = Site::with(TempFolder::new(), &[], vec![database(&server.url)]);
         shows(&site).await;
         if kind == Kind::MariaDb {
             site.write("set.lrp", &format!("{SET}{SHOWN}"));

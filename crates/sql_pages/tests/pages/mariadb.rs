@@ -1,6 +1,6 @@
 //! Pages with MariaDB.
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::authority::Authority;
 use crate::harness::{Site, database};
@@ -20,7 +20,7 @@ fn site(server: &Server, files: &[(&str, &str)], timeout_ms: u64) -> Site {
     let mut configured = database(&server.url);
     configured.timeout_ms = timeout_ms;
     let files: Vec<_> = files.iter().copied().chain([FORM]).collect();
-    Site::with(Folder::new(), &files, vec![configured])
+    Site::with(TempFolder::new(), &files, vec![configured])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn all_connections_show_the_same() {
     serve(&authority, &mut server, &["localhost"], &[]);
     for more in ["", "&charset=utf8mb4", "&ssl-mode=required"] {
         let site = Site::with(
-            Folder::new(),
+            TempFolder::new(),
             &files,
             vec![database(&format!("{}{more}", server.url))],
         );

@@ -1,6 +1,6 @@
 //! Pages with MariaDB over TLS.
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::authority::{Authority, loopback};
 use crate::harness::{Site, database};
@@ -33,7 +33,7 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 fn site(url: &str) -> Site {
-    Site::with(Folder::new(), &FILES, vec![database(url)])
+    Site::with(TempFolder::new(), &FILES, vec![database(url)])
 }
 
 #[tokio::test(flavor = "multi_thread")]

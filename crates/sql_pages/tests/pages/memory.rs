@@ -2,14 +2,14 @@
 
 use std::alloc::System;
 
-use lowroad_handler::memory::Counting;
-use lowroad_testkit::Folder;
+use lowroad_handler::memory::CountingAllocator;
+use lowroad_testkit::TempFolder;
 use minijinja::{AutoEscape, Environment};
 
 use crate::harness::{Site, database};
 
 #[global_allocator]
-static MEMORY: Counting<System> = Counting(System);
+static MEMORY: CountingAllocator<System> = CountingAllocator(System);
 
 /// The most bytes of this process; a page may use 32 MiB.
 const RESIDENT_LEN_MAX: u64 = 400 << 20;
@@ -174,7 +174,7 @@ async fn rows_are_counted() {
     let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 9000) \
                 SELECT n, printf('%.*c', 200000, 'x') AS t FROM c";
     let some = many.replace("9000", "50");
-    let folder = Folder::new();
+    let folder = TempFolder::new();
     let mut rows = database(&format!("sqlite:{}", folder.path().join("db").display()));
     rows.rows_max = 10_000;
     let files = [

@@ -1,6 +1,6 @@
 //! Pages with PostgreSQL.
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::harness::{Site, database};
 use crate::servers::{Kind, Server};
@@ -61,7 +61,7 @@ async fn types_parameters_slow_statements_and_lost_connections() {
         ),
     ];
     let site = Site::with(
-        Folder::new(),
+        TempFolder::new(),
         &files,
         vec![database(&server.url), other, quick],
     );

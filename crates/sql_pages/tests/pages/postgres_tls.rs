@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use lowroad_testkit::Folder;
+use lowroad_testkit::TempFolder;
 
 use crate::authority::{Authority, loopback};
 use crate::harness::{Site, database};
@@ -17,7 +17,7 @@ const PAGE: (&str, &str) = (
 const ADDRESS: &str = "LOWROAD_TEST_POSTGRES";
 
 fn site(url: &str) -> Site {
-    Site::with(Folder::new(), &[PAGE], vec![database(url)])
+    Site::with(TempFolder::new(), &[PAGE], vec![database(url)])
 }
 
 fn url(address: &str, settings: &str) -> String {

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use lowroad_testkit::{Folder, skip};
+use lowroad_testkit::{TempFolder, skip};
 
 /// A database server.
 pub struct Server {
@@ -15,7 +15,7 @@ pub struct Server {
     /// Its address; the database in it is empty.
     pub url: String,
     process: Option<Child>,
-    folder: Folder,
+    folder: TempFolder,
     /// MariaDB's port besides its socket, at all addresses of its network namespace.
     port: Option<u16>,
     /// More arguments.
@@ -44,7 +44,7 @@ impl Server {
             skip(test, &format!("{program} is missing (Debian: {package})"));
             return None;
         }
-        let folder = Folder::new();
+        let folder = TempFolder::new();
         let at = folder.path().display();
         let url = match kind {
             Kind::MariaDb => format!("mysql://root@localhost/test?socket={at}/sock"),

@@ -12,7 +12,7 @@
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::FixedState;
-use lowroad_cache::vary::Selecting;
+use lowroad_cache::vary::SelectingFields;
 
 use crate::key;
 
@@ -20,7 +20,7 @@ use crate::key;
 pub type SiteIdentity = [u8; 16];
 
 /// A key of the first kind.
-pub type Primary = Box<[u8]>;
+pub type PrimaryKey = Box<[u8]>;
 
 const RESOURCE: u8 = 0;
 const VARIANT: u8 = 1;
@@ -43,7 +43,7 @@ pub fn site_identity(described: &str) -> SiteIdentity {
 }
 
 /// The key on disk for a key in memory; `None` if it is not a handler's.
-pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<Primary> {
+pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<PrimaryKey> {
     let (host, target) = key::parts_of_program(in_memory)?;
     let scheme = match key::is_over_tls(in_memory) {
         true => OVER_TLS,
@@ -57,7 +57,7 @@ pub fn primary(site: &SiteIdentity, in_memory: &[u8]) -> Option<Primary> {
 }
 
 /// The key of a variant.
-pub fn variant(primary: &[u8], family: u64, selecting: &Selecting) -> Option<Box<[u8]>> {
+pub fn variant(primary: &[u8], family: u64, selecting: &SelectingFields) -> Option<Box<[u8]>> {
     let (site, resource) = primary.split_first_chunk::<16>()?;
     let resource = resource.strip_prefix(&[RESOURCE])?;
     let mut key = [&site[..], &[VARIANT], &family.to_le_bytes()].concat();
@@ -123,7 +123,7 @@ mod tests {
     fn keys_tell_what_was_asked() {
         let primary = primary(&SITE, &in_memory(b"a:80/x?y")).expect("a program's");
         assert_eq!(parts(&primary), Some((&b"a:80"[..], &b"/x?y"[..])));
-        let one = Selecting::of([&b"x"[..]], [(&b"x"[..], &b"1"[..])].into_iter());
+        let one = SelectingFields::from_vary([&b"x"[..]], [(&b"x"[..], &b"1"[..])].into_iter());
         let one = one.expect("it can be compared");
         let variant_of = |family| variant(&primary, family, &one).expect("a resource");
         assert_eq!(parts(&variant_of(1)), parts(&primary));
@@ -152,7 +152,7 @@ mod tests {
     fn no_key_is_the_beginning_of_another_ones_values() {
         let of = |values: [&'static [u8]; 2]| {
             let names = [&b"a"[..], &b"b"[..]];
-            let selecting = Selecting::of(names, names.into_iter().zip(values));
+            let selecting = SelectingFields::from_vary(names, names.into_iter().zip(values));
             let primary = primary(&SITE, &in_memory(b"h/")).expect("a program's");
             variant(&primary, 1, &selecting.expect("it can be compared"))
         };

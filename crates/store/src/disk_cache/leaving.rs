@@ -5,29 +5,29 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::clock;
 use crate::lock::lock;
-use crate::object::{Content, Object, ObjectArc, Segment};
+use crate::object::{BodyLocation, StoredObject, ObjectArc, DiskSegment};
 
 /// The time in ms that a recalled head stays in memory if its body is on disk.
 const RECALLED_MS: u64 = 10_000;
 
 /// Recalled objects that will leave memory, in order.
 #[derive(Default)]
-pub struct Leaving(pub(super) Mutex<VecDeque<Recent>>);
+pub struct EvictionQueue(pub(super) Mutex<VecDeque<RecentRecall>>);
 
 /// A recalled object.
-pub struct Recent {
+pub struct RecentRecall {
     pub at_ms: u64,
     pub hash: u64,
     pub key: Arc<[u8]>,
     /// The location of its body.
-    pub segment: Weak<Segment>,
+    pub segment: Weak<DiskSegment>,
 }
 
-impl Leaving {
+impl EvictionQueue {
     /// Adds a recalled object; it will leave memory if its body is on disk.
     pub fn add(&self, (hash, key): (u64, &Arc<[u8]>), object: &ObjectArc) {
         if let Some(segment) = segment_of(object) {
-            lock(&self.0).push_back(Recent {
+            lock(&self.0).push_back(RecentRecall {
                 at_ms: clock::now_ms(),
                 hash,
                 key: key.clone(),
@@ -37,7 +37,7 @@ impl Leaving {
     }
 
     /// The next object that must leave memory now.
-    pub fn next(&self) -> Option<Recent> {
+    pub fn next(&self) -> Option<RecentRecall> {
         let now_ms = clock::now_ms();
         let mut recent = lock(&self.0);
         let first = recent.front()?;
@@ -47,9 +47,9 @@ impl Leaving {
 }
 
 /// The location of an object's body, if it is on disk.
-pub fn segment_of(object: &Object) -> Option<&Arc<Segment>> {
+pub fn segment_of(object: &StoredObject) -> Option<&Arc<DiskSegment>> {
     match object.representation()?.content() {
-        Content::Segment(segment) => Some(segment),
+        BodyLocation::Segment(segment) => Some(segment),
         _ => None,
     }
 }

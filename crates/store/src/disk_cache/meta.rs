@@ -1,13 +1,13 @@
 //! The metadata of a response on disk: its head, expiry, selecting fields and purge generation. Times are calendar
 //! times and are checked when read, because the clock may have been set. Undecodable metadata means no object.
 
-use lowroad_cache::freshness::Source;
-use lowroad_cache::lifetime::{self, Lifetime as Times};
-use lowroad_cache::vary::Selecting;
-use lowroad_http::encoded::{Encoded, Encoder, Section};
-use lowroad_http::status::Status;
+use lowroad_cache::freshness::LifetimeSource;
+use lowroad_cache::lifetime::{self, FreshnessLifetime as Times};
+use lowroad_cache::vary::SelectingFields;
+use lowroad_http::stored_head::{HeadMap, HeadEncoder, StoredSection};
+use lowroad_http::status::StatusCode;
 
-use crate::validity::Lifetime;
+use crate::validity::StoredExpiry;
 
 /// The version of the format; other versions are not read.
 const VERSION: u8 = 2;
@@ -16,31 +16,31 @@ const VARIES: u8 = 1;
 /// The tolerance for a clock that was set back or differs between processors; a later response is from the future.
 const CLOCK_SLACK_MS: u64 = 2_000;
 /// The position is the code on disk.
-const SOURCES: [Source; 7] = [
-    Source::Targeted,
-    Source::SMaxage,
-    Source::MaxAge,
-    Source::Expires,
-    Source::Ttl,
-    Source::Heuristic,
-    Source::Nothing,
+const SOURCES: [LifetimeSource; 7] = [
+    LifetimeSource::Targeted,
+    LifetimeSource::SMaxage,
+    LifetimeSource::MaxAge,
+    LifetimeSource::Expires,
+    LifetimeSource::Ttl,
+    LifetimeSource::Heuristic,
+    LifetimeSource::Nothing,
 ];
 
 /// Both clocks at one moment, ms: calendar and monotonic.
 #[derive(Clone, Copy, Debug)]
-pub struct Now {
+pub struct ClockReading {
     /// Milliseconds since 1970.
     pub unix_ms: u64,
     /// Monotonic ms.
     pub monotonic_ms: u64,
 }
 
-impl Now {
+impl ClockReading {
     /// Reads the clocks.
-    pub fn read() -> Now {
+    pub fn read() -> ClockReading {
         let monotonic_ms = crate::clock::now_ms();
         let ahead_ms = crate::clock::calendar_ahead_ms();
-        Now {
+        ClockReading {
             unix_ms: monotonic_ms.saturating_add_signed(ahead_ms),
             monotonic_ms,
         }
@@ -68,16 +68,16 @@ fn moved(ms: u64, from: u64, to: u64) -> u64 {
 }
 
 /// The metadata under a key.
-pub enum Meta {
+pub enum ObjectMeta {
     /// A response.
-    Response(Box<Response>),
+    Response(Box<StoredMeta>),
     /// A marker for a resource with variants.
-    Varies(Varies),
+    Varies(VaryMeta),
 }
 
 /// A marker for a resource with variants.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Varies {
+pub struct VaryMeta {
     /// The purge generation before the fetch.
     pub generation: u64,
     /// The number in the keys of its variants.
@@ -87,50 +87,50 @@ pub struct Varies {
 }
 
 /// A response without its body.
-pub struct Response {
+pub struct StoredMeta {
     /// The purge generation before the fetch.
     pub generation: u64,
     /// The number of its body.
     pub id: u64,
     /// Its head without Content-Length.
-    pub head: (Vec<u8>, Encoded),
+    pub head: (Vec<u8>, HeadMap),
     /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
     /// The expiry; the caller sets its purge epoch.
-    pub lifetime: Lifetime,
+    pub lifetime: StoredExpiry,
     /// The selecting fields.
-    pub selecting: Selecting,
+    pub selecting: SelectingFields,
 }
 
-impl Meta {
+impl ObjectMeta {
     /// The purge generation before the fetch.
     pub fn generation(&self) -> u64 {
         match self {
-            Meta::Response(response) => response.generation,
-            Meta::Varies(varies) => varies.generation,
+            ObjectMeta::Response(response) => response.generation,
+            ObjectMeta::Varies(varies) => varies.generation,
         }
     }
 
     /// The lifetime of a response.
-    pub fn lifetime(&self) -> Option<&Lifetime> {
+    pub fn lifetime(&self) -> Option<&StoredExpiry> {
         match self {
-            Meta::Response(response) => Some(&response.lifetime),
-            Meta::Varies(_) => None,
+            ObjectMeta::Response(response) => Some(&response.lifetime),
+            ObjectMeta::Varies(_) => None,
         }
     }
 
     /// Decodes the metadata; `None` if it is invalid.
-    pub fn decode(bytes: &[u8], now: Now) -> Option<Meta> {
-        let mut from = Reader(bytes);
+    pub fn decode(bytes: &[u8], now: ClockReading) -> Option<ObjectMeta> {
+        let mut from = MetaReader(bytes);
         if from.byte()? != VERSION {
             return None;
         }
         match from.byte()? {
-            RESPONSE => Some(Meta::Response(Box::new(Response::decode(&mut from, now)?))),
+            RESPONSE => Some(ObjectMeta::Response(Box::new(StoredMeta::decode(&mut from, now)?))),
             VARIES => {
                 let (generation, family) = (from.u64()?, from.u64()?);
                 let names = from.list(|from| Some(from.bytes()?.into()))?;
-                Some(Meta::Varies(Varies {
+                Some(ObjectMeta::Varies(VaryMeta {
                     generation,
                     family,
                     names,
@@ -141,7 +141,7 @@ impl Meta {
     }
 }
 
-impl Varies {
+impl VaryMeta {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, VARIES];
         put_u64(&mut out, self.generation);
@@ -152,9 +152,9 @@ impl Varies {
     }
 }
 
-impl Response {
+impl StoredMeta {
     /// The time after which it can't be used at all, ms since 1970.
-    pub fn expires_ms(&self, now: Now) -> u64 {
+    pub fn expires_ms(&self, now: ClockReading) -> u64 {
         let (text, head) = &self.head;
         let times = self.lifetime.times();
         match !head.etag(text).is_empty() || self.modified_s.is_some() {
@@ -166,7 +166,7 @@ impl Response {
         }
     }
 
-    pub fn encode(&self, now: Now) -> Vec<u8> {
+    pub fn encode(&self, now: ClockReading) -> Vec<u8> {
         let (text, head) = &self.head;
         let mut out = vec![VERSION, RESPONSE];
         put_u64(&mut out, self.generation);
@@ -185,9 +185,9 @@ impl Response {
         out
     }
 
-    fn decode(from: &mut Reader<'_>, now: Now) -> Option<Response> {
+    fn decode(from: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredMeta> {
         let (generation, id) = (from.u64()?, from.u64()?);
-        let mut head = Encoder::start(Status::new(from.u16()?)?);
+        let mut head = HeadEncoder::start(StatusCode::new(from.u16()?)?);
         if let Ok(date) = from.bytes()?.try_into() {
             head.set_date(date);
         }
@@ -198,18 +198,18 @@ impl Response {
         let lifetime = read_lifetime(from, now)?;
         let pairs = from.list(|from| Some((from.bytes()?, from.bytes()?)))?;
         let names = pairs.iter().map(|(name, _)| *name);
-        Some(Response {
+        Some(StoredMeta {
             generation,
             id,
             head: head.finish_open(),
             modified_s,
             lifetime,
-            selecting: Selecting::of(names, pairs.iter().copied())?,
+            selecting: SelectingFields::from_vary(names, pairs.iter().copied())?,
         })
     }
 }
 
-fn put_lifetime(out: &mut Vec<u8>, lifetime: &Lifetime, now: Now) {
+fn put_lifetime(out: &mut Vec<u8>, lifetime: &StoredExpiry, now: ClockReading) {
     let times = lifetime.times();
     put_u64(out, now.unix_ms);
     put_u64(out, times.age_ms(now.monotonic_ms));
@@ -223,7 +223,7 @@ fn put_lifetime(out: &mut Vec<u8>, lifetime: &Lifetime, now: Now) {
     put(out, lifetime.names());
 }
 
-fn read_lifetime(from: &mut Reader<'_>, now: Now) -> Option<Lifetime> {
+fn read_lifetime(from: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredExpiry> {
     let (at_unix_ms, age_ms) = (from.u64()?, from.u64()?);
     // Calendar time: the machine may have been started after the response was received.
     let age_ms = age_ms.saturating_add(now.unix_ms.saturating_sub(at_unix_ms));
@@ -247,11 +247,11 @@ fn read_lifetime(from: &mut Reader<'_>, now: Now) -> Option<Lifetime> {
         true => times.expired(now.monotonic_ms),
         false => times,
     };
-    let lifetime = Lifetime::new(&times, source).for_all(is_for_all);
+    let lifetime = StoredExpiry::new(&times, source).for_all(is_for_all);
     Some(lifetime.named(from.bytes()?.to_vec()))
 }
 
-fn put_fields(out: &mut Vec<u8>, section: Section<'_>) {
+fn put_fields(out: &mut Vec<u8>, section: StoredSection<'_>) {
     put_count(out, section.fields().count());
     for (name, value) in section.fields() {
         put(out, name.as_str().as_bytes());
@@ -274,9 +274,9 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// The rest of the input.
-struct Reader<'b>(&'b [u8]);
+struct MetaReader<'b>(&'b [u8]);
 
-impl<'b> Reader<'b> {
+impl<'b> MetaReader<'b> {
     fn take(&mut self, len: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -317,7 +317,7 @@ impl<'b> Reader<'b> {
         Some(list)
     }
 
-    fn fields(&mut self, head: &mut Encoder) -> Option<()> {
+    fn fields(&mut self, head: &mut HeadEncoder) -> Option<()> {
         for _ in 0..self.count()? {
             let name = str::from_utf8(self.bytes()?).ok()?;
             head.field(name, self.bytes()?);
@@ -330,7 +330,7 @@ impl<'b> Reader<'b> {
 mod tests {
     use super::*;
 
-    const MADE: Now = Now {
+    const MADE: ClockReading = ClockReading {
         unix_ms: 1_000_000,
         monotonic_ms: 5_000,
     };
@@ -338,15 +338,15 @@ mod tests {
     #[test]
     fn times_come_back_from_the_calendar_as_they_went() {
         for _ in 0..100_000 {
-            let (there, back) = (Now::read(), Now::read());
+            let (there, back) = (ClockReading::read(), ClockReading::read());
             let came = back.monotonic_of(there.unix_of(7_000));
             // The clocks' difference may be near a rounding boundary.
             assert!(came.abs_diff(7_000) <= 1, "{came}: {there:?}, {back:?}");
         }
     }
 
-    fn response() -> Response {
-        let mut head = Encoder::start(Status::OK);
+    fn response() -> StoredMeta {
+        let mut head = HeadEncoder::start(StatusCode::OK);
         head.set_date(b"Sun, 06 Nov 1994 08:49:37 GMT");
         head.field("ETag", b"\"e\"");
         head.field("X-Own", b"1");
@@ -355,30 +355,30 @@ mod tests {
         let times = Times {
             born_ms: 4_900,
             must_revalidate: true,
-            ..Lifetime::until(65_000).times()
+            ..StoredExpiry::until(65_000).times()
         };
-        Response {
+        StoredMeta {
             generation: 7,
             id: 8,
             head: head.finish_open(),
             modified_s: Some(12),
-            lifetime: Lifetime::new(&times, Source::MaxAge).named(b"a,b\nc".to_vec()),
-            selecting: Selecting::of([&b"x"[..]], [(&b"X"[..], &b"1"[..])].into_iter())
+            lifetime: StoredExpiry::new(&times, LifetimeSource::MaxAge).named(b"a,b\nc".to_vec()),
+            selecting: SelectingFields::from_vary([&b"x"[..]], [(&b"X"[..], &b"1"[..])].into_iter())
                 .expect("it can be compared"),
         }
     }
 
-    fn read(bytes: &[u8], now: Now) -> Option<Response> {
-        match Meta::decode(bytes, now)? {
-            Meta::Response(response) => Some(*response),
-            Meta::Varies(_) => None,
+    fn read(bytes: &[u8], now: ClockReading) -> Option<StoredMeta> {
+        match ObjectMeta::decode(bytes, now)? {
+            ObjectMeta::Response(response) => Some(*response),
+            ObjectMeta::Varies(_) => None,
         }
     }
 
     #[test]
     fn what_is_written_is_read() {
         // Ten seconds later, on a restarted machine.
-        let now = Now {
+        let now = ClockReading {
             unix_ms: 1_010_000,
             monotonic_ms: 50,
         };
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn after_its_time_it_is_stale() {
-        let later = |unix_ms| Now {
+        let later = |unix_ms| ClockReading {
             unix_ms,
             monotonic_ms: 70,
         };
@@ -414,7 +414,7 @@ mod tests {
         let mut response = response();
         assert_eq!(response.expires_ms(MADE), u64::MAX);
         response.modified_s = None;
-        response.head = Encoder::start(Status::OK).finish_open();
+        response.head = HeadEncoder::start(StatusCode::OK).finish_open();
         assert_eq!(response.expires_ms(MADE), 1_060_000);
     }
 
@@ -422,22 +422,22 @@ mod tests {
     fn what_is_cut_or_foreign_is_nothing() {
         let bytes = response().encode(MADE);
         for len in 0..bytes.len() {
-            assert!(Meta::decode(&bytes[..len], MADE).is_none(), "{len}");
+            assert!(ObjectMeta::decode(&bytes[..len], MADE).is_none(), "{len}");
         }
         let mut other = bytes.clone();
         other[0] += 1;
-        assert!(Meta::decode(&other, MADE).is_none());
+        assert!(ObjectMeta::decode(&other, MADE).is_none());
     }
 
     #[test]
     fn the_news_of_variants_is_read() {
-        let varies = Varies {
+        let varies = VaryMeta {
             generation: 3,
             family: 9,
             names: vec![(*b"accept").into()],
         };
-        match Meta::decode(&varies.encode(), MADE) {
-            Some(Meta::Varies(got)) => assert_eq!(got, varies),
+        match ObjectMeta::decode(&varies.encode(), MADE) {
+            Some(ObjectMeta::Varies(got)) => assert_eq!(got, varies),
             _ => panic!("it is none"),
         }
     }

@@ -14,25 +14,25 @@
 //! from memory writes nothing. The disk never has an older response than memory: when one is stored in memory only, the
 //! copy on disk is deleted.
 
-mod forgetting;
+mod deletion;
 mod key;
 mod leaving;
 mod meta;
-mod pump;
+mod work_queue;
 mod purges;
 mod reader;
-mod recalling;
-mod saving;
+mod recall;
+mod purge_log;
 mod tier;
-mod unfinished;
-mod upkeep;
-mod writing;
+mod unfinished_body;
+mod maintenance;
+mod body_write;
 mod writings;
 
-pub use key::{Primary, SiteIdentity, primary, site_identity};
-pub use meta::{Now, Response};
+pub use key::{PrimaryKey, SiteIdentity, primary, site_identity};
+pub use meta::{ClockReading, StoredMeta};
 pub use purges::give_up;
-pub use recalling::{Recall, Recalled};
-pub use tier::{Tier, Told, Unsaved};
-pub use unfinished::{LateReaders, Unfinished};
-pub use writing::{Held, Source};
+pub use recall::{RecallRequest, RecallOutcome};
+pub use tier::{DiskCache, SaveCallback, PurgeWaiters};
+pub use unfinished_body::{LateReaders, UnfinishedBody};
+pub use body_write::{PendingWrite, WriteSource};

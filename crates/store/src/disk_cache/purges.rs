@@ -18,11 +18,11 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire},
 };
 
-use lowroad_cache::pattern::Pattern;
+use lowroad_cache::pattern::RequestPattern;
 
-use super::meta::Now;
+use super::meta::ClockReading;
 use crate::lock::lock;
-use crate::purging::{Kind, Purge};
+use crate::purge_rules::{PurgeMode, PurgeRequest};
 
 const FILE_NAME: &str = "purges";
 const FILE_NAME_NEW: &str = "purges.new";
@@ -38,7 +38,7 @@ const RUN_MS: u64 = 1;
 /// The purge log of one folder.
 pub struct PurgeLog {
     folder: PathBuf,
-    rules: Mutex<Rules>,
+    rules: Mutex<PendingPurges>,
     /// The open file; `None`: it must be rewritten.
     file: Mutex<Option<File>>,
     /// All objects purged up to this generation are removed.
@@ -48,29 +48,29 @@ pub struct PurgeLog {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Rules {
+struct PendingPurges {
     /// The block from which this run takes its generations.
     run: u64,
     /// The purges that are not finished, in order.
-    kept: Vec<Rule>,
+    kept: Vec<PurgeRule>,
     /// The number of them in the file.
     written: usize,
 }
 
 /// A purge that may not be finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct PurgeRule {
     /// Its generation.
     pub generation: u64,
-    what: What,
+    what: PurgeScope,
     /// The time of a soft purge, ms since 1970.
     soft_at_unix_ms: Option<u64>,
 }
 
 /// The target of a purge, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
-    Urls(Pattern),
+enum PurgeScope {
+    Urls(RequestPattern),
     Tag(Vec<u8>),
     Group(Vec<u8>, Vec<u8>),
 }
@@ -80,7 +80,7 @@ impl PurgeLog {
     ///
     /// # Errors
     /// The folder can't be read or written.
-    pub fn open(folder: &Path, now: Now) -> io::Result<PurgeLog> {
+    pub fn open(folder: &Path, now: ClockReading) -> io::Result<PurgeLog> {
         let known = match fs::read(folder.join(FILE_NAME)) {
             Ok(bytes) => parse(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -89,14 +89,14 @@ impl PurgeLog {
         // Without the file, earlier purges are unknown, so everything counts as purged.
         let (run, scanned, mut kept) = known.unwrap_or_else(|| {
             let run = now.unix_ms / RUN_MS;
-            (run, 0, vec![Rule::of_all(run << RUN_BITS)])
+            (run, 0, vec![PurgeRule::for_all(run << RUN_BITS)])
         });
         kept.sort_by_key(|rule| rule.generation);
         let last = kept.last().map_or(0, |rule| rule.generation).max(scanned);
         let run = run.max(last >> RUN_BITS);
         let log = PurgeLog {
             folder: folder.into(),
-            rules: Mutex::new(Rules {
+            rules: Mutex::new(PendingPurges {
                 run: run + 1,
                 kept,
                 written: 0,
@@ -110,7 +110,7 @@ impl PurgeLog {
     }
 
     /// The purges that are not finished, in order.
-    pub fn rules(&self) -> Vec<Rule> {
+    pub fn rules(&self) -> Vec<PurgeRule> {
         lock(&self.rules).kept.clone()
     }
 
@@ -125,8 +125,8 @@ impl PurgeLog {
     }
 
     /// Adds a purge, which is written later. Does not block on the disk.
-    pub fn note(&self, generation: u64, purge: &Purge<'_>, kind: Kind) {
-        let rule = Rule::of(generation, purge, kind, Now::read());
+    pub fn record_purge(&self, generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode) {
+        let rule = PurgeRule::new(generation, purge, kind, ClockReading::read());
         lock(&self.rules).kept.push(rule);
     }
 
@@ -222,7 +222,7 @@ pub fn give_up(folder: &Path) -> io::Result<()> {
     }
 }
 
-impl Rules {
+impl PendingPurges {
     /// The text of the purges that are not in the file; marks them as written.
     fn new_text(&mut self) -> String {
         let mut text = String::new();
@@ -240,7 +240,7 @@ impl Rules {
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<(u64, u64, Vec<Rule>)> {
+fn parse(bytes: &[u8]) -> Option<(u64, u64, Vec<PurgeRule>)> {
     let text = str::from_utf8(bytes).ok()?;
     // A truncated last line was never confirmed to its sender.
     let mut lines = text
@@ -252,48 +252,48 @@ fn parse(bytes: &[u8]) -> Option<(u64, u64, Vec<Rule>)> {
     }
     let run = title.next()?.parse().ok()?;
     let scanned = title.next()?.parse().ok()?;
-    let rules: Option<Vec<Rule>> = lines.map(Rule::parse).collect();
+    let rules: Option<Vec<PurgeRule>> = lines.map(PurgeRule::parse).collect();
     Some((run, scanned, rules?))
 }
 
-impl Rule {
-    fn of(generation: u64, purge: &Purge<'_>, kind: Kind, now: Now) -> Rule {
-        Rule {
+impl PurgeRule {
+    fn new(generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode, now: ClockReading) -> PurgeRule {
+        PurgeRule {
             generation,
             what: match purge {
-                Purge::Urls(pattern) => What::Urls((*pattern).clone()),
-                Purge::Tag(name) => What::Tag(name.to_vec()),
-                Purge::Group(authority, name) => What::Group(authority.to_vec(), name.to_vec()),
+                PurgeRequest::Urls(pattern) => PurgeScope::Urls((*pattern).clone()),
+                PurgeRequest::Tag(name) => PurgeScope::Tag(name.to_vec()),
+                PurgeRequest::Group(authority, name) => PurgeScope::Group(authority.to_vec(), name.to_vec()),
             },
             soft_at_unix_ms: match kind {
-                Kind::Hard => None,
-                Kind::Soft { at_ms } => Some(now.unix_of(at_ms)),
+                PurgeMode::Hard => None,
+                PurgeMode::Soft { at_ms } => Some(now.unix_of(at_ms)),
             },
         }
     }
 
-    fn of_all(generation: u64) -> Rule {
-        Rule {
+    fn for_all(generation: u64) -> PurgeRule {
+        PurgeRule {
             generation,
-            what: What::Urls(Pattern::All),
+            what: PurgeScope::Urls(RequestPattern::All),
             soft_at_unix_ms: None,
         }
     }
 
     /// The target of the purge.
-    pub fn purge(&self) -> Purge<'_> {
+    pub fn purge(&self) -> PurgeRequest<'_> {
         match &self.what {
-            What::Urls(pattern) => Purge::Urls(pattern),
-            What::Tag(name) => Purge::Tag(name),
-            What::Group(authority, name) => Purge::Group(authority, name),
+            PurgeScope::Urls(pattern) => PurgeRequest::Urls(pattern),
+            PurgeScope::Tag(name) => PurgeRequest::Tag(name),
+            PurgeScope::Group(authority, name) => PurgeRequest::Group(authority, name),
         }
     }
 
     /// The kind of the purge.
-    pub fn kind(&self, now: Now) -> Kind {
+    pub fn kind(&self, now: ClockReading) -> PurgeMode {
         match self.soft_at_unix_ms {
-            None => Kind::Hard,
-            Some(unix_ms) => Kind::Soft {
+            None => PurgeMode::Hard,
+            Some(unix_ms) => PurgeMode::Soft {
                 at_ms: now.monotonic_of(unix_ms),
             },
         }
@@ -305,16 +305,16 @@ impl Rule {
             Some(unix_ms) => format!("soft:{unix_ms}"),
         };
         let what = match &self.what {
-            What::Urls(pattern) => format!("urls {pattern}"),
-            What::Tag(name) => format!("tag {}", escaped(name)),
-            What::Group(authority, name) => {
+            PurgeScope::Urls(pattern) => format!("urls {pattern}"),
+            PurgeScope::Tag(name) => format!("tag {}", escaped(name)),
+            PurgeScope::Group(authority, name) => {
                 format!("group {} {}", escaped(authority), escaped(name))
             }
         };
         format!("{} {how} {what}", self.generation)
     }
 
-    fn parse(line: &str) -> Option<Rule> {
+    fn parse(line: &str) -> Option<PurgeRule> {
         let mut words = line.splitn(4, ' ');
         let generation = words.next()?.parse().ok()?;
         let soft_at_unix_ms = match words.next()? {
@@ -323,15 +323,15 @@ impl Rule {
         };
         let (kind, text) = (words.next()?, words.next()?);
         let what = match kind {
-            "urls" => What::Urls(Pattern::parse(text).ok()?),
-            "tag" => What::Tag(plain(text)?),
+            "urls" => PurgeScope::Urls(RequestPattern::parse(text).ok()?),
+            "tag" => PurgeScope::Tag(plain(text)?),
             "group" => {
                 let (authority, name) = text.split_once(' ')?;
-                What::Group(plain(authority)?, plain(name)?)
+                PurgeScope::Group(plain(authority)?, plain(name)?)
             }
             _ => return None,
         };
-        Some(Rule {
+        Some(PurgeRule {
             generation,
             what,
             soft_at_unix_ms,

@@ -6,39 +6,39 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, RwLock};
 
-use lowroad_disk::{Counters, Folder, Options, Store};
-use lowroad_engine::helpers::Helpers;
+use lowroad_disk::{DiskCounters, DiskFolder, DiskOptions, DiskStore};
+use lowroad_engine::helper_pool::HelperPool;
 
-use super::key::Primary;
-use super::leaving::Leaving;
-use super::meta::Now;
+use super::key::PrimaryKey;
+use super::leaving::EvictionQueue;
+use super::meta::ClockReading;
 use super::purges::PurgeLog;
-use super::unfinished::LateReaders;
-use super::writings::Writings;
+use super::unfinished_body::LateReaders;
+use super::writings::WriteTable;
 
 /// The number of writer threads.
 const WRITERS: usize = 2;
 
 /// The disk cache, behind the store in memory.
-pub struct Tier {
-    pub(super) store: Store,
+pub struct DiskCache {
+    pub(super) store: DiskStore,
     /// Threads that remove objects.
-    pub(super) helpers: Helpers,
+    pub(super) helpers: HelperPool,
     /// Threads that only write bodies, so that a slow disk does not delay readers.
-    pub(super) writers: Helpers,
+    pub(super) writers: HelperPool,
     /// Readers of bodies that are being written.
     pub(super) late: Arc<LateReaders>,
     pub(super) purges: PurgeLog,
     /// Wakes the thread that writes purges.
-    pub(super) saver: Sender<Told>,
+    pub(super) saver: Sender<SaveCallback>,
     /// Bodies being written.
-    pub(super) writings: Writings,
+    pub(super) writings: WriteTable,
     /// Read-locked while a checked object becomes visible. Workers never lock it.
     pub(super) committing: RwLock<()>,
     /// Deleted keys that are not removed from disk yet.
-    pub(super) forgetting: Mutex<Vec<Forgotten>>,
+    pub(super) forgetting: Mutex<Vec<DeletionQueue>>,
     /// Recalled objects that will leave memory.
-    pub(super) leaving: Leaving,
+    pub(super) leaving: EvictionQueue,
     /// The next number for a varying resource or a body. Starts above the numbers of earlier runs.
     pub(super) numbers: AtomicU64,
     pub(super) errors: AtomicU64,
@@ -49,39 +49,39 @@ pub struct Tier {
 }
 
 /// Receives whether purges are durable; `None` requests a save without a report.
-pub type Told = Option<Box<dyn FnOnce(bool) + Send>>;
+pub type SaveCallback = Option<Box<dyn FnOnce(bool) + Send>>;
 
 /// The queue of callbacks that wait until purges are durable.
-pub struct Unsaved(pub(super) Receiver<Told>);
+pub struct PurgeWaiters(pub(super) Receiver<SaveCallback>);
 
-impl Tier {
+impl DiskCache {
     /// Opens the disk cache in a locked folder. Blocks on the disk.
     ///
     /// # Errors
     /// The folder can't be read or written.
     pub fn open(
-        (folder, path): (Folder, &Path),
+        (folder, path): (DiskFolder, &Path),
         len_max: u64,
-        helpers: Helpers,
-    ) -> io::Result<(Arc<Tier>, Unsaved)> {
+        helpers: HelperPool,
+    ) -> io::Result<(Arc<DiskCache>, PurgeWaiters)> {
         let (saver, unsaved) = channel();
-        let tier = Tier {
-            store: Store::open(folder, Options::of_capacity(len_max))?,
+        let tier = DiskCache {
+            store: DiskStore::open(folder, DiskOptions::with_capacity(len_max))?,
             helpers,
-            writers: Helpers::start_as("disk-cache", WRITERS)?,
+            writers: HelperPool::start_as("disk-cache", WRITERS)?,
             late: LateReaders::start()?,
-            purges: PurgeLog::open(path, Now::read())?,
+            purges: PurgeLog::open(path, ClockReading::read())?,
             saver,
-            writings: Writings::default(),
+            writings: WriteTable::default(),
             committing: RwLock::default(),
             forgetting: Mutex::default(),
-            leaving: Leaving::default(),
+            leaving: EvictionQueue::default(),
             numbers: AtomicU64::new(crate::clock::unix_ns() as u64),
             errors: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
         };
-        Ok((Arc::new(tier), Unsaved(unsaved)))
+        Ok((Arc::new(tier), PurgeWaiters(unsaved)))
     }
 
     /// Whether the disk may have an object under a key. Does not block, so workers may call it.
@@ -95,7 +95,7 @@ impl Tier {
     }
 
     /// The counters of the disk store, and the number of this cache's errors.
-    pub fn counters(&self) -> (Counters, u64) {
+    pub fn counters(&self) -> (DiskCounters, u64) {
         (self.store.counters(), self.errors.load(Relaxed))
     }
 
@@ -126,14 +126,14 @@ impl Tier {
 }
 
 /// A deleted key that is not removed from disk yet.
-pub struct Forgotten {
-    pub(super) primary: Primary,
+pub struct DeletionQueue {
+    pub(super) primary: PrimaryKey,
     /// The helpers' queue was full.
     pub(super) is_overdue: bool,
 }
 
-impl Forgotten {
-    pub(super) fn is(&self, primary: &Primary, is_overdue: bool) -> bool {
+impl DeletionQueue {
+    pub(super) fn is(&self, primary: &PrimaryKey, is_overdue: bool) -> bool {
         self.primary == *primary && self.is_overdue == is_overdue
     }
 }

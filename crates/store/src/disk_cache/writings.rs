@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::key::Primary;
-use super::meta::Response;
-use super::pump::WORKS_MAX;
+use super::key::PrimaryKey;
+use super::meta::StoredMeta;
+use super::work_queue::WORKS_MAX;
 use crate::clock;
 use crate::lock::lock;
 
@@ -15,10 +15,10 @@ const _: () = assert!(WRITINGS_MAX <= WORKS_MAX);
 
 /// The responses being written. There are few, so a list is enough.
 #[derive(Default)]
-pub struct Writings(Mutex<Vec<Known>>);
+pub struct WriteTable(Mutex<Vec<WriteVariant>>);
 
-struct Known {
-    primary: Primary,
+struct WriteVariant {
+    primary: PrimaryKey,
     /// The values of the selecting fields.
     selected: Vec<u8>,
     /// The purge generation before the fetch.
@@ -29,9 +29,9 @@ struct Known {
     cancelled: Weak<AtomicBool>,
 }
 
-impl Writings {
+impl WriteTable {
     /// Adds a response and returns its cancellation flag. `None`: too many are being written, or the same one is.
-    pub fn begin(&self, primary: &Primary, response: &Response) -> Option<Arc<AtomicBool>> {
+    pub fn begin(&self, primary: &PrimaryKey, response: &StoredMeta) -> Option<Arc<AtomicBool>> {
         let mut selected = Vec::new();
         for (name, value) in response.selecting.iter() {
             for part in [name, b"\n", value, b"\n"] {
@@ -44,7 +44,7 @@ impl Writings {
         if known.len() >= WRITINGS_MAX {
             return None;
         }
-        let is_same = |other: &&Known| other.primary == *primary && other.selected == selected;
+        let is_same = |other: &&WriteVariant| other.primary == *primary && other.selected == selected;
         for other in known.iter().filter(is_same) {
             let is_outdated = other.generation < response.generation || other.until_ms <= now_ms;
             let Some(cancelled) = other.cancelled.upgrade() else {
@@ -57,7 +57,7 @@ impl Writings {
             }
         }
         let cancelled = Arc::default();
-        known.push(Known {
+        known.push(WriteVariant {
             primary: primary.clone(),
             selected,
             generation: response.generation,
@@ -68,7 +68,7 @@ impl Writings {
     }
 
     /// Cancels the writes for a resource. Returns whether there were any; they may have just become visible.
-    pub fn cancel(&self, primary: &Primary) -> bool {
+    pub fn cancel(&self, primary: &PrimaryKey) -> bool {
         let known = lock(&self.0);
         let own = known.iter().filter(|other| other.primary == *primary);
         let mut is_any = false;
@@ -80,9 +80,9 @@ impl Writings {
     }
 
     /// Whether something is being written for a resource.
-    pub fn have(&self, primary: &Primary) -> bool {
+    pub fn have(&self, primary: &PrimaryKey) -> bool {
         let is_own =
-            |other: &Known| other.primary == *primary && other.cancelled.strong_count() > 0;
+            |other: &WriteVariant| other.primary == *primary && other.cancelled.strong_count() > 0;
         lock(&self.0).iter().any(is_own)
     }
 }

@@ -1,41 +1,41 @@
 //! The store with its entries: purges, variants, arriving bodies.
 
-use lowroad_cache::pattern::Pattern;
-use lowroad_cache::vary::Selecting;
-use lowroad_http::encoded::Encoder;
-use lowroad_http::status::Status;
+use lowroad_cache::pattern::RequestPattern;
+use lowroad_cache::vary::SelectingFields;
+use lowroad_http::stored_head::HeadEncoder;
+use lowroad_http::status::StatusCode;
 
 use super::*;
-use crate::filling::Filling;
-use crate::validity::{Lifetime, Validity};
+use crate::streaming_object::StreamingObject;
+use crate::validity::{StoredExpiry, ObjectValidity};
 use crate::{key, object};
 
 /// A handler's key.
 const KEY: &[u8] = b"\x01\0\0\0\x01a/";
-const ZERO: Since = Since {
+const ZERO: PurgeEpoch = PurgeEpoch {
     generation: 0,
     forgotten: 0,
 };
 
 /// An object that answers requests with this language.
-fn object(purges: Since, language: &'static str) -> ObjectArc {
+fn object(purges: PurgeEpoch, language: &'static str) -> ObjectArc {
     keyed(KEY, purges, language)
 }
 
 /// The same under another key.
-fn keyed(key: &[u8], purges: Since, language: &'static str) -> ObjectArc {
+fn keyed(key: &[u8], purges: PurgeEpoch, language: &'static str) -> ObjectArc {
     let request = [(&b"Accept-Language"[..], language.as_bytes())];
     let vary = (!language.is_empty()).then_some(&b"Accept-Language"[..]);
-    let selecting = Selecting::of(vary, request.into_iter()).expect("it may be stored");
-    let (bytes, head) = Encoder::start(Status::OK).finish_open();
-    let filling = Filling::new((bytes.into(), head), None, None, selecting, 1 << 20, 0);
-    ObjectArc::new(Object {
-        kind: object::Kind::Filling(Box::new(filling), key.into()),
-        validity: Validity::Lifetime(Lifetime::until(1000).since(purges)),
+    let selecting = SelectingFields::from_vary(vary, request.into_iter()).expect("it may be stored");
+    let (bytes, head) = HeadEncoder::start(StatusCode::OK).finish_open();
+    let filling = StreamingObject::new((bytes.into(), head), None, None, selecting, 1 << 20, 0);
+    ObjectArc::new(StoredObject {
+        kind: object::ObjectKind::Filling(Box::new(filling), key.into()),
+        validity: ObjectValidity::Lifetime(StoredExpiry::until(1000).since(purges)),
     })
 }
 
-fn store_one(store: &SharedStore, purges: Since, key: &[u8]) -> bool {
+fn store_one(store: &SharedStore, purges: PurgeEpoch, key: &[u8]) -> bool {
     store.insert_selected(store.hash(key), key, keyed(key, purges, ""))
 }
 
@@ -57,17 +57,17 @@ fn key_of(host: &str, target: &str) -> Vec<u8> {
     key
 }
 
-fn purge(store: &SharedStore, what: &str, kind: Kind) {
+fn purge(store: &SharedStore, what: &str, kind: PurgeMode) {
     let pattern;
     let purge = match what.split_once(':') {
-        Some(("tag", name)) => Purge::Tag(name.as_bytes()),
-        Some(("group", name)) => Purge::Group(b"", name.as_bytes()),
+        Some(("tag", name)) => PurgeRequest::Tag(name.as_bytes()),
+        Some(("group", name)) => PurgeRequest::Group(b"", name.as_bytes()),
         _ => {
-            let with_scheme = || Pattern::parse(&format!("http://{what}"));
-            pattern = Pattern::parse(what)
+            let with_scheme = || RequestPattern::parse(&format!("http://{what}"));
+            pattern = RequestPattern::parse(what)
                 .or_else(|_| with_scheme())
                 .expect("a pattern");
-            Purge::Urls(&pattern)
+            PurgeRequest::Urls(&pattern)
         }
     };
     store.purge(&purge, kind);
@@ -80,8 +80,8 @@ fn named(store: &SharedStore, key: &[u8], names: &str) -> ObjectArc {
         unreachable!("nobody else has it");
     };
     let lifetime = object.validity.lifetime().expect("it has one").clone();
-    ObjectArc::new(Object {
-        validity: Validity::Lifetime(lifetime.named(names.as_bytes().to_vec())),
+    ObjectArc::new(StoredObject {
+        validity: ObjectValidity::Lifetime(lifetime.named(names.as_bytes().to_vec())),
         ..object
     })
 }
@@ -97,7 +97,7 @@ fn a_purge_takes_what_it_means_and_what_is_being_made() {
     for key in &keys {
         assert!(store_one(&store, before, key));
     }
-    purge(&store, "a/2*", Kind::Hard);
+    purge(&store, "a/2*", PurgeMode::Hard);
     let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
     // An explanation finds the same, and changes nothing.
     let peeked = |key: &[u8]| store.peek_kept(store.hash(key), key).is_some();
@@ -130,7 +130,7 @@ fn a_purge_takes_a_path_in_all_forms_of_its_slashes() {
         }
         let is_there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
         assert!(keys.iter().all(|key| is_there(key)), "{what}");
-        purge(&store, what, Kind::Hard);
+        purge(&store, what, PurgeMode::Hard);
         assert!(!keys.iter().any(|key| is_there(key)), "{what}");
         assert_eq!(is_there(&key_of("a", other)), what != "a//x*", "{what}");
     }
@@ -159,20 +159,20 @@ fn a_purge_takes_by_url_host_tag_and_group() {
         ("group:news", false),
     ] {
         assert!(store.insert_selected(store.hash(&key), &key, named(&store, &key, names)));
-        purge(&store, what, Kind::Hard);
+        purge(&store, what, PurgeMode::Hard);
         let found = store.find_kept(store.hash(&key), &key);
         assert_eq!(found.is_none(), is_meant, "{what}");
     }
     // Groups belong to one host, and a Host without a port may stand for any port.
     for (authority, is_meant) in [(&b"b"[..], false), (b"a:81", false), (b"a:8080", true)] {
         assert!(store.insert_selected(store.hash(&key), &key, named(&store, &key, names)));
-        store.purge(&Purge::Group(authority, b"g,1"), Kind::Hard);
+        store.purge(&PurgeRequest::Group(authority, b"g,1"), PurgeMode::Hard);
         assert_eq!(store.find_kept(store.hash(&key), &key).is_none(), is_meant);
     }
     for host in ["a", ""] {
         let key = key_of(host, "/");
         assert!(store_one(&store, store.purges(0), &key));
-        purge(&store, "a:8080/", Kind::Hard);
+        purge(&store, "a:8080/", PurgeMode::Hard);
         assert!(
             store.find_kept(store.hash(&key), &key).is_none(),
             "{host:?}"
@@ -191,7 +191,7 @@ fn a_soft_purge_leaves_what_is_stale() {
         found.base.validity.holds(at_ms)
     };
     assert!(holds(999) && !holds(1000));
-    purge(&store, "host:a", Kind::Soft { at_ms: 500 });
+    purge(&store, "host:a", PurgeMode::Soft { at_ms: 500 });
     // A worker's time may be from before the purge.
     assert!(!holds(499) && !holds(500));
     // A response that was in flight is stale, too.
@@ -221,7 +221,7 @@ fn variants_lie_under_one_key() {
     let plain = object(ZERO, "");
     assert!(store.insert_selected(hash, KEY, plain.clone()));
     assert!(is("de", &plain) && is("fr", &plain));
-    purge(&store, "all", Kind::Hard);
+    purge(&store, "all", PurgeMode::Hard);
     assert!(store.find_kept(hash, KEY).is_none());
 }
 
@@ -284,7 +284,7 @@ fn what_has_filled_takes_its_own_place_only() {
     assert!(store.peek(hash, KEY).is_none());
     // A response purged during its fetch does not return.
     assert!(store.insert_selected(hash, KEY, filling.clone()));
-    purge(&store, "all", Kind::Hard);
+    purge(&store, "all", PurgeMode::Hard);
     assert!(!store.complete(hash, KEY, &filling, whole));
 }
 
@@ -312,12 +312,12 @@ fn what_was_fetched_while_its_key_was_forgotten_is_outdated() {
 
 #[test]
 fn variants_that_take_too_much_drive_out_each_other_only() {
-    let entry = Entry::new(object(ZERO, "a"))
+    let entry = VariantSet::new(object(ZERO, "a"))
         .with_selected(object(ZERO, "b"))
         .with_selected(object(ZERO, "c"));
     let one = entry.base.size();
     assert_eq!(entry.size(), 3 * one);
-    let there = |entry: &Entry, language: &str| {
+    let there = |entry: &VariantSet, language: &str| {
         let request = [(&b"accept-language"[..], language.as_bytes())];
         entry.selected(request.into_iter()).is_some()
     };
@@ -340,7 +340,7 @@ fn many_prefix_purges_take_only_what_they_mean() {
         assert!(store_one(&store, store.purges(0), key));
     }
     for number in 0..10_000 {
-        purge(&store, &format!("http://a.example/p{number}/*"), Kind::Hard);
+        purge(&store, &format!("http://a.example/p{number}/*"), PurgeMode::Hard);
     }
     let counters = store.purge_counters();
     assert_eq!((counters.purges, counters.dropped), (10_000, 0));
@@ -363,7 +363,7 @@ fn prefix_purges_of_any_length_take_what_begins_with_them() {
         purge(
             &store,
             &format!("http://a.example{}*", &long[..len]),
-            Kind::Hard,
+            PurgeMode::Hard,
         );
         let there = |key: &[u8]| store.find_kept(store.hash(key), key).is_some();
         assert!(there(&other) && !there(&own), "{len}");
@@ -379,7 +379,7 @@ fn dropped_purges_are_counted() {
         purge(
             &store,
             &format!("http://a.example/{}*", &long[..len]),
-            Kind::Hard,
+            PurgeMode::Hard,
         );
     }
     assert!(store.purge_counters().dropped > 0);

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use super::{Folder, Watcher};
+use super::{WatchedFolder, FolderWatcher};
 
 /// The maximum number of symbolic links, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
@@ -13,13 +13,13 @@ const LINKS_MAX: usize = 40;
 /// Detects that paths may lead to other files, or that the files may have changed.
 pub struct PathWatch {
     /// The folders along the paths, and their generations before the look-up.
-    folders: Vec<(Arc<Folder>, u64)>,
+    folders: Vec<(Arc<WatchedFolder>, u64)>,
 }
 
 impl PathWatch {
     /// Watches all folders along paths, from the root of the file system. A path may end early: the creation of the
     /// rest is a change. `None` if a folder can't be watched.
-    pub fn new(watcher: &Watcher, paths: impl IntoIterator<Item = PathBuf>) -> Option<PathWatch> {
+    pub fn new(watcher: &FolderWatcher, paths: impl IntoIterator<Item = PathBuf>) -> Option<PathWatch> {
         let before = watcher.folders().forgotten;
         let mut watch = PathWatch {
             folders: Vec::new(),
@@ -37,7 +37,7 @@ impl PathWatch {
         folders.all(|(folder, generation)| folder.generation() == *generation)
     }
 
-    fn add(&mut self, watcher: &Watcher, path: &Path) -> io::Result<()> {
+    fn add(&mut self, watcher: &FolderWatcher, path: &Path) -> io::Result<()> {
         let mut folder = PathBuf::from("/");
         let mut rest = PendingParts::default();
         rest.push(&std::path::absolute(path)?);
@@ -110,7 +110,7 @@ mod tests {
         let up = here.ancestors().skip(1).map(|_| "..");
         let below = root.strip_prefix("/").expect("absolute");
         let relative = up.collect::<PathBuf>().join(below).join("key");
-        let watcher = Watcher::start(Arc::default()).expect("inotify");
+        let watcher = FolderWatcher::start(Arc::default()).expect("inotify");
         is_reported(&watcher, &relative, || {
             fs::write(root.join("key"), "1").expect("write");
         });
@@ -118,7 +118,7 @@ mod tests {
     }
 
     /// Runs a change of the folder, and waits until it is reported for the path.
-    fn is_reported(watcher: &Watcher, path: &Path, change: impl FnOnce()) {
+    fn is_reported(watcher: &FolderWatcher, path: &Path, change: impl FnOnce()) {
         let watch = PathWatch::new(watcher, [path.to_owned()]).expect("watched");
         assert!(watch.is_unchanged());
         change();
@@ -136,7 +136,7 @@ mod tests {
         fs::write(root.join("two/key"), "2").expect("write");
         symlink("one", root.join("data")).expect("link");
         symlink("./data/../data/key", root.join("key")).expect("link");
-        let watcher = Watcher::start(Arc::default()).expect("inotify");
+        let watcher = FolderWatcher::start(Arc::default()).expect("inotify");
         let path = &root.join("away/../key");
         is_reported(&watcher, path, || {
             fs::write(root.join("one/key"), "3").expect("write");

@@ -3,14 +3,14 @@
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a
 /// counter, and a function that mixes it.
 #[derive(Clone, Debug)]
-pub struct Draws {
+pub struct RandomDraws {
     state: u64,
 }
 
-impl Draws {
+impl RandomDraws {
     /// A stream of numbers for each seed and each number within it.
-    pub fn new(seed: u64, stream: u64) -> Draws {
-        Draws {
+    pub fn new(seed: u64, stream: u64) -> RandomDraws {
+        RandomDraws {
             // Both are mixed, so that neighbouring seeds and streams give unrelated numbers.
             state: mixed(seed) ^ mixed(!stream),
         }
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn the_same_seed_draws_the_same_and_another_does_not() {
         let draw = |seed, stream| {
-            let mut draws = Draws::new(seed, stream);
+            let mut draws = RandomDraws::new(seed, stream);
             [draws.number(), draws.number()]
         };
         assert_eq!(draw(1, 2), draw(1, 2));
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn percentages_are_about_right() {
-        let mut draws = Draws::new(7, 0);
+        let mut draws = RandomDraws::new(7, 0);
         let hits = (0..100_000).filter(|_| draws.percent(2.0)).count();
         assert!((1_800..2_200).contains(&hits), "{hits}");
         assert!(!draws.percent(0.0) && draws.percent(100.0));

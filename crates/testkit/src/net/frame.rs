@@ -61,7 +61,7 @@ impl SynEdits {
 
 /// The TCP segment of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct FrameSegment {
     /// Header and data, without the frame's padding.
     tcp: Range<usize>,
     /// The options.
@@ -92,7 +92,7 @@ pub fn resolves_addresses(frame: &[u8]) -> bool {
 }
 
 /// Finds the TCP segment; `None` for other, malformed or fragmented packets.
-pub fn segment(frame: &[u8]) -> Option<Segment> {
+pub fn segment(frame: &[u8]) -> Option<FrameSegment> {
     let (tcp, addresses, ipv4_head) = match ethertype(frame)? {
         ETHERTYPE_IPV4 => ipv4(frame)?,
         ETHERTYPE_IPV6 => ipv6(frame)?,
@@ -103,7 +103,7 @@ pub fn segment(frame: &[u8]) -> Option<Segment> {
     if head_len < TCP_LEN_MIN || head_len > tcp.len() {
         return None;
     }
-    Some(Segment {
+    Some(FrameSegment {
         options: tcp.start + TCP_LEN_MIN..tcp.start + head_len,
         syn: frame[tcp.start + TCP_FLAGS_AT] & FLAG_SYN != 0,
         rst: frame[tcp.start + TCP_FLAGS_AT] & FLAG_RST != 0,
@@ -114,7 +114,7 @@ pub fn segment(frame: &[u8]) -> Option<Segment> {
 }
 
 /// Whether all checksums of the segment are correct.
-pub fn checksums_hold(frame: &[u8], segment: &Segment) -> bool {
+pub fn checksums_hold(frame: &[u8], segment: &FrameSegment) -> bool {
     let tcp = &frame[segment.tcp.clone()];
     let tcp_len = u16::try_from(tcp.len()).unwrap_or(0);
     let pseudo_header =
@@ -129,7 +129,7 @@ pub fn checksums_hold(frame: &[u8], segment: &Segment) -> bool {
 
 /// Edits the options if the segment is a SYN; returns whether anything was changed. A correct checksum stays correct, a
 /// wrong one wrong.
-pub fn edit_syn(frame: &mut [u8], segment: &Segment, edits: &SynEdits) -> bool {
+pub fn edit_syn(frame: &mut [u8], segment: &FrameSegment, edits: &SynEdits) -> bool {
     if !segment.syn {
         return false;
     }
@@ -152,9 +152,9 @@ pub fn edit_syn(frame: &mut [u8], segment: &Segment, edits: &SynEdits) -> bool {
     changed
 }
 
-type Found = (Range<usize>, Range<usize>, Option<Range<usize>>);
+type FrameMatch = (Range<usize>, Range<usize>, Option<Range<usize>>);
 
-fn ipv4(frame: &[u8]) -> Option<Found> {
+fn ipv4(frame: &[u8]) -> Option<FrameMatch> {
     let start = ETHERNET_LEN;
     let head_len = usize::from(frame.get(start)? & 0x0f) * 4;
     let end = start + usize::from(be16(frame, start + 2)?);
@@ -168,7 +168,7 @@ fn ipv4(frame: &[u8]) -> Option<Found> {
     Some((tcp..end, start + 12..start + 20, Some(start..tcp)))
 }
 
-fn ipv6(frame: &[u8]) -> Option<Found> {
+fn ipv6(frame: &[u8]) -> Option<FrameMatch> {
     let start = ETHERNET_LEN;
     let tcp = start + IPV6_LEN;
     let end = tcp + usize::from(be16(frame, start + 4)?);
@@ -201,7 +201,7 @@ fn options(frame: &[u8], within: Range<usize>) -> Vec<(u8, Range<usize>)> {
 
 /// Overwrites bytes of the segment and updates its checksum: RFC 1624, equation 3, HC' = ~(~HC + ~m + m'), byte by
 /// byte.
-fn replace(frame: &mut [u8], segment: &Segment, at: usize, new: &[u8]) {
+fn replace(frame: &mut [u8], segment: &FrameSegment, at: usize, new: &[u8]) {
     let checksum_at = segment.tcp.start + TCP_CHECKSUM_AT;
     let mut checksum = be16(frame, checksum_at).expect("within the segment");
     for (at, new) in (at..).zip(new) {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::draws::Draws;
+use super::draws::RandomDraws;
 use super::frame::{self, SynEdits};
 
 /// A held frame is released after this time even if too few frames follow it.
@@ -18,7 +18,7 @@ const QUEUE_LEN_MAX: usize = 20_000;
 
 /// The mangling of one direction. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Mangling {
+pub struct ManglingRule {
     /// The percentage of frames that are lost.
     pub loss_percent: f64,
     /// The percentage of frames that arrive twice, in direct succession.
@@ -37,7 +37,7 @@ pub struct Mangling {
 
 /// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct LaneCounts {
     /// Frames received, except those that only resolve addresses.
     pub frames: u64,
     /// Lost frames.
@@ -60,7 +60,7 @@ pub struct Counts {
 
 /// The decision for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct FrameFate {
     /// The number of copies that are forwarded: 0, 1 or 2.
     pub copies: u8,
     /// The number of later frames that are forwarded first, if they follow soon.
@@ -70,9 +70,9 @@ pub struct Fate {
 }
 
 /// The fate of frame `n` of the lane with this seed.
-pub fn fate(mangling: &Mangling, seed: u64, n: u64) -> Fate {
+pub fn fate(mangling: &ManglingRule, seed: u64, n: u64) -> FrameFate {
     // Each frame has its own stream of numbers, independent of how many were drawn before.
-    let mut draws = Draws::new(seed, n);
+    let mut draws = RandomDraws::new(seed, n);
     // All numbers are drawn for each frame, so that changing one setting does not change the other decisions.
     let lost = draws.percent(mangling.loss_percent);
     let twice = draws.percent(mangling.duplication_percent);
@@ -83,7 +83,7 @@ pub fn fate(mangling: &Mangling, seed: u64, n: u64) -> Fate {
     };
     let behind_frames = draws.below(frames_max) as u64 + 1;
     let jitter_us = draws.number() % (mangling.jitter_ms * 1000 + 1);
-    Fate {
+    FrameFate {
         copies: if lost { 0 } else { 1 + u8::from(twice) },
         behind_frames: if held { behind_frames } else { 0 },
         jitter: Duration::from_micros(jitter_us),
@@ -91,38 +91,38 @@ pub fn fate(mangling: &Mangling, seed: u64, n: u64) -> Fate {
 }
 
 /// One direction of a link.
-pub struct Lane {
-    mangling: Mangling,
+pub struct LinkLane {
+    mangling: ManglingRule,
     seed: u64,
     frame_len_max: usize,
-    counts: Counts,
+    counts: LaneCounts,
     /// Frames in transit; `due` is monotonic.
     queue: VecDeque<(Duration, Vec<u8>)>,
     /// Held frames, by the frame count that releases them and their number.
-    held: BTreeMap<(u64, u64), Held>,
+    held: BTreeMap<(u64, u64), DelayedFrame>,
 }
 
-struct Held {
+struct DelayedFrame {
     frame: Vec<u8>,
     copies: u8,
     until: Duration,
 }
 
-impl Lane {
+impl LinkLane {
     /// An empty lane of a link with this MTU.
-    pub fn new(mangling: Mangling, seed: u64, mtu: u16) -> Lane {
-        Lane {
+    pub fn new(mangling: ManglingRule, seed: u64, mtu: u16) -> LinkLane {
+        LinkLane {
             mangling,
             seed,
             frame_len_max: usize::from(mtu) + 14,
-            counts: Counts::default(),
+            counts: LaneCounts::default(),
             queue: VecDeque::new(),
             held: BTreeMap::new(),
         }
     }
 
     /// The counters so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> LaneCounts {
         self.counts
     }
 
@@ -140,7 +140,7 @@ impl Lane {
         let fate = fate(&self.mangling, self.seed, n);
         self.count(fate);
         if fate.copies > 0 && fate.behind_frames > 0 {
-            let held = Held {
+            let held = DelayedFrame {
                 frame,
                 copies: fate.copies,
                 until: now + HOLD_MAX,
@@ -184,7 +184,7 @@ impl Lane {
         self.counts.edited += u64::from(frame::edit_syn(frame, &segment, &self.mangling.syn));
     }
 
-    fn count(&mut self, fate: Fate) {
+    fn count(&mut self, fate: FrameFate) {
         let goes_on = fate.copies > 0;
         self.counts.lost += u64::from(!goes_on);
         self.counts.duplicated += u64::from(fate.copies > 1);
@@ -202,7 +202,7 @@ impl Lane {
     }
 
     fn release_late(&mut self, now: Duration) {
-        let late = |(_, held): &(&(u64, u64), &Held)| held.until <= now;
+        let late = |(_, held): &(&(u64, u64), &DelayedFrame)| held.until <= now;
         while let Some((&key, _)) = self.held.iter().find(late) {
             let held = self.held.remove(&key).expect("just found");
             self.send(now, held.frame, held.copies, Duration::ZERO);

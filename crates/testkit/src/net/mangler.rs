@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::lane::{Counts, Lane, Mangling};
-use super::namespace::{Namespace, NetError};
+use super::lane::{LaneCounts, LinkLane, ManglingRule};
+use super::namespace::{NetNamespace, NetError};
 use super::packet_socket::PacketSocket;
 
 /// The most frames from one side before the other has its turn.
@@ -17,19 +17,19 @@ const BATCH_LEN: usize = 64;
 
 /// The mangling of both directions of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Manglings {
+pub struct LinkMangling {
     /// The seed of all decisions.
     pub seed: u64,
     /// From the client to the server.
-    pub up: Mangling,
+    pub up: ManglingRule,
     /// From the server to the client.
-    pub down: Mangling,
+    pub down: ManglingRule,
 }
 
-impl Manglings {
+impl LinkMangling {
     /// The same mangling in both directions (with different random numbers).
-    pub fn both(seed: u64, mangling: Mangling) -> Manglings {
-        Manglings {
+    pub fn both(seed: u64, mangling: ManglingRule) -> LinkMangling {
+        LinkMangling {
             seed,
             up: mangling,
             down: mangling,
@@ -38,20 +38,20 @@ impl Manglings {
 }
 
 /// A running mangler. Dropping it stops it, and the flow of frames.
-pub struct Mangler {
+pub struct LinkMangler {
     stop: Arc<OwnedFd>,
-    counts: Arc<Mutex<[Counts; 2]>>,
+    counts: Arc<Mutex<[LaneCounts; 2]>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Mangler {
+impl LinkMangler {
     /// Starts between two devices of a namespace, the first one on the client's side.
     pub fn start(
-        namespace: &Namespace,
+        namespace: &NetNamespace,
         devices: [&str; 2],
-        manglings: &Manglings,
+        manglings: &LinkMangling,
         mtu: u16,
-    ) -> Result<Mangler, NetError> {
+    ) -> Result<LinkMangler, NetError> {
         let [client, server] = devices.map(|device| {
             // A socket belongs to the namespace of the thread that opens it.
             let socket = namespace.enter(|| PacketSocket::open(device));
@@ -60,20 +60,20 @@ impl Mangler {
         let stop = eventfd(0, EventfdFlags::CLOEXEC);
         let stop = stop.map_err(|error| NetError::Socket("eventfd".to_owned(), error.into()))?;
         let stop = Arc::new(stop);
-        let counts = Arc::new(Mutex::new([Counts::default(); 2]));
-        let link = Link {
+        let counts = Arc::new(Mutex::new([LaneCounts::default(); 2]));
+        let link = MangledLink {
             sockets: [client?, server?],
             lanes: [
-                Lane::new(manglings.up, manglings.seed, mtu),
+                LinkLane::new(manglings.up, manglings.seed, mtu),
                 // Other numbers for the way back: the same seed would mangle both directions alike.
-                Lane::new(manglings.down, !manglings.seed, mtu),
+                LinkLane::new(manglings.down, !manglings.seed, mtu),
             ],
             start: Instant::now(),
             stop: Arc::clone(&stop),
             counts: Arc::clone(&counts),
         };
         let thread = Some(std::thread::spawn(move || link.run()));
-        Ok(Mangler {
+        Ok(LinkMangler {
             stop,
             counts,
             thread,
@@ -81,12 +81,12 @@ impl Mangler {
     }
 
     /// The counters: from the client to the server, and back.
-    pub fn counts(&self) -> [Counts; 2] {
+    pub fn counts(&self) -> [LaneCounts; 2] {
         *self.counts.lock().expect("no holder panics")
     }
 }
 
-impl Drop for Mangler {
+impl Drop for LinkMangler {
     fn drop(&mut self) {
         // The eventfd wakes the thread from its poll.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
@@ -96,17 +96,17 @@ impl Drop for Mangler {
     }
 }
 
-struct Link {
+struct MangledLink {
     /// On the client's side, and on the server's side.
     sockets: [PacketSocket; 2],
     /// By the side of the sender.
-    lanes: [Lane; 2],
+    lanes: [LinkLane; 2],
     start: Instant,
     stop: Arc<OwnedFd>,
-    counts: Arc<Mutex<[Counts; 2]>>,
+    counts: Arc<Mutex<[LaneCounts; 2]>>,
 }
 
-impl Link {
+impl MangledLink {
     fn run(mut self) {
         while !self.wait() {
             // Both sides in turn, in batches, so that a busy side cannot starve the other.
@@ -114,14 +114,14 @@ impl Link {
                 self.take_in(side);
                 self.pass_on(side);
             }
-            let counts = self.lanes.each_ref().map(Lane::counts);
+            let counts = self.lanes.each_ref().map(LinkLane::counts);
             *self.counts.lock().expect("no holder panics") = counts;
         }
     }
 
     /// Waits until a frame arrives or is due; true if the mangler is to stop.
     fn wait(&self) -> bool {
-        let due = self.lanes.iter().filter_map(Lane::next_due).min();
+        let due = self.lanes.iter().filter_map(LinkLane::next_due).min();
         let timeout = due.map(|due| timespec(due.saturating_sub(self.start.elapsed())));
         let [client, server] = &self.sockets;
         let mut fds = [self.stop.as_fd(), client.as_fd(), server.as_fd()]

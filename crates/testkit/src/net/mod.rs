@@ -21,13 +21,13 @@ pub mod xdp_verdict;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
-pub use lane::{Counts, Mangling};
-pub use mangler::{Mangler, Manglings};
-pub use namespace::{End, Namespace, NetError, Program, pair};
+pub use lane::{LaneCounts, ManglingRule};
+pub use mangler::{LinkMangler, LinkMangling};
+pub use namespace::{CableEnd, NetNamespace, NetError, NamespaceProgram, pair};
 pub use servers::WebServer;
-pub use site::{Page, Site};
-pub use wirecheck::{Check, Report};
-pub use xdp_verdict::{Verdict, XdpVerdict};
+pub use site::{TestPage, TestSite};
+pub use wirecheck::{WireCheck, CheckReport};
+pub use xdp_verdict::{FrameVerdict, XdpVerdict};
 
 /// The client's addresses on a `TestPath`.
 pub const CLIENT: (Ipv4Addr, Ipv6Addr) = addresses(1);
@@ -53,7 +53,7 @@ pub fn lacks() -> Option<String> {
         return Some(format!("there is no `{name}`"));
     }
     // Some containers have root but no namespaces, so one is created.
-    Namespace::new("probe").err().map(|error| error.to_string())
+    NetNamespace::new("probe").err().map(|error| error.to_string())
 }
 
 /// Whether a program exists: whether it starts, with any result.
@@ -65,34 +65,34 @@ pub fn starts(program: &str) -> bool {
 }
 
 /// A client and a server in separate namespaces, and the mangled link between them.
-pub struct Path {
+pub struct TestPath {
     /// Declared first, so that it stops before its namespaces are deleted.
-    pub mangler: Mangler,
+    pub mangler: LinkMangler,
     /// The client's namespace, with [`CLIENT`].
-    pub client: Namespace,
+    pub client: NetNamespace,
     /// The server's namespace, with [`SERVER`].
-    pub server: Namespace,
+    pub server: NetNamespace,
     /// The mangler's namespace; without addresses.
-    pub middle: Namespace,
+    pub middle: NetNamespace,
     /// Lets programs at both ends send frames back.
     _passing: [XdpVerdict; 2],
 }
 
-impl Path {
+impl TestPath {
     /// A path with this MTU. All frames on it are complete: with checksums, and not longer than the MTU. XDP programs
     /// at both ends may send frames back.
-    pub fn new(manglings: &Manglings, mtu: u16) -> Result<Path, NetError> {
-        let client = Namespace::new("client")?;
-        let server = Namespace::new("server")?;
-        let middle = Namespace::new("middle")?;
+    pub fn new(manglings: &LinkMangling, mtu: u16) -> Result<TestPath, NetError> {
+        let client = NetNamespace::new("client")?;
+        let server = NetNamespace::new("server")?;
+        let middle = NetNamespace::new("middle")?;
         let ends = [(&client, "up0", CLIENT), (&server, "down0", SERVER)];
         for (namespace, inner, addresses) in ends {
-            let outer_end = End {
+            let outer_end = CableEnd {
                 namespace,
                 device: DEVICE,
                 addresses: Some(addresses),
             };
-            let inner_end = End {
+            let inner_end = CableEnd {
                 namespace: &middle,
                 device: inner,
                 addresses: None,
@@ -103,8 +103,8 @@ impl Path {
         }
         // Frames that XDP programs send back arrive only with a program at the other end; see `xdp_verdict`.
         let passing = [middle.accept_xdp("up0")?, middle.accept_xdp("down0")?];
-        let mangler = Mangler::start(&middle, ["up0", "down0"], manglings, mtu)?;
-        Ok(Path {
+        let mangler = LinkMangler::start(&middle, ["up0", "down0"], manglings, mtu)?;
+        Ok(TestPath {
             mangler,
             client,
             server,

@@ -23,7 +23,7 @@ use std::thread;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use super::xdp_verdict::{Verdict, XdpVerdict};
+use super::xdp_verdict::{FrameVerdict, XdpVerdict};
 
 /// Why a network could not be created.
 #[derive(Debug)]
@@ -69,20 +69,20 @@ impl fmt::Display for NetError {
 impl std::error::Error for NetError {}
 
 /// A network namespace with its loopback device up; deleted when its last user is gone.
-pub struct Namespace {
+pub struct NetNamespace {
     name: String,
     /// Shared with prepared commands, which need it when they start.
     file: Arc<File>,
 }
 
-impl Namespace {
+impl NetNamespace {
     /// Creates a namespace. The name is for messages only.
-    pub fn new(name: &str) -> Result<Namespace, NetError> {
+    pub fn new(name: &str) -> Result<NetNamespace, NetError> {
         // A thread of its own: unsharing moves the calling thread for good.
         let file = thread::spawn(unshared).join().expect("it does not panic");
         let file = Arc::new(file.map_err(NetError::Namespace)?);
         let name = name.to_owned();
-        let namespace = Namespace { name, file };
+        let namespace = NetNamespace { name, file };
         namespace.run("ip", &["link", "set", "lo", "up"])?;
         Ok(namespace)
     }
@@ -130,11 +130,11 @@ impl Namespace {
     }
 
     /// Starts a command in the namespace; it and its children are killed on drop.
-    pub fn spawn(&self, mut command: Command) -> Result<Program, NetError> {
+    pub fn spawn(&self, mut command: Command) -> Result<NamespaceProgram, NetError> {
         self.prepare(&mut command);
         let child = command.spawn();
         let child = child.map_err(|error| NetError::Start(line_of(&command), error))?;
-        Ok(Program { child })
+        Ok(NamespaceProgram { child })
     }
 
     /// Runs a command in the namespace to its end; returns its standard output.
@@ -175,17 +175,17 @@ impl Namespace {
     /// limit no two frames are short enough.
     pub fn accept_xdp(&self, device: &str) -> Result<XdpVerdict, NetError> {
         self.run("ip", &["link", "set", device, "gro_max_size", "1"])?;
-        let attached = self.enter(|| XdpVerdict::attach(device, Verdict::Pass));
+        let attached = self.enter(|| XdpVerdict::attach(device, FrameVerdict::Pass));
         attached.map_err(|error| NetError::Program(device.to_owned(), error))
     }
 }
 
 /// A program in a namespace, killed on drop with its process group.
-pub struct Program {
+pub struct NamespaceProgram {
     child: Child,
 }
 
-impl Program {
+impl NamespaceProgram {
     /// The process, for its output and its status.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
@@ -197,7 +197,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for NamespaceProgram {
     fn drop(&mut self) {
         // The child was not reaped yet, so its process id still belongs to it and its group.
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
@@ -209,16 +209,16 @@ impl Drop for Program {
 }
 
 /// One end of a veth pair.
-pub struct End<'n> {
+pub struct CableEnd<'n> {
     /// Its namespace.
-    pub namespace: &'n Namespace,
+    pub namespace: &'n NetNamespace,
     /// The device's name there.
     pub device: &'n str,
     /// Its addresses (/24 and /64), if it has any.
     pub addresses: Option<(Ipv4Addr, Ipv6Addr)>,
 }
 
-impl End<'_> {
+impl CableEnd<'_> {
     fn set_up(&self, mtu: u16) -> Result<(), NetError> {
         let ip = |arguments: &[&str]| self.namespace.run("ip", arguments).map(drop);
         let mtu = mtu.to_string();
@@ -237,7 +237,7 @@ impl End<'_> {
 }
 
 /// Connects two namespaces by a veth pair with this MTU (usually 1500). Both ends are up.
-pub fn pair(a: &End, b: &End, mtu: u16) -> Result<(), NetError> {
+pub fn pair(a: &CableEnd, b: &CableEnd, mtu: u16) -> Result<(), NetError> {
     let peer = b.namespace.path();
     a.namespace.run(
         "ip",

@@ -23,10 +23,10 @@ pub struct PacketSocket {
 }
 
 /// The address of all frames of a device.
-struct Device(libc::sockaddr_ll);
+struct FrameDevice(libc::sockaddr_ll);
 
 // SAFETY: the pointer is to a sockaddr_ll, which is plain data, with its length.
-unsafe impl SocketAddrArg for Device {
+unsafe impl SocketAddrArg for FrameDevice {
     unsafe fn with_sockaddr<R>(
         &self,
         f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R,
@@ -45,7 +45,7 @@ impl PacketSocket {
         let index = rustix::net::netdevice::name_to_index(&fd, device)?;
         // Forced beyond the system's limit: a full buffer would lose frames that the mangler did not choose.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER_LEN)?;
-        rustix::net::bind(&fd, &Device(all_of(index)))?;
+        rustix::net::bind(&fd, &FrameDevice(all_of(index)))?;
         Ok(PacketSocket {
             fd,
             buffer: vec![0; FRAME_LEN_MAX],

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use super::namespace::{Namespace, NetError, Program};
-use super::site::Site;
+use super::namespace::{NetNamespace, NetError, NamespaceProgram};
+use super::site::TestSite;
 use crate::{PATIENCE, wait_until};
 
 /// The port of the sink in the server's namespace.
@@ -36,15 +36,15 @@ pub fn receipt(content: &[u8]) -> String {
 /// is never compressed.
 pub struct WebServer {
     /// Killed on drop.
-    pub program: Program,
+    pub program: NamespaceProgram,
 }
 
 impl WebServer {
     /// Starts nginx (Debian: `nginx-core`) and waits until it accepts connections. `directives` go into its `server`
     /// block.
     pub fn nginx(
-        namespace: &Namespace,
-        site: &Site,
+        namespace: &NetNamespace,
+        site: &TestSite,
         port: u16,
         directives: &str,
     ) -> Result<WebServer, NetError> {
@@ -59,8 +59,8 @@ impl WebServer {
     /// Starts Apache (Debian: `apache2-bin`) and waits until it accepts connections. `directives` go to the end of its
     /// configuration.
     pub fn apache(
-        namespace: &Namespace,
-        site: &Site,
+        namespace: &NetNamespace,
+        site: &TestSite,
         port: u16,
         directives: &str,
     ) -> Result<WebServer, NetError> {
@@ -82,8 +82,8 @@ impl WebServer {
     }
 
     fn start(
-        namespace: &Namespace,
-        site: &Site,
+        namespace: &NetNamespace,
+        site: &TestSite,
         mut command: Command,
         port: u16,
     ) -> Result<WebServer, NetError> {
@@ -109,7 +109,7 @@ fn answers(port: u16) -> std::io::Result<()> {
     stream.read_exact(&mut [0])
 }
 
-fn nginx_config(site: &Site, port: u16, directives: &str) -> String {
+fn nginx_config(site: &TestSite, port: u16, directives: &str) -> String {
     let (folder, root) = (site.folder().path().display(), site.root());
     let root = root.display();
     // A single process, so that none survives the kill.
@@ -144,7 +144,7 @@ http {{
     )
 }
 
-fn apache_config(site: &Site, port: u16, directives: &str) -> String {
+fn apache_config(site: &TestSite, port: u16, directives: &str) -> String {
     let (folder, root) = (site.folder().path().display(), site.root());
     let root = root.display();
     let modules = ["mpm_event", "authz_core", "env", "proxy", "proxy_http"];
@@ -178,7 +178,7 @@ SetEnv proxy-sendcl 1
 
 /// Answers each request with the [`receipt`] of its body, one per connection. The listening thread lives as long as the
 /// process, and keeps its namespace.
-fn start_sink(namespace: &Namespace) -> std::io::Result<()> {
+fn start_sink(namespace: &NetNamespace) -> std::io::Result<()> {
     let listener = namespace.enter(|| TcpListener::bind(("127.0.0.1", SINK_PORT)))?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::draws::Draws;
-use crate::Folder;
+use super::draws::RandomDraws;
+use crate::TempFolder;
 
 /// A file from the client's point of view.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct TestPage {
     /// The target, from the slash on.
     pub path: String,
     /// The length of its content.
@@ -16,10 +16,10 @@ pub struct Page {
     pub crc32: u32,
 }
 
-impl Page {
+impl TestPage {
     /// The page of this content.
-    pub fn of(path: &str, content: &[u8]) -> Page {
-        Page {
+    pub fn new(path: &str, content: &[u8]) -> TestPage {
+        TestPage {
             path: path.to_owned(),
             len: content.len(),
             crc32: crc32fast::hash(content),
@@ -28,24 +28,24 @@ impl Page {
 }
 
 /// The folder, in memory if the system has a place for it; removed on drop.
-pub struct Site {
-    folder: Folder,
+pub struct TestSite {
+    folder: TempFolder,
     /// Its pages, in the order of the requested lengths.
-    pub pages: Vec<Page>,
+    pub pages: Vec<TestPage>,
 }
 
-impl Site {
+impl TestSite {
     /// Makes a file of each length. They are named `0-LEN.bin` and so on, since servers do not compress this type.
-    pub fn new(seed: u64, lens: &[usize]) -> Site {
-        let folder = Folder::in_memory();
+    pub fn new(seed: u64, lens: &[usize]) -> TestSite {
+        let folder = TempFolder::in_memory();
         let page = |(index, len): (usize, &usize)| {
             let content = content(seed, index, *len);
             let name = format!("{index}-{len}.bin");
             folder.file(Path::new("root").join(&name), &content);
-            Page::of(&format!("/{name}"), &content)
+            TestPage::new(&format!("/{name}"), &content)
         };
         let pages = lens.iter().enumerate().map(page).collect();
-        Site { folder, pages }
+        TestSite { folder, pages }
     }
 
     /// The folder to serve.
@@ -54,14 +54,14 @@ impl Site {
     }
 
     /// The folder around it, for other files of the server.
-    pub fn folder(&self) -> &Folder {
+    pub fn folder(&self) -> &TempFolder {
         &self.folder
     }
 }
 
 /// The content of a file, or of an upload.
 pub fn content(seed: u64, stream: usize, len: usize) -> Vec<u8> {
-    let mut draws = Draws::new(seed, u64::try_from(stream).expect("64 bits at most"));
+    let mut draws = RandomDraws::new(seed, u64::try_from(stream).expect("64 bits at most"));
     let words = std::iter::repeat_with(|| draws.number().to_le_bytes());
     words.take(len.div_ceil(8)).flatten().take(len).collect()
 }
@@ -72,13 +72,13 @@ mod tests {
 
     #[test]
     fn files_are_what_the_pages_say() {
-        let site = Site::new(5, &[0, 1, 1460, 10_000]);
+        let site = TestSite::new(5, &[0, 1, 1460, 10_000]);
         for (page, len) in site.pages.iter().zip([0, 1, 1460, 10_000]) {
             let content = std::fs::read(site.root().join(&page.path[1..])).unwrap();
             assert_eq!(content.len(), len);
-            assert_eq!(Page::of(&page.path, &content), *page);
+            assert_eq!(TestPage::new(&page.path, &content), *page);
         }
-        assert_eq!(site.pages, Site::new(5, &[0, 1, 1460, 10_000]).pages);
-        assert_ne!(site.pages, Site::new(6, &[0, 1, 1460, 10_000]).pages);
+        assert_eq!(site.pages, TestSite::new(5, &[0, 1, 1460, 10_000]).pages);
+        assert_ne!(site.pages, TestSite::new(6, &[0, 1, 1460, 10_000]).pages);
     }
 }

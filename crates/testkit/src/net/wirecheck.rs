@@ -15,17 +15,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use super::draws::Draws;
-use super::site::Page;
-use connection::{Connection, Trouble};
-use plan::Plan;
+use super::draws::RandomDraws;
+use super::site::TestPage;
+use connection::{CheckConnection, CheckFailure};
+use plan::TurnPlan;
 
 /// The most messages that are kept; further ones are only counted.
 const MESSAGES_MAX: usize = 50;
 
 /// A check's settings.
 #[derive(Clone, Debug)]
-pub struct Check {
+pub struct WireCheck {
     /// The seed of all random numbers.
     pub seed: u64,
     /// The server's address.
@@ -37,7 +37,7 @@ pub struct Check {
     /// The number of turns (requests, or pipelined pairs) of a connection before it closes as planned.
     pub requests_per_connection: Range<usize>,
     /// The requested pages: half of all requests are for the first one.
-    pub pages: Vec<Page>,
+    pub pages: Vec<TestPage>,
     /// The percentage of hot connections, with only cacheable requests: few short pages, in few variations.
     pub hot_percent: f64,
     /// The percentage of such turns on the other connections.
@@ -51,11 +51,11 @@ pub struct Check {
     pub deadline: Duration,
 }
 
-impl Check {
+impl WireCheck {
     /// 64 clients with one connection each, 1 to 20 requests long; uploads to
     /// [`UPLOAD`](super::servers::UPLOAD).
-    pub fn new(seed: u64, address: SocketAddr, pages: &[Page]) -> Check {
-        Check {
+    pub fn new(seed: u64, address: SocketAddr, pages: &[TestPage]) -> WireCheck {
+        WireCheck {
             seed,
             address,
             clients: 64,
@@ -71,10 +71,10 @@ impl Check {
     }
 
     /// Runs the check in the calling thread's namespace.
-    pub fn run(&self) -> Report {
+    pub fn run(&self) -> CheckReport {
         assert!(!self.pages.is_empty(), "pages to ask for");
         assert!(!self.requests_per_connection.is_empty(), "1.. requests");
-        let shared = Shared::default();
+        let shared = CheckContext::default();
         let next = AtomicUsize::new(0);
         let connections = self.clients * self.connections_per_client;
         thread::scope(|scope| {
@@ -94,10 +94,10 @@ impl Check {
     }
 
     /// One connection from its start to its planned end, reconnecting after failures.
-    fn connection(&self, number: usize, shared: &Shared) {
+    fn connection(&self, number: usize, shared: &CheckContext) {
         let stream = u64::try_from(number).expect("64 bits at most");
         // One stream of numbers per connection, independent of the others' progress.
-        let mut draws = Draws::new(self.seed, stream);
+        let mut draws = RandomDraws::new(self.seed, stream);
         let range = &self.requests_per_connection;
         let turns = range.start + draws.below(range.len());
         let is_hot = draws.percent(self.hot_percent);
@@ -114,7 +114,7 @@ impl Check {
             let told = format!("connection {number}, turn {turn}, {plan}");
             let connected = match connection.take() {
                 Some(connection) => Ok(connection),
-                None => Connection::open(self.address, self.deadline),
+                None => CheckConnection::open(self.address, self.deadline),
             };
             shared.count(&plan, &connected);
             let outcome = connected.and_then(|mut connection| {
@@ -131,7 +131,7 @@ impl Check {
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// Requests sent.
     pub requests: u64,
     /// Complete and correct responses.
@@ -154,7 +154,7 @@ pub struct Report {
     pub closed_early: u64,
 }
 
-impl Report {
+impl CheckReport {
     /// Whether there were no failures.
     pub fn is_clean(&self) -> bool {
         self.wrong_count + self.hung + self.reset + self.closed_early == 0
@@ -164,13 +164,13 @@ impl Report {
 
 /// The state shared by the connections of a check.
 #[derive(Default)]
-struct Shared {
-    report: Mutex<Report>,
+struct CheckContext {
+    report: Mutex<CheckReport>,
     /// The validators received so far, by path.
     etags: Mutex<BTreeMap<String, String>>,
 }
 
-impl Shared {
+impl CheckContext {
     fn etag(&self, path: &str) -> Option<String> {
         let etags = self.etags.lock().expect("no holder panics");
         etags.get(path).cloned()
@@ -185,21 +185,21 @@ impl Shared {
         self.report.lock().expect("no holder panics").right += 1;
     }
 
-    fn count(&self, plan: &Plan, connected: &Result<Connection, Trouble>) {
+    fn count(&self, plan: &TurnPlan, connected: &Result<CheckConnection, CheckFailure>) {
         let mut report = self.report.lock().expect("no holder panics");
         report.requests += plan.expectations.len() as u64;
         *report.kinds.entry(plan.kind.name()).or_default() += 1;
-        report.connections += u64::from(connected.as_ref().is_ok_and(Connection::is_new));
+        report.connections += u64::from(connected.as_ref().is_ok_and(CheckConnection::is_new));
     }
 
-    fn note(&self, told: &str, trouble: Trouble) {
+    fn note(&self, told: &str, trouble: CheckFailure) {
         let mut report = self.report.lock().expect("no holder panics");
         let report = &mut *report;
         let (count, messages) = match &trouble {
-            Trouble::Wrong(_) => (&mut report.wrong_count, &mut report.wrong),
-            Trouble::Hung(_) => (&mut report.hung, &mut report.troubles),
-            Trouble::Reset(_) => (&mut report.reset, &mut report.troubles),
-            Trouble::ClosedEarly(_) => (&mut report.closed_early, &mut report.troubles),
+            CheckFailure::Wrong(_) => (&mut report.wrong_count, &mut report.wrong),
+            CheckFailure::Hung(_) => (&mut report.hung, &mut report.troubles),
+            CheckFailure::Reset(_) => (&mut report.reset, &mut report.troubles),
+            CheckFailure::ClosedEarly(_) => (&mut report.closed_early, &mut report.troubles),
         };
         *count += 1;
         if messages.len() < MESSAGES_MAX {

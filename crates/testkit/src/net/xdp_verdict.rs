@@ -25,7 +25,7 @@ const EXIT: u8 = 0x95;
 
 /// The verdict for each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FrameVerdict {
     /// Dropped.
     Drop = 1,
     /// Passed to the kernel.
@@ -35,16 +35,16 @@ pub enum Verdict {
 }
 
 #[repr(C)]
-struct Instruction {
+struct BpfInstruction {
     code: u8,
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-impl Instruction {
-    const fn new(code: u8, immediate: i32) -> Instruction {
-        Instruction {
+impl BpfInstruction {
+    const fn new(code: u8, immediate: i32) -> BpfInstruction {
+        BpfInstruction {
             code,
             registers: 0,
             offset: 0,
@@ -83,7 +83,7 @@ pub struct XdpVerdict {
 
 impl XdpVerdict {
     /// Attaches a program to a device of the calling thread's namespace.
-    pub fn attach(device: &str, verdict: Verdict) -> io::Result<XdpVerdict> {
+    pub fn attach(device: &str, verdict: FrameVerdict) -> io::Result<XdpVerdict> {
         // Any socket will do for the ioctl that finds the interface index.
         let any = rustix::net::socket(
             rustix::net::AddressFamily::INET,
@@ -105,10 +105,10 @@ impl XdpVerdict {
     }
 }
 
-fn load(verdict: Verdict) -> io::Result<OwnedFd> {
+fn load(verdict: FrameVerdict) -> io::Result<OwnedFd> {
     let program = [
-        Instruction::new(SET_R0, verdict as i32),
-        Instruction::new(EXIT, 0),
+        BpfInstruction::new(SET_R0, verdict as i32),
+        BpfInstruction::new(EXIT, 0),
     ];
     let license = c"GPL";
     let load = ProgLoad {

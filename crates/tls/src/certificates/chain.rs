@@ -3,12 +3,12 @@
 
 use rustls::pki_types::CertificateDer;
 
-use super::problem::Reason;
-use crate::x509::{AltName, Certificate, display_name};
+use super::problem::ProblemReason;
+use crate::x509::{AltName, X509Certificate, display_name};
 
 /// All problems of a chain at this time. A later certificate that cannot be parsed counts as a wrong link.
-pub(super) fn doubts(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<Reason> {
-    let parsed: Vec<_> = chain.iter().map(|der| Certificate::parse(der)).collect();
+pub(super) fn doubts(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<ProblemReason> {
+    let parsed: Vec<_> = chain.iter().map(|der| X509Certificate::parse(der)).collect();
     // The caller reports a first certificate that can't be parsed.
     let Some(Some(own)) = parsed.first() else {
         return Vec::new();
@@ -16,13 +16,13 @@ pub(super) fn doubts(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<Reason> {
     let mut doubts = Vec::new();
     // A self-signed certificate is its own authority, so its CA flag is no mistake.
     if own.is_authority && !own.is_self_issued() {
-        doubts.push(Reason::Authority);
+        doubts.push(ProblemReason::Authority);
     }
     if !own.names.iter().any(is_of_host) {
-        doubts.push(Reason::NoName);
+        doubts.push(ProblemReason::NoName);
     }
-    doubts.extend(of_time(&parsed, unix_s));
-    doubts.extend(of_links(&parsed));
+    doubts.extend(check_time(&parsed, unix_s));
+    doubts.extend(check_links(&parsed));
     doubts
 }
 
@@ -31,15 +31,15 @@ fn is_of_host(name: &AltName) -> bool {
 }
 
 /// Checks the validity: a chain expires with its first link and begins with its last.
-fn of_time(chain: &[Option<Certificate<'_>>], unix_s: u64) -> Option<Reason> {
+fn check_time(chain: &[Option<X509Certificate<'_>>], unix_s: u64) -> Option<ProblemReason> {
     let now_s = i64::try_from(unix_s).unwrap_or(i64::MAX);
     let links = || chain.iter().flatten();
     let not_after_s = links().map(|link| link.not_after_s).min()?;
     let not_before_s = links().map(|link| link.not_before_s).max()?;
     if now_s > not_after_s {
-        return Some(Reason::Expired(not_after_s));
+        return Some(ProblemReason::Expired(not_after_s));
     }
-    (now_s < not_before_s).then_some(Reason::NotYetValid(not_before_s))
+    (now_s < not_before_s).then_some(ProblemReason::NotYetValid(not_before_s))
 }
 
 /// Checks that each certificate is issued by the next one.
@@ -47,18 +47,18 @@ fn of_time(chain: &[Option<Certificate<'_>>], unix_s: u64) -> Option<Reason> {
 /// The last is issued by an authority that clients have; the root itself may be missing. A single certificate that
 /// names the place of its issuer's certificate lacks the intermediate: public authorities never sign leaves by their
 /// root. Private authorities do, without such a place, and clients that trust the root need no more.
-fn of_links(chain: &[Option<Certificate<'_>>]) -> Option<Reason> {
+fn check_links(chain: &[Option<X509Certificate<'_>>]) -> Option<ProblemReason> {
     for (place, pair) in chain.windows(2).enumerate() {
         let [Some(link), Some(next)] = pair else {
-            return Some(Reason::WrongOrder(place + 2));
+            return Some(ProblemReason::WrongOrder(place + 2));
         };
         if link.issuer != next.subject {
-            return Some(Reason::WrongOrder(place + 2));
+            return Some(ProblemReason::WrongOrder(place + 2));
         }
     }
     match chain {
         [Some(own)] if !own.is_self_issued() && own.names_issuer => {
-            Some(Reason::IncompleteChain(display_name(own.issuer)))
+            Some(ProblemReason::IncompleteChain(display_name(own.issuer)))
         }
         _ => None,
     }

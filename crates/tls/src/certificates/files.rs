@@ -5,15 +5,15 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::pair::{Pair, Texts};
-use super::problem::{Problem, Reason};
+use super::certificate_pair::{CertificatePair, PemTexts};
+use super::problem::{CertificateProblem, ProblemReason};
 
 /// The longest file that is accepted, in bytes.
 const LEN_MAX: u64 = 1 << 20;
 
 /// The paths of a certificate's files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Files {
+pub struct CertificatePaths {
     /// Certificate and chain, in PEM.
     pub certificates: PathBuf,
     /// The key, in PEM; it may be the same file.
@@ -26,7 +26,7 @@ pub struct Files {
 ///
 /// # Errors
 /// The problem that makes the certificate unusable.
-pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem> {
+pub fn read(files: &CertificatePaths, unix_s: u64) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
     read_with(files, unix_s, |path| File::open(path))
 }
 
@@ -35,10 +35,10 @@ pub fn read(files: &Files, unix_s: u64) -> Result<(Pair, Vec<Problem>), Problem>
 /// # Errors
 /// As for [`read`].
 pub fn read_with(
-    files: &Files,
+    files: &CertificatePaths,
     unix_s: u64,
     open: impl Fn(&Path) -> io::Result<File>,
-) -> Result<(Pair, Vec<Problem>), Problem> {
+) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
     let contents = |path| contents(path, &open);
     let (certificates, certificates_meta) = contents(&files.certificates)?;
     let (key, key_meta) = contents(&files.key)?;
@@ -46,7 +46,7 @@ pub fn read_with(
         Some(path) => Some((path, contents(path)?.0)),
         None => None,
     };
-    let texts = Texts {
+    let texts = PemTexts {
         certificates_file: &files.certificates,
         certificates: &certificates,
         key_file: &files.key,
@@ -55,18 +55,18 @@ pub fn read_with(
             .as_ref()
             .map(|(path, staple)| (path.as_path(), &staple[..])),
     };
-    let (pair, mut doubts) = Pair::load(&texts, unix_s)?;
+    let (pair, mut doubts) = CertificatePair::load(&texts, unix_s)?;
     // The mode of the open file, not of the path: the path may have been replaced in between.
     let mode = key_meta.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
-        doubts.push(Problem::new(&files.key, Reason::OpenToAll(mode)));
+        doubts.push(CertificateProblem::new(&files.key, ProblemReason::OpenToAll(mode)));
     }
     let mode = certificates_meta.permissions().mode() & 0o7777;
     // A file that holds the key too is judged as a key, above.
     if mode & 0o022 != 0 && files.certificates != files.key {
-        doubts.push(Problem::new(
+        doubts.push(CertificateProblem::new(
             &files.certificates,
-            Reason::WritableByOthers(mode),
+            ProblemReason::WritableByOthers(mode),
         ));
     }
     Ok((pair, doubts))
@@ -75,7 +75,7 @@ pub fn read_with(
 fn contents(
     path: &Path,
     open: impl Fn(&Path) -> io::Result<File>,
-) -> Result<(Vec<u8>, Metadata), Problem> {
+) -> Result<(Vec<u8>, Metadata), CertificateProblem> {
     let read = || {
         let mut file = open(path)?;
         let meta = file.metadata()?;
@@ -87,5 +87,5 @@ fn contents(
         file.read_to_end(&mut content)?;
         Ok((content, meta))
     };
-    read().map_err(|error| Problem::new(path, Reason::Unreadable(error.to_string())))
+    read().map_err(|error| CertificateProblem::new(path, ProblemReason::Unreadable(error.to_string())))
 }

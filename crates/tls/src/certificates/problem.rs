@@ -7,16 +7,16 @@ use crate::x509::display_time;
 
 /// A problem with one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct CertificateProblem {
     /// The file with the problem.
     pub file: PathBuf,
     /// The kind of problem.
-    pub reason: Reason,
+    pub reason: ProblemReason,
 }
 
 /// Kinds of problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum ProblemReason {
     /// Reading the file failed.
     Unreadable(String),
     /// The content cannot be parsed.
@@ -51,9 +51,9 @@ pub enum Reason {
     WritableByOthers(u32),
 }
 
-impl Problem {
-    pub(crate) fn new(file: impl Into<PathBuf>, reason: Reason) -> Problem {
-        Problem {
+impl CertificateProblem {
+    pub(crate) fn new(file: impl Into<PathBuf>, reason: ProblemReason) -> CertificateProblem {
+        CertificateProblem {
             file: file.into(),
             reason,
         }
@@ -61,70 +61,70 @@ impl Problem {
 
     /// Whether the file cannot be read, so that its contents are unknown.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self.reason, Reason::Unreadable(_))
+        matches!(self.reason, ProblemReason::Unreadable(_))
     }
 
     /// Whether the certificate is unusable. With any other problem, some clients can still use it.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self.reason,
-            Reason::Unreadable(_)
-                | Reason::Malformed(_)
-                | Reason::NoCertificate
-                | Reason::NoKey
-                | Reason::EncryptedKey
-                | Reason::UnusableKey(_)
-                | Reason::KeyMismatch
+            ProblemReason::Unreadable(_)
+                | ProblemReason::Malformed(_)
+                | ProblemReason::NoCertificate
+                | ProblemReason::NoKey
+                | ProblemReason::EncryptedKey
+                | ProblemReason::UnusableKey(_)
+                | ProblemReason::KeyMismatch
         )
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for CertificateProblem {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}: {}", self.file.display(), self.reason)
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ProblemReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Unreadable(why) => write!(to, "cannot be read: {why}"),
-            Reason::Malformed(why) => write!(to, "cannot be understood: {why}"),
-            Reason::NoCertificate => to.write_str("there is no certificate in it"),
-            Reason::NoKey => to.write_str("there is no private key in it"),
-            Reason::EncryptedKey => to.write_str("the key is protected by a passphrase"),
-            Reason::UnusableKey(why) => write!(to, "the key cannot be used: {why}"),
-            Reason::KeyMismatch => to.write_str("the key does not fit the certificate"),
-            Reason::NoName => to.write_str("the certificate names no host"),
-            Reason::Expired(when) => {
+            ProblemReason::Unreadable(why) => write!(to, "cannot be read: {why}"),
+            ProblemReason::Malformed(why) => write!(to, "cannot be understood: {why}"),
+            ProblemReason::NoCertificate => to.write_str("there is no certificate in it"),
+            ProblemReason::NoKey => to.write_str("there is no private key in it"),
+            ProblemReason::EncryptedKey => to.write_str("the key is protected by a passphrase"),
+            ProblemReason::UnusableKey(why) => write!(to, "the key cannot be used: {why}"),
+            ProblemReason::KeyMismatch => to.write_str("the key does not fit the certificate"),
+            ProblemReason::NoName => to.write_str("the certificate names no host"),
+            ProblemReason::Expired(when) => {
                 write!(to, "the certificate has expired: {}", display_time(*when))
             }
-            Reason::NotYetValid(when) => {
+            ProblemReason::NotYetValid(when) => {
                 write!(
                     to,
                     "the certificate is not valid before {}",
                     display_time(*when)
                 )
             }
-            Reason::WrongOrder(place) => write!(
+            ProblemReason::WrongOrder(place) => write!(
                 to,
                 "certificate {place} has not signed the one before it; each must be followed by its issuer's"
             ),
-            Reason::IncompleteChain(issuer) => write!(
+            ProblemReason::IncompleteChain(issuer) => write!(
                 to,
                 "the chain is incomplete: append the certificate of {issuer}"
             ),
-            Reason::Authority => to.write_str(
+            ProblemReason::Authority => to.write_str(
                 "the first certificate is an authority's; the server's own must come first",
             ),
-            Reason::NoResponse => {
+            ProblemReason::NoResponse => {
                 to.write_str("it is no response of OCSP, or none that says something")
             }
-            Reason::OpenToAll(mode) => write!(
+            ProblemReason::OpenToAll(mode) => write!(
                 to,
                 "anybody can read the key (mode {mode:o}); take it from them with chmod o-rwx"
             ),
-            Reason::WritableByOthers(mode) => write!(
+            ProblemReason::WritableByOthers(mode) => write!(
                 to,
                 "others can change it (mode {mode:o}); take it from them with chmod go-w"
             ),

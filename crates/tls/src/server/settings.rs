@@ -10,14 +10,14 @@ use rustls::server::{
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore, SupportedProtocolVersion};
 
-use super::Server;
-use super::asked::Asked;
-use crate::certificates::{CHALLENGE_PROTOCOL, Store};
-use crate::clock::Clock;
-use crate::failure::Failure;
+use super::TlsServer;
+use super::sni::SniResolver;
+use crate::certificates::{CHALLENGE_PROTOCOL, CertificateStore};
+use crate::clock::TlsClock;
+use crate::failure::TlsFailure;
 use crate::key_log::KeyLog;
 use crate::provider::{provider, server_provider};
-use crate::tickets::Tickets;
+use crate::tickets::TicketService;
 
 /// Tickets that a client gets. Those of TLS 1.3 should be used for one connection each.
 const TICKETS: usize = 2;
@@ -27,7 +27,7 @@ const SKIPPED_LEN_MAX: u32 = 32 * 1024;
 
 /// A version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
+pub enum MinimumVersion {
     /// RFC 5246.
     #[default]
     Tls12,
@@ -37,7 +37,7 @@ pub enum Version {
 
 /// Whether clients must authenticate by certificate, and the authorities that are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ClientCertificates {
+pub enum ClientVerification {
     /// Clients are not asked for certificates.
     #[default]
     None,
@@ -49,34 +49,34 @@ pub enum ClientCertificates {
 
 /// Settings for TLS with clients.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TlsServerSettings {
     /// The server's certificates.
-    pub certificates: Store,
+    pub certificates: CertificateStore,
     /// Application protocols, the preferred first (ALPN).
     pub protocols: Vec<String>,
     /// The oldest version that is accepted.
-    pub version_min: Version,
+    pub version_min: MinimumVersion,
     /// The verification of clients.
-    pub clients: ClientCertificates,
+    pub clients: ClientVerification,
     /// Session tickets; `None`: no resumption.
-    pub tickets: Option<Tickets>,
+    pub tickets: Option<TicketService>,
     /// The log of secrets for debugging; `None`: none.
     pub key_log: Option<Arc<KeyLog>>,
     /// Whether the server's order of cipher suites counts, the cheapest first; otherwise the client's does, which
     /// suits clients without AES instructions.
     pub own_order: bool,
     /// The time, for tickets and the verification of client certificates.
-    pub clock: Clock,
+    pub clock: TlsClock,
 }
 
-impl Settings {
+impl TlsServerSettings {
     /// TLS 1.2 and 1.3, HTTP/1.1, without resumption and without client certificates.
-    pub fn new(certificates: Store, clock: Clock) -> Settings {
-        Settings {
+    pub fn new(certificates: CertificateStore, clock: TlsClock) -> TlsServerSettings {
+        TlsServerSettings {
             certificates,
             protocols: vec!["http/1.1".into()],
-            version_min: Version::default(),
-            clients: ClientCertificates::default(),
+            version_min: MinimumVersion::default(),
+            clients: ClientVerification::default(),
             tickets: None,
             key_log: None,
             own_order: true,
@@ -87,23 +87,23 @@ impl Settings {
 
 /// Makes connections for one listener, for all workers.
 #[derive(Clone)]
-pub struct Acceptor {
+pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
     /// Set if clients are asked for certificates.
-    clock: Option<Clock>,
+    clock: Option<TlsClock>,
 }
 
-impl Acceptor {
+impl TlsAcceptor {
     /// An acceptor with these settings. 0-RTT is not offered, since early data can be replayed by an attacker.
     ///
     /// # Errors
     /// The authorities for clients are unusable; the failure has the reason.
-    pub fn new(settings: &Settings) -> Result<Acceptor, Failure> {
+    pub fn new(settings: &TlsServerSettings) -> Result<TlsAcceptor, TlsFailure> {
         let builder = ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(versions(settings.version_min))
-            .map_err(Failure::of)?
-            .with_client_cert_verifier(verifier(&settings.clients).map_err(Failure::of)?);
-        let mut config = builder.with_cert_resolver(Arc::new(Asked(settings.certificates.clone())));
+            .map_err(TlsFailure::from_error)?
+            .with_client_cert_verifier(verifier(&settings.clients).map_err(TlsFailure::from_error)?);
+        let mut config = builder.with_cert_resolver(Arc::new(SniResolver(settings.certificates.clone())));
         let protocols = settings.protocols.iter().map(|name| name.as_bytes());
         config.alpn_protocols = protocols
             .chain([CHALLENGE_PROTOCOL])
@@ -125,8 +125,8 @@ impl Acceptor {
         // For `TlsServer::settle` and kernel TLS.
         config.enable_secret_extraction = true;
         config.time_provider = Arc::new(settings.clock.clone());
-        let asks = settings.clients != ClientCertificates::None;
-        Ok(Acceptor {
+        let asks = settings.clients != ClientVerification::None;
+        Ok(TlsAcceptor {
             config: Arc::new(config),
             clock: asks.then(|| settings.clock.clone()),
         })
@@ -136,24 +136,24 @@ impl Acceptor {
     ///
     /// # Errors
     /// `TlsFault::Internal`, as when the system has no randomness.
-    pub fn accept(&self) -> Result<Server, Failure> {
-        Server::new(self.config.clone(), self.clock.clone())
+    pub fn accept(&self) -> Result<TlsServer, TlsFailure> {
+        TlsServer::new(self.config.clone(), self.clock.clone())
     }
 }
 
-fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
+fn versions(min: MinimumVersion) -> &'static [&'static SupportedProtocolVersion] {
     static ALL: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
     match min {
-        Version::Tls12 => &ALL,
-        Version::Tls13 => &ALL[..1],
+        MinimumVersion::Tls12 => &ALL,
+        MinimumVersion::Tls13 => &ALL[..1],
     }
 }
 
-fn verifier(clients: &ClientCertificates) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+fn verifier(clients: &ClientVerification) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let (authorities, required) = match clients {
-        ClientCertificates::None => return Ok(Arc::new(NoClientAuth)),
-        ClientCertificates::Request(authorities) => (authorities, false),
-        ClientCertificates::Require(authorities) => (authorities, true),
+        ClientVerification::None => return Ok(Arc::new(NoClientAuth)),
+        ClientVerification::Request(authorities) => (authorities, false),
+        ClientVerification::Require(authorities) => (authorities, true),
     };
     let mut roots = RootCertStore::empty();
     let found = crate::certificates::all(authorities);
@@ -171,11 +171,11 @@ fn verifier(clients: &ClientCertificates) -> Result<Arc<dyn ClientCertVerifier>,
 }
 
 /// The rules that sessions are bound to: a session begun without a certificate must not resume where one is required.
-fn rules(clients: &ClientCertificates) -> Vec<u8> {
+fn rules(clients: &ClientVerification) -> Vec<u8> {
     let (kind, authorities): (u8, &[u8]) = match clients {
-        ClientCertificates::None => (0, &[]),
-        ClientCertificates::Request(authorities) => (1, authorities),
-        ClientCertificates::Require(authorities) => (2, authorities),
+        ClientVerification::None => (0, &[]),
+        ClientVerification::Request(authorities) => (1, authorities),
+        ClientVerification::Require(authorities) => (2, authorities),
     };
     let digest = digest::digest(&digest::SHA256, authorities);
     [&[kind], digest.as_ref()].concat()

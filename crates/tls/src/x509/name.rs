@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::hex;
-use crate::der::{self, Element, Reader};
+use crate::der::{self, DerElement, DerReader};
 
 /// Short names of the types of RFC 4514 and a few more; others are written as numbers.
 const TYPES: [(&[u8], &str); 12] = [
@@ -29,7 +29,7 @@ const TYPES: [(&[u8], &str); 12] = [
 
 /// A DER name as text. Malformed input is written in hexadecimal digits.
 pub fn display(name: &[u8]) -> String {
-    let Some(name) = Reader(name).expect(der::SEQUENCE) else {
+    let Some(name) = DerReader(name).expect(der::SEQUENCE) else {
         return hex(name);
     };
     let mut parts: Vec<String> = name.inside().map(|set| display_set(&set)).collect();
@@ -39,7 +39,7 @@ pub fn display(name: &[u8]) -> String {
 
 /// The common name within a DER name, unescaped.
 pub(crate) fn common_name(name: &[u8]) -> Option<String> {
-    let mut sets = Reader(name).expect(der::SEQUENCE)?.inside();
+    let mut sets = DerReader(name).expect(der::SEQUENCE)?.inside();
     sets.find_map(|set| {
         let mut fields = set.inside().expect(der::SEQUENCE)?.inside();
         let id = fields.expect(der::OID)?;
@@ -48,7 +48,7 @@ pub(crate) fn common_name(name: &[u8]) -> Option<String> {
 }
 
 /// Joins several attributes of one part by `+`.
-fn display_set(set: &Element<'_>) -> String {
+fn display_set(set: &DerElement<'_>) -> String {
     if set.tag != der::SET {
         return hex(set.whole);
     }
@@ -62,7 +62,7 @@ fn display_set(set: &Element<'_>) -> String {
     attributes.collect::<Vec<_>>().join("+")
 }
 
-fn display_attribute(id: &Element<'_>, value: &Element<'_>) -> String {
+fn display_attribute(id: &DerElement<'_>, value: &DerElement<'_>) -> String {
     let known = TYPES.iter().find(|(bytes, _)| *bytes == id.content);
     match (known, text(value)) {
         (Some((_, name)), Some(value)) => format!("{name}={}", escaped(&value)),
@@ -72,7 +72,7 @@ fn display_attribute(id: &Element<'_>, value: &Element<'_>) -> String {
 }
 
 /// The text of a string of any type used in certificates.
-fn text(value: &Element<'_>) -> Option<String> {
+fn text(value: &DerElement<'_>) -> Option<String> {
     const UTF8: u8 = 0x0c;
     const PRINTABLE: u8 = 0x13;
     const TELETEX: u8 = 0x14;

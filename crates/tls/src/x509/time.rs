@@ -1,9 +1,9 @@
 //! Times in certificates, as seconds since 1970.
 
-use crate::der::{Element, GENERALIZED_TIME, UTC_TIME};
+use crate::der::{DerElement, GENERALIZED_TIME, UTC_TIME};
 
 /// Parses the two forms of RFC 5280 (section 4.1.2.5): both in UTC, with seconds.
-pub(crate) fn parse(time: Element<'_>) -> Option<i64> {
+pub(crate) fn parse(time: DerElement<'_>) -> Option<i64> {
     let (year, rest) = match time.tag {
         UTC_TIME => {
             let (year, rest) = number(time.content, 2)?;
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn parsed(tag: u8, content: &[u8]) -> Option<i64> {
-        parse(Element {
+        parse(DerElement {
             tag,
             content,
             whole: content,

@@ -1,6 +1,6 @@
 //! The alerts of the server after violations by a TLS 1.3 client once records are encrypted, as named by RFC 8446.
 
-use lowroad_tls::{Fault, Server};
+use lowroad_tls::{TlsFault, TlsServer};
 use rustls::{AlertDescription, ClientConnection, Error};
 
 use crate::pair::acceptor;
@@ -16,7 +16,7 @@ const CHANGE_CIPHER_SPEC: u8 = 20;
 const KEY_UPDATE: u8 = 24;
 
 /// A server that has sent its first flight, and the client before it reads it.
-fn halfway() -> (Server, ClientConnection, Vec<u8>) {
+fn halfway() -> (TlsServer, ClientConnection, Vec<u8>) {
     let mut server = acceptor().accept().unwrap();
     let mut client = client(&[&rustls::version::TLS13]);
     let (mut hello, mut flight) = (Vec::new(), Vec::new());
@@ -39,7 +39,7 @@ fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Option<Error> {
 }
 
 /// Sends `wire` instead of the client's Finished.
-fn fail_handshake(wire: &[u8]) -> (Fault, u8) {
+fn fail_handshake(wire: &[u8]) -> (TlsFault, u8) {
     let (mut server, mut client, mut out) = halfway();
     let failure = server
         .receive(&mut wire.to_vec(), &mut Vec::new(), &mut out)
@@ -69,7 +69,7 @@ fn a_record_that_should_be_encrypted_is_unexpected() {
         &[24, 3, 3, 0, 3, 1, 0, 0],
     ] {
         let failed = fail_handshake(wire);
-        assert_eq!(failed, (Fault::Protocol, UNEXPECTED_MESSAGE), "{wire:?}");
+        assert_eq!(failed, (TlsFault::Protocol, UNEXPECTED_MESSAGE), "{wire:?}");
     }
 }
 
@@ -78,11 +78,11 @@ fn other_bad_records_of_a_handshake_have_alerts_of_their_own() {
     let too_long = [APPLICATION_DATA, 3, 3, 0x41, 1];
     assert_eq!(
         fail_handshake(&too_long),
-        (Fault::Oversized, RECORD_OVERFLOW)
+        (TlsFault::Oversized, RECORD_OVERFLOW)
     );
     let garbage = [&[APPLICATION_DATA, 3, 3, 0, 40][..], &[7; 40]].concat();
     let failed = fail_handshake(&garbage);
-    assert_eq!(failed, (Fault::Undecryptable, BAD_RECORD_MAC));
+    assert_eq!(failed, (TlsFault::Undecryptable, BAD_RECORD_MAC));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_alert_in_plaintext_ends_the_handshake_and_is_not_answered() {
             continue;
         }
         let failure = received.expect_err("refused");
-        assert_eq!(failure.fault, Fault::Alert(alert), "level {level}");
+        assert_eq!(failure.fault, TlsFault::Alert(alert), "level {level}");
         assert!(out.is_empty(), "{level} {alert}: {out:?}");
     }
 }
@@ -167,7 +167,7 @@ fn what_breaks_the_rules_after_the_handshake_has_the_alert_of_the_specification(
                 server.settle().unwrap();
             }
             let failed = client.fail(&mut server, records);
-            assert_eq!(failed, (Fault::Protocol, *alert), "{records:?} {settled}");
+            assert_eq!(failed, (TlsFault::Protocol, *alert), "{records:?} {settled}");
         }
     }
 }
@@ -179,7 +179,7 @@ fn nothing_comes_between_the_parts_of_a_key_update() {
         server.settle().unwrap();
         let records = [(HANDSHAKE, &[KEY_UPDATE, 0][..]), between];
         let failed = client.fail(&mut server, &records);
-        assert_eq!(failed, (Fault::Protocol, UNEXPECTED_MESSAGE));
+        assert_eq!(failed, (TlsFault::Protocol, UNEXPECTED_MESSAGE));
     }
 }
 
@@ -202,7 +202,7 @@ fn a_key_update_may_be_cut_into_records() {
         // The old key is no longer accepted.
         let mut wire = client.seal(APPLICATION_DATA, b"x");
         let received = server.receive(&mut wire, &mut plain, &mut out);
-        assert_eq!(received.unwrap_err().fault, Fault::Undecryptable);
+        assert_eq!(received.unwrap_err().fault, TlsFault::Undecryptable);
         assert!(plain.is_empty());
     }
 }

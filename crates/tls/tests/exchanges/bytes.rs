@@ -1,6 +1,6 @@
 //! The application's bytes, in pieces of any length, and the end of a connection.
 
-use lowroad_tls::{Ended, FULL_LEN, Fault, Progress, RECORD_OVERHEAD_MAX, SMALL_LEN};
+use lowroad_tls::{PeerClose, FULL_LEN, TlsFault, ReceiveProgress, RECORD_OVERHEAD_MAX, SMALL_LEN};
 
 use crate::pair::{Exchange, acceptor, connector, record_lens};
 
@@ -11,7 +11,7 @@ fn a_handshake_with_what_both_prefer() {
     assert_eq!(server.server_name(), Some("localhost"));
     assert_eq!(server.protocol(), Some(&b"http/1.1"[..]));
     assert_eq!(server.key_exchange(), Some("X25519MLKEM768"));
-    assert_eq!(server.version(), Some(lowroad_tls::Version::Tls13));
+    assert_eq!(server.version(), Some(lowroad_tls::MinimumVersion::Tls13));
     assert_eq!(server.client_certificate(), None);
     assert!(!server.is_resumed());
     assert_eq!(exchange.client.protocol(), Some(&b"http/1.1"[..]));
@@ -28,7 +28,7 @@ fn bytes_may_come_one_by_one() {
         let text: Vec<u8> = (0..40_000u32).map(|number| number as u8).collect();
         exchange
             .client
-            .seal(&[&text], &mut exchange.to_server, 0)
+            .encrypt(&[&text], &mut exchange.to_server, 0)
             .unwrap();
         exchange.say(&text);
         exchange.run().unwrap();
@@ -45,7 +45,7 @@ fn progress_is_told_once() {
     let (mut established, mut closed) = (0, 0);
     for round in 0..6 {
         for byte in std::mem::take(&mut exchange.to_server) {
-            let progress: Progress = exchange
+            let progress: ReceiveProgress = exchange
                 .server
                 .receive(&mut [byte], &mut Vec::new(), &mut exchange.to_client)
                 .unwrap();
@@ -64,7 +64,7 @@ fn progress_is_told_once() {
         }
     }
     assert_eq!((established, closed), (1, 1));
-    assert_eq!(exchange.server.ended(), Ended::Cleanly);
+    assert_eq!(exchange.server.ended(), PeerClose::Cleanly);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_first_record_is_small_and_the_others_full() {
     let pieces: Vec<&[u8]> = text.chunks(777).collect();
     exchange
         .server
-        .seal(&pieces, &mut exchange.to_client, 10)
+        .encrypt(&pieces, &mut exchange.to_client, 10)
         .unwrap();
     let lens = record_lens(&exchange.to_client);
     let of = |len: usize| len + 17;
@@ -86,13 +86,13 @@ fn the_first_record_is_small_and_the_others_full() {
 
     exchange
         .server
-        .seal(&[&text[..5000]], &mut exchange.to_client, 500)
+        .encrypt(&[&text[..5000]], &mut exchange.to_client, 500)
         .unwrap();
     assert_eq!(record_lens(&exchange.to_client), [of(5000)]);
     exchange.to_client.clear();
     exchange
         .server
-        .seal(&[&text[..5000]], &mut exchange.to_client, 1500)
+        .encrypt(&[&text[..5000]], &mut exchange.to_client, 1500)
         .unwrap();
     assert_eq!(
         record_lens(&exchange.to_client),
@@ -105,16 +105,16 @@ fn nothing_and_empty_pieces_make_no_record() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     exchange
         .server
-        .seal(&[], &mut exchange.to_client, 0)
+        .encrypt(&[], &mut exchange.to_client, 0)
         .unwrap();
     exchange
         .server
-        .seal(&[b"", b""], &mut exchange.to_client, 0)
+        .encrypt(&[b"", b""], &mut exchange.to_client, 0)
         .unwrap();
     assert!(exchange.to_client.is_empty());
     exchange
         .server
-        .seal(&[b"", b"a", b"", b"b", b""], &mut exchange.to_client, 0)
+        .encrypt(&[b"", b"a", b"", b"b", b""], &mut exchange.to_client, 0)
         .unwrap();
     exchange.run().unwrap();
     assert_eq!(exchange.at_client, b"ab");
@@ -124,7 +124,7 @@ fn nothing_and_empty_pieces_make_no_record() {
 fn what_is_sealed_stands_behind_what_was_there() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     let mut out = b"before".to_vec();
-    exchange.server.seal(&[b"x"], &mut out, 0).unwrap();
+    exchange.server.encrypt(&[b"x"], &mut out, 0).unwrap();
     assert_eq!(&out[..7], b"before\x17");
     assert_eq!(record_lens(&out[6..]), [18]);
 }
@@ -133,11 +133,11 @@ fn what_is_sealed_stands_behind_what_was_there() {
 fn nothing_is_sealed_before_the_handshake_is_over() {
     let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
     let mut out = Vec::new();
-    let failure = exchange.server.seal(&[b"early"], &mut out, 0).unwrap_err();
-    assert_eq!(failure.fault, Fault::NotReady);
+    let failure = exchange.server.encrypt(&[b"early"], &mut out, 0).unwrap_err();
+    assert_eq!(failure.fault, TlsFault::NotReady);
     assert_eq!(
         exchange.server.close(&mut out).unwrap_err().fault,
-        Fault::NotReady
+        TlsFault::NotReady
     );
     assert!(out.is_empty());
 }
@@ -145,18 +145,18 @@ fn nothing_is_sealed_before_the_handshake_is_over() {
 #[test]
 fn the_end_is_clean_only_if_it_was_said() {
     let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
-    assert_eq!(exchange.server.ended(), Ended::InHandshake);
+    assert_eq!(exchange.server.ended(), PeerClose::InHandshake);
     exchange.run().unwrap();
-    assert_eq!(exchange.server.ended(), Ended::Truncated);
+    assert_eq!(exchange.server.ended(), PeerClose::Truncated);
     exchange.client.close(&mut exchange.to_server).unwrap();
     exchange.run().unwrap();
-    assert_eq!(exchange.server.ended(), Ended::Cleanly);
+    assert_eq!(exchange.server.ended(), PeerClose::Cleanly);
     // The other direction stays open.
     exchange.say(b"the rest");
     exchange.server.close(&mut exchange.to_client).unwrap();
     exchange.run().unwrap();
     assert_eq!(exchange.at_client, b"the rest");
-    assert_eq!(exchange.client.ended(), Ended::Cleanly);
+    assert_eq!(exchange.client.ended(), PeerClose::Cleanly);
 }
 
 #[test]

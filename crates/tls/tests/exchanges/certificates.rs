@@ -1,15 +1,15 @@
 //! The choice of the certificate by name, kind of key and protocol.
 
-use lowroad_tls::certificates::{Certificates, Store};
-use lowroad_tls::{Acceptor, Connector, Fault, Settings, Trust};
+use lowroad_tls::certificates::{CertificateMap, CertificateStore};
+use lowroad_tls::{TlsAcceptor, ClientConnector, TlsFault, TlsServerSettings, ServerTrust};
 
 use crate::pair::{Exchange, Failed, clock, rsa_key, self_signed, signed};
 
 /// SHA-256 of the certificate that a client gets for `name`.
-fn shown(store: &Store, name: &str, protocol: &str) -> Result<String, Fault> {
-    let acceptor = Acceptor::new(&Settings::new(store.clone(), clock())).unwrap();
+fn shown(store: &CertificateStore, name: &str, protocol: &str) -> Result<String, TlsFault> {
+    let acceptor = TlsAcceptor::new(&TlsServerSettings::new(store.clone(), clock())).unwrap();
     let connector =
-        Connector::new(&Trust::any_certificate(), &[protocol], None, 0, clock()).unwrap();
+        ClientConnector::new(&ServerTrust::any_certificate(), &[protocol], None, 0, clock()).unwrap();
     let mut exchange = Exchange::new(&acceptor, &connector, name);
     match exchange.run() {
         Ok(()) => {
@@ -30,11 +30,11 @@ fn exact_names_come_first_then_wildcards_then_the_default() {
         signed(&["*.example.org"]),
         signed(&["other.example"]),
     );
-    let mut certificates = Certificates::new();
+    let mut certificates = CertificateMap::new();
     certificates.add(&wild);
     certificates.add(&exact);
     certificates.add_default(&default);
-    let store = Store::new(certificates);
+    let store = CertificateStore::new(certificates);
     let shown = |name| shown(&store, name, "http/1.1").unwrap();
     assert_eq!(shown("a.example.org"), exact.fingerprint());
     // Names are compared without regard to case.
@@ -57,13 +57,13 @@ fn exact_names_come_first_then_wildcards_then_the_default() {
 
 #[test]
 fn without_a_default_who_asks_for_somebody_else_is_refused() {
-    let mut certificates = Certificates::new();
+    let mut certificates = CertificateMap::new();
     certificates.add(&signed(&["a.example.org"]));
-    let store = Store::new(certificates);
+    let store = CertificateStore::new(certificates);
     assert!(shown(&store, "a.example.org", "http/1.1").is_ok());
     assert_eq!(
         shown(&store, "b.example.org", "http/1.1"),
-        Err(Fault::NoCertificate)
+        Err(TlsFault::NoCertificate)
     );
 }
 
@@ -71,13 +71,13 @@ fn without_a_default_who_asks_for_somebody_else_is_refused() {
 fn of_several_kinds_the_cheapest_is_shown() {
     let rsa = self_signed("a.example.org", &rsa_key());
     let ecdsa = self_signed("a.example.org", &rcgen::KeyPair::generate().unwrap());
-    let mut certificates = Certificates::new();
+    let mut certificates = CertificateMap::new();
     certificates.add(&rsa);
-    let store = Store::new(certificates.clone());
+    let store = CertificateStore::new(certificates.clone());
     assert_eq!(
         // A protocol that the listener doesn't offer.
         shown(&store, "a.example.org", "h"),
-        Err(Fault::NothingInCommon)
+        Err(TlsFault::NothingInCommon)
     );
     assert_eq!(
         shown(&store, "a.example.org", "http/1.1").unwrap(),
@@ -94,10 +94,10 @@ fn of_several_kinds_the_cheapest_is_shown() {
 #[test]
 fn a_challenge_is_shown_to_who_asks_for_it_only() {
     let (own, challenge) = (signed(&["a.example.org"]), signed(&["a.example.org"]));
-    let mut certificates = Certificates::new();
+    let mut certificates = CertificateMap::new();
     certificates.add(&own);
     certificates.add_challenge("a.example.org", &challenge);
-    let store = Store::new(certificates);
+    let store = CertificateStore::new(certificates);
     assert_eq!(
         shown(&store, "a.example.org", "http/1.1").unwrap(),
         own.fingerprint()
@@ -108,7 +108,7 @@ fn a_challenge_is_shown_to_who_asks_for_it_only() {
     );
     assert_eq!(
         shown(&store, "b.example.org", "acme-tls/1"),
-        Err(Fault::NoCertificate)
+        Err(TlsFault::NoCertificate)
     );
 }
 
@@ -123,25 +123,25 @@ fn a_challenge_with_its_extension_can_be_shown() {
     assert!(challenge.dns_names().eq(["a.example.org"]));
     // A key of another certificate is still refused.
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
-    let texts = lowroad_tls::certificates::Texts {
+    let texts = lowroad_tls::certificates::PemTexts {
         certificates_file: "c.pem".as_ref(),
         certificates: certificate.as_bytes(),
         key_file: "k.pem".as_ref(),
         key: other.as_bytes(),
         staple: None,
     };
-    assert!(lowroad_tls::certificates::Pair::load(&texts, crate::pair::NOW_S).is_err());
+    assert!(lowroad_tls::certificates::CertificatePair::load(&texts, crate::pair::NOW_S).is_err());
 }
 
 #[test]
 fn connections_go_on_when_certificates_are_replaced() {
     let store = crate::pair::store();
-    let acceptor = Acceptor::new(&Settings::new(store.clone(), clock())).unwrap();
+    let acceptor = TlsAcceptor::new(&TlsServerSettings::new(store.clone(), clock())).unwrap();
     let mut exchange = Exchange::established(&acceptor, &crate::pair::connector());
-    store.replace(Certificates::new());
+    store.replace(CertificateMap::new());
     exchange.say(b"still here");
     exchange.run().unwrap();
     assert_eq!(exchange.at_client, b"still here");
     let mut next = Exchange::new(&acceptor, &crate::pair::connector(), "localhost");
-    assert!(matches!(next.run(), Err(Failed::Server(f)) if f.fault == Fault::NoCertificate));
+    assert!(matches!(next.run(), Err(Failed::Server(f)) if f.fault == TlsFault::NoCertificate));
 }

@@ -1,7 +1,7 @@
 //! Client certificates.
 
-use lowroad_tls::certificates::Pair;
-use lowroad_tls::{Acceptor, ClientCertificates, Clock, Connector, Fault, Tickets};
+use lowroad_tls::certificates::CertificatePair;
+use lowroad_tls::{TlsAcceptor, ClientVerification, TlsClock, ClientConnector, TlsFault, TicketService};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
@@ -24,7 +24,7 @@ impl Clients {
         Clients { pem, issuer }
     }
 
-    fn sign(&self, days: i32) -> Pair {
+    fn sign(&self, days: i32) -> CertificatePair {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(["alice.example".to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -40,18 +40,18 @@ impl Clients {
     }
 }
 
-fn acceptor(clients: ClientCertificates, tickets: Option<Tickets>) -> Acceptor {
+fn acceptor(clients: ClientVerification, tickets: Option<TicketService>) -> TlsAcceptor {
     let mut settings = settings();
     settings.clients = clients;
     settings.tickets = tickets;
-    Acceptor::new(&settings).unwrap()
+    TlsAcceptor::new(&settings).unwrap()
 }
 
-fn connector(identity: Option<&Pair>) -> Connector {
-    Connector::new(&trust(), &["http/1.1"], identity, 16, clock()).unwrap()
+fn connector(identity: Option<&CertificatePair>) -> ClientConnector {
+    ClientConnector::new(&trust(), &["http/1.1"], identity, 16, clock()).unwrap()
 }
 
-fn fault(acceptor: &Acceptor, connector: &Connector) -> Option<Fault> {
+fn fault(acceptor: &TlsAcceptor, connector: &ClientConnector) -> Option<TlsFault> {
     let mut exchange = Exchange::new(acceptor, connector, "localhost");
     match exchange.run() {
         Ok(()) => None,
@@ -64,7 +64,7 @@ fn fault(acceptor: &Acceptor, connector: &Connector) -> Option<Fault> {
 fn what_was_verified_is_given_out() {
     let clients = Clients::new("Clients");
     let alice = clients.sign(3650);
-    let acceptor = acceptor(ClientCertificates::Require(clients.pem.into()), None);
+    let acceptor = acceptor(ClientVerification::Require(clients.pem.into()), None);
     let exchange = Exchange::established(&acceptor, &connector(Some(&alice)));
     let shown = exchange.server.client_certificate().unwrap();
     assert_eq!(shown.subject, "CN=Alice,O=Example\\, Inc.");
@@ -89,15 +89,15 @@ fn what_was_verified_is_given_out() {
 fn who_must_show_one_and_has_none_is_refused() {
     let clients = Clients::new("Clients");
     let requires = acceptor(
-        ClientCertificates::Require(clients.pem.clone().into()),
+        ClientVerification::Require(clients.pem.clone().into()),
         None,
     );
     assert_eq!(
         fault(&requires, &connector(None)),
-        Some(Fault::CertificateMissing)
+        Some(TlsFault::CertificateMissing)
     );
     // A requested certificate is optional.
-    let requests = acceptor(ClientCertificates::Request(clients.pem.into()), None);
+    let requests = acceptor(ClientVerification::Request(clients.pem.into()), None);
     assert_eq!(fault(&requests, &connector(None)), None);
 }
 
@@ -105,23 +105,23 @@ fn who_must_show_one_and_has_none_is_refused() {
 fn what_others_have_signed_or_has_expired_is_refused() {
     let clients = Clients::new("Clients");
     // An invalid certificate is refused even where none is required.
-    for kind in [ClientCertificates::Request, ClientCertificates::Require] {
+    for kind in [ClientVerification::Request, ClientVerification::Require] {
         let acceptor = acceptor(kind(clients.pem.clone().into()), None);
         let stranger = Clients::new("Others").sign(3650);
         assert_eq!(
             fault(&acceptor, &connector(Some(&stranger))),
-            Some(Fault::CertificateIssuer)
+            Some(TlsFault::CertificateIssuer)
         );
         // An authority with the same name but another key.
         let forger = Clients::new("Clients").sign(3650);
         assert_eq!(
             fault(&acceptor, &connector(Some(&forger))),
-            Some(Fault::Certificate)
+            Some(TlsFault::Certificate)
         );
         let expired = clients.sign(0);
         assert_eq!(
             fault(&acceptor, &connector(Some(&expired))),
-            Some(Fault::CertificateExpired)
+            Some(TlsFault::CertificateExpired)
         );
     }
 }
@@ -131,12 +131,12 @@ fn no_session_outlives_the_certificate_that_it_began_with() {
     // 2027-01-02 00:00:00 UTC.
     const ENDS_S: u64 = 1_798_848_000;
     let clients = Clients::new("Clients");
-    let clock = Clock::new(ENDS_S - 60);
+    let clock = TlsClock::new(ENDS_S - 60);
     let mut settings = settings();
-    settings.clients = ClientCertificates::Require(clients.pem.clone().into());
+    settings.clients = ClientVerification::Require(clients.pem.clone().into());
     settings.tickets = Some(tickets(&clock));
     settings.clock = clock.clone();
-    let acceptor = Acceptor::new(&settings).unwrap();
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
     let connector = connector(Some(&clients.sign(365)));
     for is_resumed in [false, true] {
         let exchange = Exchange::established(&acceptor, &connector);
@@ -146,7 +146,7 @@ fn no_session_outlives_the_certificate_that_it_began_with() {
     // First with each of its tickets, then without.
     for _ in 0..6 {
         let fault = fault(&acceptor, &connector);
-        assert_eq!(fault, Some(Fault::CertificateExpired));
+        assert_eq!(fault, Some(TlsFault::CertificateExpired));
     }
 }
 
@@ -156,7 +156,7 @@ fn a_resumed_session_still_knows_its_client_and_another_listener_does_not_take_i
     let tickets = tickets(&clock());
     let authorities: Vec<u8> = clients.pem.clone().into();
     let requires = acceptor(
-        ClientCertificates::Require(authorities.clone()),
+        ClientVerification::Require(authorities.clone()),
         Some(tickets.clone()),
     );
     let alice = clients.sign(3650);
@@ -173,8 +173,8 @@ fn a_resumed_session_still_knows_its_client_and_another_listener_does_not_take_i
         alice.fingerprint()
     );
     for other in [
-        ClientCertificates::None,
-        ClientCertificates::Request(authorities),
+        ClientVerification::None,
+        ClientVerification::Request(authorities),
     ] {
         let other = acceptor(other, Some(tickets.clone()));
         assert!(

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use lowroad_tls::{Acceptor, Fault, Server};
+use lowroad_tls::{TlsAcceptor, TlsFault, TlsServer};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::pki_types::pem::PemObject;
@@ -78,11 +78,11 @@ fn give_tickets(config: &Arc<ClientConfig>, provider: &Arc<CryptoProvider>, earl
 
 /// Lets both sides exchange bytes, those of the client in pieces of `step`. Returns the server's fault.
 fn run(
-    server: &mut Server,
+    server: &mut TlsServer,
     client: &mut ClientConnection,
     step: usize,
     plain: &mut Vec<u8>,
-) -> Option<Fault> {
+) -> Option<TlsFault> {
     loop {
         let (mut wire, mut out) = (Vec::new(), Vec::new());
         while client.wants_write() {
@@ -116,10 +116,10 @@ struct EarlyData {
 
 /// Returns the server's fault; without one, checks that it got the request after the handshake and nothing else.
 fn send_early_data(
-    acceptor: &Acceptor,
+    acceptor: &TlsAcceptor,
     provider: &Arc<CryptoProvider>,
     early: &EarlyData,
-) -> Option<Fault> {
+) -> Option<TlsFault> {
     let config = client_config(provider, early.fragment_len);
     // More than the server skips, so that the limit is the server's.
     give_tickets(&config, provider, 64 * 1024);
@@ -166,7 +166,7 @@ fn permitted() -> impl Iterator<Item = EarlyData> {
 fn rejected_early_data_is_skipped() {
     let mut with_tickets = settings();
     with_tickets.tickets = Some(tickets(&clock()));
-    for acceptor in [acceptor(), Acceptor::new(&with_tickets).unwrap()] {
+    for acceptor in [acceptor(), TlsAcceptor::new(&with_tickets).unwrap()] {
         for early in permitted() {
             let fault = send_early_data(&acceptor, &lowroad_tls::provider(), &early);
             assert_eq!(fault, None, "{early:?}");
@@ -214,9 +214,9 @@ fn no_more_early_data_is_skipped_than_the_limit() {
             fragment_len: None,
         };
         let fault = send_early_data(&acceptor(), &lowroad_tls::provider(), &early);
-        assert_eq!(fault, Some(Fault::Undecryptable), "step {step}");
+        assert_eq!(fault, Some(TlsFault::Undecryptable), "step {step}");
         let fault = send_early_data(&acceptor(), &retried(), &early);
-        assert_eq!(fault, Some(Fault::Protocol), "step {step}");
+        assert_eq!(fault, Some(TlsFault::Protocol), "step {step}");
     }
 }
 
@@ -224,7 +224,7 @@ fn no_more_early_data_is_skipped_than_the_limit() {
 fn tickets_permit_no_early_data() {
     let mut settings = settings();
     settings.tickets = Some(tickets(&clock()));
-    let acceptor = Acceptor::new(&settings).unwrap();
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
     let config = client_config(&lowroad_tls::provider(), None);
     for is_resumed in [false, true] {
         let mut client = client(&config);

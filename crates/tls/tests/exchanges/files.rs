@@ -3,8 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use lowroad_tls::authority::Authority;
-use lowroad_tls::certificates::{Files, Problem, Reason, read};
+use lowroad_tls::authority::LocalAuthority;
+use lowroad_tls::certificates::{CertificatePaths, CertificateProblem, ProblemReason, read};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, Issuer, KeyPair};
 
 use crate::pair::tempdir::Folder;
@@ -12,13 +12,13 @@ use crate::pair::{AUTHORITY, NOW_S};
 
 struct Site {
     folder: Folder,
-    files: Files,
+    files: CertificatePaths,
 }
 
 impl Site {
     fn new(certificates: &str, key: &str) -> Site {
         let folder = Folder::new("site");
-        let files = Files {
+        let files = CertificatePaths {
             certificates: folder.path().join("cert.pem"),
             key: folder.path().join("key.pem"),
             staple: None,
@@ -36,13 +36,13 @@ impl Site {
         Site::new(&chain, &key)
     }
 
-    fn doubts(&self, unix_s: u64) -> Vec<Reason> {
+    fn doubts(&self, unix_s: u64) -> Vec<ProblemReason> {
         let (_, problems) = read(&self.files, unix_s).unwrap();
         assert!(problems.iter().all(|problem| !problem.is_fatal()));
         problems.into_iter().map(|problem| problem.reason).collect()
     }
 
-    fn refused(&self) -> Problem {
+    fn refused(&self) -> CertificateProblem {
         let problem = read(&self.files, NOW_S).unwrap_err();
         assert!(problem.is_fatal());
         problem
@@ -68,7 +68,7 @@ fn a_key_of_another_certificate_is_named() {
     )
     .unwrap();
     let problem = site.refused();
-    assert_eq!(problem.reason, Reason::KeyMismatch);
+    assert_eq!(problem.reason, ProblemReason::KeyMismatch);
     let key = site.files.key.display();
     assert_eq!(
         problem.to_string(),
@@ -82,11 +82,11 @@ fn times_are_looked_at() {
     let year_s = 366 * 86_400;
     assert!(matches!(
         site.doubts(NOW_S + 2 * year_s)[..],
-        [Reason::Expired(_)]
+        [ProblemReason::Expired(_)]
     ));
     assert!(matches!(
         site.doubts(NOW_S - year_s)[..],
-        [Reason::NotYetValid(_)]
+        [ProblemReason::NotYetValid(_)]
     ));
 }
 
@@ -127,7 +127,7 @@ fn a_chain_is_looked_at() {
     let name = "CN=Between".to_owned();
     assert_eq!(
         Site::new(&own, &key).doubts(NOW_S),
-        [Reason::IncompleteChain(name)]
+        [ProblemReason::IncompleteChain(name)]
     );
     let (own, key) = signed_with(&[0x2b, 6, 1, 5, 5, 7, 0x30, 1]);
     assert_eq!(
@@ -142,9 +142,9 @@ fn a_chain_is_looked_at() {
         .unwrap();
 
     let other = Folder::new("other");
-    let other = Authority::open(other.path(), "elsewhere", NOW_S).unwrap();
+    let other = LocalAuthority::open(other.path(), "elsewhere", NOW_S).unwrap();
     let wrong = Site::new(&format!("{own}{}", other.pem()), &key);
-    assert_eq!(wrong.doubts(NOW_S), [Reason::WrongOrder(2)]);
+    assert_eq!(wrong.doubts(NOW_S), [ProblemReason::WrongOrder(2)]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_certificate_without_names_is_doubtful() {
     let certificate = params.self_signed(&key).unwrap();
     let issuer = Issuer::new(params, key);
     let site = Site::new(&certificate.pem(), &issuer.key().serialize_pem());
-    assert_eq!(site.doubts(NOW_S), [Reason::NoName]);
+    assert_eq!(site.doubts(NOW_S), [ProblemReason::NoName]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn who_may_read_and_write_is_looked_at() {
     fs::set_permissions(&site.files.certificates, Permissions::from_mode(0o666)).unwrap();
     assert_eq!(
         site.doubts(NOW_S),
-        [Reason::OpenToAll(0o644), Reason::WritableByOthers(0o666)]
+        [ProblemReason::OpenToAll(0o644), ProblemReason::WritableByOthers(0o666)]
     );
     // A key that a group can read raises no problem.
     fs::set_permissions(&site.files.key, Permissions::from_mode(0o640)).unwrap();
@@ -198,7 +198,7 @@ fn what_is_no_certificate_or_no_key_is_said_so() {
     let site = Site::signed();
     fs::remove_file(&site.files.key).unwrap();
     let problem = site.refused();
-    assert!(matches!(problem.reason, Reason::Unreadable(_)));
+    assert!(matches!(problem.reason, ProblemReason::Unreadable(_)));
     assert_eq!(problem.file, site.files.key);
 }
 
@@ -236,7 +236,7 @@ fn files_are_read_anew_when_asked() {
 fn an_authority_is_made_once_with_the_right_modes() {
     let folder = Folder::new("authority");
     let path = folder.path().join("ca");
-    let first = Authority::open(&path, "a host", NOW_S).unwrap();
+    let first = LocalAuthority::open(&path, "a host", NOW_S).unwrap();
     let mode = |name: &str| path.join(name).metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!(
         path.metadata().unwrap().permissions().mode() & 0o7777,
@@ -246,7 +246,7 @@ fn an_authority_is_made_once_with_the_right_modes() {
         (mode("authority.key"), mode("authority.pem")),
         (0o600, 0o644)
     );
-    let again = Authority::open(&path, "renamed", NOW_S + 1000).unwrap();
+    let again = LocalAuthority::open(&path, "renamed", NOW_S + 1000).unwrap();
     assert_eq!(first.pem(), again.pem());
     assert!(
         first
@@ -258,9 +258,9 @@ fn an_authority_is_made_once_with_the_right_modes() {
     let site = Site::new(&chain, &key);
     assert_eq!(site.doubts(NOW_S), []);
     let expiring = NOW_S + 3600 * 86_400;
-    let renewed = Authority::open(&path, "a host", expiring).unwrap();
+    let renewed = LocalAuthority::open(&path, "a host", expiring).unwrap();
     assert_ne!(first.pem(), renewed.pem());
     fs::write(path.join("authority.pem"), "garbage").unwrap();
-    assert!(Authority::open(&path, "a host", NOW_S).is_err());
-    assert!(Authority::open(&path.join("ca/x"), "h", NOW_S).is_ok());
+    assert!(LocalAuthority::open(&path, "a host", NOW_S).is_err());
+    assert!(LocalAuthority::open(&path.join("ca/x"), "h", NOW_S).is_ok());
 }

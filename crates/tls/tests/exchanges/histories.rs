@@ -1,7 +1,7 @@
 //! Random histories: both sides send and receive in pieces of any length, and sometimes a bit is flipped in transit.
 //! The received bytes are always a prefix of the sent ones. `LOWROAD_SEED` runs one history; failures print their seed.
 
-use lowroad_tls::{Acceptor, Clock};
+use lowroad_tls::{TlsAcceptor, TlsClock};
 
 use crate::pair::{Exchange, connector, settings, tickets};
 
@@ -57,7 +57,7 @@ fn speech(random: &mut Random, way: &mut Way) -> Vec<u8> {
     way.said[start..].to_vec()
 }
 
-fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
+fn history(acceptor: &TlsAcceptor, seed: u64, changed: bool) {
     let mut random = Random(seed + 1);
     let exchange = Exchange::new(acceptor, &connector(), "localhost");
     let (mut server, mut client) = (exchange.server, exchange.client);
@@ -89,7 +89,7 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
             0 if client.is_established() && !is_over => {
                 let text = speech(&mut random, &mut to_server);
                 let (one, other) = text.split_at(random.below(text.len()));
-                let sealed = client.seal(&[one, other], &mut to_server.wire, now_ms);
+                let sealed = client.encrypt(&[one, other], &mut to_server.wire, now_ms);
                 if sealed.is_err() {
                     return;
                 }
@@ -97,7 +97,7 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
             1 if server.is_established() && !is_over => {
                 let text = speech(&mut random, &mut to_client);
                 let pieces: Vec<&[u8]> = text.chunks(1 + random.below(3000)).collect();
-                let sealed = server.seal(&pieces, &mut to_client.wire, now_ms);
+                let sealed = server.encrypt(&pieces, &mut to_client.wire, now_ms);
                 sealed.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
             }
             2 => {
@@ -146,8 +146,8 @@ fn history(acceptor: &Acceptor, seed: u64, changed: bool) {
 
 fn run(changed: bool) {
     let mut settings = settings();
-    settings.tickets = Some(tickets(&Clock::new(crate::pair::NOW_S)));
-    let acceptor = Acceptor::new(&settings).unwrap();
+    settings.tickets = Some(tickets(&TlsClock::new(crate::pair::NOW_S)));
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
     if let Ok(seed) = std::env::var("LOWROAD_SEED") {
         return history(&acceptor, seed.parse().expect("a seed"), changed);
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use lowroad_tls::{Fault, Server, ktls};
+use lowroad_tls::{TlsFault, TlsServer, ktls};
 use rustls::ClientConnection;
 
 use crate::pair::tempdir::Folder;
@@ -58,10 +58,10 @@ impl Kernel {
 }
 
 /// The server encrypts two records; the returned kernel encrypts the later ones.
-fn handed_over(server: &mut Server, client: &mut ClientConnection) -> Kernel {
+fn handed_over(server: &mut TlsServer, client: &mut ClientConnection) -> Kernel {
     for text in [b"one", b"two"] {
         let mut wire = Vec::new();
-        server.seal(&[text], &mut wire, 0).unwrap();
+        server.encrypt(&[text], &mut wire, 0).unwrap();
         assert_eq!(read(client, &wire), text);
     }
     let kernel = Kernel::told(&server.kernel_keys().unwrap());
@@ -94,8 +94,8 @@ fn what_the_kernel_seals_can_not_be_sealed_here() {
     handed_over(&mut server, &mut client);
     assert!(server.kernel_keys().is_none());
     let mut wire = Vec::new();
-    let sealed = server.seal(&[b"x"], &mut wire, 0);
-    assert_eq!(sealed.unwrap_err().fault, Fault::NotReady);
+    let sealed = server.encrypt(&[b"x"], &mut wire, 0);
+    assert_eq!(sealed.unwrap_err().fault, TlsFault::NotReady);
     assert!(wire.is_empty());
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use lowroad_tls::authority::Authority;
-use lowroad_tls::certificates::{Certificates, Pair, Store, Texts};
+use lowroad_tls::authority::LocalAuthority;
+use lowroad_tls::certificates::{CertificateMap, CertificatePair, CertificateStore, PemTexts};
 use lowroad_tls::{
-    Acceptor, Client, Clock, Connector, Failure, Server, Settings, TicketKeys, Tickets, Trust,
+    TlsAcceptor, TlsClient, TlsClock, ClientConnector, TlsFailure, TlsServer, TlsServerSettings, TicketKeys, TicketService, ServerTrust,
 };
 
 /// The time of the tests.
@@ -14,8 +14,8 @@ pub const NOW_S: u64 = 1_795_473_525;
 static FOLDER: LazyLock<tempdir::Folder> = LazyLock::new(|| tempdir::Folder::new("pair"));
 
 /// The authority of all tests in this process.
-pub static AUTHORITY: LazyLock<Authority> =
-    LazyLock::new(|| Authority::open(FOLDER.path(), "here", NOW_S).expect("an authority"));
+pub static AUTHORITY: LazyLock<LocalAuthority> =
+    LazyLock::new(|| LocalAuthority::open(FOLDER.path(), "here", NOW_S).expect("an authority"));
 
 /// Temporary folders, removed when dropped.
 pub mod tempdir {
@@ -46,11 +46,11 @@ pub mod tempdir {
     }
 }
 
-pub fn clock() -> Clock {
-    Clock::new(NOW_S)
+pub fn clock() -> TlsClock {
+    TlsClock::new(NOW_S)
 }
 
-pub fn signed(names: &[&str]) -> Pair {
+pub fn signed(names: &[&str]) -> CertificatePair {
     AUTHORITY.sign(names, NOW_S).expect("a certificate")
 }
 
@@ -65,57 +65,57 @@ pub fn rsa_key() -> rcgen::KeyPair {
 }
 
 /// A self-signed certificate.
-pub fn self_signed(name: &str, key: &rcgen::KeyPair) -> Pair {
+pub fn self_signed(name: &str, key: &rcgen::KeyPair) -> CertificatePair {
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).expect("a name");
     params.not_after = rcgen::date_time_ymd(2090, 1, 1);
     let certificate = params.self_signed(key).expect("a certificate");
     load(&certificate.pem(), &key.serialize_pem())
 }
 
-pub fn load(certificates: &str, key: &str) -> Pair {
-    let texts = Texts {
+pub fn load(certificates: &str, key: &str) -> CertificatePair {
+    let texts = PemTexts {
         certificates_file: "c.pem".as_ref(),
         certificates: certificates.as_bytes(),
         key_file: "k.pem".as_ref(),
         key: key.as_bytes(),
         staple: None,
     };
-    Pair::load(&texts, NOW_S).expect("a pair").0
+    CertificatePair::load(&texts, NOW_S).expect("a pair").0
 }
 
-pub fn store() -> Store {
-    static PAIR: LazyLock<Pair> = LazyLock::new(|| signed(&[]));
-    let mut certificates = Certificates::new();
+pub fn store() -> CertificateStore {
+    static PAIR: LazyLock<CertificatePair> = LazyLock::new(|| signed(&[]));
+    let mut certificates = CertificateMap::new();
     certificates.add(&PAIR);
     certificates.add_default(&PAIR);
-    Store::new(certificates)
+    CertificateStore::new(certificates)
 }
 
-pub fn settings() -> Settings {
-    Settings::new(store(), clock())
+pub fn settings() -> TlsServerSettings {
+    TlsServerSettings::new(store(), clock())
 }
 
-pub fn acceptor() -> Acceptor {
-    Acceptor::new(&settings()).expect("settings")
+pub fn acceptor() -> TlsAcceptor {
+    TlsAcceptor::new(&settings()).expect("settings")
 }
 
-pub fn tickets(clock: &Clock) -> Tickets {
+pub fn tickets(clock: &TlsClock) -> TicketService {
     let keys = TicketKeys::new(3600, clock.unix_s()).expect("keys");
-    Tickets::new(keys, clock.clone()).expect("tickets")
+    TicketService::new(keys, clock.clone()).expect("tickets")
 }
 
-pub fn trust() -> Trust {
-    Trust::from_pem(AUTHORITY.pem().as_bytes()).expect("an authority")
+pub fn trust() -> ServerTrust {
+    ServerTrust::from_pem(AUTHORITY.pem().as_bytes()).expect("an authority")
 }
 
-pub fn connector() -> Connector {
-    Connector::new(&trust(), &["http/1.1"], None, 16, clock()).expect("a connector")
+pub fn connector() -> ClientConnector {
+    ClientConnector::new(&trust(), &["http/1.1"], None, 16, clock()).expect("a connector")
 }
 
 /// A server and a client, and the bytes in transit between them.
 pub struct Exchange {
-    pub server: Server,
-    pub client: Client,
+    pub server: TlsServer,
+    pub client: TlsClient,
     pub to_server: Vec<u8>,
     pub to_client: Vec<u8>,
     pub at_server: Vec<u8>,
@@ -127,12 +127,12 @@ pub struct Exchange {
 /// A failure, by side.
 #[derive(Debug)]
 pub enum Failed {
-    Server(Failure),
-    Client(Failure),
+    Server(TlsFailure),
+    Client(TlsFailure),
 }
 
 impl Exchange {
-    pub fn new(acceptor: &Acceptor, connector: &Connector, name: &str) -> Exchange {
+    pub fn new(acceptor: &TlsAcceptor, connector: &ClientConnector, name: &str) -> Exchange {
         let mut to_server = Vec::new();
         Exchange {
             server: acceptor.accept().expect("a server"),
@@ -146,7 +146,7 @@ impl Exchange {
     }
 
     /// After a completed handshake.
-    pub fn established(acceptor: &Acceptor, connector: &Connector) -> Exchange {
+    pub fn established(acceptor: &TlsAcceptor, connector: &ClientConnector) -> Exchange {
         let mut exchange = Exchange::new(acceptor, connector, "localhost");
         exchange.run().expect("a handshake");
         assert!(exchange.server.is_established() && exchange.client.is_established());
@@ -174,7 +174,7 @@ impl Exchange {
 
     /// Sends text from the server to the client.
     pub fn say(&mut self, text: &[u8]) {
-        let sealed = self.server.seal(&[text], &mut self.to_client, 0);
+        let sealed = self.server.encrypt(&[text], &mut self.to_client, 0);
         sealed.expect("sealed");
     }
 }

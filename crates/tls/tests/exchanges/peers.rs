@@ -1,19 +1,19 @@
 //! Misbehaving clients: the alerts that they get, and that they have no other effect.
 
-use lowroad_tls::{Acceptor, Failure, Fault, Server, Settings, Version};
+use lowroad_tls::{TlsAcceptor, TlsFailure, TlsFault, TlsServer, TlsServerSettings, MinimumVersion};
 
 use crate::pair::{Exchange, acceptor, connector, settings};
 
 const ALERT: u8 = 21;
 
 /// The server's failure for these bytes, and the bytes that it sends.
-fn told(server: &mut Server, bytes: &[u8]) -> (Result<(), Failure>, Vec<u8>) {
+fn told(server: &mut TlsServer, bytes: &[u8]) -> (Result<(), TlsFailure>, Vec<u8>) {
     let mut out = Vec::new();
     let result = server.receive(&mut bytes.to_vec(), &mut Vec::new(), &mut out);
     (result.map(|_| ()), out)
 }
 
-fn server() -> Server {
+fn server() -> TlsServer {
     acceptor().accept().unwrap()
 }
 
@@ -21,7 +21,7 @@ fn server() -> Server {
 fn http_in_plain_text_is_told_apart() {
     for request in [&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], b"P"] {
         let (result, out) = told(&mut server(), request);
-        assert_eq!(result.unwrap_err().fault, Fault::PlainHttp);
+        assert_eq!(result.unwrap_err().fault, TlsFault::PlainHttp);
         assert!(out.is_empty());
     }
 }
@@ -34,11 +34,11 @@ fn garbage_is_answered_with_an_alert() {
         &[0xff; 100],
     ] {
         let (result, out) = told(&mut server(), garbage);
-        assert_eq!(result.unwrap_err().fault, Fault::NotTls, "{garbage:?}");
+        assert_eq!(result.unwrap_err().fault, TlsFault::NotTls, "{garbage:?}");
         assert_eq!(out[0], ALERT);
     }
     let (result, out) = told(&mut server(), &[22, 3, 1, 0, 4, 1, 0, 0, 0]);
-    assert_eq!(result.unwrap_err().fault, Fault::Protocol);
+    assert_eq!(result.unwrap_err().fault, TlsFault::Protocol);
     assert_eq!(out[0], ALERT);
 }
 
@@ -95,8 +95,8 @@ fn after_a_failure_nothing_is_understood_or_sealed() {
     told(&mut server, &[0xff; 10]).0.unwrap_err();
     let (result, out) = told(&mut server, &[22, 3, 1, 0, 4, 1, 0, 0, 0]);
     assert!(result.is_ok() && out.is_empty());
-    let sealed = server.seal(&[b"x"], &mut Vec::new(), 0);
-    assert_eq!(sealed.unwrap_err().fault, Fault::NotReady);
+    let sealed = server.encrypt(&[b"x"], &mut Vec::new(), 0);
+    assert_eq!(sealed.unwrap_err().fault, TlsFault::NotReady);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_record_that_is_too_long_is_refused_before_it_has_come() {
     let (result, out) = told(&mut exchange.server, &[23, 3, 3, 0x48, 1]);
     assert!(matches!(
         result.unwrap_err().fault,
-        Fault::Oversized | Fault::Protocol
+        TlsFault::Oversized | TlsFault::Protocol
     ));
     assert!(!out.is_empty());
 }
@@ -115,20 +115,20 @@ fn a_record_that_was_changed_ends_the_connection_with_an_alert() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     exchange
         .client
-        .seal(&[b"hello"], &mut exchange.to_server, 0)
+        .encrypt(&[b"hello"], &mut exchange.to_server, 0)
         .unwrap();
     let last = exchange.to_server.len() - 1;
     exchange.to_server[last] ^= 1;
     let wire = std::mem::take(&mut exchange.to_server);
     let (result, out) = told(&mut exchange.server, &wire);
-    assert_eq!(result.unwrap_err().fault, Fault::Undecryptable);
+    assert_eq!(result.unwrap_err().fault, TlsFault::Undecryptable);
     // The client can decrypt the alert.
     let mut wire = out;
     let failure = exchange
         .client
         .receive(&mut wire, &mut Vec::new(), &mut Vec::new())
         .unwrap_err();
-    assert_eq!(failure.fault, Fault::Alert(20));
+    assert_eq!(failure.fault, TlsFault::Alert(20));
     assert!(failure.to_string().contains("BadRecordMac"), "{failure}");
 }
 
@@ -147,20 +147,20 @@ fn empty_records_do_not_go_on_for_ever() {
     let mut server = server();
     let empty = [22, 3, 1, 0, 0].repeat(100);
     let (result, out) = told(&mut server, &empty);
-    assert_eq!(result.unwrap_err().fault, Fault::Protocol);
+    assert_eq!(result.unwrap_err().fault, TlsFault::Protocol);
     assert!(out.is_empty() || out[0] == ALERT);
 }
 
 #[test]
 fn nothing_in_common_is_said_so() {
-    let mut settings: Settings = settings();
+    let mut settings: TlsServerSettings = settings();
     settings.protocols = vec!["h2".into()];
-    settings.version_min = Version::Tls13;
-    let acceptor = Acceptor::new(&settings).unwrap();
+    settings.version_min = MinimumVersion::Tls13;
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
     let mut exchange = Exchange::new(&acceptor, &connector(), "localhost");
     match exchange.run() {
         Err(crate::pair::Failed::Server(failure)) => {
-            assert_eq!(failure.fault, Fault::NothingInCommon);
+            assert_eq!(failure.fault, TlsFault::NothingInCommon);
         }
         other => panic!("{other:?}"),
     }
@@ -168,7 +168,7 @@ fn nothing_in_common_is_said_so() {
     let told = exchange
         .client
         .receive(&mut wire, &mut Vec::new(), &mut Vec::new());
-    assert_eq!(told.unwrap_err().fault, Fault::Alert(120));
+    assert_eq!(told.unwrap_err().fault, TlsFault::Alert(120));
 }
 
 #[test]

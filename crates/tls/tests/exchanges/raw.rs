@@ -1,7 +1,7 @@
 //! A client that sends records of any type and content, with the keys of a handshake by `rustls`.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use lowroad_tls::{Fault, Server};
+use lowroad_tls::{TlsFault, TlsServer};
 use rustls::ConnectionTrafficSecrets;
 
 use crate::pair::acceptor;
@@ -23,7 +23,7 @@ struct RecordKey {
 }
 
 /// Both ends of a TLS 1.3 connection after the handshake.
-pub fn established() -> (Server, RawClient) {
+pub fn established() -> (TlsServer, RawClient) {
     let mut server = acceptor().accept().unwrap();
     let mut client = client(&[&rustls::version::TLS13]);
     assert_eq!(run(&mut server, &mut client, &mut Vec::new()), None);
@@ -66,7 +66,7 @@ impl RawClient {
     }
 
     /// Sends these records. Returns the server's fault and its alert.
-    pub fn fail(&mut self, server: &mut Server, records: &[(u8, &[u8])]) -> (Fault, u8) {
+    pub fn fail(&mut self, server: &mut TlsServer, records: &[(u8, &[u8])]) -> (TlsFault, u8) {
         let mut out = Vec::new();
         for (place, (kind, content)) in records.iter().enumerate() {
             let mut wire = self.seal(*kind, content);

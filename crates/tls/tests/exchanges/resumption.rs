@@ -1,21 +1,21 @@
 //! Session tickets: they are accepted by servers with the same keys only.
 
-use lowroad_tls::{Acceptor, Clock, Connector, TicketKeys, Tickets};
+use lowroad_tls::{TlsAcceptor, TlsClock, ClientConnector, TicketKeys, TicketService};
 
 use crate::pair::{Exchange, NOW_S, clock, settings, tickets, trust};
 
-fn acceptor(tickets: &Tickets) -> Acceptor {
+fn acceptor(tickets: &TicketService) -> TlsAcceptor {
     let mut settings = settings();
     settings.tickets = Some(tickets.clone());
-    Acceptor::new(&settings).unwrap()
+    TlsAcceptor::new(&settings).unwrap()
 }
 
-fn connector(clock: &Clock) -> Connector {
-    Connector::new(&trust(), &["http/1.1"], None, 16, clock.clone()).unwrap()
+fn connector(clock: &TlsClock) -> ClientConnector {
+    ClientConnector::new(&trust(), &["http/1.1"], None, 16, clock.clone()).unwrap()
 }
 
 /// Whether a new connection is resumed; both sides must agree.
-fn is_resumed(acceptor: &Acceptor, connector: &Connector) -> bool {
+fn is_resumed(acceptor: &TlsAcceptor, connector: &ClientConnector) -> bool {
     let exchange = Exchange::established(acceptor, connector);
     let is_resumed = exchange.server.is_resumed();
     assert_eq!(exchange.client.is_resumed(), is_resumed);
@@ -48,7 +48,7 @@ fn sessions_outlive_one_rotation_and_end_with_the_second() {
     for (later_s, resumed) in [(3600, true), (3 * 3600, false)] {
         let clock = clock();
         // The client's clock stands still, else the client would drop the session first.
-        let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&Clock::new(NOW_S)));
+        let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&TlsClock::new(NOW_S)));
         assert!(!is_resumed(&acceptor, &connector));
         clock.set(NOW_S + later_s);
         assert_eq!(is_resumed(&acceptor, &connector), resumed, "{later_s}");
@@ -62,7 +62,7 @@ fn an_upgraded_process_resumes_the_sessions_of_the_one_before() {
     assert!(!is_resumed(&acceptor(&before), &connector));
     let handed_over = before.keys().to_bytes();
     let keys = TicketKeys::from_bytes(&handed_over).unwrap();
-    let after = Tickets::new(keys, clock.clone()).unwrap();
+    let after = TicketService::new(keys, clock.clone()).unwrap();
     assert!(is_resumed(&acceptor(&after), &connector));
     // A process with other keys.
     let stranger = tickets(&clock);

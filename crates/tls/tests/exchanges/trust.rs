@@ -1,13 +1,13 @@
 //! The servers that a client accepts.
 
-use lowroad_tls::certificates::{Certificates, Pair, Reason, Store};
-use lowroad_tls::{Acceptor, Connector, Fault, Settings, Trust};
+use lowroad_tls::certificates::{CertificateMap, CertificatePair, ProblemReason, CertificateStore};
+use lowroad_tls::{TlsAcceptor, ClientConnector, TlsFault, TlsServerSettings, ServerTrust};
 
 use crate::pair::{Exchange, Failed, acceptor, clock, load, rsa_key, self_signed, trust};
 
 /// The client's fault with a server of this name; `None` if it is accepted.
-fn fault(acceptor: &Acceptor, trust: &Trust, name: &str) -> Option<Fault> {
-    let connector = Connector::new(trust, &[], None, 0, clock()).expect("a connector");
+fn fault(acceptor: &TlsAcceptor, trust: &ServerTrust, name: &str) -> Option<TlsFault> {
+    let connector = ClientConnector::new(trust, &[], None, 0, clock()).expect("a connector");
     match Exchange::new(acceptor, &connector, name).run() {
         Ok(()) => None,
         Err(Failed::Client(failure)) => Some(failure.fault),
@@ -16,7 +16,7 @@ fn fault(acceptor: &Acceptor, trust: &Trust, name: &str) -> Option<Fault> {
 }
 
 /// A server's own certificate that is also an authority's, and its PEM.
-fn own_authority(name: &str) -> (Pair, String) {
+fn own_authority(name: &str) -> (CertificatePair, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).expect("a name");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -25,10 +25,10 @@ fn own_authority(name: &str) -> (Pair, String) {
     (load(&pem, &key.serialize_pem()), pem)
 }
 
-fn serving(pair: &Pair) -> Acceptor {
-    let mut certificates = Certificates::new();
+fn serving(pair: &CertificatePair) -> TlsAcceptor {
+    let mut certificates = CertificateMap::new();
     certificates.add_default(pair);
-    Acceptor::new(&Settings::new(Store::new(certificates), clock())).expect("settings")
+    TlsAcceptor::new(&TlsServerSettings::new(CertificateStore::new(certificates), clock())).expect("settings")
 }
 
 #[test]
@@ -36,9 +36,9 @@ fn names_are_checked_unless_they_are_ignored() {
     let ignoring = trust().ignoring_names();
     for (trust, name, expected) in [
         (trust(), "localhost", None),
-        (trust(), "elsewhere.example", Some(Fault::CertificateName)),
+        (trust(), "elsewhere.example", Some(TlsFault::CertificateName)),
         (ignoring.clone(), "elsewhere.example", None),
-        (Trust::any_certificate(), "elsewhere.example", None),
+        (ServerTrust::any_certificate(), "elsewhere.example", None),
     ] {
         assert_eq!(fault(&acceptor(), &trust, name), expected, "{trust:?}");
     }
@@ -46,11 +46,11 @@ fn names_are_checked_unless_they_are_ignored() {
     let refused = fault(&unknown, &ignoring, "other.example");
     assert_eq!(
         refused,
-        Some(Fault::CertificateIssuer),
+        Some(TlsFault::CertificateIssuer),
         "only the name is ignored"
     );
     assert_eq!(
-        fault(&unknown, &Trust::any_certificate(), "x.example"),
+        fault(&unknown, &ServerTrust::any_certificate(), "x.example"),
         None
     );
     let (_, other_pem) = own_authority("other.example");
@@ -67,25 +67,25 @@ fn names_are_checked_unless_they_are_ignored() {
 fn an_authority_s_own_certificate_is_accepted_if_that_is_wanted() {
     let (pair, pem) = own_authority("own.example");
     let acceptor = serving(&pair);
-    let trust = Trust::from_pem(pem.as_bytes()).expect("an authority");
+    let trust = ServerTrust::from_pem(pem.as_bytes()).expect("an authority");
     assert_eq!(
         fault(&acceptor, &trust, "own.example"),
-        Some(Fault::Certificate)
+        Some(TlsFault::Certificate)
     );
     let accepting = trust.accepting_added();
     assert_eq!(fault(&acceptor, &accepting, "own.example"), None);
     let named = fault(&acceptor, &accepting, "other.example");
-    assert_eq!(named, Some(Fault::CertificateName));
+    assert_eq!(named, Some(TlsFault::CertificateName));
     assert_eq!(
         fault(&crate::pair::acceptor(), &accepting, "localhost"),
-        Some(Fault::CertificateIssuer)
+        Some(TlsFault::CertificateIssuer)
     );
 }
 
 #[test]
 fn there_must_be_authorities() {
-    assert_eq!(Trust::from_pem(b"").unwrap_err(), Reason::NoCertificate);
+    assert_eq!(ServerTrust::from_pem(b"").unwrap_err(), ProblemReason::NoCertificate);
     let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    assert!(matches!(Trust::from_pem(broken), Err(Reason::Malformed(_))));
-    assert!(!Trust::any_certificate().is_empty() && !trust().is_empty());
+    assert!(matches!(ServerTrust::from_pem(broken), Err(ProblemReason::Malformed(_))));
+    assert!(!ServerTrust::any_certificate().is_empty() && !trust().is_empty());
 }

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use lowroad_tls::certificates::{Certificates, Pair, Store, Texts};
-use lowroad_tls::{Acceptor, Fault, Server, Settings, Version};
+use lowroad_tls::certificates::{CertificateMap, CertificatePair, CertificateStore, PemTexts};
+use lowroad_tls::{TlsAcceptor, TlsFault, TlsServer, TlsServerSettings, MinimumVersion};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -31,10 +31,10 @@ pub fn client(versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientC
 
 /// Exchanges bytes until both sides are silent. Returns the server's fault.
 pub fn run(
-    server: &mut Server,
+    server: &mut TlsServer,
     client: &mut ClientConnection,
     plain: &mut Vec<u8>,
-) -> Option<Fault> {
+) -> Option<TlsFault> {
     loop {
         let mut wire = Vec::new();
         while client.wants_write() {
@@ -63,11 +63,11 @@ fn tls_1_2_works_both_ways() {
     let mut plain = Vec::new();
     client.writer().write_all(b"question").unwrap();
     assert_eq!(run(&mut server, &mut client, &mut plain), None);
-    assert_eq!(server.version(), Some(Version::Tls12));
+    assert_eq!(server.version(), Some(MinimumVersion::Tls12));
     assert_eq!(plain, b"question");
     let mut out = Vec::new();
     let answer = vec![b'a'; 50_000];
-    server.seal(&[&answer], &mut out, 0).unwrap();
+    server.encrypt(&[&answer], &mut out, 0).unwrap();
     let mut got = Vec::new();
     let mut rest = &out[..];
     while !rest.is_empty() {
@@ -126,18 +126,18 @@ impl ServerCertVerifier for Stapled {
 fn what_is_to_be_stapled_is_stapled() {
     const STAPLE: &[u8] = &[0x30, 3, 0x0a, 1, 0];
     let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
-    let texts = Texts {
+    let texts = PemTexts {
         certificates_file: "c".as_ref(),
         certificates: chain.as_bytes(),
         key_file: "k".as_ref(),
         key: key.as_bytes(),
         staple: Some(("s".as_ref(), STAPLE)),
     };
-    let mut certificates = Certificates::new();
-    certificates.add(&Pair::load(&texts, NOW_S).unwrap().0);
-    let settings = Settings::new(Store::new(certificates), clock());
+    let mut certificates = CertificateMap::new();
+    certificates.add(&CertificatePair::load(&texts, NOW_S).unwrap().0);
+    let settings = TlsServerSettings::new(CertificateStore::new(certificates), clock());
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let mut server = Acceptor::new(&settings).unwrap().accept().unwrap();
+        let mut server = TlsAcceptor::new(&settings).unwrap().accept().unwrap();
         let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
             .with_protocol_versions(&[version])
             .unwrap()
@@ -154,12 +154,12 @@ fn what_is_to_be_stapled_is_stapled() {
 #[test]
 fn tls_1_2_is_refused_if_1_3_is_the_oldest() {
     let mut settings = settings();
-    settings.version_min = Version::Tls13;
-    let acceptor = Acceptor::new(&settings).unwrap();
+    settings.version_min = MinimumVersion::Tls13;
+    let acceptor = TlsAcceptor::new(&settings).unwrap();
     let mut server = acceptor.accept().unwrap();
     let mut client = client(&[&rustls::version::TLS12]);
     let fault = run(&mut server, &mut client, &mut Vec::new());
-    assert_eq!(fault, Some(Fault::NothingInCommon));
+    assert_eq!(fault, Some(TlsFault::NothingInCommon));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn follow_key_updates(settled: bool) {
         assert_eq!(run(&mut server, &mut client, &mut plain), None);
         // The server's response begins with its own key update.
         let mut out = Vec::new();
-        server.seal(&[b"answer"], &mut out, 0).unwrap();
+        server.encrypt(&[b"answer"], &mut out, 0).unwrap();
         let mut rest = &out[..];
         while !rest.is_empty() {
             client.read_tls(&mut rest).unwrap();
@@ -209,12 +209,12 @@ fn key_updates_without_end_are_refused() {
             client.refresh_traffic_keys().unwrap();
             run(&mut server, &mut client, &mut Vec::new())
         });
-        assert_eq!(fault, Some(Fault::Protocol), "{settled}");
+        assert_eq!(fault, Some(TlsFault::Protocol), "{settled}");
     }
 }
 
 /// Both ends of an established connection, for each TLS 1.3 suite.
-pub fn settled_with_each_suite() -> impl Iterator<Item = (Server, ClientConnection)> {
+pub fn settled_with_each_suite() -> impl Iterator<Item = (TlsServer, ClientConnection)> {
     let suites = lowroad_tls::provider().cipher_suites.clone();
     let suites = suites.into_iter().filter(|it| it.tls13().is_some());
     suites.map(|suite| {
@@ -258,7 +258,7 @@ fn settled_connections_speak_each_cipher_suite() {
         let (mut plain, mut out) = (Vec::new(), Vec::new());
         assert_eq!(run(&mut server, &mut client, &mut plain), None);
         assert_eq!(plain, b"question", "{suite:?}");
-        server.seal(&[b"ans", b"wer"], &mut out, 0).unwrap();
+        server.encrypt(&[b"ans", b"wer"], &mut out, 0).unwrap();
         assert_eq!(read(&mut client, &out), b"answer", "{suite:?}");
     }
 }
@@ -274,7 +274,7 @@ fn the_order_of_cipher_suites_is_ours_unless_the_clients_counts() {
     ] {
         let mut settings = settings();
         settings.own_order = own_order;
-        let mut server = Acceptor::new(&settings).unwrap().accept().unwrap();
+        let mut server = TlsAcceptor::new(&settings).unwrap().accept().unwrap();
         let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
         // The order of a client without AES instructions.
         provider.cipher_suites = vec![TLS13_CHACHA20_POLY1305_SHA256, TLS13_AES_128_GCM_SHA256];

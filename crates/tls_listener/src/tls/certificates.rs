@@ -2,26 +2,26 @@
 
 use std::net::SocketAddr;
 
-use lowroad_config::{self as config, Name};
-use lowroad_tls::certificates::Certificates;
+use lowroad_config::{self as config, SiteName};
+use lowroad_tls::certificates::CertificateMap;
 
-use super::automatic::Source;
-use super::files::Pairs;
+use super::acme::CertificateSource;
+use super::files::KeyPairSet;
 
 /// The certificates of an address, collected whenever one of them has changed.
-pub fn of_address(
+pub fn for_address(
     address: SocketAddr,
-    sites: &[config::Site],
-    pairs: &Pairs,
-    automatic: Option<&dyn Source>,
-) -> Certificates {
-    let mut certificates = Certificates::new();
+    sites: &[config::SiteConfig],
+    pairs: &KeyPairSet,
+    automatic: Option<&dyn CertificateSource>,
+) -> CertificateMap {
+    let mut certificates = CertificateMap::new();
     let here = || {
-        let here = |site: &&config::Site| site.tls_addresses().contains(&address);
+        let here = |site: &&config::SiteConfig| site.tls_addresses().contains(&address);
         sites.iter().filter(here)
     };
     for site in here() {
-        for pair in pairs.of_site(site) {
+        for pair in pairs.site_pairs(site) {
             certificates.add(pair);
         }
     }
@@ -29,15 +29,15 @@ pub fn of_address(
         automatic.add_to(&mut certificates);
     }
     // Clients without SNI get the certificates of the default site, or of the first.
-    let is_default = |site: &&config::Site| site.names.contains(&Name::Default);
+    let is_default = |site: &&config::SiteConfig| site.names.contains(&SiteName::Default);
     if let Some(site) = here().find(is_default).or_else(|| here().next()) {
-        for pair in pairs.of_site(site) {
+        for pair in pairs.site_pairs(site) {
             certificates.add_default(pair);
         }
         let first = site.names.iter().find_map(|name| match name {
-            Name::Exact(host) => Some(host.clone()),
-            Name::Wildcard(host) => Some(format!("*.{host}")),
-            Name::Default => None,
+            SiteName::Exact(host) => Some(host.clone()),
+            SiteName::Wildcard(host) => Some(format!("*.{host}")),
+            SiteName::Default => None,
         });
         if let (Some(automatic), Some(first)) = (automatic, first)
             && let Some(pair) = automatic.pair(&first)

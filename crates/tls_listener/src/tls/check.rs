@@ -4,26 +4,26 @@ use std::path::Path;
 
 use lowroad_privileges::account;
 
-use lowroad_config::{self as config, Acme, Config};
-use lowroad_tls::certificates::{Certificates, Store};
-use lowroad_tls::{Acceptor, Clock, Settings, TicketFile};
+use lowroad_config::{self as config, AcmeConfig, Config};
+use lowroad_tls::certificates::{CertificateMap, CertificateStore};
+use lowroad_tls::{TlsAcceptor, TlsClock, TlsServerSettings, TicketFile};
 
 use super::client_authorities::{self, ClientAuthorities};
-use super::files::Pairs;
+use super::files::KeyPairSet;
 use super::unix_s;
 
 /// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the
 /// warnings, a line each.
 pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let sites = config.sites.iter().filter(|site| site.tls.is_some());
-    let sites: Vec<config::Site> = sites.cloned().collect();
+    let sites: Vec<config::SiteConfig> = sites.cloned().collect();
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-    match Pairs::read(&sites, unix_s(), None) {
+    match KeyPairSet::read(&sites, unix_s(), None) {
         Ok((_, doubts)) => warnings.extend(doubts),
         Err(fatal) => problems.push(fatal),
     }
-    let names = super::automatic::wanted(config);
-    let is_wanted = |acme: &&Acme| !names.is_empty() || acme.on_demand.is_some();
+    let names = super::acme::wanted(config);
+    let is_wanted = |acme: &&AcmeConfig| !names.is_empty() || acme.on_demand.is_some();
     if let Some(acme) = config.acme.as_ref().filter(is_wanted) {
         // The server has dropped root rights when it writes these files, so they are checked without them.
         match account::test_as_server(config, || check_acme(acme, names)) {
@@ -49,15 +49,15 @@ pub fn check_ticket_keys(path: &Path) -> Result<(), String> {
 }
 
 /// Sites with authorities that cannot verify any client certificate.
-fn client_problems(sites: &[config::Site], authorities: &ClientAuthorities) -> Vec<String> {
+fn client_problems(sites: &[config::SiteConfig], authorities: &ClientAuthorities) -> Vec<String> {
     let tls = sites.iter().filter_map(|site| site.tls.as_ref());
-    let problem = |tls: &config::Tls| {
+    let problem = |tls: &config::TlsConfig| {
         let path = client_authorities::path(&tls.clients)?;
         // An acceptor is built as at the start, which finds all faults of the authorities.
-        let store = Store::new(Certificates::new());
-        let mut settings = Settings::new(store, Clock::new(unix_s()));
+        let store = CertificateStore::new(CertificateMap::new());
+        let mut settings = TlsServerSettings::new(store, TlsClock::new(unix_s()));
         settings.clients = authorities.settings(&tls.clients);
-        let error = Acceptor::new(&settings).err()?;
+        let error = TlsAcceptor::new(&settings).err()?;
         Some(format!("client_ca: {}: {error}", path.display()))
     };
     tls.filter_map(problem).collect()
@@ -67,8 +67,8 @@ fn client_problems(sites: &[config::Site], authorities: &ClientAuthorities) -> V
 ///
 /// # Errors
 /// A fault that prevents the server's start.
-fn check_acme(acme: &Acme, names: Vec<Vec<String>>) -> Result<Vec<String>, String> {
-    let settings = super::automatic::settings(acme, names)?;
+fn check_acme(acme: &AcmeConfig, names: Vec<Vec<String>>) -> Result<Vec<String>, String> {
+    let settings = super::acme::settings(acme, names)?;
     settings
         .check()
         .map_err(|problem| format!("acme: {problem}"))?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use lowroad_config::{self as config, ClientCertificates};
+use lowroad_config::{self as config, ClientAuthConfig};
 use lowroad_privileges::helper;
 
 /// The contents of all files, in PEM.
@@ -17,7 +17,7 @@ impl ClientAuthorities {
     /// # Errors
     /// The unreadable files, a line each.
     pub fn read(
-        sites: &[config::Site],
+        sites: &[config::SiteConfig],
         before: Option<&ClientAuthorities>,
     ) -> Result<(ClientAuthorities, Vec<String>), String> {
         let (mut read, mut fatal) = (ClientAuthorities::default(), Vec::new());
@@ -52,24 +52,24 @@ impl ClientAuthorities {
     }
 
     /// The settings for the client certificates of a site.
-    pub fn settings(&self, clients: &ClientCertificates) -> lowroad_tls::ClientCertificates {
+    pub fn settings(&self, clients: &ClientAuthConfig) -> lowroad_tls::ClientVerification {
         let pem = |path: &PathBuf| self.0.get(path).cloned().unwrap_or_default();
         match clients {
-            ClientCertificates::None => lowroad_tls::ClientCertificates::None,
-            ClientCertificates::Request(path) => {
-                lowroad_tls::ClientCertificates::Request(pem(path))
+            ClientAuthConfig::None => lowroad_tls::ClientVerification::None,
+            ClientAuthConfig::Request(path) => {
+                lowroad_tls::ClientVerification::Request(pem(path))
             }
-            ClientCertificates::Require(path) => {
-                lowroad_tls::ClientCertificates::Require(pem(path))
+            ClientAuthConfig::Require(path) => {
+                lowroad_tls::ClientVerification::Require(pem(path))
             }
         }
     }
 }
 
 /// The file of the authorities.
-pub fn path(clients: &ClientCertificates) -> Option<&Path> {
+pub fn path(clients: &ClientAuthConfig) -> Option<&Path> {
     match clients {
-        ClientCertificates::None => None,
-        ClientCertificates::Request(path) | ClientCertificates::Require(path) => Some(path),
+        ClientAuthConfig::None => None,
+        ClientAuthConfig::Request(path) | ClientAuthConfig::Require(path) => Some(path),
     }
 }

@@ -3,34 +3,34 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use lowroad_config::{self as config, CertificateFiles, Name};
+use lowroad_config::{self as config, CertificateFiles, SiteName};
 use lowroad_file_stamp::FileStamp;
-use lowroad_log::Logger;
+use lowroad_log::ErrorLogger;
 use lowroad_privileges::helper;
-use lowroad_store::watch::{PathWatch, Watcher};
-use lowroad_tls::certificates::{self, Files, Pair, Problem};
+use lowroad_store::watch::{PathWatch, FolderWatcher};
+use lowroad_tls::certificates::{self, CertificatePaths, CertificatePair, CertificateProblem};
 use lowroad_tls::x509;
 
-use super::local;
+use super::local_authority;
 
 /// The certificates of all sites.
-pub struct Pairs {
-    files: Vec<OfFiles>,
+pub struct KeyPairSet {
+    files: Vec<LoadedCertificate>,
     /// Positions in `files`.
-    by_files: HashMap<Files, usize>,
+    by_files: HashMap<CertificatePaths, usize>,
     /// By the site's names: signed by the local authority.
-    local: HashMap<Vec<Name>, Pair>,
+    local: HashMap<Vec<SiteName>, CertificatePair>,
 }
 
 /// A certificate from files.
-struct OfFiles {
-    files: Files,
-    pair: Pair,
+struct LoadedCertificate {
+    files: CertificatePaths,
+    pair: CertificatePair,
     /// The stamps at the time of reading.
-    read: Stamps,
+    read: FileStampSet,
     /// The stamps at the last check. Files are read once their stamps are stable between two checks, since a key is
     /// written after its certificate.
-    seen: Stamps,
+    seen: FileStampSet,
     /// Reports changes since the last check; `None`: the next check looks at the files.
     watch: Option<PathWatch>,
     is_lost: bool,
@@ -38,20 +38,20 @@ struct OfFiles {
     is_hidden: bool,
 }
 
-type Stamps = Vec<Option<FileStamp>>;
+type FileStampSet = Vec<Option<FileStamp>>;
 
-impl Pairs {
+impl KeyPairSet {
     /// Reads the certificates of all sites. If files have become unreadable, the certificate of `before` stays in use.
     /// Returns warnings too.
     ///
     /// # Errors
     /// The unusable files, a line each.
     pub fn read(
-        sites: &[config::Site],
+        sites: &[config::SiteConfig],
         unix_s: u64,
-        before: Option<&Pairs>,
-    ) -> Result<(Pairs, Vec<String>), String> {
-        let mut pairs = Pairs {
+        before: Option<&KeyPairSet>,
+    ) -> Result<(KeyPairSet, Vec<String>), String> {
+        let mut pairs = KeyPairSet {
             files: Vec::new(),
             by_files: HashMap::new(),
             local: HashMap::new(),
@@ -64,8 +64,8 @@ impl Pairs {
                 if pairs.by_files.contains_key(&files) {
                     continue;
                 }
-                let used = before.and_then(|before| before.of_files(&files));
-                let (read, problems) = match (OfFiles::read(files, unix_s), used) {
+                let used = before.and_then(|before| before.find_files(&files));
+                let (read, problems) = match (LoadedCertificate::read(files, unix_s), used) {
                     (Ok(read), _) => read,
                     // Only an unreadable file is tolerated; an invalid one is reported as an error.
                     (Err(problem), Some(used)) if problem.is_unreadable() => {
@@ -79,12 +79,12 @@ impl Pairs {
                         continue;
                     }
                 };
-                doubts.extend(problems.iter().map(Problem::to_string));
+                doubts.extend(problems.iter().map(CertificateProblem::to_string));
                 pairs.by_files.insert(read.files.clone(), pairs.files.len());
                 pairs.files.push(read);
             }
             if tls.local {
-                match local::sign(site, unix_s) {
+                match local_authority::sign(site, unix_s) {
                     Ok(pair) => drop(pairs.local.insert(site.names.clone(), pair)),
                     Err(error) => fatal.push(error),
                 }
@@ -94,33 +94,33 @@ impl Pairs {
             return Err(fatal.join("\n"));
         }
         // Names of automatic sites get their certificates later.
-        let is_own = |site: &&config::Site| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
+        let is_own = |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
         let own = sites.iter().filter(is_own);
         doubts.extend(own.flat_map(|site| pairs.uncovered(site)));
         Ok((pairs, doubts))
     }
 
-    fn of_files(&self, files: &Files) -> Option<&OfFiles> {
+    fn find_files(&self, files: &CertificatePaths) -> Option<&LoadedCertificate> {
         self.files.get(*self.by_files.get(files)?)
     }
 
     /// The certificates of a site.
-    pub fn of_site(&self, site: &config::Site) -> impl Iterator<Item = &Pair> {
+    pub fn site_pairs(&self, site: &config::SiteConfig) -> impl Iterator<Item = &CertificatePair> {
         let named = site.tls.iter().flat_map(|tls| &tls.certificates);
-        let of_files = named.filter_map(|named| Some(&self.of_files(&files(named))?.pair));
+        let of_files = named.filter_map(|named| Some(&self.find_files(&files(named))?.pair));
         let is_local = site.tls.as_ref().is_some_and(|tls| tls.local);
         let local = is_local.then(|| self.local.get(&site.names)).flatten();
         of_files.chain(local)
     }
 
     /// Names of a site that its certificates do not cover.
-    fn uncovered(&self, site: &config::Site) -> Vec<String> {
-        let mut known = lowroad_tls::certificates::Certificates::new();
-        self.of_site(site).for_each(|pair| known.add(pair));
+    fn uncovered(&self, site: &config::SiteConfig) -> Vec<String> {
+        let mut known = lowroad_tls::certificates::CertificateMap::new();
+        self.site_pairs(site).for_each(|pair| known.add(pair));
         let names = site.names.iter().filter_map(|name| match name {
-            Name::Exact(host) if !is_address(host) && !known.covers(host) => Some(host.clone()),
+            SiteName::Exact(host) if !is_address(host) && !known.covers(host) => Some(host.clone()),
             // A wildcard name is covered by a wildcard certificate, so any host of its level is tested.
-            Name::Wildcard(host) if !known.covers(&format!("any.{host}")) => {
+            SiteName::Wildcard(host) if !known.covers(&format!("any.{host}")) => {
                 Some(format!("*.{host}"))
             }
             _ => None,
@@ -132,7 +132,7 @@ impl Pairs {
 
     /// Checks the files, and reads the changed ones. Returns whether a certificate has changed. Faulty files are
     /// logged, and the certificate before them stays in use.
-    pub fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {
+    pub fn follow(&mut self, watcher: Option<&FolderWatcher>, unix_s: u64, logger: &ErrorLogger) -> bool {
         let changed = self
             .files
             .iter_mut()
@@ -155,13 +155,13 @@ impl Pairs {
     }
 }
 
-impl OfFiles {
-    fn read(files: Files, unix_s: u64) -> Result<(OfFiles, Vec<Problem>), Problem> {
+impl LoadedCertificate {
+    fn read(files: CertificatePaths, unix_s: u64) -> Result<(LoadedCertificate, Vec<CertificateProblem>), CertificateProblem> {
         // Taken before the files are read, so that a change in between causes another read.
         let stamps = stamps(&files);
         let is_hidden = is_hidden(&files);
         let (pair, doubts) = certificates::read_with(&files, unix_s, helper::open)?;
-        let read = OfFiles {
+        let read = LoadedCertificate {
             files,
             pair,
             seen: stamps.clone(),
@@ -174,8 +174,8 @@ impl OfFiles {
     }
 
     /// The same certificate without a watch.
-    fn in_use(&self) -> OfFiles {
-        OfFiles {
+    fn in_use(&self) -> LoadedCertificate {
+        LoadedCertificate {
             files: self.files.clone(),
             pair: self.pair.clone(),
             read: self.read.clone(),
@@ -186,7 +186,7 @@ impl OfFiles {
         }
     }
 
-    fn follow(&mut self, watcher: Option<&Watcher>, unix_s: u64, logger: &Logger) -> bool {
+    fn follow(&mut self, watcher: Option<&FolderWatcher>, unix_s: u64, logger: &ErrorLogger) -> bool {
         let is_unchanged = self.watch.as_ref().is_some_and(PathWatch::is_unchanged);
         // Hidden files are checked only in calls without a watcher, which come once a minute.
         if watcher.is_some() && (is_unchanged || self.is_hidden) {
@@ -246,15 +246,15 @@ impl OfFiles {
     }
 }
 
-fn files(named: &CertificateFiles) -> Files {
-    Files {
+fn files(named: &CertificateFiles) -> CertificatePaths {
+    CertificatePaths {
         certificates: named.certificate.clone(),
         key: named.key.clone(),
         staple: named.staple.clone(),
     }
 }
 
-fn paths(files: &Files) -> impl Iterator<Item = PathBuf> {
+fn paths(files: &CertificatePaths) -> impl Iterator<Item = PathBuf> {
     let paths = [
         Some(&files.certificates),
         Some(&files.key),
@@ -263,11 +263,11 @@ fn paths(files: &Files) -> impl Iterator<Item = PathBuf> {
     paths.into_iter().flatten().cloned()
 }
 
-fn is_hidden(files: &Files) -> bool {
+fn is_hidden(files: &CertificatePaths) -> bool {
     paths(files).any(|path| helper::is_hidden(&path))
 }
 
-fn stamps(files: &Files) -> Stamps {
+fn stamps(files: &CertificatePaths) -> FileStampSet {
     paths(files).map(|path| helper::stamp(&path)).collect()
 }
 

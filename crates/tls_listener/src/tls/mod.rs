@@ -3,14 +3,14 @@
 //! `certificates::for_address` collects the certificates of an address from all sources. `session` encrypts and
 //! decrypts; `fault_log` counts clients' errors.
 
-mod automatic;
+mod acme;
 mod certificates;
 mod check;
 mod client_authorities;
-mod faults;
+mod fault_log;
 mod files;
-mod layer;
-mod local;
+mod session;
+mod local_authority;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,24 +18,24 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lowroad_config::{self as config, Config, TlsVersion};
 use lowroad_engine::kernel_tls;
-use lowroad_engine::layer::Layer;
-use lowroad_log::Logger;
-use lowroad_privileges::account::Account;
+use lowroad_engine::tls_session::TlsSession;
+use lowroad_log::ErrorLogger;
+use lowroad_privileges::account::ServerAccount;
 use lowroad_privileges::helper;
 use lowroad_store::clock;
-use lowroad_store::watch::Watcher;
-use lowroad_tls::certificates::Store;
+use lowroad_store::watch::FolderWatcher;
+use lowroad_tls::certificates::CertificateStore;
 use lowroad_tls::{
-    Acceptor, Clock, PERIOD_S_MAX, Settings, TicketFile, TicketKeys, Tickets, Version,
+    TlsAcceptor, TlsClock, PERIOD_S_MAX, TlsServerSettings, TicketFile, TicketKeys, TicketService, MinimumVersion,
 };
 
-use automatic::{Automatic, Source};
+use acme::{AutomaticTls, CertificateSource};
 use client_authorities::ClientAuthorities;
-use faults::Faults;
-use files::Pairs;
+use fault_log::TlsFaultLog;
+use files::KeyPairSet;
 
 pub use check::{check, check_ticket_keys};
-pub use local::trust;
+pub use local_authority::trust;
 
 /// The ALPN protocols, in order of preference.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
@@ -47,15 +47,15 @@ pub fn install() {
 
 /// TLS of a server.
 #[derive(Clone)]
-pub struct Tls(Arc<Shared>);
+pub struct TlsListeners(Arc<TlsContext>);
 
-struct Shared {
-    process: Process,
+struct TlsContext {
+    process: TlsProcess,
     /// The sites with TLS.
-    sites: Vec<config::Site>,
-    pairs: Mutex<Pairs>,
+    sites: Vec<config::SiteConfig>,
+    pairs: Mutex<KeyPairSet>,
     client_authorities: ClientAuthorities,
-    offers: HashMap<SocketAddr, Arc<Offer>>,
+    offers: HashMap<SocketAddr, Arc<TlsEndpoint>>,
     kernel: KernelTls,
 }
 
@@ -70,27 +70,27 @@ enum KernelTls {
 
 /// The state that outlives a configuration.
 #[derive(Clone)]
-struct Process {
-    clock: Clock,
+struct TlsProcess {
+    clock: TlsClock,
     /// Created with the first TLS address, since random numbers for keys cost 30 ms of processor time or more; at once
     /// if the keys are stored.
-    tickets: Arc<OnceLock<Tickets>>,
+    tickets: Arc<OnceLock<TicketService>>,
     /// Stores the keys across restarts.
     ticket_file: Option<Arc<TicketFile>>,
-    faults: Arc<Faults>,
-    automatic: Arc<Automatic>,
+    faults: Arc<TlsFaultLog>,
+    automatic: Arc<AutomaticTls>,
 }
 
 /// The TLS endpoint of one address.
-pub struct Offer {
-    acceptor: Acceptor,
-    store: Store,
-    process: Process,
+pub struct TlsEndpoint {
+    acceptor: TlsAcceptor,
+    store: CertificateStore,
+    process: TlsProcess,
     /// Kernel TLS is configured and supported.
     may_offload: bool,
 }
 
-impl Tls {
+impl TlsListeners {
     /// TLS of a server that starts, and becomes the user of `account` later. Reads certificates and keys, so it may
     /// need root rights. Logs warnings about them.
     ///
@@ -98,53 +98,53 @@ impl Tls {
     /// The unusable file, and the reason.
     pub fn start(
         config: &Config,
-        logger: &Logger,
-        account: Option<&Account>,
-    ) -> Result<Tls, String> {
-        let process = Process::new(config, logger, account)?;
-        Tls::open(config, logger, process, None)
+        logger: &ErrorLogger,
+        account: Option<&ServerAccount>,
+    ) -> Result<TlsListeners, String> {
+        let process = TlsProcess::new(config, logger, account)?;
+        TlsListeners::open(config, logger, process, None)
     }
 
     /// TLS of a new configuration of a running server. Files that have not changed are not read again.
     ///
     /// # Errors
     /// The unusable file, and the reason.
-    pub fn reload(config: &Config, logger: &Logger, before: &Tls) -> Result<Tls, String> {
+    pub fn reload(config: &Config, logger: &ErrorLogger, before: &TlsListeners) -> Result<TlsListeners, String> {
         let before = &*before.0;
-        Tls::open(config, logger, before.process.clone(), Some(before))
+        TlsListeners::open(config, logger, before.process.clone(), Some(before))
     }
 
     fn open(
         config: &Config,
-        logger: &Logger,
-        process: Process,
-        before: Option<&Shared>,
-    ) -> Result<Tls, String> {
+        logger: &ErrorLogger,
+        process: TlsProcess,
+        before: Option<&TlsContext>,
+    ) -> Result<TlsListeners, String> {
         process.clock.set(unix_s());
         let sites = config.sites.iter().filter(|it| it.tls.is_some());
-        let sites: Vec<config::Site> = sites.cloned().collect();
+        let sites: Vec<config::SiteConfig> = sites.cloned().collect();
         let (pairs, doubts) = {
             // The lock is held only while certificates in use are compared with the new configuration.
             let used = before.map(|it| it.pairs.lock().unwrap_or_else(PoisonError::into_inner));
-            Pairs::read(&sites, process.clock.unix_s(), used.as_deref())?
+            KeyPairSet::read(&sites, process.clock.unix_s(), used.as_deref())?
         };
         let used = before.map(|before| &before.client_authorities);
         let (client_authorities, more) = ClientAuthorities::read(&sites, used)?;
         for doubt in doubts.into_iter().chain(more) {
             logger.warn(format_args!("{doubt}"));
         }
-        let kernel = KernelTls::of(config.server.kernel_tls, logger);
+        let kernel = KernelTls::new(config.server.kernel_tls, logger);
         let mut offers = HashMap::new();
         // Several sites may share an address, and then one endpoint.
-        for address in sites.iter().flat_map(config::Site::tls_addresses) {
+        for address in sites.iter().flat_map(config::SiteConfig::tls_addresses) {
             if !offers.contains_key(address) {
                 let mut offer =
-                    Offer::new(*address, &sites, (&pairs, &client_authorities), &process)?;
+                    TlsEndpoint::new(*address, &sites, (&pairs, &client_authorities), &process)?;
                 offer.may_offload = matches!(kernel, KernelTls::On);
                 offers.insert(*address, Arc::new(offer));
             }
         }
-        Ok(Tls(Arc::new(Shared {
+        Ok(TlsListeners(Arc::new(TlsContext {
             process,
             sites,
             pairs: Mutex::new(pairs),
@@ -155,13 +155,13 @@ impl Tls {
     }
 
     /// The endpoint of an address of the configuration, if it uses TLS.
-    pub fn offer(&self, address: SocketAddr) -> Option<Arc<Offer>> {
+    pub fn offer(&self, address: SocketAddr) -> Option<Arc<TlsEndpoint>> {
         self.0.offers.get(&address).cloned()
     }
 
     /// Reloads changed certificates and keys; connections keep theirs. Unchanged files in watched folders are not
     /// checked; without a watcher all are. Stores the ticket keys if configured. Blocks on the disk.
-    pub fn follow(&self, watcher: Option<&Watcher>, logger: &Logger) {
+    pub fn follow(&self, watcher: Option<&FolderWatcher>, logger: &ErrorLogger) {
         self.0.process.keep_ticket_keys(logger);
         self.0.process.automatic.follow(watcher);
         let mut pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl Tls {
         drop(pairs);
         let automatic = self.0.process.automatic.source();
         self.0
-            .show(automatic.as_deref().map(|it| it as &dyn Source));
+            .show(automatic.as_deref().map(|it| it as &dyn CertificateSource));
     }
 
     /// Obtains and renews the automatic certificates. Must be called when this configuration is in force and root
@@ -180,7 +180,7 @@ impl Tls {
     ///
     /// # Errors
     /// The fault of the settings.
-    pub fn keep(&self, config: &Config, logger: &Logger) -> Result<(), String> {
+    pub fn keep(&self, config: &Config, logger: &ErrorLogger) -> Result<(), String> {
         self.0.process.automatic.keep(config, &self.0, logger)
     }
 
@@ -213,7 +213,7 @@ impl Tls {
 
 impl KernelTls {
     /// Tests kernel support, if kernel TLS is configured. With root rights the kernel may load the module.
-    fn of(is_wanted: bool, logger: &Logger) -> KernelTls {
+    fn new(is_wanted: bool, logger: &ErrorLogger) -> KernelTls {
         if !is_wanted {
             return KernelTls::Off;
         }
@@ -238,25 +238,25 @@ impl KernelTls {
     }
 }
 
-impl Shared {
+impl TlsContext {
     /// Sets the current certificates of all endpoints.
-    fn show(&self, automatic: Option<&dyn Source>) {
+    fn show(&self, automatic: Option<&dyn CertificateSource>) {
         let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         for (address, offer) in &self.offers {
-            let certificates = certificates::of_address(*address, &self.sites, &pairs, automatic);
+            let certificates = certificates::for_address(*address, &self.sites, &pairs, automatic);
             // Replaced as a whole, so that a handshake sees either the old or the new set.
             offer.store.replace(certificates);
         }
     }
 }
 
-impl Process {
-    fn new(config: &Config, logger: &Logger, account: Option<&Account>) -> Result<Process, String> {
-        let process = Process {
-            clock: Clock::new(unix_s()),
+impl TlsProcess {
+    fn new(config: &Config, logger: &ErrorLogger, account: Option<&ServerAccount>) -> Result<TlsProcess, String> {
+        let process = TlsProcess {
+            clock: TlsClock::new(unix_s()),
             tickets: Arc::default(),
             ticket_file: None,
-            faults: Arc::new(Faults::new(logger.clone())),
+            faults: Arc::new(TlsFaultLog::new(logger.clone())),
             automatic: Arc::default(),
         };
         let Some(path) = &config.server.ticket_keys else {
@@ -271,14 +271,14 @@ impl Process {
             opened.and_then(|file| TicketFile::read(file, PERIOD_S_MAX, process.clock.unix_s()));
         let (file, keys) = read.map_err(|why| format!("ticket_keys: {}: {why}", path.display()))?;
         process.make_tickets(keys)?;
-        Ok(Process {
+        Ok(TlsProcess {
             ticket_file: Some(Arc::new(file)),
             ..process
         })
     }
 
     /// The ticket service of all addresses.
-    fn tickets(&self) -> Result<Tickets, String> {
+    fn tickets(&self) -> Result<TicketService, String> {
         if let Some(tickets) = self.tickets.get() {
             return Ok(tickets.clone());
         }
@@ -286,14 +286,14 @@ impl Process {
         self.make_tickets(keys.map_err(no_keys)?)
     }
 
-    fn make_tickets(&self, keys: TicketKeys) -> Result<Tickets, String> {
-        let tickets = Tickets::new(keys, self.clock.clone()).map_err(no_keys)?;
+    fn make_tickets(&self, keys: TicketKeys) -> Result<TicketService, String> {
+        let tickets = TicketService::new(keys, self.clock.clone()).map_err(no_keys)?;
         // Another thread may have made the tickets meanwhile; then its keys are used.
         Ok(self.tickets.get_or_init(|| tickets).clone())
     }
 
     /// Stores the ticket keys. Called periodically, since a new key period may begin without a handshake.
-    fn keep_ticket_keys(&self, logger: &Logger) {
+    fn keep_ticket_keys(&self, logger: &ErrorLogger) {
         let (Some(file), Some(tickets)) = (&self.ticket_file, self.tickets.get()) else {
             return;
         };
@@ -305,31 +305,31 @@ impl Process {
     }
 }
 
-impl Offer {
+impl TlsEndpoint {
     fn new(
         address: SocketAddr,
-        sites: &[config::Site],
-        (pairs, client_authorities): (&Pairs, &ClientAuthorities),
-        process: &Process,
-    ) -> Result<Offer, String> {
+        sites: &[config::SiteConfig],
+        (pairs, client_authorities): (&KeyPairSet, &ClientAuthorities),
+        process: &TlsProcess,
+    ) -> Result<TlsEndpoint, String> {
         let automatic = process.automatic.source();
-        let automatic = automatic.as_deref().map(|it| it as &dyn Source);
-        let store = Store::new(certificates::of_address(address, sites, pairs, automatic));
-        let mut settings = Settings::new(store.clone(), process.clock.clone());
+        let automatic = automatic.as_deref().map(|it| it as &dyn CertificateSource);
+        let store = CertificateStore::new(certificates::for_address(address, sites, pairs, automatic));
+        let mut settings = TlsServerSettings::new(store.clone(), process.clock.clone());
         settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
         settings.tickets = Some(process.tickets()?);
         // The check of the configuration ensures that all sites of an address have the same settings.
-        let of_address = |site: &&config::Site| site.tls_addresses().contains(&address);
+        let of_address = |site: &&config::SiteConfig| site.tls_addresses().contains(&address);
         let tls = sites.iter().find(of_address).and_then(|it| it.tls.as_ref());
         if let Some(tls) = tls {
             settings.version_min = match tls.version_min {
-                TlsVersion::Tls12 => Version::Tls12,
-                TlsVersion::Tls13 => Version::Tls13,
+                TlsVersion::Tls12 => MinimumVersion::Tls12,
+                TlsVersion::Tls13 => MinimumVersion::Tls13,
             };
             settings.clients = client_authorities.settings(&tls.clients);
         }
-        let acceptor = Acceptor::new(&settings);
-        Ok(Offer {
+        let acceptor = TlsAcceptor::new(&settings);
+        Ok(TlsEndpoint {
             acceptor: acceptor.map_err(|error| format!("TLS at {address}: client_ca: {error}"))?,
             store,
             process: process.clone(),
@@ -338,9 +338,9 @@ impl Offer {
     }
 
     /// The TLS session of a new connection.
-    pub fn layer(self: &Arc<Self>) -> Box<dyn Layer> {
+    pub fn layer(self: &Arc<Self>) -> Box<dyn TlsSession> {
         self.process.clock.set(unix_s());
-        Box::new(layer::Secure::new(self))
+        Box::new(session::ListenerSession::new(self))
     }
 
     /// Requests a certificate for the name of a failed handshake.
@@ -368,7 +368,7 @@ fn unix_s() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowroad_log::{Level, Target, Writer};
+    use lowroad_log::{LogLevel, LogDestination, LogWriter};
     use std::path::Path;
 
     /// Random numbers for keys would be the largest part of the cost of a start.
@@ -376,9 +376,9 @@ mod tests {
     fn without_tls_no_keys_for_tickets_are_made() {
         let text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n";
         let config = config::parse(text, Path::new("lowroad.toml")).expect("a configuration");
-        let log = Writer::open(&Target::File("/dev/null".into())).expect("a log");
-        let logger = Logger::new(log.sink(), Level::Error);
-        let tls = Tls::start(&config, &logger, None).expect("nothing to open");
+        let log = LogWriter::open(&LogDestination::File("/dev/null".into())).expect("a log");
+        let logger = ErrorLogger::new(log.sink(), LogLevel::Error);
+        let tls = TlsListeners::start(&config, &logger, None).expect("nothing to open");
         assert!(tls.0.process.tickets.get().is_none());
         tls.0.process.tickets().expect("random numbers");
         assert!(tls.0.process.tickets.get().is_some());

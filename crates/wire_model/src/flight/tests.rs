@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use super::*;
 
 const CUT: u32 = 1460;
-const TEN: Flight = Flight {
+const TEN: FlightPlan = FlightPlan {
     len: 10 * CUT - 7,
     cut: CUT,
 };
 
-fn bare(part: u32) -> Said {
-    Said {
+fn bare(part: u32) -> AckInfo {
+    AckInfo {
         part,
         before: 0,
         len: 0,
@@ -25,20 +25,20 @@ fn bare(part: u32) -> Said {
 }
 
 /// A retransmission by the client's timer: the last byte of its request.
-fn repeat(part: u32) -> Said {
+fn repeat(part: u32) -> AckInfo {
     let (before, len) = (1, 1);
-    Said {
+    AckInfo {
         before,
         len,
         ..bare(part)
     }
 }
 
-fn again(first: u32, count: u32) -> Due {
-    Due::Again { first, count }
+fn again(first: u32, count: u32) -> FlightAction {
+    FlightAction::Again { first, count }
 }
 
-const NOTHING: Due = Due::Drop(Reason::TcpAck);
+const NOTHING: FlightAction = FlightAction::Drop(SegmentReason::TcpAck);
 
 /// The cost until the client had everything.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,8 +48,8 @@ struct Took {
 }
 
 /// Delivers parts in this order to a client that acknowledges each; its timer fires when no part arrives.
-fn deliver(flight: Flight, first: &[u32], has_options: bool) -> Took {
-    let mut known = Recovery::default();
+fn deliver(flight: FlightPlan, first: &[u32], has_options: bool) -> Took {
+    let mut known = RecoveryState::default();
     let (mut has, mut took) = (BTreeSet::new(), Took::default());
     let mut comes: VecDeque<u32> = first.iter().copied().collect();
     loop {
@@ -66,28 +66,28 @@ fn deliver(flight: Flight, first: &[u32], has_options: bool) -> Took {
         if said.part >= flight.len {
             return took;
         }
-        let said = Said {
+        let said = AckInfo {
             has_options,
             ..said
         };
         match on_segment(flight, &mut known, &said) {
-            Due::Again { first, count } => {
+            FlightAction::Again { first, count } => {
                 took.again += usize::try_from(count).expect("few");
                 comes.extend(first..first + count);
             }
-            Due::Drop(_) => {}
+            FlightAction::Drop(_) => {}
             other => panic!("{other:?} with {has:?}"),
         }
         assert!(took.again + took.timers < 100, "it never ends");
     }
 }
 
-fn acked(flight: Flight, has: &BTreeSet<u32>) -> u32 {
+fn acked(flight: FlightPlan, has: &BTreeSet<u32>) -> u32 {
     let next = (0..).find(|part| !has.contains(part)).expect("endless");
     (next * flight.cut).min(flight.len)
 }
 
-fn all_but(flight: Flight, lost: &[u32]) -> Vec<u32> {
+fn all_but(flight: FlightPlan, lost: &[u32]) -> Vec<u32> {
     (0..flight.parts())
         .filter(|part| !lost.contains(part))
         .collect()
@@ -97,7 +97,7 @@ fn all_but(flight: Flight, lost: &[u32]) -> Vec<u32> {
 fn what_is_not_lost_is_not_sent_again() {
     // Normal acknowledgements must not look like duplicates.
     for parts in 2..=10 {
-        let flight = Flight {
+        let flight = FlightPlan {
             len: parts * CUT,
             cut: CUT,
         };
@@ -111,7 +111,7 @@ fn what_is_not_lost_is_not_sent_again() {
 #[test]
 fn one_that_is_lost_is_sent_again_alone() {
     for parts in 2..=10 {
-        let flight = Flight {
+        let flight = FlightPlan {
             len: parts * CUT - 1,
             cut: CUT,
         };
@@ -181,10 +181,10 @@ fn a_client_without_sack_gets_everything_too() {
 #[test]
 fn a_window_that_opens_says_nothing_of_losses() {
     // RFC 5681 §2: a duplicate acknowledgement has the same window.
-    let mut known = Recovery::default();
+    let mut known = RecoveryState::default();
     assert_eq!(on_segment(TEN, &mut known, &bare(CUT)), NOTHING);
     for window in 0..100 {
-        let said = Said {
+        let said = AckInfo {
             window,
             has_options: false,
             ..bare(CUT)
@@ -192,12 +192,12 @@ fn a_window_that_opens_says_nothing_of_losses() {
         assert_eq!(on_segment(TEN, &mut known, &said), NOTHING);
     }
     // Three equal acknowledgements are one loss; further ones are none.
-    let said = Said {
+    let said = AckInfo {
         window: 99,
         has_options: false,
         ..bare(CUT)
     };
-    let due: Vec<Due> = (0..5).map(|_| on_segment(TEN, &mut known, &said)).collect();
+    let due: Vec<FlightAction> = (0..5).map(|_| on_segment(TEN, &mut known, &said)).collect();
     assert_eq!(due, [NOTHING, NOTHING, again(1, 1), NOTHING, NOTHING]);
 }
 
@@ -205,14 +205,14 @@ fn a_window_that_opens_says_nothing_of_losses() {
 fn many_small_acknowledgements_bring_no_more_than_a_few_large_ones() {
     // ACK division: a client that acknowledges each byte must not multiply the traffic.
     for first in [repeat(0), bare(0)] {
-        let mut known = Recovery::default();
+        let mut known = RecoveryState::default();
         for _ in 0..3 {
             on_segment(TEN, &mut known, &first);
         }
         let mut count = 0;
         for part in 1..TEN.len {
             match on_segment(TEN, &mut known, &bare(part)) {
-                Due::Again { count: more, .. } => count += more,
+                FlightAction::Again { count: more, .. } => count += more,
                 due => assert_eq!(due, NOTHING),
             }
         }
@@ -223,7 +223,7 @@ fn many_small_acknowledgements_bring_no_more_than_a_few_large_ones() {
 #[test]
 fn an_old_acknowledgement_brings_nothing() {
     // Reordered acknowledgements are no sign of a loss.
-    let mut known = Recovery::default();
+    let mut known = RecoveryState::default();
     on_segment(TEN, &mut known, &bare(5 * CUT));
     for part in [0, CUT, 5 * CUT - 1].repeat(10) {
         assert_eq!(on_segment(TEN, &mut known, &bare(part)), NOTHING);
@@ -233,24 +233,24 @@ fn an_old_acknowledgement_brings_nothing() {
 #[test]
 fn a_timer_is_believed_seven_times() {
     // A forged retransmission costs one segment and triggers two, so the number is bounded.
-    let mut known = Recovery::default();
+    let mut known = RecoveryState::default();
     for _ in 0..7 {
         assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
     }
-    assert_eq!(on_segment(TEN, &mut known, &repeat(0)), Due::Enough);
+    assert_eq!(on_segment(TEN, &mut known, &repeat(0)), FlightAction::Enough);
     // A part of a part is not progress.
-    assert_eq!(on_segment(TEN, &mut known, &repeat(CUT - 1)), Due::Enough);
+    assert_eq!(on_segment(TEN, &mut known, &repeat(CUT - 1)), FlightAction::Enough);
     assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), again(1, 2));
     for _ in 0..6 {
         assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), again(1, 2));
     }
-    assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), Due::Enough);
+    assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), FlightAction::Enough);
 }
 
 #[test]
 fn who_goes_back_and_forth_gets_no_more() {
     // Alternating acknowledgements must not count as progress.
-    let mut known = Recovery::default();
+    let mut known = RecoveryState::default();
     let mut came = Vec::new();
     for _ in 0..20 {
         for said in [repeat(0), bare(CUT)] {
@@ -261,26 +261,26 @@ fn who_goes_back_and_forth_gets_no_more() {
     let timers = came.iter().filter(|due| **due == again(0, 2)).count();
     let others = came.iter().filter(|due| **due == again(1, 2)).count();
     assert_eq!((timers, others), (8, 1));
-    assert!(came.contains(&Due::Enough));
+    assert!(came.contains(&FlightAction::Enough));
 }
 
 #[test]
 fn acknowledgements_count_with_the_timer() {
-    let mut known = Recovery::default();
+    let mut known = RecoveryState::default();
     let said = bare(0);
     let due = [(); 3].map(|()| on_segment(TEN, &mut known, &said));
     assert_eq!(due[2], again(0, 1));
     for _ in 0..6 {
         assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
     }
-    assert_eq!(on_segment(TEN, &mut known, &repeat(0)), Due::Enough);
+    assert_eq!(on_segment(TEN, &mut known, &repeat(0)), FlightAction::Enough);
 }
 
 #[test]
 fn fewer_acknowledgements_count_as_a_loss_where_few_parts_are_under_way() {
     // RFC 5827: with few parts outstanding, there are never three duplicates.
     for (has, wanted) in [(0, 3), (5, 3), (6, 3), (7, 2), (8, 1), (9, 1)] {
-        let mut known = Recovery::default();
+        let mut known = RecoveryState::default();
         on_segment(TEN, &mut known, &bare(has * CUT));
         // Without any acknowledged part, the first acknowledgement is already a duplicate.
         let counted =
@@ -293,23 +293,23 @@ fn fewer_acknowledgements_count_as_a_loss_where_few_parts_are_under_way() {
 #[test]
 fn who_lacks_only_the_fin_gets_the_last_part() {
     // FIN is sent with the last part only.
-    let flight = Flight {
+    let flight = FlightPlan {
         len: 2 * CUT,
         cut: CUT,
     };
-    let mut known = Recovery::default();
+    let mut known = RecoveryState::default();
     assert_eq!(
         on_segment(flight, &mut known, &repeat(2 * CUT)),
         again(1, 1)
     );
-    let mut known = Recovery::default();
+    let mut known = RecoveryState::default();
     on_segment(flight, &mut known, &bare(2 * CUT));
     assert_eq!(on_segment(flight, &mut known, &bare(2 * CUT)), again(1, 1));
 }
 
 #[test]
 fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
-    let next = Said {
+    let next = AckInfo {
         before: 0,
         len: 30,
         ..bare(CUT)
@@ -318,31 +318,31 @@ fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
     let timer = again(1, 2);
     let cases = vec![
         // The next request.
-        (0, 30, false, Some(0), Due::Drop(Reason::DropPipelined)),
-        (-30, 30, false, Some(0), Due::Drop(Reason::DropPipelined)),
+        (0, 30, false, Some(0), FlightAction::Drop(SegmentReason::DropPipelined)),
+        (-30, 30, false, Some(0), FlightAction::Drop(SegmentReason::DropPipelined)),
         (1, 31, false, Some(1), timer),
         (30, 60, true, Some(30), timer),
         // The whole request again.
         (30, 30, false, None, timer),
         (30, 30, true, Some(30), timer),
-        (30, 29, true, None, Due::Acknowledge(Reason::TcpOld)),
+        (30, 29, true, None, FlightAction::Acknowledge(SegmentReason::TcpOld)),
         // A part of the request without its last byte.
-        (30, 10, false, None, Due::Acknowledge(Reason::TcpOld)),
-        (0, 0, true, Some(0), Due::Drop(Reason::TcpFin)),
-        (-30, 0, true, Some(0), Due::Drop(Reason::TcpFin)),
-        (1, 0, true, None, Due::Drop(Reason::TcpFin)),
+        (30, 10, false, None, FlightAction::Acknowledge(SegmentReason::TcpOld)),
+        (0, 0, true, Some(0), FlightAction::Drop(SegmentReason::TcpFin)),
+        (-30, 0, true, Some(0), FlightAction::Drop(SegmentReason::TcpFin)),
+        (1, 0, true, None, FlightAction::Drop(SegmentReason::TcpFin)),
         (0, 0, false, None, NOTHING),
         (-60, 0, false, None, NOTHING),
     ];
     for (before, len, has_fin, skip, due) in cases {
-        let said = Said {
+        let said = AckInfo {
             before,
             len,
             has_fin,
             ..next
         };
         assert_eq!(said.beyond(), skip, "{said:?}");
-        let mut known = Recovery::default();
+        let mut known = RecoveryState::default();
         assert_eq!(on_segment(TEN, &mut known, &said), due, "{said:?}");
     }
 }
@@ -359,7 +359,7 @@ fn only_what_is_near_is_of_the_flight() {
         (i32::MIN, false),
         (i32::MAX, false),
     ] {
-        let said = Said { before, ..bare(0) };
+        let said = AckInfo { before, ..bare(0) };
         assert_eq!(said.is_near(64_240), is_near, "{before}");
     }
 }

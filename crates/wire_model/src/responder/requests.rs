@@ -3,39 +3,39 @@
 
 use alloc::vec::Vec;
 
-use super::{Responder, wait_for_listener};
-use crate::answer::{Answer, again, choose, flight_again, flight_of, may_answer, write_part};
-use crate::connection::{Connection, ConnectionState, Table, UnderWay, WINDOW};
-use crate::flight::{self, AGAIN_MAX, Due, Recovery, Said, WITHHELD};
-use crate::held;
-use crate::verdict::{Verdict, acknowledge, counted, replied, sent};
-use lowroad_wire::frame::{FIN, Segment, len_of};
-use lowroad_wire::options::{TIMESTAMPS_LEN, Timestamps};
-use lowroad_wire::reason::Reason;
+use super::{ModelResponder, wait_for_listener};
+use crate::answer::{FlightAnswer, again, choose, flight_again, flight_of, may_answer, write_part};
+use crate::connection::{ModelConnection, ConnectionState, ModelTable, InFlightAnswer, WINDOW};
+use crate::flight::{self, AGAIN_MAX, FlightAction, RecoveryState, AckInfo, WITHHELD};
+use crate::buffered;
+use crate::verdict::{SegmentVerdict, acknowledge, counted, reply_verdict, sent};
+use lowroad_wire::frame::{FIN, SegmentView, len_of};
+use lowroad_wire::options::{TIMESTAMPS_LEN, TcpTimestamps};
+use lowroad_wire::segment_reason::SegmentReason;
 use lowroad_wire::width::{index, sequence};
-use lowroad_wire::world::{Socket, World};
+use lowroad_wire::segment_context::{SocketState, SegmentContext};
 
-impl<T: Table> Responder<T> {
+impl<T: ModelTable> ModelResponder<T> {
     /// Migrates the connection to the kernel, which receives this segment as its first.
     pub(super) fn up(
         &mut self,
-        world: &mut impl World,
-        segment: &Segment<'_>,
-        reason: Reason,
-    ) -> Verdict {
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+        reason: SegmentReason,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         connection.state = ConnectionState::Handed;
-        if world.socket(&segment.tuple) == Socket::None {
+        if world.socket(&segment.tuple) == SocketState::None {
             // Two reasons are counted: that of the migration, and the missing listener.
             world.count(reason);
             let verdict = wait_for_listener(connection, world.now_ns());
             return counted(world, verdict);
         }
-        counted(world, Verdict::Up(reason))
+        counted(world, SegmentVerdict::Up(reason))
     }
 
     /// Processes a request at `rcv_nxt`, with all sent data acknowledged.
-    pub(super) fn on_request(&mut self, world: &mut impl World, segment: &Segment<'_>) -> Verdict {
+    pub(super) fn on_request(&mut self, world: &mut impl SegmentContext, segment: &SegmentView<'_>) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let chosen = may_answer(world, segment).and_then(|()| choose(world, segment, connection));
         let answer = match chosen {
@@ -52,8 +52,8 @@ impl<T: Table> Responder<T> {
         connection.rcv_nxt = segment.end();
         connection.snd_nxt = seq.wrapping_add(answer.len());
         connection.parts = 0;
-        connection.recovery = Recovery::default();
-        connection.under_way = Some(UnderWay {
+        connection.recovery = RecoveryState::default();
+        connection.under_way = Some(InFlightAnswer {
             id: answer.id,
             len: answer.bytes.len(),
             request_len,
@@ -62,32 +62,32 @@ impl<T: Table> Responder<T> {
             connection.state = ConnectionState::Closing;
         }
         let frames = write_parts(world, &answer, 0..parts, segment, connection, seq);
-        sent(world, Reason::AnswerHit, frames)
+        sent(world, SegmentReason::AnswerHit, frames)
     }
 
     /// Processes a segment of a client that lacks parts of an answer with several segments. Data beyond the request is
     /// buffered.
     pub(super) fn on_flight(
         &mut self,
-        world: &mut impl World,
-        segment: &Segment<'_>,
-        said: &Said,
-    ) -> Verdict {
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+        said: &AckInfo,
+    ) -> SegmentVerdict {
         let connection = *self.table.get(&segment.tuple).expect("just found");
         let under_way = connection.under_way.expect("a flight");
         if let Some(skip) = said.beyond() {
-            held::hold(&mut self.table, segment, &connection, skip);
+            buffered::hold(&mut self.table, segment, &connection, skip);
         }
         let flight = flight_of(world, segment, &connection, &under_way);
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (first, count) = match flight::on_segment(flight, &mut connection.recovery, said) {
-            Due::Again { first, count } => (first, count),
-            Due::Enough => return self.reset(world, segment, Reason::TcpGone),
-            Due::Acknowledge(reason) => return acknowledge(world, segment, connection, reason),
-            Due::Drop(reason) => return counted(world, Verdict::Drop(reason)),
+            FlightAction::Again { first, count } => (first, count),
+            FlightAction::Enough => return self.reset(world, segment, SegmentReason::TcpGone),
+            FlightAction::Acknowledge(reason) => return acknowledge(world, segment, connection, reason),
+            FlightAction::Drop(reason) => return counted(world, SegmentVerdict::Drop(reason)),
         };
         let Some(answer) = flight_again(world, connection, &under_way, flight) else {
-            return self.reset(world, segment, Reason::TcpGone);
+            return self.reset(world, segment, SegmentReason::TcpGone);
         };
         let [first, count] = [first, count].map(index);
         let (seq, ..) = connection.acknowledged();
@@ -99,21 +99,21 @@ impl<T: Table> Responder<T> {
             connection,
             seq,
         );
-        sent(world, Reason::AnswerAgain, frames)
+        sent(world, SegmentReason::AnswerAgain, frames)
     }
 
     /// Processes a retransmission of the last request, from a client without any of the answer. It may have less of
     /// the request, or more data after it, since clients may split and join segments when they retransmit.
     pub(super) fn on_same_request(
         &mut self,
-        world: &mut impl World,
-        segment: &Segment<'_>,
-        under_way: UnderWay,
-    ) -> Verdict {
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+        under_way: InFlightAnswer,
+    ) -> SegmentVerdict {
         let connection = *self.table.get(&segment.tuple).expect("just found");
         let fin = usize::from(segment.flags & FIN != 0);
         if segment.payload.len() + fin > under_way.request_len {
-            held::hold(&mut self.table, segment, &connection, under_way.request_len);
+            buffered::hold(&mut self.table, segment, &connection, under_way.request_len);
         }
         self.answer_again(world, &segment.cut(under_way.request_len), under_way)
     }
@@ -123,13 +123,13 @@ impl<T: Table> Responder<T> {
     /// acknowledgement costs less than a request. Then the connection is reset.
     pub(super) fn on_part(
         &mut self,
-        world: &mut impl World,
-        segment: &Segment<'_>,
-        under_way: UnderWay,
-    ) -> Verdict {
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+        under_way: InFlightAnswer,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         if connection.parts == AGAIN_MAX {
-            return self.reset(world, segment, Reason::TcpGone);
+            return self.reset(world, segment, SegmentReason::TcpGone);
         }
         connection.parts += 1;
         let mut bare = segment.cut(0);
@@ -141,31 +141,31 @@ impl<T: Table> Responder<T> {
     /// place: the same one is sent, fresh or not, as long as it exists; else the connection is reset.
     pub(super) fn answer_again(
         &mut self,
-        world: &mut impl World,
-        segment: &Segment<'_>,
-        under_way: UnderWay,
-    ) -> Verdict {
+        world: &mut impl SegmentContext,
+        segment: &SegmentView<'_>,
+        under_way: InFlightAnswer,
+    ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
         match again(world, segment, connection, &under_way) {
             Ok(answer) => {
                 let seq = connection.snd_nxt.wrapping_sub(answer.len());
                 let numbers = (seq, connection.rcv_nxt);
                 let frame = write_part(world, &answer, 0, segment, connection, numbers);
-                replied(world, Reason::AnswerAgain, frame)
+                reply_verdict(world, SegmentReason::AnswerAgain, frame)
             }
-            Err(Reason::UpWindow) => counted(world, Verdict::Drop(Reason::UpWindow)),
-            Err(_) => self.reset(world, segment, Reason::TcpGone),
+            Err(SegmentReason::UpWindow) => counted(world, SegmentVerdict::Drop(SegmentReason::UpWindow)),
+            Err(_) => self.reset(world, segment, SegmentReason::TcpGone),
         }
     }
 }
 
 /// Writes some segments of the answer in flight; `seq` is its first sequence number.
 fn write_parts(
-    world: &impl World,
-    answer: &Answer,
+    world: &impl SegmentContext,
+    answer: &FlightAnswer,
     parts: core::ops::Range<usize>,
-    segment: &Segment<'_>,
-    connection: &Connection,
+    segment: &SegmentView<'_>,
+    connection: &ModelConnection,
     seq: u32,
 ) -> Vec<Vec<u8>> {
     let withheld = if connection.is_flight() { WITHHELD } else { 0 };
@@ -177,10 +177,10 @@ fn write_parts(
 
 /// The acknowledgement information of a segment about the flight; `None` if there is no flight, or the client has all
 /// of it.
-pub(super) fn said_of_flight(segment: &Segment<'_>, connection: &Connection) -> Option<Said> {
+pub(super) fn said_of_flight(segment: &SegmentView<'_>, connection: &ModelConnection) -> Option<AckInfo> {
     let part = connection.acknowledged_part(segment.ack);
-    let timestamps_len = Timestamps::read(segment.options).map_or(0, |_| TIMESTAMPS_LEN);
-    let said = Said {
+    let timestamps_len = TcpTimestamps::read(segment.options).map_or(0, |_| TIMESTAMPS_LEN);
+    let said = AckInfo {
         part,
         before: connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed(),
         len: len_of(segment.payload).cast_signed(),
@@ -193,7 +193,7 @@ pub(super) fn said_of_flight(segment: &Segment<'_>, connection: &Connection) -> 
 }
 
 /// The answer of which the segment acknowledges a part.
-pub(super) fn part_of(segment: &Segment<'_>, connection: &Connection) -> Option<UnderWay> {
+pub(super) fn part_of(segment: &SegmentView<'_>, connection: &ModelConnection) -> Option<InFlightAnswer> {
     let under_way = connection.under_way?;
     let begin = connection.acknowledged().1;
     let part = connection.acknowledged_part(segment.ack);

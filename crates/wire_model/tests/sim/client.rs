@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lowroad_wire::Segment;
+use lowroad_wire::SegmentView;
 use lowroad_wire::frame::{ACK, FIN, PSH, RST, SYN};
 use lowroad_wire::width::index;
 
@@ -155,7 +155,7 @@ impl Client {
     }
 
     /// Processes a segment of the server.
-    pub fn on_segment(&mut self, now_ms: u64, segment: &Segment<'_>, out: &mut Vec<Sent>) {
+    pub fn on_segment(&mut self, now_ms: u64, segment: &SegmentView<'_>, out: &mut Vec<Sent>) {
         if segment.flags & SYN != 0 {
             if !self.is_open {
                 self.is_open = true;
@@ -189,7 +189,7 @@ impl Client {
         }
     }
 
-    fn on_data(&mut self, now_ms: u64, segment: &Segment<'_>, out: &mut Vec<Sent>) {
+    fn on_data(&mut self, now_ms: u64, segment: &SegmentView<'_>, out: &mut Vec<Sent>) {
         let fin = segment.flags & FIN != 0;
         if segment.payload.is_empty() && !fin {
             return;

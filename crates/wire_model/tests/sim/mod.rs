@@ -5,10 +5,10 @@ pub mod world;
 
 use std::collections::BTreeMap;
 
-use lowroad_wire::{Reason, Segment};
-use lowroad_wire_model::connection::Connections;
-use lowroad_wire_model::reply::Reply;
-use lowroad_wire_model::{Responder, Verdict};
+use lowroad_wire::{SegmentReason, SegmentView};
+use lowroad_wire_model::connection::BoundedTable;
+use lowroad_wire_model::reply::ModelReply;
+use lowroad_wire_model::{ModelResponder, SegmentVerdict};
 
 use client::{Client, Sent};
 use world::Values;
@@ -85,7 +85,7 @@ pub struct Run {
     /// The context of the rules.
     pub world: Values,
     link: Link,
-    responder: Responder<Connections>,
+    responder: ModelResponder<BoundedTable>,
     on_way: BTreeMap<(u64, u64), What>,
     now_ms: u64,
     count: u64,
@@ -100,7 +100,7 @@ impl Run {
             client,
             world,
             link,
-            responder: Responder::new(Connections::new(4)),
+            responder: ModelResponder::new(BoundedTable::new(4)),
             on_way: BTreeMap::new(),
             now_ms: 0,
             count: 0,
@@ -154,7 +154,7 @@ impl Run {
         self.world.now_ns = 1_000_000_000 + self.now_ms * 1_000_000;
         match what {
             What::ToClient(frame) => {
-                let segment = Segment::parse(&frame).map_err(|_| "no segment".to_owned())?;
+                let segment = SegmentView::parse(&frame).map_err(|_| "no segment".to_owned())?;
                 if !segment.has_right_sum() {
                     return Err("a wrong sum".to_owned());
                 }
@@ -163,11 +163,11 @@ impl Run {
                 self.send(out);
             }
             What::ToServer(frame) => match self.responder.frame(&mut self.world, &frame) {
-                Verdict::Reply(frame) => self.reply(frame),
-                Verdict::Flight(frames) => frames.into_iter().for_each(|frame| self.reply(frame)),
-                Verdict::Drop(_) => {}
+                SegmentVerdict::Reply(frame) => self.reply(frame),
+                SegmentVerdict::Flight(frames) => frames.into_iter().for_each(|frame| self.reply(frame)),
+                SegmentVerdict::Drop(_) => {}
                 // The kernel resets unknown connections.
-                Verdict::Pass(Reason::PassUnknown) => self.client.is_reset = true,
+                SegmentVerdict::Pass(SegmentReason::PassUnknown) => self.client.is_reset = true,
                 other => return Err(format!("{other:?}")),
             },
         }
@@ -175,7 +175,7 @@ impl Run {
     }
 
     fn reply(&mut self, frame: Vec<u8>) {
-        let segment = Segment::parse(&frame).expect("as it was written");
+        let segment = SegmentView::parse(&frame).expect("as it was written");
         let has_data = !segment.payload.is_empty();
         let index = self.sent;
         self.sent += usize::from(has_data);
@@ -227,8 +227,8 @@ fn frame_of(sent: &Sent) -> Vec<u8> {
     of_server[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
     of_server[34..38].copy_from_slice(&[0, 80, 0x30, 0x39]);
     of_server[46] = 0x50;
-    let to = Segment::parse(&of_server).expect("a segment");
-    let reply = Reply {
+    let to = SegmentView::parse(&of_server).expect("a segment");
+    let reply = ModelReply {
         seq: sent.seq,
         ack: sent.ack,
         flags: sent.flags,

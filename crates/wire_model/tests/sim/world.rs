@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use lowroad_wire::Reason;
-use lowroad_wire::frame::Tuple;
-use lowroad_wire::world::{Admitted, Ignore, Mode, Socket, Stored, World};
+use lowroad_wire::SegmentReason;
+use lowroad_wire::frame::FourTuple;
+use lowroad_wire::segment_context::{AdmissionTime, IgnoredFields, LevelMode, SocketState, StoredAnswer, SegmentContext};
 use lowroad_wire_model::PARTS_MAX;
 
 /// A request.
@@ -21,7 +21,7 @@ pub struct Values {
     /// Whether the publication still exists.
     pub is_there: bool,
     /// The counted reasons, in order.
-    pub counted: Vec<Reason>,
+    pub counted: Vec<SegmentReason>,
 }
 
 impl Values {
@@ -38,18 +38,18 @@ impl Values {
     }
 }
 
-impl World for Values {
+impl SegmentContext for Values {
     fn now_ns(&self) -> u64 {
         self.now_ns
     }
-    fn mode(&self) -> Mode {
-        Mode::Serve
+    fn mode(&self) -> LevelMode {
+        LevelMode::Serve
     }
     fn is_kept(&self) -> bool {
         true
     }
-    fn ignore(&self) -> Ignore {
-        Ignore::default()
+    fn ignore(&self) -> IgnoredFields {
+        IgnoredFields::default()
     }
     fn mtu(&self) -> usize {
         1500
@@ -60,29 +60,29 @@ impl World for Values {
     fn is_served(&self, _: u16) -> bool {
         true
     }
-    fn is_exempt(&self, _: &Tuple) -> bool {
+    fn is_exempt(&self, _: &FourTuple) -> bool {
         false
     }
     fn is_denied(&self, _: IpAddr) -> bool {
         false
     }
-    fn is_admitted(&self, _: &Tuple, _: Admitted) -> bool {
+    fn is_admitted(&self, _: &FourTuple, _: AdmissionTime) -> bool {
         true
     }
     fn random(&self) -> u32 {
         0
     }
-    fn admit(&mut self, _: &Tuple) {}
+    fn admit(&mut self, _: &FourTuple) {}
     fn rules(&self) -> u32 {
         0
     }
-    fn is_here(&self, _: &Tuple) -> bool {
+    fn is_here(&self, _: &FourTuple) -> bool {
         true
     }
-    fn socket(&self, _: &Tuple) -> Socket {
-        Socket::Listener
+    fn socket(&self, _: &FourTuple) -> SocketState {
+        SocketState::Listener
     }
-    fn end_time_wait(&mut self, _: &Tuple) -> bool {
+    fn end_time_wait(&mut self, _: &FourTuple) -> bool {
         false
     }
     fn cookie_key(&self, _: u64) -> [u64; 2] {
@@ -94,11 +94,11 @@ impl World for Values {
     fn has_responses(&self) -> bool {
         true
     }
-    fn response(&self, _: &[u8]) -> Option<Stored<'_>> {
+    fn response(&self, _: &[u8]) -> Option<StoredAnswer<'_>> {
         self.publication(1)
     }
-    fn publication(&self, id: u32) -> Option<Stored<'_>> {
-        self.is_there.then_some(Stored {
+    fn publication(&self, id: u32) -> Option<StoredAnswer<'_>> {
+        self.is_there.then_some(StoredAnswer {
             id,
             bytes: &self.response,
             head_len: 40,
@@ -108,7 +108,7 @@ impl World for Values {
             expires_ns: u64::MAX,
         })
     }
-    fn count(&mut self, reason: Reason) {
+    fn count(&mut self, reason: SegmentReason) {
         self.counted.push(reason);
     }
 }

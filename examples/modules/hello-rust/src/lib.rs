@@ -1,6 +1,6 @@
 //! Greets: `GET /hello?name=You`. The whole of a module, with its test.
 
-use lowroad_module::{Call, Event, Module, Next, Settings};
+use lowroad_module::{Call, CallEvent, Module, CallStep, ModuleSettings};
 
 /// What a worker keeps.
 pub struct Hello {
@@ -10,12 +10,12 @@ pub struct Hello {
 impl Module for Hello {
     type Memory = ();
 
-    fn start(settings: &mut Settings<'_>) -> Result<Hello, String> {
+    fn start(settings: &mut ModuleSettings<'_>) -> Result<Hello, String> {
         let greeting = settings.get("greeting").unwrap_or_else(|| "Hi".to_string());
         Ok(Hello { greeting })
     }
 
-    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: Event) -> Next {
+    fn handle(&mut self, call: &mut Call<'_>, _: &mut (), _: CallEvent) -> CallStep {
         let name = call
             .parameter("name")
             .unwrap_or_else(|| "world".to_string());
@@ -24,7 +24,7 @@ impl Module for Hello {
         call.send(", ");
         call.send(name);
         call.send("!\n");
-        Next::Done
+        CallStep::Done
     }
 }
 

@@ -1,15 +1,15 @@
 //! Paper `003`: the bare PC web server beside Apache, with files, with pages out of a database, and with both.
 //! Only lists.
 
-use super::super::drive::Mode::{Close, KeepAlive};
-use super::Paper;
-use super::claim::{Claim, Factor, Unjudged};
-use super::load::Database::{EachPage, Kept};
-use super::load::{Load, Part};
-use super::subject::{Machine, Subject};
+use super::super::drive::ConnectionMode::{Close, KeepAlive};
+use super::PaperComparison;
+use super::claim::{PaperClaim, ClaimFactor, UnjudgedClaim};
+use super::load::DatabaseUse::{EachPage, Kept};
+use super::load::{PaperLoad, LoadPart};
+use super::subject::{GuestSystem, ComparedServer};
 
 /// The comparison.
-pub static PAPER: Paper = Paper {
+pub static PAPER: PaperComparison = PaperComparison {
     number: "003",
     title: "A web server without an operating system beside Apache: static and dynamic pages",
     subjects: SUBJECTS,
@@ -22,32 +22,32 @@ const OWN_PAGE: &str = "/bare.lrp?size={size}";
 const PHP_PAGE: &str = "/rows.php?size={size}";
 const PHP_PAGE_KEPT: &str = "/rows.php?size={size}&keep=1";
 
-const SUBJECTS: &[Subject] = &[
-    Subject {
+const SUBJECTS: &[ComparedServer] = &[
+    ComparedServer {
         name: "lowroad-bare",
         title: "the image",
-        machine: Machine::Image,
+        machine: GuestSystem::Image,
         pages: &[(Kept, OWN_PAGE)],
     },
-    Subject {
+    ComparedServer {
         name: "lowroad-pages",
         title: "Lowroad on Linux",
         machine: linux("lowroad-pages"),
         pages: &[(Kept, OWN_PAGE)],
     },
-    Subject {
+    ComparedServer {
         name: "lowroad-softirq",
         title: "with --softirq",
         machine: linux("lowroad-softirq"),
         pages: &[],
     },
-    Subject {
+    ComparedServer {
         name: "nginx-php",
         title: "nginx, php-fpm",
         machine: linux("nginx-php"),
         pages: &[(Kept, PHP_PAGE_KEPT), (EachPage, PHP_PAGE)],
     },
-    Subject {
+    ComparedServer {
         name: "apache-mod-php",
         title: "Apache (prefork), PHP in it",
         machine: linux("apache-mod-php"),
@@ -55,24 +55,24 @@ const SUBJECTS: &[Subject] = &[
     },
 ];
 
-const fn linux(peer: &'static str) -> Machine {
-    Machine::Linux {
+const fn linux(peer: &'static str) -> GuestSystem {
+    GuestSystem::Linux {
         peer,
         settings: &[],
     }
 }
 
-const LOADS: &[Load] = &[
+const LOADS: &[PaperLoad] = &[
     alone(
         "static-kept",
         "3,593 B, kept",
-        &[(Part::Static, 1)],
+        &[(LoadPart::Static, 1)],
         KeepAlive,
     ),
     alone(
         "static-close",
         "3,593 B, a connection each",
-        &[(Part::Static, 1)],
+        &[(LoadPart::Static, 1)],
         Close,
     ),
     rows(
@@ -140,37 +140,37 @@ const LOADS: &[Load] = &[
     mix(
         "mix-100",
         "1,000 of 3,593 B and 100 of 211 B",
-        &[(Part::Static, 1000), (SMALL_PAGE, 100)],
+        &[(LoadPart::Static, 1000), (SMALL_PAGE, 100)],
     ),
     mix(
         "mix-200",
         "1,000 and 200",
-        &[(Part::Static, 1000), (SMALL_PAGE, 200)],
+        &[(LoadPart::Static, 1000), (SMALL_PAGE, 200)],
     ),
     mix(
         "mix-300",
         "1,000 and 300",
-        &[(Part::Static, 1000), (SMALL_PAGE, 300)],
+        &[(LoadPart::Static, 1000), (SMALL_PAGE, 300)],
     ),
     mix(
         "mix-400",
         "1,000 and 400",
-        &[(Part::Static, 1000), (SMALL_PAGE, 400)],
+        &[(LoadPart::Static, 1000), (SMALL_PAGE, 400)],
     ),
 ];
 
-const SMALL_PAGE: Part = Part::Rows(211);
-const SMALL: &[(Part, u32)] = &[(SMALL_PAGE, 1)];
-const MEDIUM: &[(Part, u32)] = &[(Part::Rows(10_217), 1)];
-const LARGE: &[(Part, u32)] = &[(Part::Rows(19_248), 1)];
+const SMALL_PAGE: LoadPart = LoadPart::Rows(211);
+const SMALL: &[(LoadPart, u32)] = &[(SMALL_PAGE, 1)];
+const MEDIUM: &[(LoadPart, u32)] = &[(LoadPart::Rows(10_217), 1)];
+const LARGE: &[(LoadPart, u32)] = &[(LoadPart::Rows(19_248), 1)];
 
 const fn alone(
     name: &'static str,
     title: &'static str,
-    parts: &'static [(Part, u32)],
-    mode: super::super::drive::Mode,
-) -> Load {
-    Load {
+    parts: &'static [(LoadPart, u32)],
+    mode: super::super::drive::ConnectionMode,
+) -> PaperLoad {
+    PaperLoad {
         name,
         title,
         parts,
@@ -184,14 +184,14 @@ const fn alone(
 const fn rows(
     name: &'static str,
     title: &'static str,
-    parts: &'static [(Part, u32)],
-    mode: super::super::drive::Mode,
-) -> Load {
+    parts: &'static [(LoadPart, u32)],
+    mode: super::super::drive::ConnectionMode,
+) -> PaperLoad {
     let divided_by = match parts[0].0 {
-        Part::Rows(1_000..) => 4,
+        LoadPart::Rows(1_000..) => 4,
         _ => 1,
     };
-    Load {
+    PaperLoad {
         divided_by,
         ..alone(name, title, parts, mode)
     }
@@ -200,18 +200,18 @@ const fn rows(
 const fn anew(
     name: &'static str,
     title: &'static str,
-    parts: &'static [(Part, u32)],
-    mode: super::super::drive::Mode,
-) -> Load {
-    Load {
+    parts: &'static [(LoadPart, u32)],
+    mode: super::super::drive::ConnectionMode,
+) -> PaperLoad {
+    PaperLoad {
         database: &[EachPage],
         ..rows(name, title, parts, mode)
     }
 }
 
 /// As in the paper: each request has a connection, and each page one to the database where it can.
-const fn mix(name: &'static str, title: &'static str, parts: &'static [(Part, u32)]) -> Load {
-    Load {
+const fn mix(name: &'static str, title: &'static str, parts: &'static [(LoadPart, u32)]) -> PaperLoad {
+    PaperLoad {
         database: &[EachPage, Kept],
         ..alone(name, title, parts, Close)
     }
@@ -220,137 +220,137 @@ const fn mix(name: &'static str, title: &'static str, parts: &'static [(Part, u3
 const IMAGE: &str = "lowroad-bare";
 const APACHE: &str = "apache-mod-php";
 
-const CLAIMS: &[Claim] = &[
-    Claim {
+const CLAIMS: &[PaperClaim] = &[
+    PaperClaim {
         place: "section IV.A",
         what: "capacity for static pages: 6,000 requests a second, Apache 3,000",
-        factor: Factor::Times(2.0),
+        factor: ClaimFactor::Times(2.0),
         of: (IMAGE, "static-close"),
         over: (APACHE, "static-close"),
     },
-    Claim {
+    PaperClaim {
         place: "section IV.A",
         what: "processor at 3,000 static requests a second: 41 %, Apache 99 %",
-        factor: Factor::Times(99.0 / 41.0),
+        factor: ClaimFactor::Times(99.0 / 41.0),
         of: (IMAGE, "static-close"),
         over: (APACHE, "static-close"),
     },
-    Claim {
+    PaperClaim {
         place: "section IV.B",
         what: "capacity for dynamic pages, small data set: 1,000 requests a second, Apache 600",
-        factor: Factor::Times(1000.0 / 600.0),
+        factor: ClaimFactor::Times(1000.0 / 600.0),
         of: (IMAGE, "rows1-close"),
         over: (APACHE, "rows1-anew-close"),
     },
-    Claim {
+    PaperClaim {
         place: "section IV.B",
         what: "processor at 600 dynamic requests a second: 17.7 %, Apache 99 %",
-        factor: Factor::Times(99.0 / 17.7),
+        factor: ClaimFactor::Times(99.0 / 17.7),
         of: (IMAGE, "rows1-close"),
         over: (APACHE, "rows1-anew-close"),
     },
-    Claim {
+    PaperClaim {
         place: "section IV.B",
         what: "the same capacities, with PHP's connections to the database kept, as the image's are",
-        factor: Factor::Times(1000.0 / 600.0),
+        factor: ClaimFactor::Times(1000.0 / 600.0),
         of: (IMAGE, "rows1-close"),
         over: (APACHE, "rows1-close"),
     },
-    Claim {
+    PaperClaim {
         place: "figure 7",
         what: "beside 1,000 static pages a second Apache is full at 300 dynamic ones, the bare PC is not at 400",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "mix-400"),
         over: (APACHE, "mix-300"),
     },
-    Claim {
+    PaperClaim {
         place: "figure 8",
         what: "higher capacity with 100 dynamic pages for 1,000 static ones",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "mix-100"),
         over: (APACHE, "mix-100"),
     },
-    Claim {
+    PaperClaim {
         place: "figure 8",
         what: "likewise with 200",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "mix-200"),
         over: (APACHE, "mix-200"),
     },
-    Claim {
+    PaperClaim {
         place: "figure 8",
         what: "likewise with 300",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "mix-300"),
         over: (APACHE, "mix-300"),
     },
-    Claim {
+    PaperClaim {
         place: "figure 8",
         what: "likewise with 400",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "mix-400"),
         over: (APACHE, "mix-400"),
     },
-    Claim {
+    PaperClaim {
         place: "figures 9 and 10",
         what: "better than Apache with the medium data set, too",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "rows334-close"),
         over: (APACHE, "rows334-anew-close"),
     },
-    Claim {
+    PaperClaim {
         place: "figures 9 and 10",
         what: "better than Apache with the large data set, too",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "rows635-close"),
         over: (APACHE, "rows635-anew-close"),
     },
-    Claim {
+    PaperClaim {
         place: "figures 9 and 10",
         what: "the same with the large data set, PHP's connections to the database kept",
-        factor: Factor::More,
+        factor: ClaimFactor::More,
         of: (IMAGE, "rows635-close"),
         over: (APACHE, "rows635-close"),
     },
-    Claim {
+    PaperClaim {
         place: "figures 11 and 12",
         what: "a medium data set costs the database more than a small one, not the server",
-        factor: Factor::Same,
+        factor: ClaimFactor::Same,
         of: (IMAGE, "rows1-close"),
         over: (IMAGE, "rows334-close"),
     },
-    Claim {
+    PaperClaim {
         place: "figures 11 and 12",
         what: "likewise a large one",
-        factor: Factor::Same,
+        factor: ClaimFactor::Same,
         of: (IMAGE, "rows1-close"),
         over: (IMAGE, "rows635-close"),
     },
 ];
 
-const UNJUDGED: &[Unjudged] = &[
-    Unjudged {
+const UNJUDGED: &[UnjudgedClaim] = &[
+    UnjudgedClaim {
         place: "figures 3 to 7 and 9 to 12, as times",
         why: "milliseconds: an emulated machine has no clock that says anything",
     },
-    Unjudged {
+    UnjudgedClaim {
         place: "figure 8, as rates",
         why: "which rate a server sustains at each static rate: rates need a clock; shares stand in for them",
     },
-    Unjudged {
+    UnjudgedClaim {
         place: "figures 13 and 14",
         why: "throughput by offered rate, likewise",
     },
-    Unjudged {
+    UnjudgedClaim {
         place: "table 1",
         why: "bits on the wire for given rates, the same for all servers: the report computes them with the \
               formula of the paper, nothing is to be counted",
     },
-    Unjudged {
+    UnjudgedClaim {
         place: "figures 15 and 16",
         why: "the phases of talking to the database, in milliseconds; and the image keeps its connections",
     },
-    Unjudged {
+    UnjudgedClaim {
         place: "IIS in sections IV.A to IV.E",
         why: "runs on Windows only",
     },

@@ -1,30 +1,30 @@
 //! What a paper says of its servers, and whether instructions bear it out today. Pure.
 
-use super::figure::{Figure, find};
+use super::figure::{CountedFigure, find};
 use crate::experiment::agree::SAME;
 
 /// A server and a load.
-pub type At = (&'static str, &'static str);
+pub type ClaimPoint = (&'static str, &'static str);
 
 /// Something that instructions can judge: by the same work, how many times as many requests does `of` answer
 /// as `over`?
 #[derive(Debug)]
-pub struct Claim {
+pub struct PaperClaim {
     /// Where the paper says it.
     pub place: &'static str,
     /// What it says.
     pub what: &'static str,
     /// What it says of the factor.
-    pub factor: Factor,
+    pub factor: ClaimFactor,
     /// The server that it is about.
-    pub of: At,
+    pub of: ClaimPoint,
     /// What it is compared with.
-    pub over: At,
+    pub over: ClaimPoint,
 }
 
 /// What a paper says of a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Factor {
+pub enum ClaimFactor {
     /// So many times.
     Times(f64),
     /// More than once, without a number.
@@ -35,7 +35,7 @@ pub enum Factor {
 
 /// A figure or a claim that instructions say nothing of.
 #[derive(Debug)]
-pub struct Unjudged {
+pub struct UnjudgedClaim {
     /// Where the paper has it.
     pub place: &'static str,
     /// Why.
@@ -44,7 +44,7 @@ pub struct Unjudged {
 
 /// What has become of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// It holds.
     Holds,
     /// So it is, but less.
@@ -53,44 +53,44 @@ pub enum Verdict {
     Fails,
 }
 
-impl Claim {
+impl PaperClaim {
     /// Our factor: the work of `over` by that of `of`; `None` where one of them has no figure.
-    pub fn ours(&self, figures: &[Figure]) -> Option<f64> {
-        let work = |(server, load): At| find(figures, server, load)?.middle();
+    pub fn ours(&self, figures: &[CountedFigure]) -> Option<f64> {
+        let work = |(server, load): ClaimPoint| find(figures, server, load)?.middle();
         let (of, over) = (work(self.of)?, work(self.over)?);
         (of > 0.0).then(|| over / of)
     }
 
     /// What our factor says of the paper's.
-    pub fn verdict(&self, ours: f64) -> Verdict {
+    pub fn verdict(&self, ours: f64) -> ClaimVerdict {
         match self.factor {
-            Factor::Times(paper) if ours >= paper => Verdict::Holds,
-            Factor::Times(_) if ours > 1.0 => Verdict::Less,
-            Factor::More if ours > 1.0 => Verdict::Holds,
-            Factor::Same if (ours - 1.0).abs() <= SAME => Verdict::Holds,
-            _ => Verdict::Fails,
+            ClaimFactor::Times(paper) if ours >= paper => ClaimVerdict::Holds,
+            ClaimFactor::Times(_) if ours > 1.0 => ClaimVerdict::Less,
+            ClaimFactor::More if ours > 1.0 => ClaimVerdict::Holds,
+            ClaimFactor::Same if (ours - 1.0).abs() <= SAME => ClaimVerdict::Holds,
+            _ => ClaimVerdict::Fails,
         }
     }
 }
 
-impl Factor {
+impl ClaimFactor {
     /// In a table.
     pub fn text(self) -> String {
         match self {
-            Factor::Times(factor) => times(factor),
-            Factor::More => "more".to_owned(),
-            Factor::Same => "the same".to_owned(),
+            ClaimFactor::Times(factor) => times(factor),
+            ClaimFactor::More => "more".to_owned(),
+            ClaimFactor::Same => "the same".to_owned(),
         }
     }
 }
 
-impl Verdict {
+impl ClaimVerdict {
     /// In a table.
     pub fn text(self) -> &'static str {
         match self {
-            Verdict::Holds => "holds",
-            Verdict::Less => "holds, but for less",
-            Verdict::Fails => "does not hold",
+            ClaimVerdict::Holds => "holds",
+            ClaimVerdict::Less => "holds, but for less",
+            ClaimVerdict::Fails => "does not hold",
         }
     }
 }
@@ -108,8 +108,8 @@ mod tests {
     use super::super::figure::tests::figure;
     use super::*;
 
-    fn claim(factor: Factor) -> Claim {
-        Claim {
+    fn claim(factor: ClaimFactor) -> PaperClaim {
+        PaperClaim {
             place: "figure 1",
             what: "more",
             factor,
@@ -121,22 +121,22 @@ mod tests {
     #[test]
     fn the_factor_is_of_requests_by_the_same_work() {
         let figures = [figure("a", "l", &[100]), figure("b", "l", &[250])];
-        assert_eq!(claim(Factor::More).ours(&figures), Some(2.5));
-        assert_eq!(claim(Factor::More).ours(&figures[..1]), None);
+        assert_eq!(claim(ClaimFactor::More).ours(&figures), Some(2.5));
+        assert_eq!(claim(ClaimFactor::More).ours(&figures[..1]), None);
         let failed = [figure("a", "l", &[100]), figure("b", "l", &[])];
-        assert_eq!(claim(Factor::More).ours(&failed), None);
+        assert_eq!(claim(ClaimFactor::More).ours(&failed), None);
     }
 
     #[test]
     fn verdicts() {
         let cases = [
-            (Factor::Times(2.0), 2.0, Verdict::Holds),
-            (Factor::Times(2.0), 1.9, Verdict::Less),
-            (Factor::Times(2.0), 0.9, Verdict::Fails),
-            (Factor::More, 1.1, Verdict::Holds),
-            (Factor::More, 1.0, Verdict::Fails),
-            (Factor::Same, 1.02, Verdict::Holds),
-            (Factor::Same, 1.1, Verdict::Fails),
+            (ClaimFactor::Times(2.0), 2.0, ClaimVerdict::Holds),
+            (ClaimFactor::Times(2.0), 1.9, ClaimVerdict::Less),
+            (ClaimFactor::Times(2.0), 0.9, ClaimVerdict::Fails),
+            (ClaimFactor::More, 1.1, ClaimVerdict::Holds),
+            (ClaimFactor::More, 1.0, ClaimVerdict::Fails),
+            (ClaimFactor::Same, 1.02, ClaimVerdict::Holds),
+            (ClaimFactor::Same, 1.1, ClaimVerdict::Fails),
         ];
         for (factor, ours, verdict) in cases {
             assert_eq!(claim(factor).verdict(ours), verdict, "{factor:?} {ours}");

@@ -7,15 +7,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 
-use super::super::Traffic;
+use super::super::CountTraffic;
 use super::super::standard::install_packages;
-use super::figure::Figure;
-use super::run::{Plan, run};
+use super::figure::CountedFigure;
+use super::run::{PaperPlan, run};
 use super::{database, numbered};
 
 /// What the command line says.
 #[derive(Debug)]
-pub struct Chosen<'a> {
+pub struct PaperSelection<'a> {
     /// The paper's number.
     pub paper: &'a str,
     /// Its servers; empty for all.
@@ -25,7 +25,7 @@ pub struct Chosen<'a> {
     /// Guests for each server.
     pub repeats: u32,
     /// For each figure.
-    pub traffic: Traffic,
+    pub traffic: CountTraffic,
     /// Where figures go.
     pub json: Option<&'a Path>,
     /// Our server's program.
@@ -40,7 +40,7 @@ pub struct Chosen<'a> {
 ///
 /// # Errors
 /// With a text for the user.
-pub fn compare(chosen: Chosen<'_>) -> anyhow::Result<ExitCode> {
+pub fn compare(chosen: PaperSelection<'_>) -> anyhow::Result<ExitCode> {
     let paper = numbered(chosen.paper).map_err(|why| anyhow!("--paper: {why}"))?;
     let subjects: Result<Vec<_>, _> = match chosen.servers {
         [] => Ok(paper.subjects.iter().collect()),
@@ -50,7 +50,7 @@ pub fn compare(chosen: Chosen<'_>) -> anyhow::Result<ExitCode> {
         [] => Ok(paper.loads.iter().collect()),
         names => names.iter().map(|name| paper.load(name)).collect(),
     };
-    let plan = Plan {
+    let plan = PaperPlan {
         paper,
         subjects: subjects.map_err(|why| anyhow!("--server: {why}"))?,
         loads: loads.map_err(|why| anyhow!("--load: {why}"))?,
@@ -71,7 +71,7 @@ pub fn compare(chosen: Chosen<'_>) -> anyhow::Result<ExitCode> {
         return Err(why);
     }
     // What isn't here is no failure of the comparison; a wrong answer is.
-    let is_good = |figure: &Figure| figure.middle().is_some() || figure.is_left_out;
+    let is_good = |figure: &CountedFigure| figure.middle().is_some() || figure.is_left_out;
     let any = figures.iter().any(|figure| figure.middle().is_some());
     Ok(match any && figures.iter().all(is_good) {
         true => ExitCode::SUCCESS,
@@ -80,7 +80,7 @@ pub fn compare(chosen: Chosen<'_>) -> anyhow::Result<ExitCode> {
 }
 
 /// The packages of what is chosen and not here.
-fn missing(plan: &Plan) -> BTreeSet<&'static str> {
+fn missing(plan: &PaperPlan) -> BTreeSet<&'static str> {
     let subjects = plan.subjects.iter();
     let subjects = subjects.filter_map(|subject| subject.missing(plan.lowroad.as_deref()));
     let all = subjects.chain(database::missing());
@@ -88,7 +88,7 @@ fn missing(plan: &Plan) -> BTreeSet<&'static str> {
         .collect()
 }
 
-fn write(path: &Path, figures: &[Figure]) -> anyhow::Result<()> {
+fn write(path: &Path, figures: &[CountedFigure]) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(figures).expect("plain data");
     std::fs::write(path, text + "\n").with_context(|| format!("--json {}", path.display()))
 }

@@ -5,22 +5,22 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::super::guest::Network;
+use super::super::guest::GuestNetwork;
 use super::super::kernel::{cache, made};
 use super::page::schema;
-use crate::peers::{self, Options, Place, Running, carried, programs};
+use crate::peers::{self, PeerOptions, PeerPlace, RunningPeer, carried, programs};
 
 const PORT: u16 = 3306;
 /// The peer that it is.
 const PEER: &str = "mariadb";
 
 /// Where a guest finds it.
-pub fn address(network: &Network) -> SocketAddr {
+pub fn address(network: &GuestNetwork) -> SocketAddr {
     SocketAddr::from((network.host, PORT))
 }
 
 /// The account and the database, as our own programs are told.
-pub fn url(network: &Network) -> String {
+pub fn url(network: &GuestNetwork) -> String {
     format!(
         "mysql://lowroad_lab:lowroad_lab@{}/lowroad_lab",
         address(network)
@@ -44,13 +44,13 @@ pub fn missing() -> Option<(String, &'static [&'static str])> {
 ///
 /// # Errors
 /// With what it said.
-pub fn start(network: &Network) -> Result<Running, String> {
-    let options = Options {
+pub fn start(network: &GuestNetwork) -> Result<RunningPeer, String> {
+    let options = PeerOptions {
         root: cache()?, // it serves no folder, but a peer has one
         workers: 1,
-        place: Place::At(address(network)),
+        place: PeerPlace::At(address(network)),
         settings: [("schema".to_owned(), schema_file()?.display().to_string())].into(),
-        ..Options::default()
+        ..PeerOptions::default()
     };
     peers::start(PEER, &options).map_err(|why| why.to_string())
 }

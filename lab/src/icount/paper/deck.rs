@@ -4,25 +4,25 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::workload::urls::Urls;
-use crate::workload::{Expected, Opening, Session, Workload};
+use crate::workload::urls::UrlWorkload;
+use crate::workload::{ExpectedResponse, ConnectionOpening, ClientSession, TrafficWorkload};
 
 /// The traffic. All lists open their connections alike.
-pub struct Deck {
-    parts: Vec<Urls>,
+pub struct TrafficDeck {
+    parts: Vec<UrlWorkload>,
     classes: Vec<String>,
     order: Arc<[usize]>,
     /// Requests dealt so far, over all clients.
     dealt: Arc<AtomicUsize>,
 }
 
-impl Deck {
+impl TrafficDeck {
     /// Of at least one list, each with the number of its requests in a deck.
-    pub fn new(parts: Vec<(Urls, u32)>) -> Deck {
+    pub fn new(parts: Vec<(UrlWorkload, u32)>) -> TrafficDeck {
         let counts: Vec<u32> = parts.iter().map(|(_, count)| *count).collect();
-        let parts: Vec<Urls> = parts.into_iter().map(|(urls, _)| urls).collect();
-        let first = |urls: &Urls| urls.classes().first().cloned().unwrap_or_default();
-        Deck {
+        let parts: Vec<UrlWorkload> = parts.into_iter().map(|(urls, _)| urls).collect();
+        let first = |urls: &UrlWorkload| urls.classes().first().cloned().unwrap_or_default();
+        TrafficDeck {
             classes: parts.iter().map(first).collect(),
             parts,
             order: order(&counts).into(),
@@ -31,14 +31,14 @@ impl Deck {
     }
 }
 
-impl Workload for Deck {
+impl TrafficWorkload for TrafficDeck {
     fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    fn session(&self, number: u64, seed: u64) -> Box<dyn Session> {
+    fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession> {
         let sessions = self.parts.iter().map(|part| part.session(number, seed));
-        Box::new(Hand {
+        Box::new(DeckHand {
             sessions: sessions.collect(),
             order: self.order.clone(),
             dealt: self.dealt.clone(),
@@ -46,23 +46,23 @@ impl Workload for Deck {
     }
 }
 
-struct Hand {
-    sessions: Vec<Box<dyn Session>>,
+struct DeckHand {
+    sessions: Vec<Box<dyn ClientSession>>,
     order: Arc<[usize]>,
     dealt: Arc<AtomicUsize>,
 }
 
-impl Session for Hand {
-    fn open(&mut self) -> Opening {
+impl ClientSession for DeckHand {
+    fn open(&mut self) -> ConnectionOpening {
         self.sessions[0].open()
     }
 
-    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> Expected {
+    fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         let at = self.dealt.fetch_add(1, Relaxed) % self.order.len();
         let part = self.order[at];
         let class = u8::try_from(part).unwrap_or(u8::MAX);
         let expected = self.sessions[part].request(last, out);
-        Expected { class, ..expected }
+        ExpectedResponse { class, ..expected }
     }
 }
 
@@ -100,7 +100,7 @@ fn divisor(a: u32, b: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::workload::urls::UrlSpec;
-    use crate::workload::{PerConnection, Version};
+    use crate::workload::{PerConnection, WorkloadVersion};
 
     #[test]
     fn a_deck_has_its_shares_evenly_apart() {
@@ -116,9 +116,9 @@ mod tests {
     fn clients_are_dealt_from_one_deck() {
         let urls = |path: &str| {
             let specs = vec![UrlSpec::get(path)];
-            Urls::new(specs, "h", Version::Http10, PerConnection::Fixed(1), false).expect("good")
+            UrlWorkload::new(specs, "h", WorkloadVersion::Http10, PerConnection::Fixed(1), false).expect("good")
         };
-        let deck = Deck::new(vec![(urls("/a"), 10), (urls("/b"), 1)]);
+        let deck = TrafficDeck::new(vec![(urls("/a"), 10), (urls("/b"), 1)]);
         let mut clients = [deck.session(0, 1), deck.session(1, 1)];
         let mut counts = [0; 2];
         for at in 0..1100 {

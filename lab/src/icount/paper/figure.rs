@@ -6,7 +6,7 @@ use crate::experiment::agree::{SAME, median};
 
 /// Instructions of the whole machine for one more request, or why there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
+pub struct CountedFigure {
     /// The paper's number.
     pub paper: String,
     /// The server's name.
@@ -27,7 +27,7 @@ pub struct Figure {
     pub is_left_out: bool,
 }
 
-impl Figure {
+impl CountedFigure {
     /// Takes a repeat, with the server's version if that is known.
     pub fn add(&mut self, version: String, result: Result<u64, String>) {
         if !version.is_empty() {
@@ -69,8 +69,8 @@ impl Figure {
 }
 
 /// The figure of a server and a load.
-pub fn find<'a>(figures: &'a [Figure], server: &str, load: &str) -> Option<&'a Figure> {
-    let is_it = |figure: &&Figure| figure.server == server && figure.load == load;
+pub fn find<'a>(figures: &'a [CountedFigure], server: &str, load: &str) -> Option<&'a CountedFigure> {
+    let is_it = |figure: &&CountedFigure| figure.server == server && figure.load == load;
     figures.iter().find(is_it)
 }
 
@@ -87,8 +87,8 @@ pub fn rounded(number: f64) -> u64 {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn figure(server: &str, load: &str, instructions: &[u64]) -> Figure {
-        Figure {
+    pub(crate) fn figure(server: &str, load: &str, instructions: &[u64]) -> CountedFigure {
+        CountedFigure {
             paper: "003".into(),
             server: server.into(),
             version: "1.0".into(),
@@ -96,7 +96,7 @@ pub(crate) mod tests {
             instructions: instructions.to_vec(),
             requests: 2000,
             failure: instructions.is_empty().then(|| "it broke".into()),
-            ..Figure::default()
+            ..CountedFigure::default()
         }
     }
 
@@ -112,7 +112,7 @@ pub(crate) mod tests {
 
     #[test]
     fn one_wrong_answer_spoils_a_figure() {
-        let failed = Figure {
+        let failed = CountedFigure {
             failure: Some("wrong".into()),
             ..figure("a", "b", &[100])
         };
@@ -122,7 +122,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_left_out_is_no_failed_try() {
-        let mut figure = Figure::default();
+        let mut figure = CountedFigure::default();
         figure.add("1.0".into(), Ok(7));
         figure.add(String::new(), Err("wrong".into()));
         assert_eq!((figure.version.as_str(), figure.middle()), ("1.0", None));
@@ -142,7 +142,7 @@ pub(crate) mod tests {
     fn results_can_be_read_again() {
         let failed = figure("a", "b", &[]);
         let text = serde_json::to_string(&failed).expect("plain data");
-        assert_eq!(serde_json::from_str::<Figure>(&text).expect("ours"), failed);
+        assert_eq!(serde_json::from_str::<CountedFigure>(&text).expect("ours"), failed);
         let good = serde_json::to_string(&figure("a", "b", &[1])).expect("plain data");
         assert!(!good.contains("failure"));
     }

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::super::boot::Boot;
-use super::super::guest::{Guest, Network};
-use super::super::image::Image;
-use super::super::kernel::{Content, Copied, Kernel};
+use super::super::boot::BootSpec;
+use super::super::guest::{QemuGuest, GuestNetwork};
+use super::super::image::ImageFolder;
+use super::super::kernel::{GuestContent, CopiedPath, GuestKernel};
 use super::super::servers::own;
 use super::super::table::OURS;
 use super::database;
-use super::load::Load;
+use super::load::PaperLoad;
 use super::page::{self, PROGRAMS, STATIC_PATH};
-use super::subject::{Machine, Subject};
+use super::subject::{GuestSystem, ComparedServer};
 use crate::experiment::fetch;
-use crate::peers::{Running, carried, programs, table};
+use crate::peers::{RunningPeer, carried, programs, table};
 
 /// Of each guest.
 const MEMORY_MIB: u32 = 512;
@@ -29,9 +29,9 @@ const PORT: u16 = 80;
 
 /// What guests are made of here.
 #[derive(Debug)]
-pub struct Materials<'a> {
+pub struct GuestMaterials<'a> {
     /// What Linux guests boot.
-    pub kernel: &'a Kernel,
+    pub kernel: &'a GuestKernel,
     /// What counts.
     pub plugin: &'a Path,
     /// Our server's program, if it isn't where it is built.
@@ -41,44 +41,44 @@ pub struct Materials<'a> {
 }
 
 /// A guest that answers, with what it needs.
-pub struct Ready {
+pub struct PreparedGuest {
     /// The guest.
-    pub guest: Guest,
+    pub guest: QemuGuest,
     /// Where it answers.
     pub address: SocketAddr,
     /// What the server says of its version.
     pub version: String,
     /// Ends after the guest.
-    _database: Option<Running>,
+    _database: Option<RunningPeer>,
 }
 
-impl Ready {
+impl PreparedGuest {
     /// Boots a subject and waits for it.
     ///
     /// # Errors
     /// With what the guest or the database said.
-    pub fn boot(subject: &Subject, materials: &Materials<'_>) -> Result<Ready, String> {
-        let network = Network::new();
+    pub fn boot(subject: &ComparedServer, materials: &GuestMaterials<'_>) -> Result<PreparedGuest, String> {
+        let network = GuestNetwork::new();
         let has_database = materials.has_pages && subject.needs_database();
         let (boot, version, _image) = match subject.machine {
-            Machine::Linux { peer, settings } => {
+            GuestSystem::Linux { peer, settings } => {
                 let (boot, version) = linux(peer, settings, &network, materials)?;
                 (boot, version, None)
             }
-            Machine::Image => {
+            GuestSystem::Image => {
                 let program = own(materials.lowroad)?;
                 let url = has_database.then(|| database::url(&network));
-                let image = Image::of_files(&program, &image_site(has_database), url.as_deref())?;
+                let image = ImageFolder::of_files(&program, &image_site(has_database), url.as_deref())?;
                 (image.boot(MEMORY_MIB), version_of(&program), Some(image))
             }
         };
-        let mut guest = Guest::boot(&boot, materials.plugin, network.clone())?;
+        let mut guest = QemuGuest::boot(&boot, materials.plugin, network.clone())?;
         let database = has_database
             .then(|| database::start(&network))
             .transpose()?;
         let address = guest.wait_for(PORT)?;
         first_answer(address).map_err(|why| guest.failure(&why))?;
-        Ok(Ready {
+        Ok(PreparedGuest {
             guest,
             address,
             version,
@@ -90,7 +90,7 @@ impl Ready {
     ///
     /// # Errors
     /// One is not what it should be; with what the guest said.
-    pub fn check(&mut self, subject: &Subject, load: &Load) -> Result<(), String> {
+    pub fn check(&mut self, subject: &ComparedServer, load: &PaperLoad) -> Result<(), String> {
         for (path, expected) in load.expected(subject)? {
             let body = get_once_ready(self.address, &path);
             let checked = body.and_then(|body| page::check(&path, &body, &expected));
@@ -153,11 +153,11 @@ fn image_site(has_database: bool) -> Vec<(String, Vec<u8>)> {
 fn linux(
     peer: &str,
     settings: &[(&str, &str)],
-    network: &Network,
-    materials: &Materials<'_>,
-) -> Result<(Boot, String), String> {
+    network: &GuestNetwork,
+    materials: &GuestMaterials<'_>,
+) -> Result<(BootSpec, String), String> {
     let settings = filled(peer, settings, network, materials.lowroad)?;
-    let job = carried::Job {
+    let job = carried::GuestPeerJob {
         peer,
         root: Path::new(SITE),
         address: ([0, 0, 0, 0], PORT).into(),
@@ -168,7 +168,7 @@ fn linux(
     let carried = carried::carried(&job).map_err(|why| why.to_string())?;
     let version = carried.version.clone();
     let system = materials.kernel.system(network, &content(carried))?;
-    let boot = Boot::usual(materials.kernel.image(), Some(system), MEMORY_MIB);
+    let boot = BootSpec::usual(materials.kernel.image(), Some(system), MEMORY_MIB);
     Ok((boot, version))
 }
 
@@ -176,7 +176,7 @@ fn linux(
 fn filled(
     peer: &str,
     settings: &[(&str, &str)],
-    network: &Network,
+    network: &GuestNetwork,
     lowroad: Option<&Path>,
 ) -> Result<BTreeMap<String, String>, String> {
     let peer = table::listed(peer).map_err(|why| why.to_string())?;
@@ -198,18 +198,18 @@ fn filled(
     Ok(all)
 }
 
-fn content(carried: carried::Carried) -> Content {
+fn content(carried: carried::GuestPeerFiles) -> GuestContent {
     let generated = carried.files.into_iter();
     let generated = generated.map(|(path, text)| (path, text.into_bytes()));
     let files = site().into_iter();
     let files = files.map(|(path, bytes)| (format!("{SITE}{path}"), bytes));
-    let copied = |(source, path): (PathBuf, String)| Copied { source, path };
-    Content {
+    let copied = |(source, path): (PathBuf, String)| CopiedPath { source, path };
+    GuestContent {
         copied: carried.needed.into_iter().map(copied).collect(),
         generated: generated.chain(files).collect(),
         // Where configurations say that errors go.
         command: format!("ln -sf /proc/self/fd/2 /dev/stderr\n{}", carried.command),
-        ..Content::default()
+        ..GuestContent::default()
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn all_guests_are_told_where_the_database_is() {
-        let network = Network::new();
+        let network = GuestNetwork::new();
         let me = std::env::current_exe().expect("a test has a program");
         let expected = format!("{}:3306", network.host);
         for peer in ["nginx-php", "apache-mod-php", "lowroad-pages"] {

@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use super::super::drive::{Asked, Mode};
-use super::deck::Deck;
+use super::super::drive::{DriveRequest, ConnectionMode};
+use super::deck::TrafficDeck;
 use super::page::{self, STATIC_PATH};
-use super::subject::Subject;
-use crate::workload::urls::{UrlSpec, Urls};
+use super::subject::ComparedServer;
+use crate::workload::urls::{UrlSpec, UrlWorkload};
 
 /// Traffic, of which one figure comes.
 #[derive(Debug)]
-pub struct Load {
+pub struct PaperLoad {
     /// Its name on the command line and in results.
     pub name: &'static str,
     /// At the head of its line.
     pub title: &'static str,
     /// What is asked for, and how many of each.
-    pub parts: &'static [(Part, u32)],
+    pub parts: &'static [(LoadPart, u32)],
     /// What becomes of the client's connections.
-    pub mode: Mode,
+    pub mode: ConnectionMode,
     /// What pages do with their connection to the database, the first that a server has.
-    pub database: &'static [Database],
+    pub database: &'static [DatabaseUse],
     /// So many times fewer requests than usual, as each is long.
     pub divided_by: u64,
 }
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum LoadPart {
     /// The page of 3,593 bytes, a file.
     Static,
     /// A page of so many bytes, out of rows.
@@ -36,19 +36,19 @@ pub enum Part {
 
 /// What a page does with its connection to the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Database {
+pub enum DatabaseUse {
     /// Other pages use it afterwards.
     Kept,
     /// It ends with the page.
     EachPage,
 }
 
-impl Load {
+impl PaperLoad {
     /// The lengths of the pages that it asks for.
     pub fn sizes(&self) -> impl Iterator<Item = u64> {
         self.parts.iter().filter_map(|(part, _)| match part {
-            Part::Static => None,
-            Part::Rows(size) => Some(*size),
+            LoadPart::Static => None,
+            LoadPart::Rows(size) => Some(*size),
         })
     }
 
@@ -56,10 +56,10 @@ impl Load {
     ///
     /// # Errors
     /// The server has no such page.
-    pub fn expected(&self, subject: &Subject) -> Result<Vec<(String, Vec<u8>)>, String> {
-        let expected = |(part, _): &(Part, u32)| match part {
-            Part::Static => Ok((STATIC_PATH.to_owned(), page::static_page())),
-            Part::Rows(size) => {
+    pub fn expected(&self, subject: &ComparedServer) -> Result<Vec<(String, Vec<u8>)>, String> {
+        let expected = |(part, _): &(LoadPart, u32)| match part {
+            LoadPart::Static => Ok((STATIC_PATH.to_owned(), page::static_page())),
+            LoadPart::Rows(size) => {
                 let path = subject.page(self.database, *size);
                 let path = path.ok_or_else(|| format!("{} has no such page", subject.name))?;
                 Ok((path, page::of_rows(*size)?.into_bytes()))
@@ -73,7 +73,7 @@ impl Load {
     ///
     /// # Errors
     /// The server has no such page.
-    pub fn asked(&self, subject: &Subject, host: &str) -> Result<Asked, String> {
+    pub fn asked(&self, subject: &ComparedServer, host: &str) -> Result<DriveRequest, String> {
         let (version, per_connection) = self.mode.connections();
         let expected = self.expected(subject)?;
         let mut parts = Vec::new();
@@ -84,9 +84,9 @@ impl Load {
                 crc32: Some(crc32fast::hash(&body)),
                 ..UrlSpec::get(path)
             };
-            let urls = Urls::new(vec![spec], host, version, per_connection, false)?;
+            let urls = UrlWorkload::new(vec![spec], host, version, per_connection, false)?;
             parts.push((urls, *count));
         }
-        Ok(Asked::Workload(self.title, Arc::new(Deck::new(parts))))
+        Ok(DriveRequest::Workload(self.title, Arc::new(TrafficDeck::new(parts))))
     }
 }

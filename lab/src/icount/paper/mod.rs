@@ -2,7 +2,7 @@
 //! program that makes its pages, what is asked of them, and what the paper says of the outcome.
 //!
 //! [`subject`] is what a guest is, [`load`] what it is asked, [`claim`] what the paper says, and a
-//! [`Paper`] a list of each. `guest_of` boots, `run` puts all in order, `figure` keeps what comes out.
+//! [`PaperComparison`] a list of each. `guest_of` boots, `run` puts all in order, `figure` keeps what comes out.
 //! A further paper is a further file of such lists, beside `bare_pc`.
 
 mod bare_pc;
@@ -18,35 +18,35 @@ mod run;
 pub mod subject;
 pub mod table;
 
-use claim::{Claim, Unjudged};
-use load::Load;
-use subject::Subject;
+use claim::{PaperClaim, UnjudgedClaim};
+use load::PaperLoad;
+use subject::ComparedServer;
 
 /// A paper's comparison.
 #[derive(Debug)]
-pub struct Paper {
+pub struct PaperComparison {
     /// Its number in docs/lab.md and in `experiments/`.
     pub number: &'static str,
     /// What it compares.
     pub title: &'static str,
     /// Who is compared.
-    pub subjects: &'static [Subject],
+    pub subjects: &'static [ComparedServer],
     /// What each is asked.
-    pub loads: &'static [Load],
+    pub loads: &'static [PaperLoad],
     /// What the paper says and instructions can judge.
-    pub claims: &'static [Claim],
+    pub claims: &'static [PaperClaim],
     /// What they can't.
-    pub unjudged: &'static [Unjudged],
+    pub unjudged: &'static [UnjudgedClaim],
 }
 
 /// All papers, by number.
-pub static ALL: &[&Paper] = &[&bare_pc::PAPER];
+pub static ALL: &[&PaperComparison] = &[&bare_pc::PAPER];
 
 /// The paper of that number.
 ///
 /// # Errors
 /// Says which there are.
-pub fn numbered(number: &str) -> Result<&'static Paper, String> {
+pub fn numbered(number: &str) -> Result<&'static PaperComparison, String> {
     let found = ALL.iter().find(|paper| paper.number == number);
     found.copied().ok_or_else(|| {
         let numbers: Vec<&str> = ALL.iter().map(|paper| paper.number).collect();
@@ -57,12 +57,12 @@ pub fn numbered(number: &str) -> Result<&'static Paper, String> {
     })
 }
 
-impl Paper {
+impl PaperComparison {
     /// The subject of that name.
     ///
     /// # Errors
     /// Says which there are.
-    pub fn subject(&self, name: &str) -> Result<&'static Subject, String> {
+    pub fn subject(&self, name: &str) -> Result<&'static ComparedServer, String> {
         let found = self.subjects.iter().find(|subject| subject.name == name);
         let names = self.subjects.iter().map(|subject| subject.name);
         found.ok_or_else(|| unknown("server", name, names))
@@ -72,7 +72,7 @@ impl Paper {
     ///
     /// # Errors
     /// Says which there are.
-    pub fn load(&self, name: &str) -> Result<&'static Load, String> {
+    pub fn load(&self, name: &str) -> Result<&'static PaperLoad, String> {
         let found = self.loads.iter().find(|load| load.name == name);
         let names = self.loads.iter().map(|load| load.name);
         found.ok_or_else(|| unknown("load", name, names))

@@ -7,27 +7,27 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::super::kernel::{Kernel, plugin};
+use super::super::kernel::{GuestKernel, plugin};
 use super::super::standard::progress;
 use super::super::table::thousands;
-use super::super::{Traffic, measure};
-use super::figure::Figure;
-use super::guest_of::{Materials, Ready};
-use super::load::Load;
-use super::subject::Subject;
-use super::{Paper, database, table};
+use super::super::{CountTraffic, measure};
+use super::figure::CountedFigure;
+use super::guest_of::{GuestMaterials, PreparedGuest};
+use super::load::PaperLoad;
+use super::subject::ComparedServer;
+use super::{PaperComparison, database, table};
 
 /// What is to be measured.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PaperPlan {
     /// Of which paper.
-    pub paper: &'static Paper,
+    pub paper: &'static PaperComparison,
     /// Its servers, or some of them.
-    pub subjects: Vec<&'static Subject>,
+    pub subjects: Vec<&'static ComparedServer>,
     /// Its loads, or some of them.
-    pub loads: Vec<&'static Load>,
+    pub loads: Vec<&'static PaperLoad>,
     /// For each figure; a load may divide the requests.
-    pub traffic: Traffic,
+    pub traffic: CountTraffic,
     /// Guests for each server.
     pub repeats: u32,
     /// Our server's program, if it isn't where it is built.
@@ -37,20 +37,20 @@ pub struct Plan {
 }
 
 /// What the work tells while it goes on.
-enum Told {
+enum PaperProgress {
     /// What is being done.
     Step(String),
     /// A repeat of a figure; the server's version.
-    Done(&'static Subject, &'static Load, String, Result<u64, String>),
+    Done(&'static ComparedServer, &'static PaperLoad, String, Result<u64, String>),
 }
 
 /// Measures and prints. `keep` gets all figures so far after each new one.
 ///
 /// # Errors
 /// When nothing at all can be measured here.
-pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, String> {
+pub fn run(plan: &PaperPlan, keep: &mut dyn FnMut(&[CountedFigure])) -> Result<Vec<CountedFigure>, String> {
     progress("the guest's kernel (downloaded at the first time)");
-    let (kernel, plugin) = (Kernel::new()?, plugin()?);
+    let (kernel, plugin) = (GuestKernel::new()?, plugin()?);
     progress("");
     let (todo, mut figures) = possible(plan);
     if todo.is_empty() && figures.is_empty() {
@@ -65,7 +65,7 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, 
             scope.spawn(move || {
                 let next = || waiting.lock().expect("nobody panics with it").pop_front();
                 while let Some((subject, loads)) = next() {
-                    let work = Work {
+                    let work = PaperTurn {
                         plan,
                         subject,
                         kernel,
@@ -79,8 +79,8 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, 
         drop(tell);
         for told in told {
             match told {
-                Told::Step(text) => progress(&format!("{done} of {all}; {text}")),
-                Told::Done(subject, load, version, result) => {
+                PaperProgress::Step(text) => progress(&format!("{done} of {all}; {text}")),
+                PaperProgress::Done(subject, load, version, result) => {
                     done += 1;
                     progress("");
                     println!("{}", line(subject, load, &result));
@@ -101,11 +101,11 @@ pub fn run(plan: &Plan, keep: &mut dyn FnMut(&[Figure])) -> Result<Vec<Figure>, 
 }
 
 /// Guests to boot, with what each is asked.
-type Todo = VecDeque<(&'static Subject, Vec<&'static Load>)>;
+type PendingGuest = VecDeque<(&'static ComparedServer, Vec<&'static PaperLoad>)>;
 
 /// What there is to do, and figures for what can't be had here, which is told.
-fn possible(plan: &Plan) -> (Todo, Vec<Figure>) {
-    let (mut todo, mut figures) = (Todo::new(), Vec::new());
+fn possible(plan: &PaperPlan) -> (PendingGuest, Vec<CountedFigure>) {
+    let (mut todo, mut figures) = (PendingGuest::new(), Vec::new());
     let no_database = database::missing().map(|(why, _)| why);
     for &subject in &plan.subjects {
         let missing = subject.missing(plan.lowroad.as_deref()).map(|(why, _)| why);
@@ -137,7 +137,7 @@ fn possible(plan: &Plan) -> (Todo, Vec<Figure>) {
     (todo, figures)
 }
 
-fn line(subject: &Subject, load: &Load, result: &Result<u64, String>) -> String {
+fn line(subject: &ComparedServer, load: &PaperLoad, result: &Result<u64, String>) -> String {
     let figure = match result {
         Ok(figure) => thousands(*figure),
         Err(why) => format!("- {}", why.trim().replace('\n', "\n    ")),
@@ -147,48 +147,48 @@ fn line(subject: &Subject, load: &Load, result: &Result<u64, String>) -> String 
 
 /// The figure of a server and a load, a new one if there is none yet.
 fn of<'a>(
-    plan: &Plan,
-    figures: &'a mut Vec<Figure>,
-    subject: &Subject,
-    load: &Load,
-) -> &'a mut Figure {
-    let is_it = |figure: &Figure| figure.server == subject.name && figure.load == load.name;
+    plan: &PaperPlan,
+    figures: &'a mut Vec<CountedFigure>,
+    subject: &ComparedServer,
+    load: &PaperLoad,
+) -> &'a mut CountedFigure {
+    let is_it = |figure: &CountedFigure| figure.server == subject.name && figure.load == load.name;
     let at = figures.iter().position(is_it).unwrap_or_else(|| {
-        figures.push(Figure {
+        figures.push(CountedFigure {
             paper: plan.paper.number.to_owned(),
             server: subject.name.to_owned(),
             load: load.name.to_owned(),
             requests: requests(plan, load).requests,
-            ..Figure::default()
+            ..CountedFigure::default()
         });
         figures.len() - 1
     });
     &mut figures[at]
 }
 
-fn requests(plan: &Plan, load: &Load) -> Traffic {
-    Traffic {
+fn requests(plan: &PaperPlan, load: &PaperLoad) -> CountTraffic {
+    CountTraffic {
         requests: (plan.traffic.requests / load.divided_by).max(1),
         ..plan.traffic
     }
 }
 
 /// One guest's turn.
-struct Work<'a> {
-    plan: &'a Plan,
-    subject: &'static Subject,
-    kernel: &'a Kernel,
+struct PaperTurn<'a> {
+    plan: &'a PaperPlan,
+    subject: &'static ComparedServer,
+    kernel: &'a GuestKernel,
     plugin: &'a Path,
-    tell: &'a Sender<Told>,
+    tell: &'a Sender<PaperProgress>,
 }
 
-impl Work<'_> {
-    fn all(&self, loads: &[&'static Load]) {
+impl PaperTurn<'_> {
+    fn all(&self, loads: &[&'static PaperLoad]) {
         let mut ready = None;
         for &load in loads {
             let mut result = self.one(&mut ready, load, loads);
             // Emulation goes wrong now and then; a server that ends its guest does it again.
-            let runs = |ready: &mut Ready| ready.guest.runs();
+            let runs = |ready: &mut PreparedGuest| ready.guest.runs();
             if result.is_err() && !ready.as_mut().is_some_and(runs) {
                 ready = None;
                 result = self.one(&mut ready, load, loads);
@@ -200,7 +200,7 @@ impl Work<'_> {
             let failure = result.as_ref().err().cloned();
             let _ = self
                 .tell
-                .send(Told::Done(self.subject, load, version, result));
+                .send(PaperProgress::Done(self.subject, load, version, result));
             if let (false, Some(why)) = (has_booted, failure) {
                 return self.give_up(load, loads, &why);
             }
@@ -208,13 +208,13 @@ impl Work<'_> {
     }
 
     /// What did not boot twice will not boot for the next load, and waiting takes long.
-    fn give_up(&self, failed: &Load, loads: &[&'static Load], why: &str) {
+    fn give_up(&self, failed: &PaperLoad, loads: &[&'static PaperLoad], why: &str) {
         let left = loads
             .iter()
             .skip_while(|load| load.name != failed.name)
             .skip(1);
         for &load in left {
-            let failed = Told::Done(self.subject, load, String::new(), Err(why.to_owned()));
+            let failed = PaperProgress::Done(self.subject, load, String::new(), Err(why.to_owned()));
             let _ = self.tell.send(failed);
         }
     }
@@ -222,21 +222,21 @@ impl Work<'_> {
     /// One figure, of the guest that there is or else of a new one.
     fn one(
         &self,
-        ready: &mut Option<Ready>,
-        load: &Load,
-        loads: &[&'static Load],
+        ready: &mut Option<PreparedGuest>,
+        load: &PaperLoad,
+        loads: &[&'static PaperLoad],
     ) -> Result<u64, String> {
         let ready = match ready {
             Some(ready) => ready,
             None => {
                 self.step("boots");
-                let materials = Materials {
+                let materials = GuestMaterials {
                     kernel: self.kernel,
                     plugin: self.plugin,
                     lowroad: self.plan.lowroad.as_deref(),
                     has_pages: loads.iter().any(|load| load.sizes().next().is_some()),
                 };
-                ready.insert(Ready::boot(self.subject, &materials)?)
+                ready.insert(PreparedGuest::boot(self.subject, &materials)?)
             }
         };
         self.step(load.title);
@@ -249,6 +249,6 @@ impl Work<'_> {
 
     fn step(&self, text: &str) {
         let text = format!("{}: {text}", self.subject.name);
-        let _ = self.tell.send(Told::Step(text));
+        let _ = self.tell.send(PaperProgress::Step(text));
     }
 }

@@ -3,26 +3,26 @@
 use std::path::Path;
 
 use super::super::servers::own;
-use super::load::{Database, Load};
-use crate::peers::{Failure, carried, programs};
+use super::load::{DatabaseUse, PaperLoad};
+use crate::peers::{PeerFailure, carried, programs};
 
 /// A server that is compared.
 #[derive(Debug)]
-pub struct Subject {
+pub struct ComparedServer {
     /// Its name on the command line and in results.
     pub name: &'static str,
     /// At the head of its column.
     pub title: &'static str,
     /// What boots.
-    pub machine: Machine,
+    pub machine: GuestSystem,
     /// The paths of its pages of rows, by what they do with the connection to the database; `{size}` is
     /// the page's length. Empty: it is asked for files alone.
-    pub pages: &'static [(Database, &'static str)],
+    pub pages: &'static [(DatabaseUse, &'static str)],
 }
 
 /// What a guest boots.
 #[derive(Debug)]
-pub enum Machine {
+pub enum GuestSystem {
     /// Linux, in which a peer's plan is carried out with these settings.
     Linux {
         /// The peer's name: see [`crate::peers::table`].
@@ -34,18 +34,18 @@ pub enum Machine {
     Image,
 }
 
-impl Subject {
+impl ComparedServer {
     /// The path of the page of that length; `None` if it has none that uses the database so.
-    pub fn page(&self, database: &[Database], size: u64) -> Option<String> {
+    pub fn page(&self, database: &[DatabaseUse], size: u64) -> Option<String> {
         let found = database.iter().find_map(|wanted| {
-            let has = |(how, _): &&(Database, &str)| how == wanted;
+            let has = |(how, _): &&(DatabaseUse, &str)| how == wanted;
             self.pages.iter().find(has)
         });
         found.map(|(_, path)| path.replace("{size}", &size.to_string()))
     }
 
     /// Why it can't be asked this.
-    pub fn lacks(&self, load: &Load) -> Option<&'static str> {
+    pub fn lacks(&self, load: &PaperLoad) -> Option<&'static str> {
         let lacking = load
             .sizes()
             .any(|size| self.page(load.database, size).is_none());
@@ -59,10 +59,10 @@ impl Subject {
     /// server's program is, if not where it is built.
     pub fn missing(&self, lowroad: Option<&Path>) -> Option<(String, &'static [&'static str])> {
         let peer = match self.machine {
-            Machine::Linux { peer, .. } if !programs::is_lowroad(peer) => peer,
+            GuestSystem::Linux { peer, .. } if !programs::is_lowroad(peer) => peer,
             _ => return own(lowroad).err().map(|why| (why, &[][..])),
         };
-        let job = carried::Job {
+        let job = carried::GuestPeerJob {
             peer,
             root: Path::new("/srv"),
             address: ([0, 0, 0, 0], 80).into(),
@@ -72,7 +72,7 @@ impl Subject {
         };
         let why = carried::carried(&job).err()?;
         let packages = match why {
-            Failure::NotInstalled(_) => carried::packages(peer).unwrap_or_default(),
+            PeerFailure::NotInstalled(_) => carried::packages(peer).unwrap_or_default(),
             _ => &[],
         };
         Some((why.to_string(), packages))

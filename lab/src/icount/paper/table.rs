@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::super::table::thousands;
-use super::Paper;
-use super::figure::{Figure, find, rounded};
+use super::PaperComparison;
+use super::figure::{CountedFigure, find, rounded};
 
 /// Behind a figure whose repeats lie apart.
 const MARK: &str = " *";
 
 /// The figures of a paper; servers and loads without any are left out.
-pub fn markdown(paper: &Paper, figures: &[Figure]) -> String {
+pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     let mut out = String::new();
     let lines = cells(paper, figures);
     for (at, line) in lines.iter().enumerate() {
@@ -19,7 +19,7 @@ pub fn markdown(paper: &Paper, figures: &[Figure]) -> String {
             let _ = writeln!(out, "|{}", "---|".repeat(line.len()));
         }
     }
-    if figures.iter().any(Figure::is_doubtful) {
+    if figures.iter().any(CountedFigure::is_doubtful) {
         let _ = writeln!(out, "\n\\* its repeats lie more than 3 % apart");
     }
     for (server, why) in failures(paper, figures) {
@@ -29,7 +29,7 @@ pub fn markdown(paper: &Paper, figures: &[Figure]) -> String {
 }
 
 /// Head and lines; figures are marked where their repeats lie apart.
-pub fn cells(paper: &Paper, figures: &[Figure]) -> Vec<Vec<String>> {
+pub fn cells(paper: &PaperComparison, figures: &[CountedFigure]) -> Vec<Vec<String>> {
     let asked = |name: &str| figures.iter().any(|figure| figure.server == name);
     let subjects = paper.subjects.iter().filter(|subject| asked(subject.name));
     let subjects: Vec<_> = subjects.collect();
@@ -51,7 +51,7 @@ pub fn cells(paper: &Paper, figures: &[Figure]) -> Vec<Vec<String>> {
 }
 
 /// A figure in a cell: empty where it is not asked for, a dash where there is none.
-fn cell(figure: Option<&Figure>) -> String {
+fn cell(figure: Option<&CountedFigure>) -> String {
     let Some(figure) = figure else {
         return String::new();
     };
@@ -63,7 +63,7 @@ fn cell(figure: Option<&Figure>) -> String {
 }
 
 /// Why figures are missing, each reason of a server once.
-pub fn failures<'a>(paper: &Paper, figures: &'a [Figure]) -> Vec<(&'static str, &'a str)> {
+pub fn failures<'a>(paper: &PaperComparison, figures: &'a [CountedFigure]) -> Vec<(&'static str, &'a str)> {
     let mut told = Vec::new();
     for subject in paper.subjects {
         let own = figures

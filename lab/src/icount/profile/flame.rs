@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::super::table::thousands;
-use super::Counted;
+use super::SymbolShare;
 use crate::report::svg::{coordinate, escape};
 
 const WIDTH: f64 = 1200.0;
@@ -12,8 +12,8 @@ const HIGH: f64 = 20.0;
 const LEAST: f64 = 0.4;
 
 /// The picture.
-pub fn draw(title: &str, symbols: &[Counted]) -> String {
-    let all: Vec<&Counted> = symbols.iter().collect();
+pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
+    let all: Vec<&SymbolShare> = symbols.iter().collect();
     let total: f64 = all.iter().map(|one| one.instructions).sum();
     let mut out = String::new();
     let scale = WIDTH / total.max(1.0);
@@ -78,16 +78,16 @@ fn cell(out: &mut String, level: u32, (x, wide): (f64, f64), name: &str, count: 
     wide
 }
 
-fn sum(of: &[&Counted]) -> f64 {
+fn sum(of: &[&SymbolShare]) -> f64 {
     of.iter().map(|one| one.instructions).sum()
 }
 
 /// Those of a name together, the largest group first.
 fn groups<'a>(
-    all: &[&'a Counted],
-    name: impl Fn(&'a Counted) -> &'a str,
-) -> Vec<(&'a str, Vec<&'a Counted>)> {
-    let mut groups: Vec<(&str, Vec<&Counted>)> = Vec::new();
+    all: &[&'a SymbolShare],
+    name: impl Fn(&'a SymbolShare) -> &'a str,
+) -> Vec<(&'a str, Vec<&'a SymbolShare>)> {
+    let mut groups: Vec<(&str, Vec<&SymbolShare>)> = Vec::new();
     for &one in all {
         match groups.iter_mut().find(|(of, _)| *of == name(one)) {
             Some((_, group)) => group.push(one),

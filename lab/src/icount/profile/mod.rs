@@ -8,24 +8,24 @@ mod symbols;
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::guest::Guest;
-use super::kernel::Copied;
+use super::guest::QemuGuest;
+use super::kernel::CopiedPath;
 use super::table::thousands;
-use symbols::Symbols;
+use symbols::SymbolNames;
 
 /// Symbols in the table.
 const SHOWN: usize = 20;
 
 /// Instructions a request by symbol.
 #[derive(Debug)]
-pub struct Profile {
+pub struct SymbolProfile {
     /// The largest first.
-    symbols: Vec<Counted>,
+    symbols: Vec<SymbolShare>,
 }
 
 /// A symbol's share of the work.
 #[derive(Clone, Debug, PartialEq)]
-struct Counted {
+struct SymbolShare {
     /// `kernel`, or the program or library.
     place: String,
     /// The part of the work; of programs their own name.
@@ -35,18 +35,18 @@ struct Counted {
     instructions: f64,
 }
 
-impl Profile {
+impl SymbolProfile {
     /// Counts while `run` makes so many requests or more, and says how many. `copied` says which file of this machine is where in the guest.
     ///
     /// # Errors
     /// A request failed, or the guest did not tell its symbols; says which.
     pub fn take(
-        guest: &mut Guest,
-        copied: &[Copied],
+        guest: &mut QemuGuest,
+        copied: &[CopiedPath],
         requests: u64,
         run: &mut dyn FnMut(u64) -> Result<u64, String>,
-    ) -> Result<Profile, String> {
-        let symbols = Symbols::of(guest, copied)?;
+    ) -> Result<SymbolProfile, String> {
+        let symbols = SymbolNames::of(guest, copied)?;
         guest.counted_at_rest();
         let before: HashMap<u64, u64> = guest.blocks().collect();
         let requests = run(requests).map_err(|why| guest.failure(&why))?;
@@ -58,11 +58,11 @@ impl Profile {
                 *by_symbol.entry(symbols.name(address)).or_default() += more;
             }
         }
-        Ok(Profile::of(by_symbol, requests))
+        Ok(SymbolProfile::of(by_symbol, requests))
     }
 
-    fn of(by_symbol: HashMap<(String, String), u64>, requests: u64) -> Profile {
-        let counted = |((place, name), count): ((String, String), u64)| Counted {
+    fn of(by_symbol: HashMap<(String, String), u64>, requests: u64) -> SymbolProfile {
+        let counted = |((place, name), count): ((String, String), u64)| SymbolShare {
             part: match place.starts_with(symbols::KERNEL) {
                 true => parts::of(&place, &name),
                 false => "user space",
@@ -71,12 +71,12 @@ impl Profile {
             name,
             instructions: count as f64 / requests as f64,
         };
-        let mut symbols: Vec<Counted> = by_symbol.into_iter().map(counted).collect();
+        let mut symbols: Vec<SymbolShare> = by_symbol.into_iter().map(counted).collect();
         symbols.sort_by(|a, b| {
             let by_count = b.instructions.total_cmp(&a.instructions);
             by_count.then_with(|| a.name.cmp(&b.name))
         });
-        Profile { symbols }
+        SymbolProfile { symbols }
     }
 
     fn total(&self) -> f64 {
@@ -119,7 +119,7 @@ impl Profile {
     /// Folded stacks, as flame graphs are made of: place, part and symbol. Who called whom is not known.
     #[must_use]
     pub fn folded(&self) -> String {
-        let line = |one: &Counted| {
+        let line = |one: &SymbolShare| {
             let count = one.instructions.round() as u64;
             let frames = [&*one.place, one.part, &*one.name].map(|frame| frame.replace(';', ":"));
             format!("{} {count}\n", frames.join(";"))
@@ -148,14 +148,14 @@ impl Profile {
 mod tests {
     use super::*;
 
-    fn profile() -> Profile {
+    fn profile() -> SymbolProfile {
         let counts = [
             (("kernel", "tcp_v4_rcv"), 6000),
             (("kernel", "virtqueue_add"), 1000),
             (("nginx", "ngx;parse"), 3000),
         ];
         let counts = counts.map(|((place, name), count)| ((place.into(), name.into()), count));
-        Profile::of(counts.into(), 10)
+        SymbolProfile::of(counts.into(), 10)
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::guest::Guest;
-use super::super::kernel::Copied;
+use super::super::guest::QemuGuest;
+use super::super::kernel::CopiedPath;
 
 /// Where the kernel's addresses begin.
 const KERNEL_BEGIN: u64 = 0xffff_8000_0000_0000;
@@ -15,21 +15,21 @@ const KERNEL_BEGIN: u64 = 0xffff_8000_0000_0000;
 pub const KERNEL: &str = "kernel";
 
 /// All names.
-pub struct Symbols {
-    kernel: Table<(String, String)>,
-    maps: Vec<Map>,
+pub struct SymbolNames {
+    kernel: AddressTable<(String, String)>,
+    maps: Vec<MemoryMapping>,
     /// Files of this machine by their path in the guest.
-    copied: Vec<Copied>,
+    copied: Vec<CopiedPath>,
     /// By path in the guest.
-    programs: RefCell<HashMap<String, Program>>,
+    programs: RefCell<HashMap<String, ProgramSymbols>>,
 }
 
 /// Things by the address where they begin, in order.
-type Table<T> = Vec<(u64, T)>;
+type AddressTable<T> = Vec<(u64, T)>;
 
 /// A piece of a process's memory that can be run.
 #[derive(Clone, Debug, PartialEq)]
-struct Map {
+struct MemoryMapping {
     begin: u64,
     end: u64,
     offset: u64,
@@ -37,21 +37,21 @@ struct Map {
 }
 
 #[derive(Default)]
-struct Program {
+struct ProgramSymbols {
     /// Places in the file and where they are loaded: offset, length, address.
     segments: Vec<(u64, u64, u64)>,
-    symbols: Table<String>,
+    symbols: AddressTable<String>,
 }
 
-impl Symbols {
+impl SymbolNames {
     /// Asks a guest.
     ///
     /// # Errors
     /// It does not answer.
-    pub fn of(guest: &mut Guest, copied: &[Copied]) -> Result<Symbols, String> {
+    pub fn of(guest: &mut QemuGuest, copied: &[CopiedPath]) -> Result<SymbolNames, String> {
         let kernel = guest.output_of("cat /proc/kallsyms")?;
         let maps = guest.output_of("cat /proc/[0-9]*/maps")?;
-        Ok(Symbols {
+        Ok(SymbolNames {
             kernel: kernel_symbols(&kernel),
             maps: maps.lines().filter_map(map).collect(),
             copied: copied.to_vec(),
@@ -67,7 +67,7 @@ impl Symbols {
                 .cloned()
                 .unwrap_or_else(unknown);
         }
-        let is_in = |map: &&Map| (map.begin..map.end).contains(&address);
+        let is_in = |map: &&MemoryMapping| (map.begin..map.end).contains(&address);
         let Some(map) = self.maps.iter().find(is_in) else {
             return ("other".into(), "a process that has ended".into());
         };
@@ -75,7 +75,7 @@ impl Symbols {
         let mut programs = self.programs.borrow_mut();
         let program = programs
             .entry(map.path.clone())
-            .or_insert_with(|| Program::read(&self.here(&map.path)));
+            .or_insert_with(|| ProgramSymbols::read(&self.here(&map.path)));
         let name = program.name(address - map.begin + map.offset);
         (place, name.unwrap_or("without a symbol").to_owned())
     }
@@ -85,7 +85,7 @@ impl Symbols {
         let path = path.trim_start_matches('/');
         // What is copied is a file, or a folder with it.
         let found = self.copied.iter().find_map(
-            |Copied {
+            |CopiedPath {
                  source,
                  path: there,
              }| {
@@ -107,7 +107,7 @@ fn below<T>(table: &[(u64, T)], address: u64) -> Option<&T> {
 }
 
 /// Of lines `address type name [module]`.
-fn kernel_symbols(text: &str) -> Table<(String, String)> {
+fn kernel_symbols(text: &str) -> AddressTable<(String, String)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -119,20 +119,20 @@ fn kernel_symbols(text: &str) -> Table<(String, String)> {
         };
         is_code.then_some((address, (place, name)))
     };
-    let mut table: Table<_> = text.lines().filter_map(line).collect();
+    let mut table: AddressTable<_> = text.lines().filter_map(line).collect();
     table.sort();
     table
 }
 
 /// Of a line `begin-end r-xp offset device inode path`.
-fn map(line: &str) -> Option<Map> {
+fn map(line: &str) -> Option<MemoryMapping> {
     let mut words = line.split_whitespace();
     let (begin, end) = words.next()?.split_once('-')?;
     let can_be_run = words.next()?.contains('x');
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let offset = number(words.next()?)?;
     let path = words.nth(2).unwrap_or("[made while it ran]").to_owned();
-    can_be_run.then_some(Map {
+    can_be_run.then_some(MemoryMapping {
         begin: number(begin)?,
         end: number(end)?,
         offset,
@@ -140,9 +140,9 @@ fn map(line: &str) -> Option<Map> {
     })
 }
 
-impl Program {
+impl ProgramSymbols {
     /// Of a file; without symbols if it has none, or is no file.
-    fn read(path: &Path) -> Program {
+    fn read(path: &Path) -> ProgramSymbols {
         let said = |program: &str, words: &[&str]| {
             let output = Command::new(program).args(words).arg(path).output();
             output.map_or(String::new(), |output| {
@@ -150,13 +150,13 @@ impl Program {
             })
         };
         if !path.is_file() {
-            return Program::default();
+            return ProgramSymbols::default();
         }
         let mut symbols = said("nm", &["-C", "--defined-only"]);
         if symbols.is_empty() {
             symbols = said("nm", &["-C", "-D", "--defined-only"]);
         }
-        Program {
+        ProgramSymbols {
             segments: segments(&said("readelf", &["-lW"])),
             symbols: program_symbols(&symbols),
         }
@@ -181,14 +181,14 @@ fn segments(text: &str) -> Vec<(u64, u64, u64)> {
 }
 
 /// Of `nm`'s lines `address type name`.
-fn program_symbols(text: &str) -> Table<String> {
+fn program_symbols(text: &str) -> AddressTable<String> {
     let line = |line: &str| {
         let (address, rest) = line.split_once(' ')?;
         let (kind, name) = rest.split_once(' ')?;
         let address = u64::from_str_radix(address, 16).ok()?;
         "tTwWiu".contains(kind).then(|| (address, name.to_owned()))
     };
-    let mut table: Table<String> = text.lines().filter_map(line).collect();
+    let mut table: AddressTable<String> = text.lines().filter_map(line).collect();
     table.sort();
     table
 }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn programs_are_loaded_where_their_segments_say() {
-        let program = Program {
+        let program = ProgramSymbols {
             segments: segments(
                 "  LOAD   0x001000 0x0000000000002000 0x2000 0x000500 0x000500 R E 0x1000",
             ),

@@ -1,10 +1,10 @@
 //! What is in the files: a function of name and length. Knows no disk.
 
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// How a file is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
+pub(crate) enum FileFill {
     /// As SPECweb99 has it: a first line with length and name, marks from which place and file can
     /// be told, and places for so many ads.
     Marked {
@@ -29,18 +29,18 @@ const MARK_EVERY: usize = 4096;
 const LINE: usize = 64;
 
 /// Puts the contents of a file into `out`, whatever was in it.
-pub(crate) fn fill(path: &str, len: u64, fill: Fill, out: &mut Vec<u8>) {
+pub(crate) fn fill(path: &str, len: u64, fill: FileFill, out: &mut Vec<u8>) {
     let len = usize::try_from(len).expect("files are made in memory");
-    let mut random = Random::stream(u64::from(crc32fast::hash(path.as_bytes())), len as u64);
+    let mut random = SplitMix::stream(u64::from(crc32fast::hash(path.as_bytes())), len as u64);
     out.clear();
     match fill {
-        Fill::Marked { ads } => marked(path, len, ads, &mut random, out),
-        Fill::Text => text(len, &mut random, out),
-        Fill::Binary => binary(path, len, &mut random, out),
+        FileFill::Marked { ads } => marked(path, len, ads, &mut random, out),
+        FileFill::Text => text(len, &mut random, out),
+        FileFill::Binary => binary(path, len, &mut random, out),
     }
 }
 
-fn marked(path: &str, len: usize, ads: usize, random: &mut Random, out: &mut Vec<u8>) {
+fn marked(path: &str, len: usize, ads: usize, random: &mut SplitMix, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{len:9} {path}\n").as_bytes());
     let first_line = out.len();
     text(len, random, out);
@@ -64,7 +64,7 @@ fn marked(path: &str, len: usize, ads: usize, random: &mut Random, out: &mut Vec
 }
 
 /// Appends characters from 33 to 124 up to the length, each 64th a newline.
-fn text(len: usize, random: &mut Random, out: &mut Vec<u8>) {
+fn text(len: usize, random: &mut SplitMix, out: &mut Vec<u8>) {
     let start = out.len();
     while out.len() < len {
         // 92 characters from 256 values: some are 3/2 as frequent as others, which nobody notices.
@@ -83,7 +83,7 @@ fn text(len: usize, random: &mut Random, out: &mut Vec<u8>) {
         .for_each(|byte| *byte = b'\n');
 }
 
-fn binary(path: &str, len: usize, random: &mut Random, out: &mut Vec<u8>) {
+fn binary(path: &str, len: usize, random: &mut SplitMix, out: &mut Vec<u8>) {
     if path.ends_with(".gif") {
         out.extend_from_slice(b"GIF89a");
     }
@@ -127,7 +127,7 @@ mod tests {
                 .enumerate()
                 .filter(|(_, window)| window == AD_TAG);
             let places: Vec<usize> = tags.map(|(at, _)| at % 4096).collect();
-            let Fill::Marked { ads } = file.fill else {
+            let FileFill::Marked { ads } = file.fill else {
                 panic!("a marked file")
             };
             assert_eq!(places, vec![1; ads], "{}", file.path);
@@ -142,7 +142,7 @@ mod tests {
             fill(
                 &name,
                 specset::file_len(2, 8),
-                Fill::Marked { ads: 1 },
+                FileFill::Marked { ads: 1 },
                 &mut out,
             );
             out.windows(62)
@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn other_files() {
         let mut out = Vec::new();
-        fill("a.gif", 223, Fill::Binary, &mut out);
+        fill("a.gif", 223, FileFill::Binary, &mut out);
         assert!(out.starts_with(b"GIF89a") && out.len() == 223);
         let first = out.clone();
-        fill("a.gif", 223, Fill::Binary, &mut out);
+        fill("a.gif", 223, FileFill::Binary, &mut out);
         assert_eq!(first, out);
-        fill("b.gif", 223, Fill::Binary, &mut out);
+        fill("b.gif", 223, FileFill::Binary, &mut out);
         assert_ne!(first, out);
-        fill("a.html", 500, Fill::Text, &mut out);
+        fill("a.html", 500, FileFill::Text, &mut out);
         assert!(out.len() == 500 && out[63] == b'\n' && out.is_ascii());
     }
 }

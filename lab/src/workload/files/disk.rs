@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::super::wire::FILES_DATE_UNIX_S;
-use super::Listed;
+use super::ManifestEntry;
 
 /// A folder that is being made.
-pub(super) struct Folder {
+pub(super) struct FolderWriter {
     root: PathBuf,
     /// Held as long as files are made.
     _lock: File,
@@ -20,9 +20,9 @@ pub(super) struct Folder {
 /// no half file is left in the site.
 const UNFINISHED: &str = ".unfinished";
 
-impl Folder {
+impl FolderWriter {
     /// Makes the folder if needed, and takes it for this process.
-    pub(super) fn open(root: &Path) -> Result<Folder, String> {
+    pub(super) fn open(root: &Path) -> Result<FolderWriter, String> {
         fs::create_dir_all(root.join("site"))
             .map_err(|why| failed("make the folder", root, &why))?;
         let path = root.join(".lock");
@@ -33,7 +33,7 @@ impl Folder {
                 "{root}: another lowroad-lab makes files here; wait until it has ended"
             ));
         }
-        Ok(Folder {
+        Ok(FolderWriter {
             root: root.to_path_buf(),
             _lock: lock,
         })
@@ -117,14 +117,14 @@ fn date() -> SystemTime {
 }
 
 /// The length and CRC-32 of what is in a file.
-pub(super) fn checksum(mut file: File) -> std::io::Result<Listed> {
+pub(super) fn checksum(mut file: File) -> std::io::Result<ManifestEntry> {
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 17];
     let mut len = 0;
     loop {
         let count = file.read(&mut buffer)?;
         if count == 0 {
-            return Ok(Listed {
+            return Ok(ManifestEntry {
                 len,
                 crc32: hasher.finalize(),
             });

@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use super::disk::{Folder, failed};
+use super::disk::{FolderWriter, failed};
 
 /// Name of the list in the folder.
 const NAME: &str = "manifest.tsv";
@@ -21,7 +21,7 @@ const FIRST_LINE: &str = "# lowroad-lab files 1: path, bytes, CRC-32";
 
 /// What the list says of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ManifestEntry {
     /// Its length.
     pub len: u64,
     /// CRC-32 (IEEE) of its bytes.
@@ -30,17 +30,17 @@ pub struct Listed {
 
 /// The list of a folder whose files are all there.
 #[derive(Clone, Debug)]
-pub struct Manifest {
+pub struct FileManifest {
     file: PathBuf,
-    listed: BTreeMap<String, Listed>,
+    listed: BTreeMap<String, ManifestEntry>,
 }
 
-impl Manifest {
+impl FileManifest {
     /// Reads the list of a folder.
     ///
     /// # Errors
     /// When there is none, or when it is none.
-    pub fn load(folder: &Path) -> Result<Manifest, String> {
+    pub fn load(folder: &Path) -> Result<FileManifest, String> {
         let file = folder.join(NAME);
         let text = fs::read_to_string(&file).map_err(|why| {
             format!(
@@ -50,7 +50,7 @@ impl Manifest {
         })?;
         let mut listed = BTreeMap::new();
         match read(&text, &mut listed) {
-            Ok(true) => Ok(Manifest { file, listed }),
+            Ok(true) => Ok(FileManifest { file, listed }),
             Ok(false) => Err(format!(
                 "{}: made by another version; run files again",
                 file.display()
@@ -60,7 +60,7 @@ impl Manifest {
     }
 
     /// What is said of the file with this path in the site.
-    pub fn get(&self, path: &str) -> Option<Listed> {
+    pub fn get(&self, path: &str) -> Option<ManifestEntry> {
         self.listed.get(path.trim_start_matches('/')).copied()
     }
 
@@ -81,7 +81,7 @@ impl Manifest {
 }
 
 /// All that is known of the files of a folder: the list, and the journal of a run that was ended.
-pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, Listed>, String> {
+pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, ManifestEntry>, String> {
     let mut listed = BTreeMap::new();
     for name in [NAME, JOURNAL] {
         let file = folder.join(name);
@@ -97,7 +97,7 @@ pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, Listed>, String
 
 /// Reads lines; false if they are of another version. A last line without its end was being written
 /// when something happened, and does not count.
-fn read(text: &str, listed: &mut BTreeMap<String, Listed>) -> Result<bool, String> {
+fn read(text: &str, listed: &mut BTreeMap<String, ManifestEntry>) -> Result<bool, String> {
     let mut lines = text.split_inclusive('\n');
     if lines.next().map(str::trim_end) != Some(FIRST_LINE) {
         return Ok(false);
@@ -117,7 +117,7 @@ fn read(text: &str, listed: &mut BTreeMap<String, Listed>) -> Result<bool, Strin
     Ok(true)
 }
 
-fn parse(line: &str) -> Option<(&str, Listed)> {
+fn parse(line: &str) -> Option<(&str, ManifestEntry)> {
     let mut columns = line.split('\t');
     let path = columns.next()?;
     let len = columns.next()?.parse().ok()?;
@@ -125,15 +125,15 @@ fn parse(line: &str) -> Option<(&str, Listed)> {
     columns
         .next()
         .is_none()
-        .then_some((path, Listed { len, crc32 }))
+        .then_some((path, ManifestEntry { len, crc32 }))
 }
 
-fn line(path: &str, entry: Listed) -> String {
+fn line(path: &str, entry: ManifestEntry) -> String {
     format!("{path}\t{}\t{:08x}\n", entry.len, entry.crc32)
 }
 
 /// Writes the list, whole or not at all.
-pub(super) fn save(folder: &Folder, listed: &BTreeMap<String, Listed>) -> Result<(), String> {
+pub(super) fn save(folder: &FolderWriter, listed: &BTreeMap<String, ManifestEntry>) -> Result<(), String> {
     let mut text = format!("{FIRST_LINE}\n");
     for (path, entry) in listed {
         text += &line(path, *entry);
@@ -142,14 +142,14 @@ pub(super) fn save(folder: &Folder, listed: &BTreeMap<String, Listed>) -> Result
 }
 
 /// What was made since the list was written.
-pub(super) struct Journal {
+pub(super) struct ManifestJournal {
     path: PathBuf,
     file: File,
 }
 
-impl Journal {
+impl ManifestJournal {
     /// Begins, or goes on with what another run left.
-    pub(super) fn open(folder: &Path) -> Result<Journal, String> {
+    pub(super) fn open(folder: &Path) -> Result<ManifestJournal, String> {
         let path = folder.join(JOURNAL);
         let begin = || {
             let whole = fs::read_to_string(&path).is_ok_and(|text| {
@@ -163,10 +163,10 @@ impl Journal {
             Ok(file)
         };
         let file = begin().map_err(|why| failed("write", &path, &why))?;
-        Ok(Journal { path, file })
+        Ok(ManifestJournal { path, file })
     }
 
-    pub(super) fn add(&mut self, path: &str, entry: Listed) -> Result<(), String> {
+    pub(super) fn add(&mut self, path: &str, entry: ManifestEntry) -> Result<(), String> {
         let text = line(path, entry);
         self.file
             .write_all(text.as_bytes())
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn lines_and_back() {
-        let entry = Listed {
+        let entry = ManifestEntry {
             len: 102,
             crc32: 0x00ab_cdef,
         };

@@ -5,14 +5,14 @@ use std::fs;
 use super::*;
 
 /// A folder of its own, deleted at the end.
-struct Scratch(std::path::PathBuf);
+struct ScratchFolder(std::path::PathBuf);
 
-impl Scratch {
-    fn new(name: &str) -> Scratch {
+impl ScratchFolder {
+    fn new(name: &str) -> ScratchFolder {
         let name = format!("lowroad-lab-files-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         drop(fs::remove_dir_all(&path));
-        Scratch(path)
+        ScratchFolder(path)
     }
 
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
@@ -37,7 +37,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(&self.0));
     }
@@ -50,14 +50,14 @@ fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn made(workload: &str, settings: &BTreeMap<String, String>, dir: &Path) -> Made {
+fn made(workload: &str, settings: &BTreeMap<String, String>, dir: &Path) -> FileSetOutcome {
     let plan = plan(workload, settings).expect("a plan");
     make_until(&plan, dir, &AtomicBool::new(false), &mut |_| {}).expect("made")
 }
 
 #[test]
 fn twice_the_same() {
-    let (one, other) = (Scratch::new("one"), Scratch::new("other"));
+    let (one, other) = (ScratchFolder::new("one"), ScratchFolder::new("other"));
     let settings = settings(&[("dirs", "1")]);
     let mut shares = Vec::new();
     make("specweb99", &settings, &one.0, &mut |share| {
@@ -80,9 +80,9 @@ fn twice_the_same() {
     let again = made("specweb99", &settings, &one.0);
     assert_eq!(
         again,
-        Made {
+        FileSetOutcome {
             kept: 36,
-            ..Made::default()
+            ..FileSetOutcome::default()
         }
     );
     assert_eq!(one.files(), files);
@@ -90,7 +90,7 @@ fn twice_the_same() {
 
 #[test]
 fn goes_on_where_it_was_left() {
-    let folder = Scratch::new("left");
+    let folder = ScratchFolder::new("left");
     let plan = plan("webstone", &BTreeMap::new()).expect("a plan");
     let stop = AtomicBool::new(false);
     let mut calls = 0;
@@ -100,14 +100,14 @@ fn goes_on_where_it_was_left() {
     });
     assert_eq!(
         first,
-        Ok(Made {
+        Ok(FileSetOutcome {
             written: 3,
             stopped: true,
-            ..Made::default()
+            ..FileSetOutcome::default()
         })
     );
     assert!(
-        Manifest::load(&folder.0).is_err(),
+        FileManifest::load(&folder.0).is_err(),
         "an unfinished set has no manifest"
     );
 
@@ -115,7 +115,7 @@ fn goes_on_where_it_was_left() {
     fs::write(folder.0.join("site/file5k.html"), vec![b'x'; 5125]).expect("written");
     assert_eq!(
         made("webstone", &BTreeMap::new(), &folder.0),
-        Made {
+        FileSetOutcome {
             kept: 2,
             written: 18,
             stopped: false
@@ -123,14 +123,14 @@ fn goes_on_where_it_was_left() {
     );
     assert_eq!(check(&plan, &folder.0, &mut |_| {}), Ok(20));
 
-    let whole = Scratch::new("whole");
+    let whole = ScratchFolder::new("whole");
     made("webstone", &BTreeMap::new(), &whole.0);
     assert_eq!(folder.files(), whole.files());
 }
 
 #[test]
 fn a_bigger_set_adds_to_a_smaller_one() {
-    let folder = Scratch::new("bigger");
+    let folder = ScratchFolder::new("bigger");
     made("specweb99", &settings(&[("dirs", "1")]), &folder.0);
     let more = made("specweb96", &settings(&[("dirs", "2")]), &folder.0);
     assert_eq!((more.kept, more.written), (36, 36));
@@ -145,7 +145,7 @@ fn a_bigger_set_adds_to_a_smaller_one() {
 
 #[test]
 fn changes_are_found() {
-    let folder = Scratch::new("changes");
+    let folder = ScratchFolder::new("changes");
     let plan = plan("bare", &BTreeMap::new()).expect("a plan");
     made("bare", &BTreeMap::new(), &folder.0);
     assert_eq!(check(&plan, &folder.0, &mut |_| {}), Ok(1));
@@ -156,8 +156,8 @@ fn changes_are_found() {
 
 #[test]
 fn one_maker_at_a_time() {
-    let folder = Scratch::new("lock");
-    let held = Folder::open(&folder.0).expect("free");
+    let folder = ScratchFolder::new("lock");
+    let held = FolderWriter::open(&folder.0).expect("free");
     let error = make("bare", &BTreeMap::new(), &folder.0, &mut |_| {}).expect_err("taken");
     assert!(error.contains("another lowroad-lab"), "{error}");
     drop(held);

@@ -6,8 +6,8 @@ use regex::bytes::RegexBuilder;
 use serde::Deserialize;
 
 use super::super::wire;
-use super::template::Template;
-use super::{Body, Step, Take};
+use super::template::TextTemplate;
+use super::{StepBody, ScriptStep, ValueCapture};
 use crate::load;
 
 /// Classes are numbered by a byte, and nobody reads a table of more lines.
@@ -15,14 +15,14 @@ const STEPS_MAX: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct FormFile {
     #[serde(default)]
-    step: Vec<Entry>,
+    step: Vec<FormEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct FormEntry {
     method: Option<String>,
     path: String,
     #[serde(default)]
@@ -39,8 +39,8 @@ struct Entry {
 ///
 /// # Errors
 /// What is wrong with which step.
-pub fn steps(text: &str) -> Result<(Vec<Step>, usize), String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+pub fn steps(text: &str) -> Result<(Vec<ScriptStep>, usize), String> {
+    let file: FormFile = toml::from_str(text).map_err(|error| error.to_string())?;
     if file.step.is_empty() || file.step.len() > STEPS_MAX {
         let found = file.step.len();
         return Err(format!(
@@ -55,7 +55,7 @@ pub fn steps(text: &str) -> Result<(Vec<Step>, usize), String> {
     Ok((steps, values.len()))
 }
 
-fn step(entry: Entry, values: &mut Vec<String>) -> Result<Step, String> {
+fn step(entry: FormEntry, values: &mut Vec<String>) -> Result<ScriptStep, String> {
     let has_body = entry.body.is_some() || entry.form.is_some();
     let method = entry
         .method
@@ -63,7 +63,7 @@ fn step(entry: Entry, values: &mut Vec<String>) -> Result<Step, String> {
     if !wire::is_method(&method) {
         return Err(format!("{method:?} is no method"));
     }
-    let path = Template::parse(&entry.path, values)?;
+    let path = TextTemplate::parse(&entry.path, values)?;
     if !entry.path.starts_with(['/', '{']) {
         return Err(format!("{:?}: a path begins with /", entry.path));
     }
@@ -72,15 +72,15 @@ fn step(entry: Entry, values: &mut Vec<String>) -> Result<Step, String> {
     }
     let fields = pairs(entry.fields, values)?;
     let body = match (entry.body, entry.form) {
-        (None, None) => Body::None,
-        (Some(text), None) => Body::Text(Template::parse(&text, values)?),
-        (None, Some(form)) => Body::Form(pairs(form, values)?),
+        (None, None) => StepBody::None,
+        (Some(text), None) => StepBody::Text(TextTemplate::parse(&text, values)?),
+        (None, Some(form)) => StepBody::Form(pairs(form, values)?),
         (Some(_), Some(_)) => return Err("give a body or a form, not both".into()),
     };
     let think_ns = entry.think.as_deref().map_or(Ok((0, 0)), think)?;
     let takes = entry.take.into_iter();
     let takes = takes.map(|(name, pattern)| take(name, &pattern, values));
-    Ok(Step {
+    Ok(ScriptStep {
         method,
         path,
         fields,
@@ -109,15 +109,15 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
 fn pairs(
     table: BTreeMap<String, String>,
     values: &[String],
-) -> Result<Vec<(String, Template)>, String> {
+) -> Result<Vec<(String, TextTemplate)>, String> {
     let pair = |(name, value): (String, String)| {
-        let value = Template::parse(&value, values)?;
+        let value = TextTemplate::parse(&value, values)?;
         Ok((name, value))
     };
     table.into_iter().map(pair).collect()
 }
 
-fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<Take, String> {
+fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<ValueCapture, String> {
     let pattern = RegexBuilder::new(pattern).unicode(false).build();
     let pattern = pattern.map_err(|error| format!("take.{name}: {error}"))?;
     let known = values.iter().position(|known| *known == name);
@@ -125,7 +125,7 @@ fn take(name: String, pattern: &str, values: &mut Vec<String>) -> Result<Take, S
         values.push(name);
         values.len() - 1
     });
-    Ok(Take { value, pattern })
+    Ok(ValueCapture { value, pattern })
 }
 
 /// `2s`, or `1s-3s` for any time between.

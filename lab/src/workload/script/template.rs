@@ -1,23 +1,23 @@
 //! Text with places for values: `{name}`; `{{` and `}}` are braces. Knows no requests.
 
 /// A text whose values come later.
-pub struct Template {
+pub struct TextTemplate {
     text: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
 }
 
-enum Piece {
+enum TemplatePiece {
     Text(String),
     Value(usize),
 }
 
-impl Template {
+impl TextTemplate {
     /// Reads it; `values` are the names that may stand in it.
     ///
     /// # Errors
     /// It names another, or a brace is alone.
-    pub fn parse(text: &str, values: &[String]) -> Result<Template, String> {
-        let mut pieces = vec![Piece::Text(String::new())];
+    pub fn parse(text: &str, values: &[String]) -> Result<TextTemplate, String> {
+        let mut pieces = vec![TemplatePiece::Text(String::new())];
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             push(&mut pieces, &rest[..at]);
@@ -36,11 +36,11 @@ impl Template {
                 .iter()
                 .position(|known| known == name)
                 .ok_or_else(|| format!("{text:?}: no step before takes {name:?}"))?;
-            pieces.push(Piece::Value(value));
+            pieces.push(TemplatePiece::Value(value));
             rest = after;
         }
         push(&mut pieces, rest);
-        Ok(Template {
+        Ok(TextTemplate {
             text: text.into(),
             pieces,
         })
@@ -54,16 +54,16 @@ impl Template {
     /// The text with these values.
     pub fn fill(&self, values: &[String]) -> String {
         let pieces = self.pieces.iter().map(|piece| match piece {
-            Piece::Text(text) => &**text,
-            Piece::Value(value) => &*values[*value],
+            TemplatePiece::Text(text) => &**text,
+            TemplatePiece::Value(value) => &*values[*value],
         });
         pieces.collect()
     }
 }
 
-fn push(pieces: &mut Vec<Piece>, text: &str) {
+fn push(pieces: &mut Vec<TemplatePiece>, text: &str) {
     match pieces.last_mut() {
-        Some(Piece::Text(last)) => last.push_str(text),
-        _ => pieces.push(Piece::Text(text.into())),
+        Some(TemplatePiece::Text(last)) => last.push_str(text),
+        _ => pieces.push(TemplatePiece::Text(text.into())),
     }
 }

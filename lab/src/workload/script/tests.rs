@@ -18,18 +18,18 @@ status = 302
 path = "{next}"
 "#;
 
-fn script(text: &str) -> Result<Script, String> {
-    Script::parse(text, "shop", Version::Http11, Carries::All)
+fn script(text: &str) -> Result<ScriptWorkload, String> {
+    ScriptWorkload::parse(text, "shop", WorkloadVersion::Http11, ScriptConnection::All)
 }
 
-fn sent(user: &mut dyn Session) -> String {
+fn sent(user: &mut dyn ClientSession) -> String {
     let mut out = Vec::new();
     user.request(false, &mut out);
     String::from_utf8(out).expect("text")
 }
 
-fn answer(user: &mut dyn Session, status: u16, text: &str) {
-    user.answered(&Answer {
+fn answer(user: &mut dyn ClientSession, status: u16, text: &str) {
+    user.answered(&ReceivedResponse {
         status,
         set_cookie: None,
         text: Some(text.as_bytes()),
@@ -71,7 +71,7 @@ fn who_can_not_go_on_begins_anew() {
     let script = script(SHOP).expect("a script");
     let good = "HTTP/1.1 200 OK\r\nSet-Cookie: s=1\r\n\r\nname=\"csrf\" value=\"x\" href=\"/\"";
     let mut user = script.session(0, 1);
-    let begins = |user: &mut dyn Session| {
+    let begins = |user: &mut dyn ClientSession| {
         let first = sent(user);
         first.starts_with("GET /login") && !first.contains("Cookie")
     };

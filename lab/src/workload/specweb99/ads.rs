@@ -12,7 +12,7 @@ const OVER: usize = 24;
 
 /// What ads are made from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Housekeeping {
+pub(super) struct AdTables {
     /// Threads of all clients.
     pub(super) threads: u32,
     /// When ads end, in seconds since 1970.
@@ -23,12 +23,12 @@ pub(super) struct Housekeeping {
     pub(super) over: [usize; 2],
 }
 
-impl Housekeeping {
+impl AdTables {
     /// For files that are the same whenever they are made: ads end in 2100, or have ended with the
     /// year 2024. A run begins with a reset, which makes new ones from the time of the run.
-    pub(super) fn fixed(threads: u32) -> Housekeeping {
+    pub(super) fn fixed(threads: u32) -> AdTables {
         let (expires_s, expired_s) = (4_102_444_800, 1_735_689_600);
-        Housekeeping {
+        AdTables {
             threads,
             expires_s,
             expired_s,
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn records_have_their_form() {
-        let ads = Housekeeping::fixed(100).custom_ads();
+        let ads = AdTables::fixed(100).custom_ads();
         assert_eq!(ads.len(), 360 * 39);
         let text = String::from_utf8(ads).expect("text");
         for (ad, line) in text.lines().enumerate() {
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn runs_that_are_over_wrap_around() {
-        let keeping = Housekeeping {
+        let keeping = AdTables {
             over: [350, 90],
-            ..Housekeeping::fixed(1)
+            ..AdTables::fixed(1)
         };
         let over = (0..ADS).filter(|&ad| keeping.is_over(ad)).count();
         assert_eq!(over, 48);

@@ -2,13 +2,13 @@
 //! often as it is due and so keeps the rare big files from coming in heaps. Knows no requests.
 
 use super::super::draw;
-use super::Weighted;
+use super::WeightedChoice;
 use super::specset;
-use crate::random::Random;
+use crate::random::SplitMix;
 
 /// One file of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct File {
+pub(super) struct ClassFile {
     /// Its folder.
     pub(super) dir: u32,
     /// 0 to 3.
@@ -18,17 +18,17 @@ pub(super) struct File {
 }
 
 /// How often each folder and each file of a class is asked for.
-pub(super) struct Popularity {
-    dirs: Weighted,
-    files: Weighted,
+pub(super) struct FilePopularity {
+    dirs: WeightedChoice,
+    files: WeightedChoice,
 }
 
-impl Popularity {
+impl FilePopularity {
     /// Zipf's law over the folders, the first being the most popular, and over the files.
-    pub(super) fn new(dirs: u32) -> Popularity {
-        Popularity {
-            dirs: Weighted::new(&draw::zipf(dirs as usize)),
-            files: Weighted::new(&specset::file_weights()),
+    pub(super) fn new(dirs: u32) -> FilePopularity {
+        FilePopularity {
+            dirs: WeightedChoice::new(&draw::zipf(dirs as usize)),
+            files: WeightedChoice::new(&specset::file_weights()),
         }
     }
 }
@@ -38,21 +38,21 @@ const CARDS: [usize; specset::CLASSES] = [350, 500, 140, 10];
 
 /// What one client has still to ask for.
 #[derive(Default)]
-pub(super) struct Deck(Vec<File>);
+pub(super) struct RequestDeck(Vec<ClassFile>);
 
-impl Deck {
+impl RequestDeck {
     /// The next file; begins a new deck when one is used up.
-    pub(super) fn draw(&mut self, popularity: &Popularity, random: &mut Random) -> File {
+    pub(super) fn draw(&mut self, popularity: &FilePopularity, random: &mut SplitMix) -> ClassFile {
         if self.0.is_empty() {
             self.fill(popularity, random);
         }
         self.0.pop().expect("just filled")
     }
 
-    fn fill(&mut self, popularity: &Popularity, random: &mut Random) {
+    fn fill(&mut self, popularity: &FilePopularity, random: &mut SplitMix) {
         for (class, cards) in CARDS.iter().enumerate() {
             for _ in 0..*cards {
-                self.0.push(File {
+                self.0.push(ClassFile {
                     dir: popularity.dirs.pick(random) as u32,
                     class: class as u8,
                     number: popularity.files.pick(random) as u8,
@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn decks_are_class_exact() {
-        let popularity = Popularity::new(20);
-        let mut random = Random::new(11);
-        let mut deck = Deck::default();
+        let popularity = FilePopularity::new(20);
+        let mut random = SplitMix::new(11);
+        let mut deck = RequestDeck::default();
         for _ in 0..20 {
             let mut counts = [0; 4];
             for _ in 0..1000 {
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn files_and_folders_follow_zipf() {
         let dirs = 156;
-        let popularity = Popularity::new(dirs);
-        let mut random = Random::new(12);
-        let mut deck = Deck::default();
+        let popularity = FilePopularity::new(dirs);
+        let mut random = SplitMix::new(12);
+        let mut deck = RequestDeck::default();
         let mut by_dir = vec![0u64; dirs as usize];
         let mut by_file = vec![0u64; 9];
         let mut first_half_class_3 = 0u64;

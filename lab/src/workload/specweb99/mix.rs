@@ -1,11 +1,11 @@
 //! Shares: of operations, and of kinds of connections. Knows nothing of requests.
 
-use super::Weighted;
-use crate::random::Random;
+use super::WeightedChoice;
+use crate::random::SplitMix;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum SpecWebOperation {
     /// A file.
     Static,
     /// A page around a file.
@@ -18,12 +18,12 @@ pub(super) enum Operation {
     Post,
 }
 
-const OPERATIONS: [Operation; 5] = [
-    Operation::Static,
-    Operation::Get,
-    Operation::Cgi,
-    Operation::Ad,
-    Operation::Post,
+const OPERATIONS: [SpecWebOperation; 5] = [
+    SpecWebOperation::Static,
+    SpecWebOperation::Get,
+    SpecWebOperation::Cgi,
+    SpecWebOperation::Ad,
+    SpecWebOperation::Post,
 ];
 
 /// Of the dynamic requests: GET, CGI, ads, POST.
@@ -33,17 +33,17 @@ const OFFICIAL: [f64; 4] = [1.0 - 0.16 - 0.42 - 0.005, 0.005, 0.42, 0.16];
 const PAPER: [f64; 4] = [0.42, 0.0, 0.42, 0.16];
 
 /// How often each operation is drawn, and the classes of results that there can be.
-pub(super) struct Mix {
+pub(super) struct OperationMix {
     weights: [f64; 5],
-    weighted: Weighted,
+    weighted: WeightedChoice,
     names: Vec<String>,
     /// By operation, its class; of static requests that of the smallest files, after which the
     /// others follow.
     classes: [u8; 5],
 }
 
-impl Mix {
-    pub(super) fn new(dynamic: f64, official: bool) -> Mix {
+impl OperationMix {
+    pub(super) fn new(dynamic: f64, official: bool) -> OperationMix {
         let [get, cgi, ad, post] =
             (if official { OFFICIAL } else { PAPER }).map(|share| share * dynamic);
         let weights = [1.0 - dynamic, get, cgi, ad, post];
@@ -59,9 +59,9 @@ impl Mix {
                 );
             }
         }
-        Mix {
+        OperationMix {
             weights,
-            weighted: Weighted::new(&weights),
+            weighted: WeightedChoice::new(&weights),
             names,
             classes,
         }
@@ -73,9 +73,9 @@ impl Mix {
     }
 
     /// The class of a request's result.
-    pub(super) fn class(&self, operation: Operation, file_class: u8) -> u8 {
+    pub(super) fn class(&self, operation: SpecWebOperation, file_class: u8) -> u8 {
         let first = self.classes[operation as usize];
-        if operation == Operation::Static {
+        if operation == SpecWebOperation::Static {
             first + file_class
         } else {
             first
@@ -83,36 +83,36 @@ impl Mix {
     }
 
     pub(super) fn has_ads(&self) -> bool {
-        self.weights[Operation::Ad as usize] > 0.0
+        self.weights[SpecWebOperation::Ad as usize] > 0.0
     }
 
-    pub(super) fn draw(&self, random: &mut Random) -> Operation {
+    pub(super) fn draw(&self, random: &mut SplitMix) -> SpecWebOperation {
         OPERATIONS[self.weighted.pick(random)]
     }
 }
 
-fn operation_names(operation: Operation) -> &'static [&'static str] {
+fn operation_names(operation: SpecWebOperation) -> &'static [&'static str] {
     match operation {
-        Operation::Static => &[
+        SpecWebOperation::Static => &[
             "static class 0",
             "static class 1",
             "static class 2",
             "static class 3",
         ],
-        Operation::Get => &["dynamic GET"],
-        Operation::Cgi => &["CGI GET"],
-        Operation::Ad => &["ad GET"],
-        Operation::Post => &["POST"],
+        SpecWebOperation::Get => &["dynamic GET"],
+        SpecWebOperation::Cgi => &["CGI GET"],
+        SpecWebOperation::Ad => &["ad GET"],
+        SpecWebOperation::Post => &["POST"],
     }
 }
 
 /// Kinds of connections. The rule is 70 % of REQUESTS on persistent connections of 10 on average:
 /// of 100 requests, 70 on 7 connections and 30 on as many.
-pub(super) struct Connections;
+pub(super) struct ConnectionMix;
 
-impl Connections {
+impl ConnectionMix {
     /// Whether a new connection is persistent, and its number of requests.
-    pub(super) fn draw(random: &mut Random) -> (bool, u64) {
+    pub(super) fn draw(random: &mut SplitMix) -> (bool, u64) {
         if random.below(37) < 7 {
             (true, 5 + random.below(11))
         } else {
@@ -136,9 +136,9 @@ mod tests {
             (1.0, false, [0.0, 42.0, 0.0, 42.0, 16.0]),
             (0.3, true, [70.0, 12.45, 0.15, 12.6, 4.8]),
         ] {
-            let mix = Mix::new(dynamic, official);
+            let mix = OperationMix::new(dynamic, official);
             let mut counts = [0; 5];
-            let mut random = Random::new(99);
+            let mut random = SplitMix::new(99);
             for _ in 0..1_000_000 {
                 counts[mix.draw(&mut random) as usize] += 1;
             }
@@ -151,27 +151,27 @@ mod tests {
 
     #[test]
     fn classes_are_those_that_occur() {
-        assert_eq!(Mix::new(0.0, false).classes().len(), 4);
-        let all = Mix::new(1.0, false);
+        assert_eq!(OperationMix::new(0.0, false).classes().len(), 4);
+        let all = OperationMix::new(1.0, false);
         assert_eq!(all.classes(), ["dynamic GET", "ad GET", "POST"]);
-        assert_eq!(all.class(Operation::Post, 3), 2);
-        let official = Mix::new(0.3, true);
+        assert_eq!(all.class(SpecWebOperation::Post, 3), 2);
+        let official = OperationMix::new(0.3, true);
         assert_eq!(
-            official.classes()[official.class(Operation::Static, 2) as usize],
+            official.classes()[official.class(SpecWebOperation::Static, 2) as usize],
             "static class 2"
         );
         assert_eq!(
-            official.classes()[official.class(Operation::Ad, 2) as usize],
+            official.classes()[official.class(SpecWebOperation::Ad, 2) as usize],
             "ad GET"
         );
     }
 
     #[test]
     fn requests_on_persistent_connections() {
-        let mut random = Random::new(7);
+        let mut random = SplitMix::new(7);
         let (mut lengths, mut single) = ([0u64; 11], 0u64);
         for _ in 0..1_000_000 {
-            match Connections::draw(&mut random) {
+            match ConnectionMix::draw(&mut random) {
                 (true, requests) => lengths[requests as usize - 5] += 1,
                 (false, requests) => single += requests,
             }

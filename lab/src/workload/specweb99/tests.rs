@@ -12,7 +12,7 @@ fn workload(pairs: &[(&str, &str)]) -> SpecWeb99 {
 }
 
 /// The first request with these bytes in it.
-fn request_with(session: &mut dyn Session, part: &str, last: bool) -> (String, Expected) {
+fn request_with(session: &mut dyn ClientSession, part: &str, last: bool) -> (String, ExpectedResponse) {
     for _ in 0..10_000 {
         let mut out = Vec::new();
         let expected = session.request(last, &mut out);
@@ -25,7 +25,7 @@ fn request_with(session: &mut dyn Session, part: &str, last: bool) -> (String, E
 }
 
 /// Opens connections until one speaks like this.
-fn open(session: &mut dyn Session, version: Version) -> Opening {
+fn open(session: &mut dyn ClientSession, version: WorkloadVersion) -> ConnectionOpening {
     (0..1000)
         .map(|_| session.open())
         .find(|opening| opening.version == version)
@@ -56,7 +56,7 @@ fn static_requests() {
     ]);
     let mut session = workload.session(0, 1);
     assert!(!session.wants().cookies);
-    assert_eq!(open(&mut *session, Version::Http10).requests, 1);
+    assert_eq!(open(&mut *session, WorkloadVersion::Http10).requests, 1);
     let (text, expected) = request_with(&mut *session, "class1_4", true);
     assert_eq!(
         text,
@@ -66,7 +66,7 @@ fn static_requests() {
         (expected.status, expected.len, expected.class),
         (Some(200), Some(5120), 1)
     );
-    assert!((5..=15).contains(&open(&mut *session, Version::Http11).requests));
+    assert!((5..=15).contains(&open(&mut *session, WorkloadVersion::Http11).requests));
     let (text, expected) = request_with(&mut *session, "class2_0", true);
     let due = "GET /x/file_set/dir00000/class2_0 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     assert_eq!((&*text, expected.len), (due, Some(10_240)));
@@ -77,13 +77,13 @@ fn ads_follow_the_cookie() {
     let workload = workload(&[("dirs", "1"), ("dynamic", "100"), ("protocol", "1.0")]);
     let mut session = workload.session(201, 1);
     assert!(session.wants().cookies);
-    open(&mut *session, Version::Http10KeepAlive);
+    open(&mut *session, WorkloadVersion::Http10KeepAlive);
     for field in [
         "found_cookie=Ad_id=77&Ad_weight=15&Expired=0",
         "my_cookie=10001",
         "found_cookie=Ad_id=-1&x",
     ] {
-        session.answered(&Answer {
+        session.answered(&ReceivedResponse {
             status: 200,
             set_cookie: Some(field),
             text: None,
@@ -107,8 +107,8 @@ fn ads_follow_the_cookie() {
 fn forms() {
     let workload = workload(&[("dirs", "1"), ("dynamic", "100"), ("script", "/s")]);
     let mut session = workload.session(12, 1);
-    open(&mut *session, Version::Http11);
-    session.answered(&Answer {
+    open(&mut *session, WorkloadVersion::Http11);
+    session.answered(&ReceivedResponse {
         status: 200,
         set_cookie: Some("found_cookie=Ad_id=5&Ad_weight=1"),
         text: None,

@@ -3,13 +3,13 @@
 
 /// Names and values, in the order in which they were first set.
 #[derive(Debug, Default)]
-pub(in super::super) struct Cookies(Vec<(String, String)>);
+pub(in super::super) struct CookieJar(Vec<(String, String)>);
 
 /// More than this no client keeps for a host (RFC 6265 section 6.1 asks for 50 at least); a server
 /// that invents names must not make requests grow for ever.
 const MOST: usize = 50;
 
-impl Cookies {
+impl CookieJar {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn kept_changed_and_dropped() {
-        let mut cookies = Cookies::default();
-        let text = |cookies: &Cookies| {
+        let mut cookies = CookieJar::default();
+        let text = |cookies: &CookieJar| {
             let mut out = Vec::new();
             cookies.append(&mut out);
             String::from_utf8(out).expect("text")

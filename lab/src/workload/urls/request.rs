@@ -1,31 +1,31 @@
 //! One request of a list, built beforehand in both forms: for the middle of a connection and for
 //! its end. Knows no session.
 
-use super::super::{Expected, Version, wire};
-use super::{Style, UrlSpec};
+use super::super::{ExpectedResponse, WorkloadVersion, wire};
+use super::{UrlStyle, UrlSpec};
 
 /// The field of a conditional request: names the date that the lab gives all files.
 pub(super) const CONDITION: &str = wire::FILES_CONDITION;
 
 /// A request as it is sent.
-pub(super) struct Request {
+pub(super) struct PreparedRequest {
     /// In the middle of a connection, and as its last.
-    forms: [Form; 2],
-    expected: Expected,
+    forms: [RequestForm; 2],
+    expected: ExpectedResponse,
     conditional: bool,
 }
 
-struct Form {
+struct RequestForm {
     bytes: Box<[u8]>,
     /// Where the empty line begins, so where fields may be put in.
     fields_end: usize,
 }
 
-impl Request {
+impl PreparedRequest {
     /// Builds both forms.
-    pub(super) fn new(class: u8, spec: &UrlSpec, style: &Style) -> Result<Request, String> {
+    pub(super) fn new(class: u8, spec: &UrlSpec, style: &UrlStyle) -> Result<PreparedRequest, String> {
         check(spec)?;
-        let expected = Expected {
+        let expected = ExpectedResponse {
             class,
             head_only: spec.method == "HEAD",
             status: spec.expected_status,
@@ -35,7 +35,7 @@ impl Request {
         let found = spec.expected_status.is_none_or(|status| status == 200);
         let conditional = spec.method == "GET" && found;
         let forms = [build(spec, style, false), build(spec, style, true)];
-        Ok(Request {
+        Ok(PreparedRequest {
             forms,
             expected,
             conditional,
@@ -59,16 +59,16 @@ impl Request {
         fields: impl FnOnce(&mut Vec<u8>),
         out: &mut Vec<u8>,
     ) {
-        let Form { bytes, fields_end } = &self.forms[usize::from(last)];
+        let RequestForm { bytes, fields_end } = &self.forms[usize::from(last)];
         out.extend_from_slice(&bytes[..*fields_end]);
         fields(out);
         out.extend_from_slice(&bytes[*fields_end..]);
     }
 
     /// What must come back; a conditional request finds the file unchanged.
-    pub(super) fn expected(&self, conditional: bool) -> Expected {
+    pub(super) fn expected(&self, conditional: bool) -> ExpectedResponse {
         if conditional {
-            Expected {
+            ExpectedResponse {
                 status: Some(304),
                 len: Some(0),
                 crc32: None,
@@ -80,9 +80,9 @@ impl Request {
     }
 }
 
-fn build(spec: &UrlSpec, style: &Style, last: bool) -> Form {
+fn build(spec: &UrlSpec, style: &UrlStyle, last: bool) -> RequestForm {
     // HTTP/1.0 without keep-alive has one request, and that is the last.
-    let last = last || style.version == Version::Http10;
+    let last = last || style.version == WorkloadVersion::Http10;
     let own_host = spec
         .fields
         .iter()
@@ -99,7 +99,7 @@ fn build(spec: &UrlSpec, style: &Style, last: bool) -> Form {
     let mut bytes = text.into_bytes();
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(&spec.body);
-    Form {
+    RequestForm {
         bytes: bytes.into(),
         fields_end,
     }

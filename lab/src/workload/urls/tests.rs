@@ -3,11 +3,11 @@
 use super::super::draw::tests::assert_fits;
 use super::*;
 
-fn list(specs: Vec<UrlSpec>, version: Version, cookies: bool) -> Urls {
-    Urls::new(specs, "h:80", version, PerConnection::Fixed(5), cookies).expect("a good list")
+fn list(specs: Vec<UrlSpec>, version: WorkloadVersion, cookies: bool) -> UrlWorkload {
+    UrlWorkload::new(specs, "h:80", version, PerConnection::Fixed(5), cookies).expect("a good list")
 }
 
-fn text(session: &mut dyn Session, last: bool) -> String {
+fn text(session: &mut dyn ClientSession, last: bool) -> String {
     let mut out = Vec::new();
     session.request(last, &mut out);
     String::from_utf8(out).expect("text")
@@ -16,11 +16,11 @@ fn text(session: &mut dyn Session, last: bool) -> String {
 #[test]
 fn requests_to_the_byte() {
     let url = || vec![UrlSpec::get("/a?b")];
-    let mut session = list(url(), Version::Http11, false).session(0, 1);
+    let mut session = list(url(), WorkloadVersion::Http11, false).session(0, 1);
     assert_eq!(
         session.open(),
-        Opening {
-            version: Version::Http11,
+        ConnectionOpening {
+            version: WorkloadVersion::Http11,
             requests: 5
         }
     );
@@ -33,7 +33,7 @@ fn requests_to_the_byte() {
         "GET /a?b HTTP/1.1\r\nHost: h:80\r\nConnection: close\r\n\r\n"
     );
 
-    let mut session = list(url(), Version::Http10KeepAlive, false).session(0, 1);
+    let mut session = list(url(), WorkloadVersion::Http10KeepAlive, false).session(0, 1);
     assert_eq!(
         text(&mut *session, false),
         "GET /a?b HTTP/1.0\r\nHost: h:80\r\nConnection: keep-alive\r\n\r\n"
@@ -43,7 +43,7 @@ fn requests_to_the_byte() {
         "GET /a?b HTTP/1.0\r\nHost: h:80\r\n\r\n"
     );
 
-    let mut session = list(url(), Version::Http10, false).session(0, 1);
+    let mut session = list(url(), WorkloadVersion::Http10, false).session(0, 1);
     assert_eq!(session.open().requests, 1);
     assert_eq!(
         text(&mut *session, true),
@@ -62,9 +62,9 @@ fn body_fields_and_cookies() {
         body: b"data".to_vec(),
         ..UrlSpec::get("/p")
     };
-    let mut session = list(vec![spec], Version::Http11, true).session(0, 1);
+    let mut session = list(vec![spec], WorkloadVersion::Http11, true).session(0, 1);
     assert!(session.wants().cookies);
-    session.answered(&Answer {
+    session.answered(&ReceivedResponse {
         status: 200,
         set_cookie: Some("k=v; Path=/"),
         text: None,
@@ -77,15 +77,15 @@ fn body_fields_and_cookies() {
 
 #[test]
 fn a_conditional_request_expects_304() {
-    let style = Style {
+    let style = UrlStyle {
         host: "h".to_string(),
-        version: Version::Http11,
+        version: WorkloadVersion::Http11,
         per_connection: PerConnection::Unlimited,
         cookies: false,
         conditional: 1.0,
     };
     let session = |spec| {
-        let urls = Urls::with_classes(vec!["x".to_string()], vec![(0, spec)], style.clone());
+        let urls = UrlWorkload::with_classes(vec!["x".to_string()], vec![(0, spec)], style.clone());
         urls.expect("a good list").session(0, 1)
     };
     let missing = UrlSpec {
@@ -106,7 +106,7 @@ fn a_conditional_request_expects_304() {
 #[test]
 fn refusals_say_what_to_do() {
     let refuse = |specs: Vec<UrlSpec>| {
-        let urls = Urls::new(specs, "h", Version::Http11, PerConnection::Unlimited, false);
+        let urls = UrlWorkload::new(specs, "h", WorkloadVersion::Http11, PerConnection::Unlimited, false);
         urls.err().expect("refused")
     };
     let field = |name: &str, value: &str| UrlSpec {
@@ -147,7 +147,7 @@ fn shares_and_classes() {
         weight,
         ..UrlSpec::get(format!("/{weight}"))
     });
-    let urls = list(specs.collect(), Version::Http11, false);
+    let urls = list(specs.collect(), WorkloadVersion::Http11, false);
     assert_eq!(urls.classes(), ["GET /1", "GET /2", "GET /7"]);
     let mut session = urls.session(3, 9);
     let mut counts = [0; 3];
@@ -164,7 +164,7 @@ fn equal_seeds_give_equal_traffic() {
     let specs: Vec<UrlSpec> = (0..300)
         .map(|number| UrlSpec::get(format!("/{number}")))
         .collect();
-    let urls = list(specs, Version::Http11, false);
+    let urls = list(specs, WorkloadVersion::Http11, false);
     assert_eq!(urls.classes(), ["all"]);
     let draw = |number| {
         let mut session = urls.session(number, 4);

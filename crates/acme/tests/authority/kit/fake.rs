@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use lowroad_acme::{Authority, Settings};
-use lowroad_tls::authority::Authority as LocalAuthority;
+use lowroad_acme::{AuthoritySettings, AcmeSettings};
+use lowroad_tls::authority::LocalAuthority as LocalAuthority;
 
 use super::web::{self, Answer};
 use super::{Folder, names};
@@ -38,12 +38,12 @@ pub fn fake(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> Soc
 }
 
 /// Settings for this authority and a certificate for `a.example`.
-pub fn settings(folder: &Folder, addr: SocketAddr) -> Settings {
-    let mut settings = Settings::new(folder.path());
+pub fn settings(folder: &Folder, addr: SocketAddr) -> AcmeSettings {
+    let mut settings = AcmeSettings::new(folder.path());
     settings.terms_agreed = true;
-    settings.authorities = vec![Authority {
+    settings.authorities = vec![AuthoritySettings {
         directory: format!("http://{addr}/dir"),
-        ..Authority::default()
+        ..AuthoritySettings::default()
     }];
     settings.sites = vec![names(&["a.example"])];
     settings

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lowroad_acme::{Event, Manager, Settings, Severity, State, View};
+use lowroad_acme::{AcmeEvent, CertificateManager, AcmeSettings, Severity, CertificateState, CertificateView};
 use lowroad_testkit::wait_until;
-use lowroad_tls::certificates::{Certificates, Store};
+use lowroad_tls::certificates::{CertificateMap, CertificateStore};
 use tokio::runtime::Runtime;
 
 pub mod fake;
@@ -39,25 +39,25 @@ impl Drop for Folder {
 
 /// A manager on a separate runtime, as in a server.
 pub struct Running {
-    pub manager: Manager,
+    pub manager: CertificateManager,
     pub runtime: Runtime,
     /// The certificates that a listener would use.
-    pub store: Store,
+    pub store: CertificateStore,
     log: Arc<Mutex<Vec<(Severity, String)>>>,
 }
 
 impl Running {
-    pub fn start(settings: Settings) -> Running {
+    pub fn start(settings: AcmeSettings) -> Running {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .expect("a runtime");
-        let store = Store::default();
+        let store = CertificateStore::default();
         let log = Arc::new(Mutex::new(Vec::new()));
         let told = told(&store, &log);
-        let manager = Manager::start(settings, runtime.handle(), told).expect("settings");
-        let mut certificates = Certificates::new();
+        let manager = CertificateManager::start(settings, runtime.handle(), told).expect("settings");
+        let mut certificates = CertificateMap::new();
         manager.add_to(&mut certificates);
         store.replace(certificates);
         Running {
@@ -69,11 +69,11 @@ impl Running {
     }
 
     /// Replaces this manager by one with other settings, as a reload does.
-    pub fn succeed(&mut self, settings: Settings) {
+    pub fn succeed(&mut self, settings: AcmeSettings) {
         let told = told(&self.store, &self.log);
-        let next = Manager::succeed(&self.manager, settings, self.runtime.handle(), told);
+        let next = CertificateManager::succeed(&self.manager, settings, self.runtime.handle(), told);
         self.manager = next.expect("settings");
-        let mut certificates = Certificates::new();
+        let mut certificates = CertificateMap::new();
         self.manager.add_to(&mut certificates);
         self.store.replace(certificates);
     }
@@ -102,7 +102,7 @@ impl Running {
     }
 
     /// The state of the certificate of this key.
-    pub fn state(&self, name: &str) -> State {
+    pub fn state(&self, name: &str) -> CertificateState {
         let mut states = self.manager.state().into_iter();
         states
             .find(|state| state.names[0] == name)
@@ -160,17 +160,17 @@ impl Running {
 
 /// A callback that stores certificates and records lines.
 fn told(
-    store: &Store,
+    store: &CertificateStore,
     log: &Arc<Mutex<Vec<(Severity, String)>>>,
-) -> impl Fn(&View, Event<'_>) + Send + Sync + 'static {
+) -> impl Fn(&CertificateView, AcmeEvent<'_>) + Send + Sync + 'static {
     let (store, log) = (store.clone(), log.clone());
     move |view, event| match event {
-        Event::Changed => {
-            let mut certificates = Certificates::new();
+        AcmeEvent::Changed => {
+            let mut certificates = CertificateMap::new();
             view.add_to(&mut certificates);
             store.replace(certificates);
         }
-        Event::Message(severity, line) => {
+        AcmeEvent::Message(severity, line) => {
             log.lock().expect("lines").push((severity, line.into()));
         }
     }

@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lowroad_acme::{Authority, ExternalAccount, Settings};
+use lowroad_acme::{AuthoritySettings, ExternalAccount, AcmeSettings};
 use lowroad_testkit::{skip, wait_until};
-use lowroad_tls::authority::Authority as LocalAuthority;
+use lowroad_tls::authority::LocalAuthority as LocalAuthority;
 
 use super::Folder;
 
@@ -227,8 +227,8 @@ impl Pebble {
         self.folder.path().join("roots.pem")
     }
 
-    pub fn authority(&self) -> Authority {
-        Authority {
+    pub fn authority(&self) -> AuthoritySettings {
+        AuthoritySettings {
             directory: self.url(),
             external_account: self.options.external.clone(),
             // Without one, pebble picks any profile.
@@ -238,8 +238,8 @@ impl Pebble {
     }
 
     /// Settings for this authority and these certificates.
-    pub fn settings(&self, folder: &Folder, sites: &[&[&str]]) -> Settings {
-        let mut settings = Settings::new(folder.path().join("acme"));
+    pub fn settings(&self, folder: &Folder, sites: &[&[&str]]) -> AcmeSettings {
+        let mut settings = AcmeSettings::new(folder.path().join("acme"));
         settings.authorities = vec![self.authority()];
         settings.terms_agreed = true;
         settings.contact = vec!["mailto:admin@example.org".into()];

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use lowroad_acme::{PATH_PREFIX, Tokens};
+use lowroad_acme::{PATH_PREFIX, ChallengeTokens};
 
 /// A response.
 pub struct Answer {
@@ -51,13 +51,13 @@ pub fn listen() -> TcpListener {
 }
 
 /// Answers `http-01` as a worker does.
-pub fn serve_tokens(listener: TcpListener, tokens: Tokens) {
+pub fn serve_tokens(listener: TcpListener, tokens: ChallengeTokens) {
     TokensSlot::serve(listener).set(tokens);
 }
 
 /// Answers as the workers of several managers do, one manager after the other.
 #[derive(Clone, Default)]
-pub struct TokensSlot(Arc<Mutex<Option<Tokens>>>);
+pub struct TokensSlot(Arc<Mutex<Option<ChallengeTokens>>>);
 
 impl TokensSlot {
     /// Answers 404 until there are tokens.
@@ -76,7 +76,7 @@ impl TokensSlot {
         slot
     }
 
-    pub fn set(&self, tokens: Tokens) {
+    pub fn set(&self, tokens: ChallengeTokens) {
         *self.0.lock().expect("tokens") = Some(tokens);
     }
 }

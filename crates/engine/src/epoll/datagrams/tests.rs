@@ -5,15 +5,15 @@ use rustix::io::Errno;
 use super::{DatagramPort, SendCursor};
 use crate::datagram_socket::DatagramSocket;
 use crate::datagrams::{DatagramBatch, DatagramDrops, DatagramTrain, Ecn};
-use crate::driver::{DatagramSocketId, Driver, Event};
+use crate::driver::{DatagramSocketId, IoDriver, DriverEvent};
 use crate::epoll::EpollDriver;
-use crate::helpers::Helpers;
-use crate::sys::set_option;
+use crate::helper_pool::HelperPool;
+use crate::system_calls::set_option;
 
 const ID: DatagramSocketId = DatagramSocketId(3);
 
 fn driver_with(socket: UdpSocket) -> EpollDriver {
-    let mut driver = EpollDriver::new(Helpers::start(1).expect("a thread")).expect("an epoll");
+    let mut driver = EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
     let socket = DatagramSocket::adopt(socket.into()).expect("a UDP socket");
     driver.open_datagrams(ID, socket).expect("room");
     driver
@@ -43,11 +43,11 @@ fn await_datagrams(driver: &mut EpollDriver) {
     while events.is_empty() {
         driver.wait(None, &mut events);
     }
-    assert!(matches!(events[..], [Event::Datagrams(ID)]), "{events:?}");
+    assert!(matches!(events[..], [DriverEvent::Datagrams(ID)]), "{events:?}");
 }
 
 /// Pending events, without a wait.
-fn pending(driver: &mut EpollDriver) -> Vec<Event> {
+fn pending(driver: &mut EpollDriver) -> Vec<DriverEvent> {
     let mut events = Vec::new();
     driver.wait(Some(0), &mut events);
     events

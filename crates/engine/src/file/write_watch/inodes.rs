@@ -52,7 +52,7 @@ pub fn counters() -> FileWatchCounters {
 
 /// Events reported of an inode since it is watched. Several in a row may count as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct EventCounts {
+pub(super) struct InotifyCounts {
     /// Writes, and truncations; and losses of events, which may have been such.
     pub writes: u64,
     /// Changes of metadata.
@@ -67,7 +67,7 @@ pub(super) struct WatchedInodes {
 
 impl WatchedInodes {
     /// Watches the inode at a path for one more transfer, and gives the events reported so far.
-    pub(super) fn add(&self, path: &str) -> Option<(i32, EventCounts)> {
+    pub(super) fn add(&self, path: &str) -> Option<(i32, InotifyCounts)> {
         // The lock is held until the watch is in the table: two transfers of one inode share one watch.
         let mut table = self.table();
         let flags = WatchFlags::MODIFY | WatchFlags::ATTRIB;
@@ -86,7 +86,7 @@ impl WatchedInodes {
     }
 
     /// The events reported for an inode so far.
-    pub(super) fn events(&self, watch: i32) -> Option<EventCounts> {
+    pub(super) fn events(&self, watch: i32) -> Option<InotifyCounts> {
         let mut table = self.table();
         self.drain(&mut table);
         Some(table.0.get(&watch)?.events)
@@ -133,7 +133,7 @@ struct InodeTable(HashMap<i32, WatchedInode>);
 struct WatchedInode {
     /// Open files that share the watch.
     users: usize,
-    events: EventCounts,
+    events: InotifyCounts,
 }
 
 impl InodeTable {
@@ -181,7 +181,7 @@ mod tests {
         let name = path.to_str().expect("text");
         let inodes = watched_inodes().expect("inotify");
         let (first, none) = inodes.add(name).expect("watched");
-        assert_eq!(none, EventCounts::default());
+        assert_eq!(none, InotifyCounts::default());
         std::fs::write(&path, "2").expect("written");
         let (second, events) = inodes.add(name).expect("watched");
         assert_eq!(first, second);

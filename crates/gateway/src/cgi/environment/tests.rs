@@ -3,30 +3,30 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lowroad_handler::Request;
-use lowroad_handler::request::{Body, Head, Loading, Objects};
+use lowroad_handler::HandlerRequest;
+use lowroad_handler::request::{RequestBody, RequestHead, SubrequestLoad, SubrequestSource};
 use lowroad_http::method::Method;
-use lowroad_http::version::Version;
+use lowroad_http::version::HttpVersion;
 
-use super::Environment;
-use crate::script::Script;
+use super::CgiEnvironment;
+use crate::script::LocatedScript;
 
 struct NoObjects;
 
-impl Objects for NoObjects {
+impl SubrequestSource for NoObjects {
     fn now(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
-    fn load(&self, _: &[u8]) -> Loading {
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
         Box::pin(async { None })
     }
 }
 
-fn request(host: &'static str, lines: &'static str) -> Request {
-    Request {
+fn request(host: &'static str, lines: &'static str) -> HandlerRequest {
+    HandlerRequest {
         method: Method::Post,
-        version: Version::Http11,
-        head: Head::new(
+        version: HttpVersion::Http11,
+        head: RequestHead::new(
             (b"/a%20b.php/x", Some(b"q=1&r")),
             b"/a b.php/x",
             host.as_bytes(),
@@ -39,23 +39,23 @@ fn request(host: &'static str, lines: &'static str) -> Request {
         forwarded: None,
         root: Arc::from(Path::new("/srv/www")),
         objects: Arc::new(NoObjects),
-        body: Body::none(),
+        body: RequestBody::none(),
         interims: Default::default(),
         extra: Default::default(),
     }
 }
 
 fn variables(
-    request: &Request,
+    request: &HandlerRequest,
     info: &str,
     authorization: bool,
     extra: &[(String, String)],
 ) -> BTreeMap<String, String> {
-    let script = Script {
+    let script = LocatedScript {
         name: b"/a b.php".to_vec(),
         info: info.as_bytes().to_vec(),
     };
-    let environment = Environment {
+    let environment = CgiEnvironment {
         request,
         script: &script,
         file: Some(Path::new("/srv/www/a b.php")),

@@ -15,13 +15,13 @@ struct Said {
     output: Vec<u8>,
     complaints: Vec<u8>,
     output_ends: usize,
-    ended: Vec<(u16, Ended)>,
+    ended: Vec<(u16, FastCgiEnd)>,
     multiplexes: Vec<bool>,
 }
 
 /// Decodes bytes split into these pieces.
 fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRecord> {
-    let mut decoder = Decoder::default();
+    let mut decoder = FastCgiDecoder::default();
     let mut said = Said::default();
     let mut bytes = Vec::new();
     for piece in pieces {
@@ -29,13 +29,13 @@ fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRec
         loop {
             let (event, len) = decoder.next(&bytes)?;
             match event.clone() {
-                Some(Event::Output(7, range)) => said.output.extend_from_slice(&bytes[range]),
-                Some(Event::Complaint(7, range)) => {
+                Some(FastCgiEvent::Output(7, range)) => said.output.extend_from_slice(&bytes[range]),
+                Some(FastCgiEvent::Complaint(7, range)) => {
                     said.complaints.extend_from_slice(&bytes[range]);
                 }
-                Some(Event::OutputEnd(7)) => said.output_ends += 1,
-                Some(Event::End(id, ended)) => said.ended.push((id, ended)),
-                Some(Event::Multiplexes(does)) => said.multiplexes.push(does),
+                Some(FastCgiEvent::OutputEnd(7)) => said.output_ends += 1,
+                Some(FastCgiEvent::End(id, ended)) => said.ended.push((id, ended)),
+                Some(FastCgiEvent::Multiplexes(does)) => said.multiplexes.push(does),
                 Some(other) => panic!("{other:?}"),
                 None => {}
             }
@@ -68,7 +68,7 @@ fn records_split_at_every_byte() {
     assert_eq!(whole.output.len(), 15 + 300);
     assert_eq!(whole.complaints, b"oh");
     assert_eq!(whole.output_ends, 1);
-    assert_eq!(whole.ended, [(7, Ended::Complete)]);
+    assert_eq!(whole.ended, [(7, FastCgiEnd::Complete)]);
     assert_eq!(whole.multiplexes, [true]);
     for at in 0..bytes.len() {
         let (front, back) = bytes.split_at(at);
@@ -95,9 +95,9 @@ fn what_is_no_record_is_refused() {
 #[test]
 fn how_requests_end() {
     for (code, ended) in [
-        (1, Ended::CannotMultiplex),
-        (2, Ended::Overloaded),
-        (3, Ended::UnknownRole),
+        (1, FastCgiEnd::CannotMultiplex),
+        (2, FastCgiEnd::Overloaded),
+        (3, FastCgiEnd::UnknownRole),
     ] {
         let bytes = record(END_REQUEST, 9, &[0, 0, 0, 0, code, 0, 0, 0], 0);
         assert_eq!(decode([&bytes[..]]).expect("good").ended, [(9, ended)]);
@@ -128,7 +128,7 @@ fn what_is_sent() {
     put_begin(&mut out, 0x0102, true);
     assert_eq!(out, [1, 1, 1, 2, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
     out.clear();
-    let mut params = Params::start(&mut out, 1);
+    let mut params = ParamsWriter::start(&mut out, 1);
     params.put(b"a", b"bc");
     params.put(b"n", &[b'v'; 128]);
     params.finish();
@@ -144,10 +144,10 @@ fn what_is_sent() {
 #[test]
 fn no_parameters_end_once_and_many_are_cut_into_records() {
     let mut out = Vec::new();
-    Params::start(&mut out, 1).finish();
+    ParamsWriter::start(&mut out, 1).finish();
     assert_eq!(out, record(PARAMS, 1, b"", 0));
     out.clear();
-    let mut params = Params::start(&mut out, 1);
+    let mut params = ParamsWriter::start(&mut out, 1);
     for _ in 0..20 {
         params.put(b"n", &[b'v'; 10_000]);
     }

@@ -1,43 +1,43 @@
 //! The field lines of a request up to the empty line, and their combined meaning: host, framing, persistence. Read RFC
 //! 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
-use super::Head;
-use super::known::{find, is};
-use crate::body::Framing;
-use crate::fields::Known;
+use super::H1RequestHead;
+use super::field_lookup::{find, is};
+use crate::body::BodyFraming;
+use crate::fields::StandardHeader;
 use crate::host;
-use crate::limits::Limits;
-use crate::lines::{Stop, line, name_fault};
-use crate::list;
-use crate::refusal::Refusal;
-use crate::request::{Indexed, Request};
-use crate::scan;
-use crate::version::Version;
+use crate::limits::RequestLimits;
+use crate::field_lines::{LineParseStop, line, name_fault};
+use crate::list_values;
+use crate::refusal::RequestRefusal;
+use crate::request::{IndexedField, Request};
+use crate::byte_scan;
+use crate::version::HttpVersion;
 
-/// Parses the field lines `lines`, a suffix of `bytes`, and the empty line into `head`.
+/// Parses the field lines `field_lines`, a suffix of `bytes`, and the empty line into `head`.
 #[inline(always)]
 pub(super) fn parse<'b>(
-    head: &mut Head<'b>,
+    head: &mut H1RequestHead<'b>,
     bytes: &'b [u8],
     lines: &'b [u8],
-    limits: &Limits,
-) -> Result<(), Stop> {
-    let mut seen = Seen::default();
+    limits: &RequestLimits,
+) -> Result<(), LineParseStop> {
+    let mut seen = RequestFieldState::default();
     let mut rest = lines;
     while rest.first() != Some(&b'\r') {
         let line = line(rest)?;
         seen.fields += 1;
         // Checked for each line, so that a head with too many is refused before it is complete.
         if seen.fields > usize::from(limits.fields_max) {
-            return Err(Refusal::TooManyFields.into());
+            return Err(RequestRefusal::TooManyFields.into());
         }
         seen.field(&mut head.request, lines, rest, line.name, line.value)?;
         rest = line.next;
     }
     let after = match rest {
         [_, b'\n', after @ ..] => after,
-        [_, _, ..] => return Err(Refusal::BareCr.into()),
-        _ => return Err(Stop::Partial),
+        [_, _, ..] => return Err(RequestRefusal::BareCr.into()),
+        _ => return Err(LineParseStop::Partial),
     };
     (head.request.lines, _) = lines.split_at(lines.len() - rest.len());
     head.len = bytes.len() - after.len();
@@ -46,7 +46,7 @@ pub(super) fn parse<'b>(
 
 /// The fields seen so far that depend on each other or on their repetition.
 #[derive(Default)]
-struct Seen<'b> {
+struct RequestFieldState<'b> {
     /// Field lines.
     fields: usize,
     /// Bits of [`HOST`], [`LENGTH`], [`CODING`] and [`EXPECT`].
@@ -55,7 +55,7 @@ struct Seen<'b> {
     again: u8,
     host: Option<&'b [u8]>,
     content_length: u64,
-    coding: Coding,
+    coding: TransferCoding,
     close: bool,
     keep_alive: bool,
     expect_other: bool,
@@ -63,15 +63,15 @@ struct Seen<'b> {
 
 /// The transfer codings seen so far, in their order over all lines.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Coding {
+enum TransferCoding {
     #[default]
     None,
     Chunked,
     Unknown,
 }
 
-impl<'b> Seen<'b> {
-    /// Processes one line; `rest` is `lines` from the start of that line on.
+impl<'b> RequestFieldState<'b> {
+    /// Processes one line; `rest` is `field_lines` from the start of that line on.
     #[inline(always)]
     fn field(
         &mut self,
@@ -80,38 +80,38 @@ impl<'b> Seen<'b> {
         rest: &'b [u8],
         name: &'b [u8],
         value: &'b [u8],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         // A name that `find` knows has been compared byte by byte; any other name must be checked to be a token.
         let Some(known) = find(name) else {
-            return match scan::starts_with_token(rest, name.len()) {
+            return match byte_scan::starts_with_token(rest, name.len()) {
                 true => Ok(()),
-                false => Err(name_fault(rest, name.len()).unwrap_or(Refusal::FieldName)),
+                false => Err(name_fault(rest, name.len()).unwrap_or(RequestRefusal::FieldName)),
             };
         };
         match known {
-            Known::Host => {
+            StandardHeader::Host => {
                 self.note(HOST);
                 self.host = Some(value);
             }
-            Known::Connection => {
+            StandardHeader::Connection => {
                 if self.connection(value) {
-                    request.index.mark(Indexed::ConnectionOption);
+                    request.index.mark(IndexedField::ConnectionOption);
                 }
             }
-            Known::Expect => {
+            StandardHeader::Expect => {
                 self.note(EXPECT);
                 // RFC 9110 §10.1.1: the value is case-insensitive.
                 self.expect_other |= !is(value, b"100-continue");
             }
-            Known::ContentLength => {
+            StandardHeader::ContentLength => {
                 self.note(LENGTH);
                 self.content_length = content_length(value)?;
             }
-            Known::TransferEncoding => {
+            StandardHeader::TransferEncoding => {
                 self.note(CODING);
                 self.transfer_encoding(value)?;
             }
-            _ => match Indexed::of(known) {
+            _ => match IndexedField::of(known) {
                 Some(field) if field.has_place() => request.index.add(field, lines, rest, value),
                 Some(field) => request.index.mark(field),
                 None => {}
@@ -136,7 +136,7 @@ impl<'b> Seen<'b> {
             return false;
         }
         let mut names = false;
-        for option in list::members(value) {
+        for option in list_values::members(value) {
             let close = option.eq_ignore_ascii_case(b"close");
             let keep_alive = option.eq_ignore_ascii_case(b"keep-alive");
             self.close |= close;
@@ -148,18 +148,18 @@ impl<'b> Seen<'b> {
 
     /// Processes transfer codings (RFC 9112 §6.1). The codings of all lines form one list, so that a second `chunked`
     /// is found on any line.
-    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
-        for coding in list::members(value) {
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), RequestRefusal> {
+        for coding in list_values::members(value) {
             // RFC 9112 §6.1: `chunked` is applied once, and last.
-            if self.coding == Coding::Chunked || coding.is_empty() {
-                return Err(Refusal::CodingNotLast);
+            if self.coding == TransferCoding::Chunked || coding.is_empty() {
+                return Err(RequestRefusal::CodingNotLast);
             }
             // Any other coding, or `chunked` after another one, is not implemented: 501.
-            let known = self.coding == Coding::None && is(coding, b"chunked");
+            let known = self.coding == TransferCoding::None && is(coding, b"chunked");
             self.coding = if known {
-                Coding::Chunked
+                TransferCoding::Chunked
             } else {
-                Coding::Unknown
+                TransferCoding::Unknown
             };
         }
         Ok(())
@@ -167,7 +167,7 @@ impl<'b> Seen<'b> {
 
     /// Evaluates the fields together, after the last line.
     #[inline(always)]
-    fn conclude(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
+    fn conclude(&self, head: &mut H1RequestHead<'b>) -> Result<(), RequestRefusal> {
         // Repetitions are rare, so their checks are out of line.
         if self.again != 0 {
             self.repetitions()?;
@@ -175,8 +175,8 @@ impl<'b> Seen<'b> {
         let request = &mut head.request;
         // RFC 9112 §3.2: a target's own authority overrides Host, but Host must still be valid.
         match self.host {
-            Some(host) if !host::is_valid(host) => return Err(Refusal::HostInvalid),
-            None if !head.version.is_10() => return Err(Refusal::HostMissing),
+            Some(host) if !host::is_valid(host) => return Err(RequestRefusal::HostInvalid),
+            None if !head.version.is_10() => return Err(RequestRefusal::HostMissing),
             host => request.authority = request.authority.or(host),
         }
         // RFC 9112 §9.3: HTTP/1.0 persists only if the client asks for it.
@@ -190,39 +190,39 @@ impl<'b> Seen<'b> {
 
     /// Refuses repeated Host and Content-Length; other repeated fields are handled in [`Request`].
     #[cold]
-    fn repetitions(&self) -> Result<(), Refusal> {
+    fn repetitions(&self) -> Result<(), RequestRefusal> {
         if self.again & HOST != 0 {
-            return Err(Refusal::HostRepeated);
+            return Err(RequestRefusal::HostRepeated);
         }
         if self.again & LENGTH != 0 {
-            return Err(Refusal::LengthRepeated);
+            return Err(RequestRefusal::LengthRepeated);
         }
         Ok(())
     }
 
     /// How the body is delimited (RFC 9112 §6.3).
-    fn framing(&self, version: Version) -> Result<Framing, Refusal> {
+    fn framing(&self, version: HttpVersion) -> Result<BodyFraming, RequestRefusal> {
         let length = self.once & LENGTH != 0;
         let coding = self.once & CODING != 0;
         match (coding, length) {
-            (false, false) => Ok(Framing::None),
-            (false, true) => Ok(Framing::Length(self.content_length)),
+            (false, false) => Ok(BodyFraming::None),
+            (false, true) => Ok(BodyFraming::Length(self.content_length)),
             // RFC 9112 §6.1: an HTTP/1.0 message with Transfer-Encoding has faulty framing.
-            (true, _) if version.is_10() => Err(Refusal::CodingIn10),
+            (true, _) if version.is_10() => Err(RequestRefusal::CodingIn10),
             // RFC 9112 §6.3: both fields together may be an attempt at request smuggling.
-            (true, true) => Err(Refusal::LengthAndCoding),
-            (true, false) if self.coding == Coding::Chunked => Ok(Framing::Chunked),
-            (true, false) => Err(Refusal::CodingUnknown),
+            (true, true) => Err(RequestRefusal::LengthAndCoding),
+            (true, false) if self.coding == TransferCoding::Chunked => Ok(BodyFraming::Chunked),
+            (true, false) => Err(RequestRefusal::CodingUnknown),
         }
     }
 
     /// Evaluates Expect (RFC 9110 §10.1.1), which is ignored from an HTTP/1.0 client.
-    fn expectation(&self, head: &mut Head<'b>) -> Result<(), Refusal> {
+    fn expectation(&self, head: &mut H1RequestHead<'b>) -> Result<(), RequestRefusal> {
         if head.version.is_10() || self.once & EXPECT == 0 {
             return Ok(());
         }
         if self.expect_other {
-            return Err(Refusal::ExpectationUnknown);
+            return Err(RequestRefusal::ExpectationUnknown);
         }
         head.expect_continue = head.framing.has_body();
         Ok(())
@@ -236,11 +236,11 @@ const EXPECT: u8 = 8;
 /// The fields that make `RequestFieldState::conclude` evaluate framing and expectation.
 const BODY_FIELDS: u8 = LENGTH | CODING | EXPECT;
 
-fn content_length(value: &[u8]) -> Result<u64, Refusal> {
-    match list::decimal(value) {
+fn content_length(value: &[u8]) -> Result<u64, RequestRefusal> {
+    match list_values::decimal(value) {
         Some(length) => Ok(length),
         // A list is refused even if its members are equal.
-        None if value.contains(&b',') => Err(Refusal::LengthRepeated),
-        None => Err(Refusal::LengthInvalid),
+        None if value.contains(&b',') => Err(RequestRefusal::LengthRepeated),
+        None => Err(RequestRefusal::LengthInvalid),
     }
 }

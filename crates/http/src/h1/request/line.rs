@@ -5,19 +5,19 @@
 //! method (501), then the target's form (400).
 
 use crate::host;
-use crate::limits::Limits;
-use crate::lines::Stop;
+use crate::limits::RequestLimits;
+use crate::field_lines::LineParseStop;
 use crate::method::Method;
-use crate::refusal::Refusal;
-use crate::request::Target;
-use crate::scan::{self, PATH, TARGET, TOKEN};
-use crate::version::Version;
+use crate::refusal::RequestRefusal;
+use crate::request::RequestTarget;
+use crate::byte_scan::{self, PATH, TARGET, TOKEN};
+use crate::version::HttpVersion;
 
 /// A parsed request line.
 pub(super) struct RequestLine<'b> {
     pub(super) method: Method,
-    pub(super) version: Version,
-    pub(super) target: Target<'b>,
+    pub(super) version: HttpVersion,
+    pub(super) target: RequestTarget<'b>,
     pub(super) raw_target: &'b [u8],
     /// The authority of a target in absolute-form or authority-form.
     pub(super) authority: Option<&'b [u8]>,
@@ -29,7 +29,7 @@ pub(super) struct RequestLine<'b> {
 
 /// Parses the line at the start of `head`, after at most one empty line.
 #[inline(always)]
-pub(super) fn parse<'b>(head: &'b [u8], limits: &Limits) -> Result<RequestLine<'b>, Stop> {
+pub(super) fn parse<'b>(head: &'b [u8], limits: &RequestLimits) -> Result<RequestLine<'b>, LineParseStop> {
     let start = match head.first() {
         Some(b'\r') => after_empty_line(head)?,
         _ => head,
@@ -38,7 +38,7 @@ pub(super) fn parse<'b>(head: &'b [u8], limits: &Limits) -> Result<RequestLine<'
     let (span, rest) = target_span(rest, limits)?;
     let (version, rest) = version(rest)?;
     // After the version: 505 takes precedence over 501.
-    let method = method.ok_or(Refusal::MethodUnknown)?;
+    let method = method.ok_or(RequestRefusal::MethodUnknown)?;
     let (target, authority) = match span.raw.first() {
         // CONNECT accepts the authority-form only (RFC 9112 §3.2.3).
         Some(b'/') if method != Method::Connect => (span.origin(), None),
@@ -58,52 +58,52 @@ pub(super) fn parse<'b>(head: &'b [u8], limits: &Limits) -> Result<RequestLine<'
 
 /// The bytes after the one empty line that RFC 9112 §2.2 lets a client send before its request.
 #[cold]
-fn after_empty_line(head: &[u8]) -> Result<&[u8], Stop> {
+fn after_empty_line(head: &[u8]) -> Result<&[u8], LineParseStop> {
     match head.strip_prefix(b"\r\n") {
         Some(rest) => Ok(rest),
-        None => Err(wrong(head, Refusal::RequestLine)),
+        None => Err(wrong(head, RequestRefusal::RequestLine)),
     }
 }
 
 /// The method and the bytes after its SP. The method is `None` if the token is refused, see [`Method::parse`].
 #[inline(always)]
-fn method(start: &[u8]) -> Result<(Option<Method>, &[u8]), Stop> {
+fn method(start: &[u8]) -> Result<(Option<Method>, &[u8]), LineParseStop> {
     // Nearly all requests are GETs: one comparison instead of a scan.
-    match scan::strip_prefix(start, b"GET ") {
+    match byte_scan::strip_prefix(start, b"GET ") {
         Some(rest) => Ok((Some(Method::Get), rest)),
         None => any_method(start),
     }
 }
 
 #[inline(never)]
-fn any_method(start: &[u8]) -> Result<(Option<Method>, &[u8]), Stop> {
-    let (name, rest) = start.split_at(scan::run(start, TOKEN));
+fn any_method(start: &[u8]) -> Result<(Option<Method>, &[u8]), LineParseStop> {
+    let (name, rest) = start.split_at(byte_scan::run(start, TOKEN));
     match rest {
-        [] => Err(Stop::Partial),
+        [] => Err(LineParseStop::Partial),
         [b' ', rest @ ..] if !name.is_empty() => Ok((Method::parse(name), rest)),
-        _ => Err(wrong(rest, Refusal::RequestLine)),
+        _ => Err(wrong(rest, RequestRefusal::RequestLine)),
     }
 }
 
 /// The bytes of a target and the result of scanning them.
-struct Span<'b> {
+struct TargetSpan<'b> {
     raw: &'b [u8],
     /// Bytes before the first `?`.
     path_len: usize,
     plain: bool,
 }
 
-impl<'b> Span<'b> {
+impl<'b> TargetSpan<'b> {
     /// Scans the target characters at the start of `rest`.
     #[inline(always)]
-    fn at_start(rest: &'b [u8]) -> Span<'b> {
+    fn at_start(rest: &'b [u8]) -> TargetSpan<'b> {
         let (path_len, plain) = path_run(rest);
         let query = rest.get(path_len..).unwrap_or_default();
         let query_len = match query {
-            [b'?', ..] => scan::run(query, TARGET),
+            [b'?', ..] => byte_scan::run(query, TARGET),
             _ => 0,
         };
-        Span {
+        TargetSpan {
             raw: rest.get(..path_len + query_len).unwrap_or_default(),
             path_len,
             plain,
@@ -112,9 +112,9 @@ impl<'b> Span<'b> {
 
     /// The target in origin-form.
     #[inline(always)]
-    fn origin(&self) -> Target<'b> {
+    fn origin(&self) -> RequestTarget<'b> {
         let (path, query) = self.raw.split_at(self.path_len);
-        Target::Origin {
+        RequestTarget::Origin {
             path,
             query: query.get(1..),
             plain: self.plain,
@@ -124,11 +124,11 @@ impl<'b> Span<'b> {
 
 /// The target and the bytes after its SP.
 #[inline(always)]
-fn target_span<'b>(rest: &'b [u8], limits: &Limits) -> Result<(Span<'b>, &'b [u8]), Stop> {
-    let span = Span::at_start(rest);
+fn target_span<'b>(rest: &'b [u8], limits: &RequestLimits) -> Result<(TargetSpan<'b>, &'b [u8]), LineParseStop> {
+    let span = TargetSpan::at_start(rest);
     // Also refused while incomplete, since it can only grow.
     if span.raw.len() > limits.target_len_max {
-        return Err(Refusal::TargetTooLong.into());
+        return Err(RequestRefusal::TargetTooLong.into());
     }
     match rest.get(span.raw.len()..) {
         Some([b' ', rest @ ..]) if !span.raw.is_empty() => Ok((span, rest)),
@@ -138,12 +138,12 @@ fn target_span<'b>(rest: &'b [u8], limits: &Limits) -> Result<(Span<'b>, &'b [u8
 
 /// The fault of a target without an SP after it.
 #[cold]
-fn target_end_fault(end: &[u8]) -> Stop {
+fn target_end_fault(end: &[u8]) -> LineParseStop {
     match end {
-        [] => Stop::Partial,
+        [] => LineParseStop::Partial,
         // Two spaces, or a line that ends after its target as in HTTP/0.9.
-        [b' ' | b'\t' | b'\r', ..] => wrong(end, Refusal::RequestLine),
-        _ => wrong(end, Refusal::TargetInvalid),
+        [b' ' | b'\t' | b'\r', ..] => wrong(end, RequestRefusal::RequestLine),
+        _ => wrong(end, RequestRefusal::TargetInvalid),
     }
 }
 
@@ -160,28 +160,28 @@ fn path_run(rest: &[u8]) -> (usize, bool) {
                 plain &= !matches!(next, [b'/' | b'.', ..]);
                 after = next;
             }
-            [byte, next @ ..] if scan::is(*byte, TARGET) && *byte != b'?' => {
-                plain &= scan::is(*byte, PATH);
+            [byte, next @ ..] if byte_scan::is(*byte, TARGET) && *byte != b'?' => {
+                plain &= byte_scan::is(*byte, PATH);
                 after = next;
             }
             _ => return (rest.len() - after.len(), plain),
         }
         // Ordinary characters in one run; the loop handles the others.
-        after = scan::skip(after, PATH);
+        after = byte_scan::skip(after, PATH);
     }
 }
 
 /// The version and the bytes after its CRLF.
 #[inline(always)]
-fn version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
-    match scan::strip_prefix(rest, b"HTTP/1.1\r\n") {
-        Some(rest) => Ok((Version::Http11, rest)),
+fn version(rest: &[u8]) -> Result<(HttpVersion, &[u8]), LineParseStop> {
+    match byte_scan::strip_prefix(rest, b"HTTP/1.1\r\n") {
+        Some(rest) => Ok((HttpVersion::Http11, rest)),
         None => other_version(rest),
     }
 }
 
 #[inline(never)]
-fn other_version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
+fn other_version(rest: &[u8]) -> Result<(HttpVersion, &[u8]), LineParseStop> {
     let text_len = rest.iter().position(|b| b.is_ascii_control());
     let (text, end) = rest.split_at(text_len.unwrap_or(rest.len()));
     let version = match text {
@@ -189,86 +189,86 @@ fn other_version(rest: &[u8]) -> Result<(Version, &[u8]), Stop> {
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
             match (major, minor) {
-                (b'1', b'0') => Ok(Version::Http10),
+                (b'1', b'0') => Ok(HttpVersion::Http10),
                 // RFC 9110 §2.5: a later minor version is treated as the highest known one.
-                (b'1', _) => Ok(Version::Http11),
-                _ => Err(Refusal::Version),
+                (b'1', _) => Ok(HttpVersion::Http11),
+                _ => Err(RequestRefusal::Version),
             }
         }
         // `HTTP/d.d` has eight bytes: a shorter text may still be completed.
-        _ if end.is_empty() && text.len() < 8 => return Err(Stop::Partial),
-        _ => return Err(wrong(end, Refusal::RequestLine)),
+        _ if end.is_empty() && text.len() < 8 => return Err(LineParseStop::Partial),
+        _ => return Err(wrong(end, RequestRefusal::RequestLine)),
     };
     match end {
-        [] => Err(Stop::Partial),
+        [] => Err(LineParseStop::Partial),
         [b'\r', b'\n', rest @ ..] => Ok((version?, rest)),
-        _ => Err(wrong(end, Refusal::RequestLine)),
+        _ => Err(wrong(end, RequestRefusal::RequestLine)),
     }
 }
 
 /// The fault of a line that is malformed from the first byte of `at` on: a wrong line end or a NUL has a refusal for
 /// itself, all else is `otherwise`. A lone CR at the end of the input is undecided.
 #[cold]
-fn wrong(at: &[u8], otherwise: Refusal) -> Stop {
+fn wrong(at: &[u8], otherwise: RequestRefusal) -> LineParseStop {
     match at {
-        [b'\r'] => Stop::Partial,
-        [b'\r', next, ..] if *next != b'\n' => Stop::Refused(Refusal::BareCr),
-        [b'\n', ..] => Stop::Refused(Refusal::BareLf),
-        [0, ..] => Stop::Refused(Refusal::Nul),
-        _ => Stop::Refused(otherwise),
+        [b'\r'] => LineParseStop::Partial,
+        [b'\r', next, ..] if *next != b'\n' => LineParseStop::Refused(RequestRefusal::BareCr),
+        [b'\n', ..] => LineParseStop::Refused(RequestRefusal::BareLf),
+        [0, ..] => LineParseStop::Refused(RequestRefusal::Nul),
+        _ => LineParseStop::Refused(otherwise),
     }
 }
 
 /// A target and the authority it names.
-type TargetAndAuthority<'b> = (Target<'b>, Option<&'b [u8]>);
+type TargetAndAuthority<'b> = (RequestTarget<'b>, Option<&'b [u8]>);
 
 /// Parses the forms that do not begin with a slash.
 #[inline(never)]
-fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Refusal> {
+fn other_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, RequestRefusal> {
     match (raw, method) {
-        (b"*", Method::Options) => Ok((Target::Asterisk, None)),
+        (b"*", Method::Options) => Ok((RequestTarget::Asterisk, None)),
         (_, Method::Connect) => authority_form(raw),
         _ => absolute_form(raw, method),
     }
 }
 
 /// A target in origin-form or asterisk-form, from the `:path` pseudo-header field (RFC 9113 §8.3.1).
-pub(crate) fn path_form(raw: &[u8], method: Method) -> Result<Target<'_>, Refusal> {
-    let span = Span::at_start(raw);
+pub(crate) fn path_form(raw: &[u8], method: Method) -> Result<RequestTarget<'_>, RequestRefusal> {
+    let span = TargetSpan::at_start(raw);
     match raw {
-        b"*" if method == Method::Options => Ok(Target::Asterisk),
+        b"*" if method == Method::Options => Ok(RequestTarget::Asterisk),
         [b'/', ..] if span.raw.len() == raw.len() => Ok(span.origin()),
-        _ => Err(Refusal::TargetInvalid),
+        _ => Err(RequestRefusal::TargetInvalid),
     }
 }
 
 /// `host:port`, both required (RFC 9112 §3.2.3).
-fn authority_form(raw: &[u8]) -> Result<TargetAndAuthority<'_>, Refusal> {
+fn authority_form(raw: &[u8]) -> Result<TargetAndAuthority<'_>, RequestRefusal> {
     match host::port(raw) {
-        Some(_) => Ok((Target::Authority(raw), Some(raw))),
-        None => Err(Refusal::TargetInvalid),
+        Some(_) => Ok((RequestTarget::Authority(raw), Some(raw))),
+        None => Err(RequestRefusal::TargetInvalid),
     }
 }
 
 /// `http://authority/path?query`; an empty path means `/`, or `*` for OPTIONS without a query
 /// (RFC 9112 §3.2.4).
-fn absolute_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, Refusal> {
-    let rest = strip_scheme(raw).ok_or(Refusal::TargetInvalid)?;
+fn absolute_form(raw: &[u8], method: Method) -> Result<TargetAndAuthority<'_>, RequestRefusal> {
+    let rest = strip_scheme(raw).ok_or(RequestRefusal::TargetInvalid)?;
     let end = rest.iter().position(|b| matches!(b, b'/' | b'?'));
     let (authority, rest) = rest.split_at(end.unwrap_or(rest.len()));
     if !host::is_valid(authority) {
-        return Err(Refusal::HostInvalid);
+        return Err(RequestRefusal::HostInvalid);
     }
     let target = match rest {
         // RFC 9112 §3.2.4: OPTIONS with an empty path stands for `*`.
-        [] if method == Method::Options => Target::Asterisk,
+        [] if method == Method::Options => RequestTarget::Asterisk,
         // RFC 9110 §4.2.3: an empty path is equivalent to `/`.
-        [] | [b'?', ..] => Target::Origin {
+        [] | [b'?', ..] => RequestTarget::Origin {
             path: b"/",
             query: rest.get(1..),
             plain: true,
         },
-        _ => Span::at_start(rest).origin(),
+        _ => TargetSpan::at_start(rest).origin(),
     };
     Ok((target, Some(authority)))
 }

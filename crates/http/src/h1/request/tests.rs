@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::method::Method;
-use crate::request::{OwnedRequest, Target};
-use crate::values::Values;
+use crate::request::{OwnedRequest, RequestTarget};
+use crate::field_values::FieldLineValues;
 
 /// Parses bytes that must be exactly one complete head.
 #[track_caller]
-fn parsed(head: &str) -> Head<'_> {
-    match parse(head.as_bytes(), &Limits::default()) {
+fn parsed(head: &str) -> H1RequestHead<'_> {
+    match parse(head.as_bytes(), &RequestLimits::default()) {
         Ok(Some(parsed)) => {
             assert_eq!(parsed.len, head.len());
             parsed
@@ -26,13 +26,13 @@ fn request(head: &str) -> Request<'_> {
     parsed(head).request
 }
 
-fn refusal(head: impl AsRef<[u8]>, limits: &Limits) -> Option<Refusal> {
+fn refusal(head: impl AsRef<[u8]>, limits: &RequestLimits) -> Option<RequestRefusal> {
     parse(head.as_ref(), limits).err()
 }
 
 #[track_caller]
-fn assert_refused(head: impl AsRef<[u8]>, expected: Refusal) {
-    let found = refusal(head.as_ref(), &Limits::default());
+fn assert_refused(head: impl AsRef<[u8]>, expected: RequestRefusal) {
+    let found = refusal(head.as_ref(), &RequestLimits::default());
     let text = String::from_utf8_lossy(head.as_ref());
     assert_eq!(found, Some(expected), "{text:?}");
 }
@@ -49,7 +49,7 @@ fn with_fields(fields: &str) -> String {
 
 #[track_caller]
 fn is_partial(head: &[u8]) -> bool {
-    matches!(parse(head, &Limits::default()), Ok(None))
+    matches!(parse(head, &RequestLimits::default()), Ok(None))
 }
 
 #[test]
@@ -59,15 +59,15 @@ fn a_usual_request() {
     let parsed = parsed(head);
     let request = &parsed.request;
     assert_eq!(request.method, Method::Get);
-    assert_eq!(parsed.version, Version::Http11);
-    let target = Target::Origin {
+    assert_eq!(parsed.version, HttpVersion::Http11);
+    let target = RequestTarget::Origin {
         path: b"/a/b.html",
         query: Some(b"c=d"),
         plain: true,
     };
     assert_eq!(request.target, target);
     assert_eq!(request.authority, Some(b"example.com:8080".as_slice()));
-    assert_eq!(parsed.framing, Framing::None);
+    assert_eq!(parsed.framing, BodyFraming::None);
     assert!(parsed.keep_alive && !parsed.expect_continue);
     assert_eq!(request.user_agent(), Some(b"x/1 (y; z)".as_slice()));
     assert_eq!(request.referer(), Some(b"http://r/".as_slice()));
@@ -92,7 +92,7 @@ fn what_follows_the_head_is_left_alone() {
         "Accept-Encoding: gzip\r\n\r\n",
     ] {
         let bytes = String::from(head) + after;
-        match parse(bytes.as_bytes(), &Limits::default()) {
+        match parse(bytes.as_bytes(), &RequestLimits::default()) {
             Ok(Some(parsed)) => {
                 assert_eq!(parsed.len, head.len());
                 assert_eq!(parsed.request.fields().count(), 1);
@@ -110,10 +110,10 @@ fn one_empty_line_may_come_first() {
     assert_eq!(found.line(), b"GET / HTTP/1.1");
     assert_refused(
         "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        Refusal::RequestLine,
+        RequestRefusal::RequestLine,
     );
-    assert_refused("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareLf);
-    assert_refused("\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
+    assert_refused("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareLf);
+    assert_refused("\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
     assert!(is_partial(b"\r"));
     assert!(is_partial(b"\r\n"));
 }
@@ -163,48 +163,48 @@ fn malformed_request_lines() {
         "GET / ICY/1.1",
         "",
     ] {
-        assert_refused(with_line(line), Refusal::RequestLine);
+        assert_refused(with_line(line), RequestRefusal::RequestLine);
     }
 }
 
 #[test]
 fn garbage_is_refused_before_a_line_is_complete() {
     // The first case is a TLS ClientHello on a plain port: it is answered at once, not after a timeout.
-    assert_refused(b"\x16\x03\x01\x02\x00", Refusal::RequestLine);
-    assert_refused(b"\x80", Refusal::RequestLine);
-    assert_refused(b"\0", Refusal::Nul);
-    assert_refused(b"\n", Refusal::BareLf);
-    assert_refused(b"GET\n", Refusal::BareLf);
-    assert_refused(b"GET / HTTP/1.1\n", Refusal::BareLf);
-    assert_refused(b"GET / HTTP/1.1\rX", Refusal::BareCr);
-    assert_refused(b"GET / HTTPX1.1", Refusal::RequestLine);
-    assert_refused(b"GET / HTTP/1.1\r\n x", Refusal::ObsFold);
+    assert_refused(b"\x16\x03\x01\x02\x00", RequestRefusal::RequestLine);
+    assert_refused(b"\x80", RequestRefusal::RequestLine);
+    assert_refused(b"\0", RequestRefusal::Nul);
+    assert_refused(b"\n", RequestRefusal::BareLf);
+    assert_refused(b"GET\n", RequestRefusal::BareLf);
+    assert_refused(b"GET / HTTP/1.1\n", RequestRefusal::BareLf);
+    assert_refused(b"GET / HTTP/1.1\rX", RequestRefusal::BareCr);
+    assert_refused(b"GET / HTTPX1.1", RequestRefusal::RequestLine);
+    assert_refused(b"GET / HTTP/1.1\r\n x", RequestRefusal::ObsFold);
 }
 
 #[test]
 fn line_ends_inside_of_the_request_line() {
     // A lenient log or proxy would see two lines.
-    assert_refused("GET /\n HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareLf);
-    assert_refused("GET /a\rb HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
-    assert_refused("GE\rT / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
-    assert_refused("GET / HTTP/\r1.1\r\nHost: a\r\n\r\n", Refusal::BareCr);
-    assert_refused("GET / HTTP/1\n\r\nHost: a\r\n\r\n", Refusal::BareLf);
-    assert_refused("GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Nul);
-    assert_refused("GET / HTTP\0/1.1\r\nHost: a\r\n\r\n", Refusal::Nul);
-    assert_refused("GET /\r\n\r\n", Refusal::RequestLine);
+    assert_refused("GET /\n HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareLf);
+    assert_refused("GET /a\rb HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
+    assert_refused("GE\rT / HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
+    assert_refused("GET / HTTP/\r1.1\r\nHost: a\r\n\r\n", RequestRefusal::BareCr);
+    assert_refused("GET / HTTP/1\n\r\nHost: a\r\n\r\n", RequestRefusal::BareLf);
+    assert_refused("GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", RequestRefusal::Nul);
+    assert_refused("GET / HTTP\0/1.1\r\nHost: a\r\n\r\n", RequestRefusal::Nul);
+    assert_refused("GET /\r\n\r\n", RequestRefusal::RequestLine);
 }
 
 #[test]
 fn versions() {
     // RFC 9110 §2.5: minor versions are compatible, major versions are not.
     for (version, expected) in [
-        ("HTTP/1.0", Ok(Version::Http10)),
-        ("HTTP/1.1", Ok(Version::Http11)),
-        ("HTTP/1.2", Ok(Version::Http11)),
-        ("HTTP/1.9", Ok(Version::Http11)),
-        ("HTTP/0.9", Err(Refusal::Version)),
-        ("HTTP/2.0", Err(Refusal::Version)),
-        ("HTTP/9.9", Err(Refusal::Version)),
+        ("HTTP/1.0", Ok(HttpVersion::Http10)),
+        ("HTTP/1.1", Ok(HttpVersion::Http11)),
+        ("HTTP/1.2", Ok(HttpVersion::Http11)),
+        ("HTTP/1.9", Ok(HttpVersion::Http11)),
+        ("HTTP/0.9", Err(RequestRefusal::Version)),
+        ("HTTP/2.0", Err(RequestRefusal::Version)),
+        ("HTTP/9.9", Err(RequestRefusal::Version)),
     ] {
         let head = with_line(&(String::from("GET / ") + version));
         match expected {
@@ -213,19 +213,19 @@ fn versions() {
         }
     }
     // The HTTP/2 preface on a connection of HTTP/1.
-    assert_refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Refusal::Version);
+    assert_refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", RequestRefusal::Version);
 }
 
 #[test]
 fn syntax_comes_before_version_before_method_before_form() {
     let long = alloc::format!("{} / HTTP/1.1", "A".repeat(31));
-    assert_refused(with_line(&long), Refusal::MethodUnknown);
-    assert_refused(with_line("get / HTTP/1.1"), Refusal::MethodUnknown);
-    assert_refused(with_line("BREW / HTTP/3.0"), Refusal::Version);
-    assert_refused(with_line("BREW / HTTP/x"), Refusal::RequestLine);
-    assert_refused(with_line("get x HTTP/1.1"), Refusal::MethodUnknown);
-    assert_refused(with_line("BREW x HTTP/1.1"), Refusal::TargetInvalid);
-    assert_refused(with_line("BREW * HTTP/1.1"), Refusal::TargetInvalid);
+    assert_refused(with_line(&long), RequestRefusal::MethodUnknown);
+    assert_refused(with_line("get / HTTP/1.1"), RequestRefusal::MethodUnknown);
+    assert_refused(with_line("BREW / HTTP/3.0"), RequestRefusal::Version);
+    assert_refused(with_line("BREW / HTTP/x"), RequestRefusal::RequestLine);
+    assert_refused(with_line("get x HTTP/1.1"), RequestRefusal::MethodUnknown);
+    assert_refused(with_line("BREW x HTTP/1.1"), RequestRefusal::TargetInvalid);
+    assert_refused(with_line("BREW * HTTP/1.1"), RequestRefusal::TargetInvalid);
     assert!(is_partial(b"BREW / HTTP/1.1"));
     let brew = with_line("BREW /a HTTP/1.1");
     assert_eq!(parsed(&brew).request.method.as_str(), "BREW");
@@ -253,7 +253,7 @@ fn targets_in_origin_form() {
         ("/0123456789abcdef/g.h", "/0123456789abcdef/g.h", None, true),
     ] {
         let head = with_line(&(String::from("GET ") + raw + " HTTP/1.1"));
-        let target = Target::Origin {
+        let target = RequestTarget::Origin {
             path: path.as_bytes(),
             query: query.map(str::as_bytes),
             plain,
@@ -269,7 +269,7 @@ fn a_plain_path_is_its_own_decoding() {
         for byte in (0x21..0x7f).filter(|b| *b != b'#' && *b != b'?') {
             let raw = alloc::format!("{start}{}{start}", char::from(byte));
             let head = with_line(&alloc::format!("GET {raw} HTTP/1.1"));
-            let Target::Origin { path, plain, .. } = request(&head).target else {
+            let RequestTarget::Origin { path, plain, .. } = request(&head).target else {
                 panic!("{raw}");
             };
             assert_eq!(path, raw.as_bytes());
@@ -295,7 +295,7 @@ fn targets_in_absolute_form() {
         let request = request(&head);
         // The authority of the target wins over Host.
         assert_eq!(request.authority, Some(host.as_bytes()), "{raw}");
-        let Target::Origin {
+        let RequestTarget::Origin {
             path: found,
             query: found_query,
             plain,
@@ -311,7 +311,7 @@ fn targets_in_absolute_form() {
         assert_eq!(plain, !path.contains("//"), "{raw}");
     }
     // Host is required even where the target overrides it.
-    assert_refused("GET http://b/ HTTP/1.1\r\n\r\n", Refusal::HostMissing);
+    assert_refused("GET http://b/ HTTP/1.1\r\n\r\n", RequestRefusal::HostMissing);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn invalid_targets() {
     ] {
         assert_refused(
             with_line(&alloc::format!("GET {target} HTTP/1.1")),
-            Refusal::TargetInvalid,
+            RequestRefusal::TargetInvalid,
         );
     }
     for target in [
@@ -337,7 +337,7 @@ fn invalid_targets() {
     ] {
         assert_refused(
             with_line(&alloc::format!("GET {target} HTTP/1.1")),
-            Refusal::TargetInvalid,
+            RequestRefusal::TargetInvalid,
         );
     }
     for target in [
@@ -352,9 +352,9 @@ fn invalid_targets() {
     ] {
         let found = refusal(
             with_line(&alloc::format!("GET {target} HTTP/1.1")),
-            &Limits::default(),
+            &RequestLimits::default(),
         );
-        let expected = [Some(Refusal::HostInvalid), Some(Refusal::RequestLine)];
+        let expected = [Some(RequestRefusal::HostInvalid), Some(RequestRefusal::RequestLine)];
         assert!(expected.contains(&found), "{target}: {found:?}");
     }
 }
@@ -364,25 +364,25 @@ fn the_asterisk_is_for_options() {
     // RFC 9112 §3.2.4.
     assert_eq!(
         request(&with_line("OPTIONS * HTTP/1.1")).target,
-        Target::Asterisk
+        RequestTarget::Asterisk
     );
     let absolute = with_line("OPTIONS http://b HTTP/1.1");
-    assert_eq!(request(&absolute).target, Target::Asterisk);
+    assert_eq!(request(&absolute).target, RequestTarget::Asterisk);
     assert_eq!(request(&absolute).authority, Some(b"b".as_slice()));
     let head = with_line("OPTIONS http://b/ HTTP/1.1");
     assert!(matches!(
         request(&head).target,
-        Target::Origin { path: b"/", .. }
+        RequestTarget::Origin { path: b"/", .. }
     ));
-    assert_refused(with_line("GET * HTTP/1.1"), Refusal::TargetInvalid);
-    assert_refused(with_line("OPTIONS ** HTTP/1.1"), Refusal::TargetInvalid);
+    assert_refused(with_line("GET * HTTP/1.1"), RequestRefusal::TargetInvalid);
+    assert_refused(with_line("OPTIONS ** HTTP/1.1"), RequestRefusal::TargetInvalid);
 }
 
 #[test]
 fn the_authority_is_for_connect() {
     // RFC 9112 §3.2.3: host and port, both required.
     let head = with_line("CONNECT b:443 HTTP/1.1");
-    assert_eq!(request(&head).target, Target::Authority(b"b:443"));
+    assert_eq!(request(&head).target, RequestTarget::Authority(b"b:443"));
     assert_eq!(request(&head).authority, Some(b"b:443".as_slice()));
     for target in [
         "/",
@@ -396,41 +396,41 @@ fn the_authority_is_for_connect() {
         "b:99999",
     ] {
         let line = alloc::format!("CONNECT {target} HTTP/1.1");
-        assert_refused(with_line(&line), Refusal::TargetInvalid);
+        assert_refused(with_line(&line), RequestRefusal::TargetInvalid);
     }
 }
 
 #[test]
 fn host_rules() {
     // RFC 9112 §3.2: a missing, repeated or invalid Host is answered with 400.
-    assert_refused("GET / HTTP/1.1\r\n\r\n", Refusal::HostMissing);
+    assert_refused("GET / HTTP/1.1\r\n\r\n", RequestRefusal::HostMissing);
     assert_refused(
         "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
-        Refusal::HostRepeated,
+        RequestRefusal::HostRepeated,
     );
     assert_refused(
         "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nhOST: b\r\n\r\n",
-        Refusal::HostRepeated,
+        RequestRefusal::HostRepeated,
     );
     assert_refused(
         "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
-        Refusal::HostRepeated,
+        RequestRefusal::HostRepeated,
     );
     for host in [
         "", "a b", "a,b", "a/", "u@a", "a:b", "a:65536", "..", "[::1",
     ] {
         assert_refused(
             alloc::format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"),
-            Refusal::HostInvalid,
+            RequestRefusal::HostInvalid,
         );
         assert_refused(
             alloc::format!("GET / HTTP/1.0\r\nHost: {host}\r\n\r\n"),
-            Refusal::HostInvalid,
+            RequestRefusal::HostInvalid,
         );
     }
     assert_refused(
         "GET http://b/ HTTP/1.1\r\nHost: a b\r\n\r\n",
-        Refusal::HostInvalid,
+        RequestRefusal::HostInvalid,
     );
     assert_eq!(request("GET / HTTP/1.0\r\n\r\n").authority, None);
     assert_eq!(
@@ -468,10 +468,10 @@ fn whitespace_around_values_that_the_parser_acts_on() {
                 + "\r\n";
             let head = parsed(&sized);
             assert_eq!(head.request.authority, Some(b"a:80".as_slice()));
-            assert_eq!(head.framing, Framing::Length(3));
+            assert_eq!(head.framing, BodyFraming::Length(3));
             assert!(!head.keep_alive && head.expect_continue);
             let chunked = start + &field("Transfer-Encoding", "chunked") + "\r\n";
-            assert_eq!(parsed(&chunked).framing, Framing::Chunked);
+            assert_eq!(parsed(&chunked).framing, BodyFraming::Chunked);
         }
     }
 }
@@ -498,13 +498,13 @@ fn bytes_of_field_values() {
         head.push(byte);
         head.extend_from_slice(b"y\r\n\r\n");
         let expected = match byte {
-            0 => Some(Refusal::Nul),
-            b'\r' => Some(Refusal::BareCr),
-            b'\n' => Some(Refusal::BareLf),
+            0 => Some(RequestRefusal::Nul),
+            b'\r' => Some(RequestRefusal::BareCr),
+            b'\n' => Some(RequestRefusal::BareLf),
             b'\t' | b' '..=b'~' | 0x80.. => None,
-            _ => Some(Refusal::FieldValue),
+            _ => Some(RequestRefusal::FieldValue),
         };
-        assert_eq!(refusal(&head, &Limits::default()), expected, "{byte}");
+        assert_eq!(refusal(&head, &RequestLimits::default()), expected, "{byte}");
     }
 }
 
@@ -516,51 +516,51 @@ fn bytes_of_field_names() {
         head.push(byte);
         head.extend_from_slice(b"y: z\r\n\r\n");
         let expected = match byte {
-            0 => Some(Refusal::Nul),
-            b'\r' => Some(Refusal::BareCr),
-            b'\n' => Some(Refusal::BareLf),
+            0 => Some(RequestRefusal::Nul),
+            b'\r' => Some(RequestRefusal::BareCr),
+            b'\n' => Some(RequestRefusal::BareLf),
             // `x:y: z` is the field `x`.
             b':' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => None,
             _ if b"!#$%&'*+-.^_`|~".contains(&byte) => None,
-            _ => Some(Refusal::FieldName),
+            _ => Some(RequestRefusal::FieldName),
         };
-        assert_eq!(refusal(&head, &Limits::default()), expected, "{byte}");
+        assert_eq!(refusal(&head, &RequestLimits::default()), expected, "{byte}");
     }
 }
 
 #[test]
 fn malformed_field_lines() {
     for (lines, expected) in [
-        (" X: y\r\n", Refusal::ObsFold),
-        ("\tX: y\r\n", Refusal::ObsFold),
-        ("X: y\r\n z\r\n", Refusal::ObsFold),
-        (" \r\n", Refusal::ObsFold),
-        ("X : y\r\n", Refusal::SpaceBeforeColon),
-        ("X\t: y\r\n", Refusal::SpaceBeforeColon),
+        (" X: y\r\n", RequestRefusal::ObsFold),
+        ("\tX: y\r\n", RequestRefusal::ObsFold),
+        ("X: y\r\n z\r\n", RequestRefusal::ObsFold),
+        (" \r\n", RequestRefusal::ObsFold),
+        ("X : y\r\n", RequestRefusal::SpaceBeforeColon),
+        ("X\t: y\r\n", RequestRefusal::SpaceBeforeColon),
         // RFC 9112 §5.1: a proxy that accepts it would see a body, one that ignores it a second request.
-        ("Content-Length : 5\r\n", Refusal::SpaceBeforeColon),
-        ("X y: z\r\n", Refusal::FieldName),
-        (": y\r\n", Refusal::FieldName),
-        ("X\r\n", Refusal::FieldName),
-        ("X\r\nY: z\r\n", Refusal::FieldName),
-        ("X(: y\r\n", Refusal::FieldName),
-        ("X: y\nZ: a\r\n", Refusal::BareLf),
-        ("X: y\rZ: a\r\n", Refusal::BareCr),
-        ("X: y\r\r\n", Refusal::BareCr),
-        ("\rX: y\r\n", Refusal::BareCr),
-        ("\nX: y\r\n", Refusal::BareLf),
-        ("X\n: y\r\n", Refusal::BareLf),
-        ("X: \0\r\n", Refusal::Nul),
-        ("Content\rLength: 5\r\n", Refusal::BareCr),
+        ("Content-Length : 5\r\n", RequestRefusal::SpaceBeforeColon),
+        ("X y: z\r\n", RequestRefusal::FieldName),
+        (": y\r\n", RequestRefusal::FieldName),
+        ("X\r\n", RequestRefusal::FieldName),
+        ("X\r\nY: z\r\n", RequestRefusal::FieldName),
+        ("X(: y\r\n", RequestRefusal::FieldName),
+        ("X: y\nZ: a\r\n", RequestRefusal::BareLf),
+        ("X: y\rZ: a\r\n", RequestRefusal::BareCr),
+        ("X: y\r\r\n", RequestRefusal::BareCr),
+        ("\rX: y\r\n", RequestRefusal::BareCr),
+        ("\nX: y\r\n", RequestRefusal::BareLf),
+        ("X\n: y\r\n", RequestRefusal::BareLf),
+        ("X: \0\r\n", RequestRefusal::Nul),
+        ("Content\rLength: 5\r\n", RequestRefusal::BareCr),
         // Vertical tabs, which some parsers treat as whitespace, have been used for request smuggling.
-        ("Transfer-Encoding\x0b: chunked\r\n", Refusal::FieldName),
-        ("Transfer-Encoding:\x0bchunked\r\n", Refusal::FieldValue),
+        ("Transfer-Encoding\x0b: chunked\r\n", RequestRefusal::FieldName),
+        ("Transfer-Encoding:\x0bchunked\r\n", RequestRefusal::FieldValue),
     ] {
         assert_refused(with_fields(lines), expected);
     }
-    assert_refused("GET / HTTP/1.1\r\nHost: a\n\n", Refusal::BareLf);
-    assert_refused("GET / HTTP/1.1\r\nHost: a\r\n\n", Refusal::BareLf);
-    assert_refused("GET / HTTP/1.1\r\n Host: a\r\n\r\n", Refusal::ObsFold);
+    assert_refused("GET / HTTP/1.1\r\nHost: a\n\n", RequestRefusal::BareLf);
+    assert_refused("GET / HTTP/1.1\r\nHost: a\r\n\n", RequestRefusal::BareLf);
+    assert_refused("GET / HTTP/1.1\r\n Host: a\r\n\r\n", RequestRefusal::ObsFold);
 }
 
 #[test]
@@ -573,7 +573,7 @@ fn content_length() {
         ("18446744073709551615", u64::MAX),
     ] {
         let head = with_fields(&alloc::format!("Content-Length: {value}\r\n"));
-        assert_eq!(parsed(&head).framing, Framing::Length(len));
+        assert_eq!(parsed(&head).framing, BodyFraming::Length(len));
     }
     for value in [
         "",
@@ -589,19 +589,19 @@ fn content_length() {
         "\u{665}",
     ] {
         let head = with_fields(&alloc::format!("Content-Length: {value}\r\n"));
-        assert_refused(head, Refusal::LengthInvalid);
+        assert_refused(head, RequestRefusal::LengthInvalid);
     }
     assert_refused(
         with_fields("Content-Length: 5, 5\r\n"),
-        Refusal::LengthRepeated,
+        RequestRefusal::LengthRepeated,
     );
     assert_refused(
         with_fields("Content-Length: 5,6\r\n"),
-        Refusal::LengthRepeated,
+        RequestRefusal::LengthRepeated,
     );
     for second in ["5", "6"] {
         let lines = alloc::format!("Content-Length: 5\r\nX: y\r\nContent-length: {second}\r\n");
-        assert_refused(with_fields(&lines), Refusal::LengthRepeated);
+        assert_refused(with_fields(&lines), RequestRefusal::LengthRepeated);
     }
 }
 
@@ -610,7 +610,7 @@ fn transfer_encoding() {
     // RFC 9112 §6.1: `chunked` is applied once and last.
     for value in ["chunked", "Chunked", "CHUNKED", " chunked\t"] {
         let head = with_fields(&alloc::format!("Transfer-Encoding:{value}\r\n"));
-        assert_eq!(parsed(&head).framing, Framing::Chunked, "{value:?}");
+        assert_eq!(parsed(&head).framing, BodyFraming::Chunked, "{value:?}");
     }
     for value in [
         "gzip",
@@ -626,7 +626,7 @@ fn transfer_encoding() {
         "chunked\u{a0}",
     ] {
         let head = with_fields(&alloc::format!("Transfer-Encoding: {value}\r\n"));
-        assert_refused(head, Refusal::CodingUnknown);
+        assert_refused(head, RequestRefusal::CodingUnknown);
     }
     for value in [
         "chunked, chunked",
@@ -638,12 +638,12 @@ fn transfer_encoding() {
         "gzip,,chunked",
     ] {
         let head = with_fields(&alloc::format!("Transfer-Encoding: {value}\r\n"));
-        assert_refused(head, Refusal::CodingNotLast);
+        assert_refused(head, RequestRefusal::CodingNotLast);
     }
     let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
-    assert_refused(with_fields(twice), Refusal::CodingNotLast);
+    assert_refused(with_fields(twice), RequestRefusal::CodingNotLast);
     let split = "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n";
-    assert_refused(with_fields(split), Refusal::CodingUnknown);
+    assert_refused(with_fields(split), RequestRefusal::CodingUnknown);
 }
 
 #[test]
@@ -653,18 +653,18 @@ fn framing_fields_do_not_go_together() {
     let length = "Content-Length: 5\r\n";
     assert_refused(
         with_fields(&(String::from(coding) + length)),
-        Refusal::LengthAndCoding,
+        RequestRefusal::LengthAndCoding,
     );
     assert_refused(
         with_fields(&(String::from(length) + coding)),
-        Refusal::LengthAndCoding,
+        RequestRefusal::LengthAndCoding,
     );
     let gzip = "Transfer-Encoding: gzip\r\nContent-Length: 5\r\n";
-    assert_refused(with_fields(gzip), Refusal::LengthAndCoding);
+    assert_refused(with_fields(gzip), RequestRefusal::LengthAndCoding);
     let old = String::from("POST / HTTP/1.0\r\n") + coding + "\r\n";
-    assert_refused(old, Refusal::CodingIn10);
+    assert_refused(old, RequestRefusal::CodingIn10);
     let old = String::from("POST / HTTP/1.0\r\n") + length + "\r\n";
-    assert_eq!(parsed(&old).framing, Framing::Length(5));
+    assert_eq!(parsed(&old).framing, BodyFraming::Length(5));
 }
 
 #[test]
@@ -723,11 +723,11 @@ fn expectations() {
     for value in ["", "200-ok", "100-continue, x", "100-continue;a"] {
         assert_refused(
             with_fields(&alloc::format!("Expect: {value}\r\n")),
-            Refusal::ExpectationUnknown,
+            RequestRefusal::ExpectationUnknown,
         );
     }
     let mixed = "Expect: 100-continue\r\nExpect: x\r\n";
-    assert_refused(with_fields(mixed), Refusal::ExpectationUnknown);
+    assert_refused(with_fields(mixed), RequestRefusal::ExpectationUnknown);
     let old = "POST / HTTP/1.0\r\nExpect: x\r\nContent-Length: 5\r\n\r\n";
     assert!(!parsed(old).expect_continue);
 }
@@ -774,16 +774,16 @@ fn lists_over_several_lines() {
     let lines = "Accept-Encoding: a\r\nIf-Match: m\r\nACCEPT-ENCODING:\tb, c \r\nIf-None-Match: n\r\n\
         If-Match: o\r\nAccept-Encoding-X: x\r\naccept-encoding:\r\n";
     let head = with_fields(lines) + "Accept-Encoding: body\r\n\r\n";
-    let Ok(Some(parsed)) = parse(head.as_bytes(), &Limits::default()) else {
+    let Ok(Some(parsed)) = parse(head.as_bytes(), &RequestLimits::default()) else {
         panic!("not complete");
     };
     let request = parsed.request;
-    let all = |values: &Values<'_>| -> Vec<Vec<u8>> { values.iter().map(Vec::from).collect() };
+    let all = |values: &FieldLineValues<'_>| -> Vec<Vec<u8>> { values.iter().map(Vec::from).collect() };
     assert_eq!(all(&request.accept_encoding()), [&b"a"[..], b"b, c", b""]);
     assert_eq!(all(&request.if_match()), [b"m", b"o"]);
     assert_eq!(all(&request.if_none_match()), [b"n"]);
-    assert_eq!(all(&Values::NONE), Vec::<Vec<u8>>::new());
-    assert_eq!(all(&Values::one(b"x")), [b"x"]);
+    assert_eq!(all(&FieldLineValues::NONE), Vec::<Vec<u8>>::new());
+    assert_eq!(all(&FieldLineValues::one(b"x")), [b"x"]);
 }
 
 #[test]
@@ -804,14 +804,14 @@ fn fields_gives_every_line_trimmed() {
 #[test]
 fn the_head_may_reach_its_limit_but_not_exceed_it() {
     let head = with_fields("X: 0123456789\r\n");
-    let limits = |head_len_max| Limits {
+    let limits = |head_len_max| RequestLimits {
         head_len_max,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     assert_eq!(refusal(&head, &limits(head.len())), None);
     assert_eq!(
         refusal(&head, &limits(head.len() - 1)),
-        Some(Refusal::HeadTooLarge)
+        Some(RequestRefusal::HeadTooLarge)
     );
     // Bytes that follow do not count.
     assert_eq!(refusal(head.clone() + "body", &limits(head.len())), None);
@@ -820,28 +820,28 @@ fn the_head_may_reach_its_limit_but_not_exceed_it() {
     assert_eq!(refusal(part, &limits(head.len())), None);
     assert_eq!(
         refusal(part, &limits(part.len())),
-        Some(Refusal::HeadTooLarge)
+        Some(RequestRefusal::HeadTooLarge)
     );
     // A skipped empty line counts.
     let late = String::from("\r\n") + &head;
     assert_eq!(
         refusal(&late, &limits(head.len())),
-        Some(Refusal::HeadTooLarge)
+        Some(RequestRefusal::HeadTooLarge)
     );
 }
 
 #[test]
 fn the_target_may_reach_its_limit_but_not_exceed_it() {
-    let limits = Limits {
+    let limits = RequestLimits {
         target_len_max: 8,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     for (target, expected) in [
         ("/1234567", None),
-        ("/12345678", Some(Refusal::TargetTooLong)),
+        ("/12345678", Some(RequestRefusal::TargetTooLong)),
         ("/123?567", None),
-        ("/123?5678", Some(Refusal::TargetTooLong)),
-        ("http://a/", Some(Refusal::TargetTooLong)),
+        ("/123?5678", Some(RequestRefusal::TargetTooLong)),
+        ("http://a/", Some(RequestRefusal::TargetTooLong)),
     ] {
         let head = with_line(&alloc::format!("GET {target} HTTP/1.1"));
         assert_eq!(refusal(&head, &limits), expected, "{target}");
@@ -849,19 +849,19 @@ fn the_target_may_reach_its_limit_but_not_exceed_it() {
     assert_eq!(refusal("GET /1234567", &limits), None);
     assert_eq!(
         refusal("GET /12345678", &limits),
-        Some(Refusal::TargetTooLong)
+        Some(RequestRefusal::TargetTooLong)
     );
 }
 
 #[test]
 fn fields_may_reach_their_number_but_not_exceed_it() {
-    let limits = Limits {
+    let limits = RequestLimits {
         fields_max: 3,
-        ..Limits::default()
+        ..RequestLimits::default()
     };
     assert_eq!(refusal(with_fields("A: b\r\nC: d\r\n"), &limits), None);
     let four = with_fields("A: b\r\nC: d\r\nE: f\r\n");
-    assert_eq!(refusal(&four, &limits), Some(Refusal::TooManyFields));
+    assert_eq!(refusal(&four, &limits), Some(RequestRefusal::TooManyFields));
 }
 
 #[test]

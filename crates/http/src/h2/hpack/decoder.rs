@@ -3,45 +3,45 @@
 
 use alloc::vec::Vec;
 
-use super::kind::Kind;
-use super::static_table::{self, Entry, STATIC_LEN};
-use super::table::Table;
-use super::{Fault, huffman, integer};
-use crate::scan;
+use super::indexing_mode::IndexingMode;
+use super::static_table::{self, StaticEntry, STATIC_LEN};
+use super::table::DynamicTable;
+use super::{HpackError, huffman, integer};
+use crate::byte_scan;
 
 /// Receives the fields of a block.
-pub(in crate::h2) trait Sink {
+pub(in crate::h2) trait FieldSink {
     /// The buffer that the next line is appended to.
     fn text(&mut self) -> &mut Vec<u8>;
 
     /// Processes a field: the line `name: value\r\n` from `at` to the end of the text.
-    fn came(&mut self, field: Field);
+    fn came(&mut self, field: DecodedField);
 }
 
 /// A field at the end of the text.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::h2) struct Field {
+pub(in crate::h2) struct DecodedField {
     /// The offset of its line.
     pub(in crate::h2) at: usize,
     pub(in crate::h2) name_len: usize,
-    pub(in crate::h2) kind: Kind,
+    pub(in crate::h2) kind: IndexingMode,
     /// Whether the value is valid (RFC 9113 §8.2.1).
     pub(in crate::h2) is_sound: bool,
 }
 
 /// The decoder of a connection.
 #[derive(Debug)]
-pub(in crate::h2) struct Decoder {
-    table: Table,
+pub(in crate::h2) struct HpackDecoder {
+    table: DynamicTable,
     /// The table size that was announced to the peer.
     size_limit: usize,
 }
 
-impl Decoder {
+impl HpackDecoder {
     /// A decoder with a table of at most `size_limit` bytes.
-    pub(in crate::h2) fn new(size_limit: usize) -> Decoder {
-        Decoder {
-            table: Table::new(size_limit),
+    pub(in crate::h2) fn new(size_limit: usize) -> HpackDecoder {
+        HpackDecoder {
+            table: DynamicTable::new(size_limit),
             size_limit,
         }
     }
@@ -53,8 +53,8 @@ impl Decoder {
     pub(in crate::h2) fn decode(
         &mut self,
         block: &[u8],
-        sink: &mut impl Sink,
-    ) -> Result<(), Fault> {
+        sink: &mut impl FieldSink,
+    ) -> Result<(), HpackError> {
         let mut rest = self.size_updates(block)?;
         while let Some(first) = rest.first() {
             rest = match first {
@@ -62,7 +62,7 @@ impl Decoder {
                 // With incremental indexing (RFC 7541 §6.2.1).
                 0x40..0x80 => self.literal(rest, 6, sink)?,
                 // RFC 7541 §4.2: size updates come first in a block.
-                0x20..0x40 => return Err(Fault::SizeUpdate),
+                0x20..0x40 => return Err(HpackError::SizeUpdate),
                 // Without indexing, or never indexed, which differs for intermediaries only (RFC 7541 §6.2.3).
                 _ => self.literal(rest, 4, sink)?,
             };
@@ -72,13 +72,13 @@ impl Decoder {
 
     /// Processes the size updates at the start of a block (RFC 7541 §4.2).
     #[inline]
-    fn size_updates<'b>(&mut self, block: &'b [u8]) -> Result<&'b [u8], Fault> {
+    fn size_updates<'b>(&mut self, block: &'b [u8]) -> Result<&'b [u8], HpackError> {
         let mut rest = block;
         while let Some(0x20..0x40) = rest.first() {
-            let (size, after) = integer::decode(rest, 5).ok_or(Fault::Integer)?;
+            let (size, after) = integer::decode(rest, 5).ok_or(HpackError::Integer)?;
             // RFC 7541 §6.3: the limit is the value of SETTINGS_HEADER_TABLE_SIZE.
             if size > self.size_limit {
-                return Err(Fault::SizeUpdate);
+                return Err(HpackError::SizeUpdate);
             }
             self.table.set_size_max(size);
             rest = after;
@@ -87,22 +87,22 @@ impl Decoder {
     }
 
     #[inline(always)]
-    fn entry(&self, index: usize) -> Result<Entry<'_>, Fault> {
+    fn entry(&self, index: usize) -> Result<StaticEntry<'_>, HpackError> {
         let entry = match index {
             ..=STATIC_LEN => static_table::entry(index),
             _ => self.table.get(index - STATIC_LEN - 1),
         };
-        entry.ok_or(Fault::Index)
+        entry.ok_or(HpackError::Index)
     }
 
     #[inline(always)]
-    fn indexed<'b>(&self, rest: &'b [u8], sink: &mut impl Sink) -> Result<&'b [u8], Fault> {
-        let (index, rest) = integer::decode(rest, 7).ok_or(Fault::Integer)?;
+    fn indexed<'b>(&self, rest: &'b [u8], sink: &mut impl FieldSink) -> Result<&'b [u8], HpackError> {
+        let (index, rest) = integer::decode(rest, 7).ok_or(HpackError::Integer)?;
         let entry = self.entry(index)?;
         let text = sink.text();
         let at = text.len();
         text.extend_from_slice(entry.line);
-        sink.came(Field {
+        sink.came(DecodedField {
             at,
             name_len: entry.name_len,
             kind: entry.kind,
@@ -117,9 +117,9 @@ impl Decoder {
         &mut self,
         rest: &'b [u8],
         prefix: u32,
-        sink: &mut impl Sink,
-    ) -> Result<&'b [u8], Fault> {
-        let (index, mut rest) = integer::decode(rest, prefix).ok_or(Fault::Integer)?;
+        sink: &mut impl FieldSink,
+    ) -> Result<&'b [u8], HpackError> {
+        let (index, mut rest) = integer::decode(rest, prefix).ok_or(HpackError::Integer)?;
         let text = sink.text();
         let at = text.len();
         let mut known = None;
@@ -131,7 +131,7 @@ impl Decoder {
             rest = string(rest, text)?;
         }
         let name_len = text.len() - at;
-        let kind = known.unwrap_or_else(|| Kind::of(&text[at..]));
+        let kind = known.unwrap_or_else(|| IndexingMode::for_name(&text[at..]));
         text.extend_from_slice(b": ");
         let value_at = text.len();
         let rest = string(rest, text)?;
@@ -140,14 +140,14 @@ impl Decoder {
         text.extend_from_slice(b"\r\n");
         // RFC 7541 §4.4: the name may come from an entry that this insertion evicts, so it was copied before.
         if prefix == 6 {
-            self.table.insert(&Entry {
+            self.table.insert(&StaticEntry {
                 line: &text[at..],
                 name_len,
                 kind,
                 is_sound,
             });
         }
-        sink.came(Field {
+        sink.came(DecodedField {
             at,
             name_len,
             kind,
@@ -159,12 +159,12 @@ impl Decoder {
 
 /// Appends the string at the start of `bytes`. Returns the bytes after it.
 #[inline]
-fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], Fault> {
+fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], HpackError> {
     let is_huffman = bytes.first().is_some_and(|first| first & 0x80 != 0);
-    let (len, rest) = integer::decode(bytes, 7).ok_or(Fault::Integer)?;
-    let (string, rest) = rest.split_at_checked(len).ok_or(Fault::Cut)?;
+    let (len, rest) = integer::decode(bytes, 7).ok_or(HpackError::Integer)?;
+    let (string, rest) = rest.split_at_checked(len).ok_or(HpackError::Cut)?;
     match is_huffman {
-        true => huffman::decode(string, text).ok_or(Fault::Huffman)?,
+        true => huffman::decode(string, text).ok_or(HpackError::Huffman)?,
         false => text.extend_from_slice(string),
     }
     Ok(rest)
@@ -174,5 +174,5 @@ fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], Fault> {
 fn is_sound(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let has_blank_end = is_blank(value.first()) || is_blank(value.last());
-    !has_blank_end && scan::value_len(value) == value.len()
+    !has_blank_end && byte_scan::value_len(value) == value.len()
 }

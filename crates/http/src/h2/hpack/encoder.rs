@@ -9,15 +9,15 @@ use alloc::vec::Vec;
 
 use super::static_table::index_of;
 use super::{huffman, integer};
-use crate::fields::{Known, Name};
-use crate::status::Status;
+use crate::fields::{StandardHeader, FieldName};
+use crate::status::StatusCode;
 
 /// The static table's index of each standard name; 0 if it has none.
-const INDEXES: [u8; Known::ALL.len()] = {
-    let mut indexes = [0; Known::ALL.len()];
+const INDEXES: [u8; StandardHeader::ALL.len()] = {
+    let mut indexes = [0; StandardHeader::ALL.len()];
     let mut at = 0;
     while at < indexes.len() {
-        let name = Known::ALL[at].as_str().as_bytes();
+        let name = StandardHeader::ALL[at].as_str().as_bytes();
         let (mut lower, mut byte) = ([0; 64], 0);
         while byte < name.len() {
             lower[byte] = name[byte].to_ascii_lowercase();
@@ -31,14 +31,14 @@ const INDEXES: [u8; Known::ALL.len()] = {
 
 /// The number of bytes that [`put_status`] writes.
 #[must_use]
-pub const fn status_len(status: Status) -> usize {
+pub const fn status_len(status: StatusCode) -> usize {
     match status_index(status) {
         0 => 5,
         _ => 1,
     }
 }
 
-const fn status_index(status: Status) -> u8 {
+const fn status_index(status: StatusCode) -> u8 {
     match status.code() {
         200 => 8,
         204 => 9,
@@ -52,7 +52,7 @@ const fn status_index(status: Status) -> u8 {
 }
 
 /// Appends `:status`.
-pub fn put_status(status: Status, out: &mut Vec<u8>) {
+pub fn put_status(status: StatusCode, out: &mut Vec<u8>) {
     match status_index(status) {
         0 => {
             let code = status.code();
@@ -66,7 +66,7 @@ pub fn put_status(status: Status, out: &mut Vec<u8>) {
 
 /// The offset of the date's 29 bytes in a block that begins with status and date.
 #[must_use]
-pub const fn date_offset(status: Status) -> usize {
+pub const fn date_offset(status: StatusCode) -> usize {
     status_len(status) + 3
 }
 
@@ -78,24 +78,24 @@ pub fn put_date(date: &[u8; 29], out: &mut Vec<u8>) {
 }
 
 /// Appends a field; the name may be in any case.
-pub fn put_field(name: Name<'_>, value: &[u8], out: &mut Vec<u8>) {
+pub fn put_field(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
     put_name(name, out);
     put_plain(value, out);
 }
 
 /// Like [`put_field`], with the shorter of plain and Huffman coding: for blocks that are built once and sent often.
-pub fn put_field_short(name: Name<'_>, value: &[u8], out: &mut Vec<u8>) {
+pub fn put_field_short(name: FieldName<'_>, value: &[u8], out: &mut Vec<u8>) {
     put_name(name, out);
     put_short(value, out);
 }
 
 /// Appends a field with a number as its value.
-pub fn put_field_u64(name: Known, value: u64, out: &mut Vec<u8>) {
-    put_name(Name::Known(name), out);
+pub fn put_field_u64(name: StandardHeader, value: u64, out: &mut Vec<u8>) {
+    put_name(FieldName::Known(name), out);
     let at = out.len();
     // u64::MAX has twenty digits, so the length is one byte.
     out.push(0);
-    crate::head::put_number(out, value);
+    crate::head_writer::put_number(out, value);
     let len = out.len() - at - 1;
     out[at] = len as u8;
 }
@@ -113,8 +113,8 @@ pub(in crate::h2) fn put_unindexed(name: &[u8], value: &[u8], out: &mut Vec<u8>)
     put_plain(value, out);
 }
 
-fn put_name(name: Name<'_>, out: &mut Vec<u8>) {
-    if let Name::Known(known) = name {
+fn put_name(name: FieldName<'_>, out: &mut Vec<u8>) {
+    if let FieldName::Known(known) = name {
         let index = INDEXES[known as usize];
         if index > 0 {
             return integer::encode(usize::from(index), 4, 0, out);

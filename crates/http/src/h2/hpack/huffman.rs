@@ -30,7 +30,7 @@ const LENGTHS: [u8; SYMBOLS] = [
 ];
 
 /// The tables that the lengths imply.
-struct Codes {
+struct HuffmanCodes {
     /// The code of each symbol.
     codes: [u32; SYMBOLS],
     /// The symbols in the order of their codes.
@@ -43,10 +43,10 @@ struct Codes {
     short: [u16; 256],
 }
 
-static CODES: Codes = codes();
+static CODES: HuffmanCodes = codes();
 
-const fn codes() -> Codes {
-    let mut made = Codes {
+const fn codes() -> HuffmanCodes {
+    let mut made = HuffmanCodes {
         codes: [0; SYMBOLS],
         order: [0; SYMBOLS],
         first: [0; LEN_MAX + 1],
@@ -85,13 +85,13 @@ const fn codes() -> Codes {
 }
 
 /// Bits that were read and not consumed, left-aligned.
-struct Bits<'b> {
+struct BitReader<'b> {
     bits: u64,
     count: u32,
     rest: &'b [u8],
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     /// Ensures at least 32 bits, unless the input has fewer.
     #[inline(always)]
     fn refill(&mut self) {
@@ -140,7 +140,7 @@ impl Bits<'_> {
 
 /// Appends the decoded string, at most 8 bytes for 5. `None` if `bytes` are not a valid code.
 pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let mut bits = Bits {
+    let mut bits = BitReader {
         bits: 0,
         count: 0,
         rest: bytes,

@@ -4,23 +4,23 @@ mod decoder;
 mod encoder;
 mod huffman;
 mod integer;
-mod kind;
+mod indexing_mode;
 mod static_table;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::decoder::{Decoder, Field, Sink};
+pub(super) use self::decoder::{HpackDecoder, DecodedField, FieldSink};
 pub use self::encoder::{
     date_offset, put_date, put_field, put_field_short, put_field_u64, put_status, status_len,
 };
 pub(super) use self::encoder::{put_pseudo, put_unindexed};
-pub(super) use self::kind::Kind;
+pub(super) use self::indexing_mode::IndexingMode;
 pub(super) use self::table::ENTRY_LEN;
 
 /// Why a block cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum HpackError {
     /// An integer is cut, or larger than any valid one.
     Integer,
     /// The tables have no entry with that index.
@@ -33,16 +33,16 @@ pub enum Fault {
     SizeUpdate,
 }
 
-impl Fault {
+impl HpackError {
     /// The fault, for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Fault::Integer => "an integer of HPACK is too long",
-            Fault::Index => "an index beyond the tables of HPACK",
-            Fault::Cut => "a string goes beyond its field block",
-            Fault::Huffman => "a string is not Huffman code",
-            Fault::SizeUpdate => "a size of the dynamic table that is not allowed",
+            HpackError::Integer => "an integer of HPACK is too long",
+            HpackError::Index => "an index beyond the tables of HPACK",
+            HpackError::Cut => "a string goes beyond its field block",
+            HpackError::Huffman => "a string is not Huffman code",
+            HpackError::SizeUpdate => "a size of the dynamic table that is not allowed",
         }
     }
 }
@@ -50,7 +50,7 @@ impl Fault {
 /// Decodes the fields of a block by themselves, for tests and fuzzing.
 #[doc(hidden)]
 pub mod probe {
-    use super::{Decoder, Fault, Field, Sink};
+    use super::{HpackDecoder, HpackError, DecodedField, FieldSink};
     use alloc::vec::Vec;
 
     /// Name and value of each field.
@@ -58,20 +58,20 @@ pub mod probe {
 
     /// A decoder.
     #[derive(Debug)]
-    pub struct Probe(Decoder);
+    pub struct DecoderProbe(HpackDecoder);
 
     #[derive(Default)]
-    struct Fields {
+    struct DecodedFields {
         text: Vec<u8>,
         all: Pairs,
     }
 
-    impl Sink for Fields {
+    impl FieldSink for DecodedFields {
         fn text(&mut self) -> &mut Vec<u8> {
             &mut self.text
         }
 
-        fn came(&mut self, field: Field) {
+        fn came(&mut self, field: DecodedField) {
             let line = &self.text[field.at..];
             let value = &line[field.name_len + 2..line.len() - 2];
             self.all
@@ -80,19 +80,19 @@ pub mod probe {
         }
     }
 
-    impl Probe {
+    impl DecoderProbe {
         /// A decoder with a table of this size.
         #[must_use]
-        pub fn new(size: usize) -> Probe {
-            Probe(Decoder::new(size))
+        pub fn new(size: usize) -> DecoderProbe {
+            DecoderProbe(HpackDecoder::new(size))
         }
 
         /// The name and value of each field of a block.
         ///
         /// # Errors
         /// The first fault.
-        pub fn decode(&mut self, block: &[u8]) -> Result<Pairs, Fault> {
-            let mut fields = Fields::default();
+        pub fn decode(&mut self, block: &[u8]) -> Result<Pairs, HpackError> {
+            let mut fields = DecodedFields::default();
             self.0.decode(block, &mut fields)?;
             Ok(fields.all)
         }

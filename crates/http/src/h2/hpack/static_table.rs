@@ -1,23 +1,23 @@
 //! The static table of HPACK, as lines of text like those of the dynamic one. Read RFC 7541 appendix A.
 
-use super::kind::Kind;
-use crate::request::Indexed as At;
+use super::indexing_mode::IndexingMode;
+use crate::request::IndexedField as At;
 
 /// An entry of the static or the dynamic table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'t> {
+pub(super) struct StaticEntry<'t> {
     /// `name: value\r\n`.
     pub(super) line: &'t [u8],
     pub(super) name_len: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: IndexingMode,
     /// Whether the value is valid.
     pub(super) is_sound: bool,
 }
 
 macro_rules! table {
     ($($name:literal $value:literal $kind:expr,)*) => {
-        static ENTRIES: [(&str, usize, Kind); STATIC_LEN] = {
-            use Kind::*;
+        static ENTRIES: [(&str, usize, IndexingMode); STATIC_LEN] = {
+            use IndexingMode::*;
             [$((concat!($name, ": ", $value, "\r\n"), $name.len(), $kind),)*]
         };
     };
@@ -28,9 +28,9 @@ pub(super) const STATIC_LEN: usize = 61;
 
 /// The entry with this index, counted from 1.
 #[inline(always)]
-pub(super) fn entry(index: usize) -> Option<Entry<'static>> {
+pub(super) fn entry(index: usize) -> Option<StaticEntry<'static>> {
     let (line, name_len, kind) = ENTRIES.get(index.checked_sub(1)?)?;
-    Some(Entry {
+    Some(StaticEntry {
         line: line.as_bytes(),
         name_len: *name_len,
         kind: *kind,
@@ -140,7 +140,7 @@ mod tests {
             let value = rest
                 .strip_prefix(b": ")
                 .and_then(|rest| rest.strip_suffix(b"\r\n"));
-            let kind = value.map(|value| Kind::of(name).with(value));
+            let kind = value.map(|value| IndexingMode::for_name(name).with(value));
             assert_eq!(kind, Some(entry.kind), "{index}");
         }
         assert!(entry(0).is_none() && entry(62).is_none());

@@ -7,8 +7,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::kind::Kind;
-use super::static_table::Entry;
+use super::indexing_mode::IndexingMode;
+use super::static_table::StaticEntry;
 
 /// The size of an entry in addition to its name and value (RFC 7541 §4.1).
 pub(in crate::h2) const ENTRY_LEN: usize = 32;
@@ -17,10 +17,10 @@ const DEAD_LEN_MAX: usize = 1024;
 
 /// The dynamic table.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct DynamicTable {
     lines: Vec<u8>,
     /// The newest first.
-    entries: VecDeque<Place>,
+    entries: VecDeque<EntryPosition>,
     /// Evicted bytes at the start of `lines`.
     dead_len: usize,
     /// Bytes that were removed from the start of `lines` so far, modulo 2^32.
@@ -31,18 +31,18 @@ pub(super) struct Table {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct EntryPosition {
     /// The offset of the line, counted without removals, so that removals need not update it.
     at: u32,
     len: u32,
     name_len: u32,
-    kind: Kind,
+    kind: IndexingMode,
     is_sound: bool,
 }
 
-impl Table {
-    pub(super) fn new(size_max: usize) -> Table {
-        Table {
+impl DynamicTable {
+    pub(super) fn new(size_max: usize) -> DynamicTable {
+        DynamicTable {
             lines: Vec::new(),
             entries: VecDeque::new(),
             dead_len: 0,
@@ -54,10 +54,10 @@ impl Table {
 
     /// The entry with this number, from 0.
     #[inline(always)]
-    pub(super) fn get(&self, number: usize) -> Option<Entry<'_>> {
+    pub(super) fn get(&self, number: usize) -> Option<StaticEntry<'_>> {
         let place = self.entries.get(number)?;
         let start = place.at.wrapping_sub(self.cut) as usize;
-        Some(Entry {
+        Some(StaticEntry {
             line: self.lines.get(start..start + place.len as usize)?,
             name_len: place.name_len as usize,
             kind: place.kind,
@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// Adds a field. A field larger than the table empties it (RFC 7541 §4.4).
-    pub(super) fn insert(&mut self, entry: &Entry<'_>) {
+    pub(super) fn insert(&mut self, entry: &StaticEntry<'_>) {
         let size = entry.line.len() - 4 + ENTRY_LEN;
         self.evict(size);
         // RFC 7541 §4.4: this is not an error.
@@ -85,7 +85,7 @@ impl Table {
             self.cut = self.cut.wrapping_add(self.dead_len as u32);
             self.dead_len = 0;
         }
-        self.entries.push_front(Place {
+        self.entries.push_front(EntryPosition {
             at: self.cut.wrapping_add(self.lines.len() as u32),
             len: entry.line.len() as u32,
             name_len: entry.name_len as u32,
@@ -118,16 +118,16 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn add(table: &mut Table, line: &str) {
-        table.insert(&Entry {
+    fn add(table: &mut DynamicTable, line: &str) {
+        table.insert(&StaticEntry {
             line: line.as_bytes(),
             name_len: 1,
-            kind: Kind::Plain,
+            kind: IndexingMode::Plain,
             is_sound: true,
         });
     }
 
-    fn lines(table: &Table) -> Vec<&str> {
+    fn lines(table: &DynamicTable) -> Vec<&str> {
         let lines = (0..).map_while(|number| table.get(number));
         lines
             .filter_map(|entry| str::from_utf8(entry.line).ok())
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room() {
-        let mut table = Table::new(70);
+        let mut table = DynamicTable::new(70);
         add(&mut table, "a: 1\r\n");
         add(&mut table, "b: 2\r\n");
         assert_eq!(lines(&table), ["b: 2\r\n", "a: 1\r\n"]);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn one_too_large_empties_it() {
-        let mut table = Table::new(40);
+        let mut table = DynamicTable::new(40);
         add(&mut table, "a: 1\r\n");
         add(&mut table, "b: 12345678\r\n");
         assert!(lines(&table).is_empty());
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn memory_stays_bounded_however_many_come() {
         // Evicted lines are removed in time.
-        let mut table = Table::new(4096);
+        let mut table = DynamicTable::new(4096);
         for number in 0..10_000 {
             let line = alloc::format!("n: {number:0>200}\r\n");
             add(&mut table, &line);

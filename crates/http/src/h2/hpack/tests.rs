@@ -3,10 +3,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::probe::Probe;
+use super::probe::DecoderProbe;
 use super::*;
-use crate::fields::{Known, Name};
-use crate::status::Status;
+use crate::fields::{StandardHeader, FieldName};
+use crate::status::StatusCode;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
@@ -40,7 +40,7 @@ fn requests_without_and_with_huffman() {
             "8287 85bf 4088 25a8 49e9 5ba9 7d7f 8925 a849 e95b b8e8 b4bf",
         ],
     ] {
-        let mut probe = Probe::new(4096);
+        let mut probe = DecoderProbe::new(4096);
         let heard = blocks.map(|block| said(&probe.decode(&bytes(block)).expect("a block")));
         let wanted = [
             ":method=GET :scheme=http :path=/ :authority=www.example.com",
@@ -54,7 +54,7 @@ fn requests_without_and_with_huffman() {
 #[test]
 fn responses_evict() {
     // Appendix C.6, with a table of 256 bytes.
-    let mut probe = Probe::new(256);
+    let mut probe = DecoderProbe::new(256);
     let blocks = [
         "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d \
          29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
@@ -75,31 +75,31 @@ fn responses_evict() {
     assert!(
         heard[2].ends_with("set-cookie=foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1")
     );
-    assert_eq!(probe.decode(&bytes("c1")), Err(Fault::Index), "evicted");
+    assert_eq!(probe.decode(&bytes("c1")), Err(HpackError::Index), "evicted");
 }
 
 #[test]
 fn what_is_no_block() {
     for (block, fault) in [
-        ("80", Fault::Index),
-        ("be", Fault::Index),
+        ("80", HpackError::Index),
+        ("be", HpackError::Index),
         // Zero padding beyond the accepted length.
-        ("ff 80 80 80 80 80 00", Fault::Integer),
-        ("ff", Fault::Integer),
-        ("40", Fault::Integer),
-        ("40 05 61", Fault::Cut),
-        ("00 01 61 82 ff ff", Fault::Huffman),
-        ("00 01 61 84 ff ff ff ff", Fault::Huffman),
-        ("7e 00", Fault::Index),
+        ("ff 80 80 80 80 80 00", HpackError::Integer),
+        ("ff", HpackError::Integer),
+        ("40", HpackError::Integer),
+        ("40 05 61", HpackError::Cut),
+        ("00 01 61 82 ff ff", HpackError::Huffman),
+        ("00 01 61 84 ff ff ff ff", HpackError::Huffman),
+        ("7e 00", HpackError::Index),
         // A size update after a field.
-        ("82 20", Fault::SizeUpdate),
+        ("82 20", HpackError::SizeUpdate),
         // 4,097 bytes, one more than announced.
-        ("3f e2 1f", Fault::SizeUpdate),
+        ("3f e2 1f", HpackError::SizeUpdate),
     ] {
-        let heard = Probe::new(4096).decode(&bytes(block));
+        let heard = DecoderProbe::new(4096).decode(&bytes(block));
         assert_eq!(heard, Err(fault), "{block}");
     }
-    let sizes = Probe::new(4096).decode(&bytes("20 3f e1 1f 82"));
+    let sizes = DecoderProbe::new(4096).decode(&bytes("20 3f e1 1f 82"));
     assert_eq!(sizes.map(|it| said(&it)).as_deref(), Ok(":method=GET"));
 }
 
@@ -107,16 +107,16 @@ fn what_is_no_block() {
 fn what_we_write_is_read() {
     let mut out = Vec::new();
     let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
-    for status in [Status::OK, Status::NOT_FOUND, Status::CONFLICT] {
+    for status in [StatusCode::OK, StatusCode::NOT_FOUND, StatusCode::CONFLICT] {
         out.clear();
         put_status(status, &mut out);
         assert_eq!(out.len(), status_len(status));
         put_date(date, &mut out);
         assert_eq!(&out[date_offset(status)..][..29], date);
-        put_field(Name::Known(Known::Server), b"lowroad", &mut out);
-        put_field_short(Name::Other("X-Own"), b"www.example.com", &mut out);
-        put_field_u64(Known::ContentLength, 1024, &mut out);
-        let heard = Probe::new(0).decode(&out).map(|it| said(&it));
+        put_field(FieldName::Known(StandardHeader::Server), b"lowroad", &mut out);
+        put_field_short(FieldName::Other("X-Own"), b"www.example.com", &mut out);
+        put_field_u64(StandardHeader::ContentLength, 1024, &mut out);
+        let heard = DecoderProbe::new(0).decode(&out).map(|it| said(&it));
         let wanted = alloc::format!(
             ":status={} date=Sun, 06 Nov 1994 08:49:37 GMT server=lowroad x-own=www.example.com content-length=1024",
             status.code()
@@ -128,10 +128,10 @@ fn what_we_write_is_read() {
 #[test]
 fn every_known_name_is_written_in_lower_case() {
     // RFC 9113 §8.2: upper case makes a message malformed.
-    for known in Known::ALL {
+    for known in StandardHeader::ALL {
         let mut out = Vec::new();
-        put_field(Name::Known(*known), b"v", &mut out);
-        let heard = Probe::new(0).decode(&out).expect("a field");
+        put_field(FieldName::Known(*known), b"v", &mut out);
+        let heard = DecoderProbe::new(0).decode(&out).expect("a field");
         let wanted = known.as_str().to_ascii_lowercase();
         assert_eq!(heard, [(wanted.into_bytes(), b"v".to_vec())]);
     }

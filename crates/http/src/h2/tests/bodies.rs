@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_body_waits_for_windows() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let mut input = Vec::new();
     frame::put_settings(&[(id::INITIAL_WINDOW_SIZE, 10)], &mut input);
     input.extend(get(1, "/", &[]));
@@ -36,7 +36,7 @@ fn a_body_waits_for_windows() {
 #[test]
 fn the_connection_has_a_window_too() {
     // RFC 9113 §6.9: both windows bound a frame.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());
     talk.answer(1, 60_000);
     talk.answer(3, 60_000);
@@ -51,7 +51,7 @@ fn the_connection_has_a_window_too() {
 
 #[test]
 fn windows_are_given_back_as_bodies_are_taken() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&post(1, &[]));
     let part = [b'x'; 16_384];
     for _ in 0..3 {
@@ -77,13 +77,13 @@ fn windows_are_given_back_as_bodies_are_taken() {
 #[test]
 fn windows_grow_with_the_path() {
     // Each acknowledged PING marks the end of a round trip that filled the window.
-    let limits = crate::Limits {
+    let limits = crate::RequestLimits {
         body_len_max: 1 << 30,
-        ..crate::Limits::default()
+        ..crate::RequestLimits::default()
     };
-    let mut talk = Talk::open(Settings {
+    let mut talk = Talk::open(H2Settings {
         limits,
-        ..Settings::default()
+        ..H2Settings::default()
     });
     talk.tell(&post(1, &[]));
     let part = [b'x'; 16_384];
@@ -108,7 +108,7 @@ fn windows_grow_with_the_path() {
 #[test]
 fn more_than_the_window_is_an_error() {
     // A stream's window is a stream error, the connection's a connection error (RFC 9113 §6.9).
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&[post(1, &[]), post(3, &[]), post(5, &[])].concat());
     let part = [b'x'; 16_384];
     let all = [
@@ -132,7 +132,7 @@ fn more_than_the_window_is_an_error() {
 #[test]
 fn lengths_are_kept() {
     // RFC 9113 §8.1.1.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let five = [("content-length", "5")];
     talk.tell(&[post(1, &five), post(3, &five), post(5, &five)].concat());
     assert_eq!(
@@ -155,13 +155,13 @@ fn lengths_are_kept() {
 
 #[test]
 fn a_body_that_is_too_long_is_refused() {
-    let limits = crate::Limits {
+    let limits = crate::RequestLimits {
         body_len_max: 4,
-        ..crate::Limits::default()
+        ..crate::RequestLimits::default()
     };
-    let settings = Settings {
+    let settings = H2Settings {
         limits,
-        ..Settings::default()
+        ..H2Settings::default()
     };
     let mut talk = Talk::open(settings);
     // The service checks an announced length, since it knows the request's site.
@@ -190,7 +190,7 @@ fn a_body_that_is_too_long_is_refused() {
 #[test]
 fn an_unwanted_body_may_be_longer_than_the_window() {
     // Without window updates the client would wait for ever, and never read the response.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&post(1, &[]));
     talk.server.leave_body(StreamId(1), &mut talk.out);
     talk.answer(1, 0);
@@ -213,7 +213,7 @@ fn an_unwanted_body_may_be_longer_than_the_window() {
 #[test]
 fn an_unwanted_body_is_dropped_for_a_while_before_the_reset() {
     // Some clients take an early reset for a failure of the request.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&[post(1, &[]), post(3, &[])].concat());
     for id in [1, 3] {
         talk.server.leave_body(StreamId(id), &mut talk.out);
@@ -236,7 +236,7 @@ fn an_unwanted_body_is_dropped_for_a_while_before_the_reset() {
 
 #[test]
 fn a_response_may_come_before_the_request_is_whole() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&post(1, &[]));
     talk.answer(1, 3);
     talk.send(9);
@@ -257,7 +257,7 @@ fn a_response_may_come_before_the_request_is_whole() {
 #[test]
 fn who_breaks_its_word_is_told() {
     // The stream is reset instead of sending a body that contradicts Content-Length.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());
     let five = BodyLen::Known(5);
     for id in [1, 3] {
@@ -265,8 +265,8 @@ fn who_breaks_its_word_is_told() {
         assert!(server.body(StreamId(id), 1).is_err(), "no head yet");
         server.respond(
             StreamId(id),
-            Status::OK,
-            Lines::NONE,
+            StatusCode::OK,
+            FieldLines::NONE,
             five,
             &DATE,
             &mut talk.out,
@@ -274,9 +274,9 @@ fn who_breaks_its_word_is_told() {
     }
     talk.heard();
     assert!(talk.server.body(StreamId(1), 6).is_err());
-    assert!(talk.server.end(StreamId(3), Lines::NONE).is_err());
+    assert!(talk.server.end(StreamId(3), FieldLines::NONE).is_err());
     talk.server
-        .reset(StreamId(1), Code::INTERNAL_ERROR, &mut talk.out);
+        .reset(StreamId(1), ErrorCode::INTERNAL_ERROR, &mut talk.out);
     assert_eq!(talk.heard(), "1 reset INTERNAL_ERROR");
     assert_eq!(
         talk.server.body(StreamId(1), 6),
@@ -288,7 +288,7 @@ fn who_breaks_its_word_is_told() {
 #[test]
 fn nothing_of_a_body_follows_the_end() {
     // GOAWAY is the last frame after a connection error.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&get(1, "/", &[]));
     talk.answer(1, 100);
     assert_eq!(

@@ -10,7 +10,7 @@ fn put_settings(settings: &[(u16, u32)]) -> Vec<u8> {
 
 /// A server with four streams: 1 has a complete request, 3 an incomplete body, 5 is closed, 7 was reset by the server.
 fn prepared() -> Talk {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(
         &[
             get(1, "/", &[]),
@@ -21,7 +21,7 @@ fn prepared() -> Talk {
         .concat(),
     );
     talk.answer(5, 0);
-    talk.server.reset(StreamId(7), Code::CANCEL, &mut talk.out);
+    talk.server.reset(StreamId(7), ErrorCode::CANCEL, &mut talk.out);
     talk.heard();
     talk
 }
@@ -37,151 +37,151 @@ fn the_connection_ends() {
         (
             "4.2 size",
             raw(kind::DATA, 0, 3, &large),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
         (
             "4.2 size of any",
             raw(99, 0, 3, &large),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
-        ("4.3 block", bad_block, Code::COMPRESSION_ERROR),
+        ("4.3 block", bad_block, ErrorCode::COMPRESSION_ERROR),
         (
             "4.3 block of trailers",
             raw(kind::HEADERS, 5, 3, &[0xff]),
-            Code::COMPRESSION_ERROR,
+            ErrorCode::COMPRESSION_ERROR,
         ),
         (
             "4.3 block of a closed stream",
             raw(kind::HEADERS, 5, 7, &[0x80]),
-            Code::COMPRESSION_ERROR,
+            ErrorCode::COMPRESSION_ERROR,
         ),
-        ("5.1 idle DATA", data(9, b"a", false), Code::PROTOCOL_ERROR),
-        ("5.1 idle RST_STREAM", reset(9), Code::PROTOCOL_ERROR),
-        ("5.1 idle WINDOW_UPDATE", window(9, 1), Code::PROTOCOL_ERROR),
-        ("5.1 closed DATA", data(5, b"a", false), Code::STREAM_CLOSED),
-        ("5.1 closed HEADERS", get(5, "/", &[]), Code::STREAM_CLOSED),
-        ("5.1.1 even stream", get(2, "/", &[]), Code::PROTOCOL_ERROR),
-        ("5.1.1 even DATA", data(2, b"", true), Code::PROTOCOL_ERROR),
+        ("5.1 idle DATA", data(9, b"a", false), ErrorCode::PROTOCOL_ERROR),
+        ("5.1 idle RST_STREAM", reset(9), ErrorCode::PROTOCOL_ERROR),
+        ("5.1 idle WINDOW_UPDATE", window(9, 1), ErrorCode::PROTOCOL_ERROR),
+        ("5.1 closed DATA", data(5, b"a", false), ErrorCode::STREAM_CLOSED),
+        ("5.1 closed HEADERS", get(5, "/", &[]), ErrorCode::STREAM_CLOSED),
+        ("5.1.1 even stream", get(2, "/", &[]), ErrorCode::PROTOCOL_ERROR),
+        ("5.1.1 even DATA", data(2, b"", true), ErrorCode::PROTOCOL_ERROR),
         (
             "5.5 unknown frame in a block",
             after(raw(99, 0, 9, b"")),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.1 DATA of no stream",
             data(0, b"a", false),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.1 padding",
             raw(kind::DATA, flag::PADDED, 3, b"\x03ab"),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.1 no padding's length",
             raw(kind::DATA, flag::PADDED, 3, b""),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
         (
             "6.2 HEADERS of no stream",
             raw(kind::HEADERS, 5, 0, &[0x82]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.2 padding",
             raw(kind::HEADERS, 5 | flag::PADDED, 9, &[9, 0x82]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.2 another block within",
             after(get(11, "/", &[])),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.2 DATA within",
             after(data(3, b"a", false)),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.3 PRIORITY of no stream",
             raw(kind::PRIORITY, 0, 0, &[0; 5]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.3 size",
             raw(kind::PRIORITY, 0, 3, &[0; 4]),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
         (
             "6.4 RST_STREAM of no stream",
             reset(0),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.4 size",
             raw(kind::RST_STREAM, 0, 3, &[0; 3]),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
         (
             "6.5 ACK with settings",
             raw(kind::SETTINGS, 1, 0, &[0; 6]),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
         (
             "6.5 of a stream",
             raw(kind::SETTINGS, 0, 1, &[]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.5 size",
             raw(kind::SETTINGS, 0, 0, &[0; 5]),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
         (
             "6.5.2 ENABLE_PUSH",
             put_settings(&[(id::ENABLE_PUSH, 2)]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.5.2 INITIAL_WINDOW_SIZE",
             put_settings(&[(id::INITIAL_WINDOW_SIZE, 1 << 31)]),
-            Code::FLOW_CONTROL_ERROR,
+            ErrorCode::FLOW_CONTROL_ERROR,
         ),
         (
             "6.5.2 MAX_FRAME_SIZE",
             put_settings(&[(id::MAX_FRAME_SIZE, 16_383)]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.6 PUSH_PROMISE",
             raw(kind::PUSH_PROMISE, 4, 1, &[0; 5]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.7 PING of a stream",
             raw(kind::PING, 0, 1, &[0; 8]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.7 size",
             raw(kind::PING, 0, 0, &[0; 9]),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
         (
             "6.8 GOAWAY of a stream",
             raw(kind::GOAWAY, 0, 1, &[0; 8]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.9 size",
             raw(kind::WINDOW_UPDATE, 0, 0, &[0; 5]),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
-        ("6.9 nothing", window(0, 0), Code::PROTOCOL_ERROR),
+        ("6.9 nothing", window(0, 0), ErrorCode::PROTOCOL_ERROR),
         (
             "6.9.1 too large",
             window(0, 0x7fff_ffff),
-            Code::FLOW_CONTROL_ERROR,
+            ErrorCode::FLOW_CONTROL_ERROR,
         ),
         (
             "6.9.2 too large by settings",
@@ -190,32 +190,32 @@ fn the_connection_ends() {
                 put_settings(&[(id::INITIAL_WINDOW_SIZE, 0x7fff_ffff)]),
             ]
             .concat(),
-            Code::FLOW_CONTROL_ERROR,
+            ErrorCode::FLOW_CONTROL_ERROR,
         ),
         (
             "6.10 CONTINUATION alone",
             raw(kind::CONTINUATION, 4, 3, &[]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "6.10 of another stream",
             after(raw(kind::CONTINUATION, 4, 11, &[])),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "9218 7.1 of a stream",
             raw(kind::PRIORITY_UPDATE, 0, 1, &[0, 0, 0, 1]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "9218 7.1 of none",
             raw(kind::PRIORITY_UPDATE, 0, 0, &[0; 4]),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "9218 7.1 size",
             raw(kind::PRIORITY_UPDATE, 0, 0, &[0; 3]),
-            Code::FRAME_SIZE_ERROR,
+            ErrorCode::FRAME_SIZE_ERROR,
         ),
     ] {
         let mut talk = prepared();
@@ -247,32 +247,32 @@ fn a_stream_ends() {
             "5.1 half-closed DATA",
             1,
             data(1, b"a", false),
-            Code::STREAM_CLOSED,
+            ErrorCode::STREAM_CLOSED,
         ),
         (
             "5.1 half-closed HEADERS",
             1,
             get(1, "/", &[]),
-            Code::STREAM_CLOSED,
+            ErrorCode::STREAM_CLOSED,
         ),
-        ("6.9 nothing", 1, window(1, 0), Code::PROTOCOL_ERROR),
+        ("6.9 nothing", 1, window(1, 0), ErrorCode::PROTOCOL_ERROR),
         (
             "6.9.1 too large",
             1,
             window(1, 0x7fff_ffff),
-            Code::FLOW_CONTROL_ERROR,
+            ErrorCode::FLOW_CONTROL_ERROR,
         ),
         (
             "8.1 trailers without an end",
             3,
             trailers(4),
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
         (
             "8.1 pseudo-headers in trailers",
             3,
             pseudo,
-            Code::PROTOCOL_ERROR,
+            ErrorCode::PROTOCOL_ERROR,
         ),
     ] {
         let mut talk = prepared();
@@ -336,7 +336,7 @@ fn what_does_not_begin_as_it_should() {
         [&PREFACE[..], &get(1, "/", &[])].concat(),
         [&PREFACE[..], &frame_of(kind::SETTINGS, flag::ACK, 0, &[])].concat(),
     ] {
-        let mut talk = Talk::new(Settings::default());
+        let mut talk = Talk::new(H2Settings::default());
         assert_eq!(talk.tell(&input), "fault PROTOCOL_ERROR");
         assert_eq!(
             talk.heard(),
@@ -348,7 +348,7 @@ fn what_does_not_begin_as_it_should() {
 #[test]
 fn going_away_takes_two_steps() {
     // RFC 9113 §6.8: requests on their way are still answered.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&get(1, "/", &[]));
     talk.server.drain(&mut talk.out);
     assert_eq!(talk.heard(), "goaway 2147483647 NO_ERROR, ping leaving.");
@@ -372,12 +372,12 @@ fn going_away_takes_two_steps() {
 
 #[test]
 fn a_client_goes_away() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&get(1, "/", &[]));
     assert_eq!(talk.tell(&frame_of(kind::GOAWAY, 0, 0, &[0; 8])), "");
     assert!(!talk.server.is_over());
     talk.answer(1, 0);
     assert!(talk.server.is_over());
-    talk.server.give_up(Code::NO_ERROR, "", &mut talk.out);
+    talk.server.give_up(ErrorCode::NO_ERROR, "", &mut talk.out);
     assert!(talk.heard().ends_with("goaway 1 NO_ERROR"));
 }

@@ -1,6 +1,6 @@
 //! Floods: input that costs the server more than the client, and the end of the connection.
 
-use lowroad_limits::{CellRate, Rate};
+use lowroad_limits::{CellRate, RequestRate};
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn until_the_end(talk: &mut Talk, max: usize, mut input: impl FnMut(u32) -> Vec<
 
 #[test]
 fn rapid_reset() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let rounds = until_the_end(&mut talk, 3000, |round| {
         let id = round * 2 + 1;
         [get(id, "/", &[]), reset(id)].concat()
@@ -38,7 +38,7 @@ fn rapid_reset() {
 
 #[test]
 fn rapid_reset_where_work_ends_at_once() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     for id in (0..1000).map(|number| number * 2 + 1) {
         talk.tell(&[get(id, "/", &[]), reset(id)].concat());
         talk.server.done(StreamId(id), &mut talk.out);
@@ -61,7 +61,7 @@ fn rapid_reset_where_work_ends_at_once() {
 
 #[test]
 fn made_you_reset() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     // The client makes the server reset each stream, by a window that overflows; the work goes on.
     let rounds = until_the_end(&mut talk, 3000, |round| {
         let id = round * 2 + 1;
@@ -77,7 +77,7 @@ fn made_you_reset() {
 
 #[test]
 fn frames_of_little_use() {
-    let many = 10_000; // the default of `Settings::glitches`
+    let many = 10_000; // the default of `H2Settings::glitches`
     // Each PING and SETTINGS is acknowledged, so a flood of them would also fill the output.
     let ping = |_| frame_of(kind::PING, 0, 0, b"12345678");
     let settings = |_| {
@@ -100,7 +100,7 @@ fn frames_of_little_use() {
         ("unknown", unknown),
     ];
     for (what, input) in kinds {
-        let mut talk = Talk::open(Settings::default());
+        let mut talk = Talk::open(H2Settings::default());
         talk.tell(&post(1, &[]));
         let rounds = until_the_end(&mut talk, 20_000, input);
         assert!((many - 10..=many).contains(&rounds), "{what}: {rounds}");
@@ -110,13 +110,13 @@ fn frames_of_little_use() {
 #[test]
 fn windows_that_are_used_are_no_flood() {
     // A normal download sends two window updates for each few frames.
-    let settings = Settings {
-        glitches: CellRate::new(Rate {
+    let settings = H2Settings {
+        glitches: CellRate::new(RequestRate {
             requests: 1,
             period_ms: 1000,
             burst: 20,
         }),
-        ..Settings::default()
+        ..H2Settings::default()
     };
     let mut talk = Talk::open(settings);
     talk.tell(&get(1, "/", &[]));
@@ -133,7 +133,7 @@ fn windows_that_are_used_are_no_flood() {
 #[test]
 fn continuation() {
     // Empty CONTINUATION frames cost work without using any length limit, so their number is bounded, too.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&frame_of(
         kind::HEADERS,
         0,
@@ -142,7 +142,7 @@ fn continuation() {
     ));
     let rounds = until_the_end(&mut talk, 100, |_| frame_of(kind::CONTINUATION, 0, 1, b""));
     assert_eq!(rounds, 8);
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&frame_of(kind::HEADERS, 0, 1, &[0x82]));
     let large = alloc::vec![0; 16_384];
     let rounds = until_the_end(&mut talk, 100, |_| {
@@ -153,7 +153,7 @@ fn continuation() {
 
 #[test]
 fn a_block_that_is_small_and_means_much() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     // The HPACK bomb: one field of 4,000 bytes in the table, then its index repeatedly.
     let mut bomb = block(&[
         (":method", "GET"),
@@ -181,9 +181,9 @@ fn a_block_that_is_small_and_means_much() {
 #[test]
 fn more_streams_than_there_may_be() {
     // REFUSED_STREAM lets the client try again (RFC 9113 §8.7).
-    let settings = Settings {
+    let settings = H2Settings {
         streams_max: 2,
-        ..Settings::default()
+        ..H2Settings::default()
     };
     let mut talk = Talk::open(settings);
     talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());

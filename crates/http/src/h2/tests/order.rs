@@ -8,7 +8,7 @@ fn priority(value: &str) -> [(&str, &str); 1] {
 
 /// Streams 1, 3, … with these priorities, each answered with a body of this length.
 fn asked(priorities: &[&str], len: u64) -> Talk {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     for (at, value) in priorities.iter().enumerate() {
         talk.tell(&get(at as u32 * 2 + 1, "/", &priority(value)));
     }
@@ -45,7 +45,7 @@ fn the_most_urgent_come_first() {
 
 #[test]
 fn one_after_the_other_by_their_numbers() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     for id in [1, 3, 5, 7] {
         talk.tell(&get(id, "/", &[]));
     }
@@ -71,7 +71,7 @@ fn neither_kind_starves() {
 #[test]
 fn who_has_no_window_keeps_nobody_waiting() {
     // A blocked stream leaves the queue, however urgent it is.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&[get(1, "/", &priority("u=0")), get(3, "/", &[])].concat());
     talk.answer(1, 70_000);
     talk.answer(3, 20);
@@ -107,20 +107,20 @@ fn priorities_change() {
 
 #[test]
 fn bodies_that_come_bit_by_bit() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());
     let (server, out) = (&mut talk.server, &mut talk.out);
     for id in [1, 3] {
         let len = BodyLen::Unknown;
-        assert!(server.respond(StreamId(id), Status::OK, Lines::NONE, len, &DATE, out));
+        assert!(server.respond(StreamId(id), StatusCode::OK, FieldLines::NONE, len, &DATE, out));
     }
     assert_eq!(server.send(99, out), None);
     assert_eq!(server.body(StreamId(3), 4), Ok(true));
     assert_eq!(turns(&mut talk, 10, 9), "3");
     assert_eq!(talk.server.body(StreamId(1), 4), Ok(true));
-    assert_eq!(talk.server.end(StreamId(3), Lines::NONE), Ok(()));
+    assert_eq!(talk.server.end(StreamId(3), FieldLines::NONE), Ok(()));
     assert_eq!(turns(&mut talk, 10, 9), "1 3*");
-    assert_eq!(talk.server.end(StreamId(1), Lines::NONE), Ok(()));
+    assert_eq!(talk.server.end(StreamId(1), FieldLines::NONE), Ok(()));
     assert_eq!(turns(&mut talk, 10, 9), "1*");
     assert!(talk.server.is_idle());
 }
@@ -134,7 +134,7 @@ fn streams_that_end_leave_the_lists_whole() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) % below
     };
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&window(0, 0x4000_0000));
     let (mut next, mut due) = (1, alloc::collections::BTreeMap::new());
     for _ in 0..20_000 {
@@ -152,7 +152,7 @@ fn streams_that_end_leave_the_lists_whole() {
                     continue;
                 };
                 due.remove(&id);
-                talk.server.reset(StreamId(id), Code::CANCEL, &mut talk.out);
+                talk.server.reset(StreamId(id), ErrorCode::CANCEL, &mut talk.out);
             }
             3 => {
                 let id = (next - 2 * draw(50).min(u64::from(next) / 2) as u32).max(1) | 1;

@@ -1,12 +1,12 @@
 //! Requests and heads of responses. RFC 9113 §8.
 
 use super::*;
-use crate::fields::{Fields, Known, Name};
+use crate::fields::{ResponseFields, StandardHeader, FieldName};
 use crate::h2::hpack::put_field;
 
 #[test]
 fn a_connection_begins_with_settings() {
-    let mut talk = Talk::new(Settings::default());
+    let mut talk = Talk::new(H2Settings::default());
     assert_eq!(talk.heard(), "settings 3, 0 window 65535");
     assert!(talk.server.is_new() && talk.server.awaits_acknowledgement());
     let mut input = PREFACE.to_vec();
@@ -20,7 +20,7 @@ fn a_connection_begins_with_settings() {
 
 #[test]
 fn a_request_and_its_response() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let heard = talk.tell(&get(1, "/a?b", &[("accept", "*/*")]));
     assert_eq!(heard, "1 Get /a?b h [accept: */*|host: h|]");
     talk.answer(1, 5);
@@ -50,7 +50,7 @@ fn it_makes_no_difference_how_bytes_are_cut() {
     let wanted = "1 Get /a h [cookie: a; b|x: y|host: h|], 3 Post /p h [content-length: 5|host: h|] body Some(5), \
         3 data ab, 3 data cde, 3 end, 5 Put /p h [host: h|] body None, 5 endx-sum=1";
     for len in [1000, 9, 8, 10, 50] {
-        let mut talk = Talk::open(Settings::default());
+        let mut talk = Talk::open(H2Settings::default());
         let words: Vec<String> = input.chunks(len).map(|part| talk.tell(part)).collect();
         let words: Vec<String> = words.into_iter().filter(|it| !it.is_empty()).collect();
         let mut words = words.join(", ");
@@ -81,10 +81,10 @@ fn a_request_is_the_same_as_that_of_http_1() {
         ("cookie", "b"),
         ("if-modified-since", "x"),
     ];
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let input = get(1, "/a/../b?c", &fields);
     let (mut words, mut place) = (Vec::new(), None);
-    let mut turn = Turn {
+    let mut turn = ConnectionTurn {
         now_ms: 1,
         settings: &talk.settings,
         out: &mut talk.out,
@@ -98,7 +98,7 @@ fn a_request_is_the_same_as_that_of_http_1() {
         h1 += &format!("{name}: {value}\r\n");
     }
     h1 += "host: h\r\ncookie: a; b\r\n\r\n";
-    let limits = crate::Limits::default();
+    let limits = crate::RequestLimits::default();
     let head = crate::h1::parse(h1.as_bytes(), &limits).expect("good");
     let other = head.expect("whole").request;
     let seen = |it: &crate::Request<'_>| {
@@ -166,7 +166,7 @@ fn what_is_malformed_ends_its_stream_only() {
         .to_vec(),
         [(":method", "CONNECT")].to_vec(),
     ];
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     for (at, fields) in cases.iter().enumerate() {
         let id = at as u32 * 2 + 1;
         let input = frame_of(kind::HEADERS, 5, id, &block(fields));
@@ -189,7 +189,7 @@ fn what_is_malformed_ends_its_stream_only() {
 fn what_can_be_answered_is() {
     // Not malformed, so the client gets a status instead of a reset.
     let long = "a".repeat(9000);
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let fields = |more: &[(&'static str, &str)]| {
         let base = [(":method", "GET"), (":scheme", "http")];
         let all = [&base[..], &[(":path", "/")], more].concat();
@@ -251,13 +251,13 @@ fn what_can_be_answered_is() {
 
 #[test]
 fn connect_is_a_tunnel_and_extended_connect_is_asked_for() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let connect = block(&[(":method", "CONNECT"), (":authority", "h:443")]);
     let heard = talk.tell(&frame_of(kind::HEADERS, 4, 1, &connect));
     assert_eq!(heard, "1 Connect h:443 h:443 [host: h:443|] body None");
-    let settings = Settings {
+    let settings = H2Settings {
         takes_connect_protocol: true,
-        ..Settings::default()
+        ..H2Settings::default()
     };
     let mut talk = Talk::new(settings);
     assert_eq!(talk.heard(), "settings 4, 0 window 65535");
@@ -277,7 +277,7 @@ fn connect_is_a_tunnel_and_extended_connect_is_asked_for() {
         format!("3 Get /chat h [host: h|{upgrade}] body None")
     );
     let stream = StreamId(3);
-    let mut fields = Fields::new();
+    let mut fields = ResponseFields::new();
     fields.push("Sec-WebSocket-Accept", b"x");
     fields.push("X-Own", b"1");
     let (server, out) = (&mut talk.server, &mut talk.out);
@@ -296,9 +296,9 @@ fn connect_is_a_tunnel_and_extended_connect_is_asked_for() {
 
 /// A server where each odd stream up to `count` asks for a tunnel.
 fn tunnels_asked(count: u32) -> Talk {
-    let mut talk = Talk::open(Settings {
+    let mut talk = Talk::open(H2Settings {
         takes_connect_protocol: true,
-        ..Settings::default()
+        ..H2Settings::default()
     });
     for number in 0..count {
         let mut fields = block(&[(":protocol", "websocket")]);
@@ -320,11 +320,11 @@ fn no_response_but_a_tunnel_is_one() {
     let mut talk = tunnels_asked(4);
     let (server, out) = (&mut talk.server, &mut talk.out);
     let known = BodyLen::Known(3);
-    assert!(!server.respond(StreamId(1), Status::OK, Lines::NONE, known, &DATE, out));
-    let block = Block::new(Status::OK, [], known);
-    let set = (&DATE, Lines::NONE);
+    assert!(!server.respond(StreamId(1), StatusCode::OK, FieldLines::NONE, known, &DATE, out));
+    let block = FieldBlock::new(StatusCode::OK, [], known);
+    let set = (&DATE, FieldLines::NONE);
     assert!(!server.respond_built(StreamId(3), &block, 3, set, out));
-    let (status, lines) = (Status::FORBIDDEN, Lines::NONE);
+    let (status, lines) = (StatusCode::FORBIDDEN, FieldLines::NONE);
     assert!(server.respond(StreamId(5), status, lines, known, &DATE, out));
     assert_eq!(server.whole_body(StreamId(5), 3), Ok(true));
     talk.send(100);
@@ -342,29 +342,29 @@ fn no_response_but_a_tunnel_is_one() {
 
 #[test]
 fn interim_responses_fields_and_trailers() {
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     talk.tell(&post(1, &[("expect", "100-continue")]));
     let stream = StreamId(1);
     assert!(talk.server.expects_continue(stream));
     talk.server
-        .interim(stream, Status::CONTINUE, Lines::NONE, &mut talk.out);
+        .interim(stream, StatusCode::CONTINUE, FieldLines::NONE, &mut talk.out);
     assert!(!talk.server.expects_continue(stream));
-    let hints = Lines::of(b"Link: </a>\r\nConnection: x\r\n");
+    let hints = FieldLines::new(b"Link: </a>\r\nConnection: x\r\n");
     talk.server
-        .interim(stream, Status::EARLY_HINTS, hints, &mut talk.out);
+        .interim(stream, StatusCode::EARLY_HINTS, hints, &mut talk.out);
     assert_eq!(
         talk.heard(),
         "1 head :status=100, 1 head :status=103 link=</a>"
     );
     assert_eq!(talk.tell(&data(1, b"a", true)), "1 data a, 1 end");
     let server = &mut talk.server;
-    let begun = server.begin_head(stream, Status::NOT_FOUND, &DATE, &mut talk.out);
-    put_field(Name::Known(Known::Vary), b"Cookie", &mut talk.out);
-    put_field(Name::Other("X-Own"), b"1", &mut talk.out);
+    let begun = server.begin_head(stream, StatusCode::NOT_FOUND, &DATE, &mut talk.out);
+    put_field(FieldName::Known(StandardHeader::Vary), b"Cookie", &mut talk.out);
+    put_field(FieldName::Other("X-Own"), b"1", &mut talk.out);
     let begun = begun.expect("it waits");
     assert!(server.finish_head(begun, BodyLen::Unknown, &mut talk.out));
     assert_eq!(server.body(stream, 3), Ok(true));
-    assert_eq!(server.end(stream, Lines::of(b"x-sum: 2\r\n")), Ok(()));
+    assert_eq!(server.end(stream, FieldLines::new(b"x-sum: 2\r\n")), Ok(()));
     talk.send(2);
     let wanted = "1 head :status=404 vary=Cookie x-own=1, 1 data 2, 1 data 1, 1 head x-sum=2 end";
     assert_eq!(talk.heard(), wanted);
@@ -373,17 +373,17 @@ fn interim_responses_fields_and_trailers() {
 
 #[test]
 fn a_block_is_made_once() {
-    let fields = [(Name::Known(Known::ContentType), &b"text/html"[..])];
-    let block = Block::new(Status::OK, fields, BodyLen::Known(7));
-    let mut talk = Talk::open(Settings::default());
+    let fields = [(FieldName::Known(StandardHeader::ContentType), &b"text/html"[..])];
+    let block = FieldBlock::new(StatusCode::OK, fields, BodyLen::Known(7));
+    let mut talk = Talk::open(H2Settings::default());
     for (id, aside) in [(1, ""), (3, ""), (5, "Age: 60\r\n")] {
         talk.tell(&get(id, "/", &[]));
         let (server, stream) = (&mut talk.server, StreamId(id));
-        let set = (&DATE, Lines::of(aside.as_bytes()));
+        let set = (&DATE, FieldLines::new(aside.as_bytes()));
         assert!(server.respond_built(stream, &block, 7, set, &mut talk.out));
         assert!(talk.out.windows(29).any(|it| it == DATE));
         assert_eq!(server.body(stream, 7), Ok(true));
-        assert_eq!(server.end(stream, Lines::NONE), Ok(()));
+        assert_eq!(server.end(stream, FieldLines::NONE), Ok(()));
         talk.send(100);
         let age = if aside.is_empty() { "" } else { " age=60" };
         let head = format!("head :status=200 content-type=text/html content-length=7{age}");
@@ -394,10 +394,10 @@ fn a_block_is_made_once() {
 #[test]
 fn a_block_is_made_of_what_came_first() {
     let lazy = LazyBlock::default();
-    let made = lazy.of_lines(Status::OK, Lines::of(b"ETag: \"a\"\r\n"));
-    let wanted = [(Name::Known(Known::Etag), &b"\"a\""[..])];
-    assert_eq!(*made, Block::new(Status::OK, wanted, BodyLen::None));
-    let again = lazy.of_lines(Status::OK, Lines::NONE);
+    let made = lazy.encode_lines(StatusCode::OK, FieldLines::new(b"ETag: \"a\"\r\n"));
+    let wanted = [(FieldName::Known(StandardHeader::Etag), &b"\"a\""[..])];
+    assert_eq!(*made, FieldBlock::new(StatusCode::OK, wanted, BodyLen::None));
+    let again = lazy.encode_lines(StatusCode::OK, FieldLines::NONE);
     assert!(core::ptr::eq(made, again));
     assert_eq!(size_of::<LazyBlock>(), size_of::<usize>());
 }
@@ -405,7 +405,7 @@ fn a_block_is_made_of_what_came_first() {
 #[test]
 fn a_table_that_became_smaller_is_acknowledged() {
     // RFC 7541 §4.2: the next block begins with a size update.
-    let mut talk = Talk::open(Settings::default());
+    let mut talk = Talk::open(H2Settings::default());
     let mut input = Vec::new();
     frame::put_settings(&[(id::HEADER_TABLE_SIZE, 0)], &mut input);
     talk.tell(&input);
@@ -423,5 +423,5 @@ fn a_table_that_became_smaller_is_acknowledged() {
 fn an_idle_connection_is_small() {
     // Idle connections are kept in large numbers.
     // In addition to the fields in the client's dynamic table.
-    const { assert!(size_of::<Server>() <= 512) }
+    const { assert!(size_of::<H2Server>() <= 512) }
 }

@@ -6,45 +6,45 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use lowroad_bare::{Now, Server};
-use lowroad_engine::tap;
-use lowroad_net::Received;
+use lowroad_bare::{CurrentTime, UnikernelServer};
+use lowroad_engine::tap_device;
+use lowroad_net::ReceivedFrame;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use super::link::TapLink;
-use crate::say;
+use crate::terminal_output;
 
 /// Maximum frames received before the server sends its queued output.
 const BURST: usize = 64;
 
 /// Wakes sleeping cores: an eventfd for each core, readable after a wake-up.
-pub struct Wakes {
+pub struct CoreWakeups {
     events: Vec<OwnedFd>,
     /// A core has ended, so the others end, too.
     is_over: AtomicBool,
 }
 
 /// A guard that ends all cores when dropped.
-pub struct Over<'w>(&'w Wakes);
+pub struct CoreShutdown<'w>(&'w CoreWakeups);
 
-impl Wakes {
+impl CoreWakeups {
     /// Creates the wake-ups of this many cores.
     ///
     /// # Errors
     /// When no descriptors are left.
-    pub fn new(count: u16) -> Result<Wakes, String> {
+    pub fn new(count: u16) -> Result<CoreWakeups, String> {
         let event = |_| eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let events: Result<Vec<OwnedFd>, Errno> = (0..count).map(event).collect();
-        Ok(Wakes {
+        Ok(CoreWakeups {
             events: events.map_err(|error| format!("eventfd: {error}"))?,
             is_over: AtomicBool::new(false),
         })
     }
 
     /// Returns the guard that each core holds while it runs. A panic drops it, too.
-    pub fn over(&self) -> Over<'_> {
-        Over(self)
+    pub fn over(&self) -> CoreShutdown<'_> {
+        CoreShutdown(self)
     }
 
     /// Wakes the cores of this bit set.
@@ -58,7 +58,7 @@ impl Wakes {
     }
 }
 
-impl Drop for Over<'_> {
+impl Drop for CoreShutdown<'_> {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::Release);
         self.0.wake(u64::MAX);
@@ -66,11 +66,11 @@ impl Drop for Over<'_> {
 }
 
 /// A core.
-pub struct Core<'w> {
+pub struct HostedCore<'w> {
     core: u16,
-    server: Server,
+    server: UnikernelServer,
     link: TapLink,
-    wakes: &'w Wakes,
+    wakes: &'w CoreWakeups,
     /// Receives a byte for each end signal; only one core has it.
     stop: Option<UnixStream>,
     started: Instant,
@@ -78,17 +78,17 @@ pub struct Core<'w> {
     buffer: Vec<u8>,
 }
 
-impl<'w> Core<'w> {
+impl<'w> HostedCore<'w> {
     /// Creates a core for this server.
     pub fn new(
         core: u16,
-        server: Server,
+        server: UnikernelServer,
         link: TapLink,
-        wakes: &'w Wakes,
+        wakes: &'w CoreWakeups,
         stop: Option<UnixStream>,
         started: Instant,
-    ) -> Core<'w> {
-        Core {
+    ) -> HostedCore<'w> {
+        HostedCore {
             core,
             server,
             link,
@@ -96,7 +96,7 @@ impl<'w> Core<'w> {
             stop,
             started,
             is_stopping: false,
-            buffer: vec![0; tap::BUFFER_LEN],
+            buffer: vec![0; tap_device::BUFFER_LEN],
         }
     }
 
@@ -112,7 +112,7 @@ impl<'w> Core<'w> {
             let next_us = self.server.tick(now, &mut self.link);
             self.wakes.wake(self.server.take_wakes());
             while let Some(line) = self.server.said() {
-                say::out(format_args!("{line}\n"))?;
+                terminal_output::out(format_args!("{line}\n"))?;
             }
             if self.server.is_stopped(now) || self.wakes.is_over.load(Ordering::Acquire) {
                 return Ok(self.link.0.lost());
@@ -139,7 +139,7 @@ impl<'w> Core<'w> {
             let Some((frame, sum_is_good)) = self.link.0.receive(&mut self.buffer)? else {
                 return Ok(false);
             };
-            let received = Received { frame, sum_is_good };
+            let received = ReceivedFrame { frame, sum_is_good };
             self.server.received(now, &mut self.link, received);
         }
         Ok(true)
@@ -190,9 +190,9 @@ impl<'w> Core<'w> {
         Ok(())
     }
 
-    fn now(&self) -> Now {
+    fn now(&self) -> CurrentTime {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Now {
+        CurrentTime {
             mono_us: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
             unix_s: since_1970.unwrap_or_default().as_secs(),
         }

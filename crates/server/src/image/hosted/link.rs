@@ -1,23 +1,23 @@
 //! The network device below the hosted image's stack: one queue of a tap device.
 
-use lowroad_engine::tap::{Left, Tap};
-use lowroad_net::{Frame, Link, Offload};
+use lowroad_engine::tap_device::{TapOffload, TapDevice};
+use lowroad_net::{OutgoingFrame, LinkDevice, DeviceOffload};
 
 /// A tap device. This system's kernel completes checksums and segments large frames.
-pub struct TapLink(pub Tap);
+pub struct TapLink(pub TapDevice);
 
-impl Link for TapLink {
-    fn send(&mut self, frame: &Frame<'_>) {
+impl LinkDevice for TapLink {
+    fn send(&mut self, frame: &OutgoingFrame<'_>) {
         let head_len = u16::try_from(frame.head.len()).unwrap_or(u16::MAX);
-        let left = Left {
+        let left = TapOffload {
             sum: frame.partial_sum,
             cut: frame.cut_len.map(|segment_len| (head_len, segment_len)),
         };
         self.0.send([frame.head, frame.copied, frame.lasting], left);
     }
 
-    fn offload(&self) -> Offload {
-        Offload {
+    fn offload(&self) -> DeviceOffload {
+        DeviceOffload {
             sum: true,
             segmentation: true,
         }

@@ -1,5 +1,5 @@
 //! The image's program as a process on a tap device, for debugging and for tests without a machine. Each core is a
-//! thread with an event loop around `lowroad_bare::Server`, as in the image's kernel.
+//! thread with an event loop around `lowroad_bare::UnikernelServer`, as in the image's kernel.
 
 mod core;
 mod link;
@@ -10,30 +10,30 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Instant;
 
-use lowroad_bare::archive::Archive;
-use lowroad_bare::{Cores, Machine, Server};
-use lowroad_engine::tap::Tap;
+use lowroad_bare::archive::SiteArchive;
+use lowroad_bare::{CoreSet, MachineSetup, UnikernelServer};
+use lowroad_engine::tap_device::TapDevice;
 
-use self::core::{Core, Wakes};
+use self::core::{HostedCore, CoreWakeups};
 use self::link::TapLink;
-use super::address::Ip;
-use super::tap::Device;
-use crate::say;
+use super::address::ImageAddress;
+use super::tap::HostTap;
+use crate::terminal_output;
 use crate::signals;
 
 const MTU: u16 = 1500;
 
 /// The parameters of a hosted image.
-pub struct Hosted<'h> {
+pub struct HostedImage<'h> {
     /// The site.
-    pub archive: Archive,
+    pub archive: SiteArchive,
     /// The tap device's name.
     pub tap: &'h str,
     /// The source of the address.
-    pub ip: Ip,
+    pub ip: ImageAddress,
     /// Bytes for all cores' pools and tables.
     pub memory_len: usize,
-    /// Threads, each with a queue of the device: 1 to [`Cores::COUNT_MAX`].
+    /// Threads, each with a queue of the device: 1 to [`CoreSet::COUNT_MAX`].
     pub cores: u16,
 }
 
@@ -41,20 +41,20 @@ pub struct Hosted<'h> {
 ///
 /// # Errors
 /// A remedy for the operator.
-pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
+pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
     let (name, count) = (hosted.tap, hosted.cores);
-    let device = Device::prepare(name, hosted.ip, count.into())?;
+    let device = HostTap::prepare(name, hosted.ip, count.into())?;
     let taps = taps(name, count)?;
     let secret = secret()?;
     // Leaked: the servers keep references to it for the life of the process.
-    let cores: &'static Cores = Box::leak(Box::new(Cores::new(count, &secret)));
-    let wakes = Wakes::new(count)?;
+    let cores: &'static CoreSet = Box::leak(Box::new(CoreSet::new(count, &secret)));
+    let wakes = CoreWakeups::new(count)?;
     let started = Instant::now();
     let stop = signals::stops()?;
-    let serve = |core: u16, tap: Tap, stop: Option<UnixStream>| {
+    let serve = |core: u16, tap: TapDevice, stop: Option<UnixStream>| {
         // The end of one core, also by a panic, ends all.
         let _over = wakes.over();
-        let machine = Machine {
+        let machine = MachineSetup {
             mac: mac(name),
             mtu: MTU,
             address: hosted.ip.address(),
@@ -63,8 +63,8 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
             secret,
             cores: (count > 1).then_some((cores, core)),
         };
-        let server = Server::new(hosted.archive, machine)?;
-        Core::new(core, server, TapLink(tap), &wakes, stop, started).serve(name)
+        let server = UnikernelServer::new(hosted.archive, machine)?;
+        HostedCore::new(core, server, TapLink(tap), &wakes, stop, started).serve(name)
     };
     let lost = thread::scope(|scope| {
         let mut taps = (0..count).zip(taps);
@@ -86,16 +86,16 @@ pub fn run(hosted: &Hosted<'_>) -> Result<(), String> {
     drop(device);
     match lost? {
         0 => {}
-        lost => say::note(format_args!("{name} did not take {lost} frames")),
+        lost => terminal_output::note(format_args!("{name} did not take {lost} frames")),
     }
     Ok(())
 }
 
 /// Opens the device, or this number of its queues.
-fn taps(name: &str, count: u16) -> Result<Vec<Tap>, String> {
+fn taps(name: &str, count: u16) -> Result<Vec<TapDevice>, String> {
     let opened = match count {
-        1 => Tap::open(name).map(|tap| vec![tap]),
-        _ => (0..count).map(|_| Tap::open_queue(name)).collect(),
+        1 => TapDevice::open(name).map(|tap| vec![tap]),
+        _ => (0..count).map(|_| TapDevice::open_queue(name)).collect(),
     };
     opened.map_err(|error| match (error.kind(), count) {
         // The kernel refuses IFF_MULTI_QUEUE for a device made without it, and the converse.

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::say;
-use crate::softirq::hold;
-use crate::softirq::worker::found;
+use crate::terminal_output;
+use crate::softirq::level_lock;
+use crate::softirq::worker::instances;
 use lowroad_softirq::layout;
-use lowroad_softirq::level::Level;
-use lowroad_softirq::level::kept;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::parked;
 use lowroad_softirq::programs::folder;
 
 /// Polling interval while connections remain.
@@ -25,9 +25,9 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
 /// A message for the user.
 pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
     // The lock keeps other processes from attaching in the meantime.
-    let held = hold::hold(folder)?;
+    let held = level_lock::hold(folder)?;
     held.begin_end(drain_s);
-    if let Ok(level) = Level::open(folder) {
+    if let Ok(level) = SoftirqLevel::open(folder) {
         end(&level, drain_s);
     }
     remove(folder)
@@ -39,12 +39,12 @@ pub fn take_off(folder: &Path, drain_s: u32) -> Result<(), String> {
 /// A message for the user.
 pub fn remove(folder: &Path) -> Result<(), String> {
     folder::remove(folder).map_err(|error| error.to_string())?;
-    found::remove_unused_way();
+    instances::remove_unused_way();
     Ok(())
 }
 
 /// Drains the connections, and switches the programs off.
-pub fn end(level: &Level, drain_s: u32) {
+pub fn end(level: &SoftirqLevel, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
     end_connections(level, |_| true, drain_s);
     // Only now: the programs still translate migrated connections during the drain.
@@ -52,21 +52,21 @@ pub fn end(level: &Level, drain_s: u32) {
 }
 
 /// Waits for the connections that need this level, up to the timeout, and ends the rest.
-pub fn end_connections(level: &Level, is_meant: impl Fn(u16) -> bool, drain_s: u32) {
+pub fn end_connections(level: &SoftirqLevel, is_meant: impl Fn(u16) -> bool, drain_s: u32) {
     let begin = Instant::now();
     let longest = Duration::from_secs(u64::from(drain_s));
     let is_needed = || {
         // Checked in the order in which a connection passes these states, so that none is missed between two checks.
-        let is_translated = kept::is_any(level, &is_meant);
+        let is_translated = parked::is_any(level, &is_meant);
         let left = level.connections_at(&is_meant);
         is_translated || left.open + left.handed > 0
     };
     while (is_needed() || begin.elapsed() < HANDSHAKE_TIME) && begin.elapsed() < longest {
         thread::sleep(LOOK_INTERVAL);
     }
-    let ended = kept::end(level, is_meant);
+    let ended = parked::end(level, is_meant);
     if ended > 0 {
-        say::note(format_args!(
+        terminal_output::note(format_args!(
             "{ended} connections that could not go on without this level were ended; --drain gives them more time"
         ));
     }

@@ -4,21 +4,21 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowroad_http::h1::{first_line, parse};
-use lowroad_http::limits::Limits;
-use lowroad_log::{Entry, LineFormat, LineFormatter, Sink};
-use lowroad_softirq::level::events::Event;
+use lowroad_http::limits::RequestLimits;
+use lowroad_log::{AccessEntry, LineFormat, LineFormatter, LineSink};
+use lowroad_softirq::level::events::LevelEvent;
 
 /// Writes access log lines, if logging is on.
-pub struct Lines {
+pub struct LineWriter {
     formatter: Option<LineFormatter>,
-    sink: Option<Sink>,
+    sink: Option<LineSink>,
     line: Vec<u8>,
 }
 
-impl Lines {
+impl LineWriter {
     /// Creates a writer with the format of that name.
-    pub fn new(format: Option<&str>, sink: Option<Sink>) -> Lines {
-        Lines {
+    pub fn new(format: Option<&str>, sink: Option<LineSink>) -> LineWriter {
+        LineWriter {
             formatter: format.map(|format| {
                 LineFormatter::new(match format {
                     "json" => LineFormat::Json,
@@ -32,8 +32,8 @@ impl Lines {
     }
 
     /// Writes the line of a response.
-    pub fn write(&mut self, event: &Event<'_>) {
-        let Event::Answered {
+    pub fn write(&mut self, event: &LevelEvent<'_>) {
+        let LevelEvent::Answered {
             when_ns,
             client,
             status,
@@ -47,7 +47,7 @@ impl Lines {
         let Some(formatter) = &mut self.formatter else {
             return;
         };
-        let request = match parse(head, &Limits::default()) {
+        let request = match parse(head, &RequestLimits::default()) {
             Ok(parsed) => parsed.map(|head| head.request),
             Err(_) => None,
         };
@@ -60,7 +60,7 @@ impl Lines {
             ),
             None => Default::default(),
         };
-        let entry = Entry {
+        let entry = AccessEntry {
             peer: client,
             user: b"",
             unix_ms: unix_ms(when_ns),

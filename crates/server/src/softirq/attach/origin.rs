@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lowroad_softirq::fetch::asker::{AskedFrom, Connect};
-use lowroad_softirq::level::Level;
+use lowroad_softirq::fetch::address_fetcher::{ConnectSource, ServerConnector};
+use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::machine::interfaces;
 use lowroad_softirq::machine::listeners;
-use lowroad_softirq::machine::outsider;
+use lowroad_softirq::machine::probe_source;
 use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -22,7 +22,7 @@ const EXEMPT_MAX: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns a function that connects to the server at an address, as long as the address is one of this machine.
-pub fn connector(level: Arc<Level>) -> Connect {
+pub fn connector(level: Arc<SoftirqLevel>) -> ServerConnector {
     let exempt = Mutex::new(VecDeque::new());
     // Checked at each connect: with net.ipv4.ip_nonlocal_bind a socket could be bound to an address that has moved to
     // another machine, which would then answer.
@@ -30,9 +30,9 @@ pub fn connector(level: Arc<Level>) -> Connect {
 }
 
 fn connect(
-    level: &Level,
+    level: &SoftirqLevel,
     server: SocketAddr,
-    from: AskedFrom,
+    from: ConnectSource,
     exempt: &Mutex<VecDeque<u16>>,
 ) -> io::Result<TcpStream> {
     let socket = Socket::new(
@@ -42,13 +42,13 @@ fn connect(
     )?;
     // The programs exempt ports only of these two source addresses.
     match from {
-        AskedFrom::Machine => {
+        ConnectSource::Machine => {
             let mut any_port = server;
             any_port.set_port(0);
             socket.bind(&any_port.into())?;
         }
-        AskedFrom::Outsider => {
-            let from = outsider::address(server);
+        ConnectSource::Outsider => {
+            let from = probe_source::address(server);
             bind_outsider(&socket, server, from).map_err(io::Error::other)?;
         }
     }
@@ -72,7 +72,7 @@ fn connect(
 /// Binds to the probe address and adds the route back from it. Another level may have removed the route, so each call
 /// adds it.
 pub fn bind_outsider(socket: &Socket, server: SocketAddr, from: SocketAddr) -> io::Result<()> {
-    outsider::add(server)?;
+    probe_source::add(server)?;
     // The address is not configured on an interface, so bind needs IP_FREEBIND (IPV6_FREEBIND): a route is not enough
     // for IPv6.
     match server {

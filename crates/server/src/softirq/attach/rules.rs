@@ -4,43 +4,43 @@
 use std::path::Path;
 
 use clap::Parser;
-use lowroad_softirq::learn::Settings;
+use lowroad_softirq::learner::LearnSettings;
 use lowroad_softirq::programs::links;
 
-use super::place;
-use crate::cli::softirq::Attach;
-use crate::cli::{Cli, Command};
-use crate::softirq::own;
+use super::placement;
+use crate::cli::softirq::AttachArgs;
+use crate::cli::{CommandLine, CliCommand};
+use crate::softirq::managed_level;
 use crate::softirq::policy::AttachPolicy;
 
 /// The rules of a daemon with these arguments, independent of its programs.
 ///
 /// # Errors
 /// A message for the user.
-pub fn learning(args: &Attach) -> Result<Settings, String> {
-    Ok(learning_by(&AttachPolicy::of(args)?, args))
+pub fn learning(args: &AttachArgs) -> Result<LearnSettings, String> {
+    Ok(learning_by(&AttachPolicy::from_args(args)?, args))
 }
 
 /// The rules for a parsed policy.
-pub fn learning_by(policy: &AttachPolicy, args: &Attach) -> Settings {
-    let sizes = place::sizes(args);
+pub fn learning_by(policy: &AttachPolicy, args: &AttachArgs) -> LearnSettings {
+    let sizes = placement::sizes(args);
     // A reserve: map entries that were just released are not free at once.
     let most = |all: u32| all - all / 16;
-    let room = Settings {
+    let room = LearnSettings {
         published_max: lowroad_softirq::width::index(most(sizes.response_places())),
         published_bytes_max: most(sizes.store_len()).into(),
-        ..Settings::default()
+        ..LearnSettings::default()
     };
     if args.own {
-        return own::learning(room);
+        return managed_level::learning(room);
     }
     policy.learning(room)
 }
 
 /// Adapts the rules to the attached programs, which bound the segments of a response.
 #[must_use]
-pub fn behind(learning: Settings, folder: &Path) -> Settings {
-    Settings {
+pub fn behind(learning: LearnSettings, folder: &Path) -> LearnSettings {
+    LearnSettings {
         kept_parts_max: links::kept_parts_max(folder).min(learning.kept_parts_max),
         ..learning
     }
@@ -48,16 +48,16 @@ pub fn behind(learning: Settings, folder: &Path) -> Settings {
 
 /// The arguments of a running daemon.
 #[must_use]
-pub fn arguments_of(pid: u32) -> Option<Attach> {
+pub fn arguments_of(pid: u32) -> Option<AttachArgs> {
     // Arguments are separated by NUL bytes (proc_pid_cmdline(5)).
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = line
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty());
     let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word)).collect();
-    match Cli::try_parse_from(words.iter().map(|word| &**word)) {
-        Ok(Cli {
-            command: Command::Attach(attach),
+    match CommandLine::try_parse_from(words.iter().map(|word| &**word)) {
+        Ok(CommandLine {
+            command: CliCommand::Attach(attach),
         }) => Some(attach),
         _ => None,
     }

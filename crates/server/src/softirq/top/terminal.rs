@@ -14,14 +14,14 @@ const CLEAR_LINE: &str = "\x1b[K\r\n";
 const CLEAR_BELOW: &str = "\x1b[J";
 
 /// A terminal that shows one page.
-pub struct Terminal {
+pub struct TerminalPage {
     /// The settings to restore; `None` if standard input is no terminal.
     before: Option<Termios>,
 }
 
-impl Terminal {
+impl TerminalPage {
     /// Takes over the terminal of standard output; `None` if it is none.
-    pub fn take() -> io::Result<Option<Terminal>> {
+    pub fn take() -> io::Result<Option<TerminalPage>> {
         if !stdout().is_terminal() {
             return Ok(None);
         }
@@ -36,7 +36,7 @@ impl Terminal {
                 .remove(LocalModes::ICANON | LocalModes::ECHO);
             tcsetattr(stdin(), OptionalActions::Now, &keys)?;
         }
-        let terminal = Terminal { before };
+        let terminal = TerminalPage { before };
         write(ENTER)?;
         Ok(Some(terminal))
     }
@@ -81,7 +81,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for TerminalPage {
     fn drop(&mut self) {
         // Fails if the terminal is gone.
         let _ = write(LEAVE);

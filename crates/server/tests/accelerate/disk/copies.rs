@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Barrier};
 
-use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 use lowroad_testkit::wait_until;
 
 use super::{Host, body};
@@ -14,8 +14,8 @@ fn ok(fields: &str, body: &str) -> String {
 }
 
 /// Short bodies, which differ by the number of the request to the origin.
-fn short(fields: &'static str) -> Origin {
-    Origin::saying(move |asked| ok(fields, &format!("{} {}", asked.target, asked.number)))
+fn short(fields: &'static str) -> TestOrigin {
+    TestOrigin::saying(move |asked| ok(fields, &format!("{} {}", asked.target, asked.number)))
 }
 
 const USEFUL: &str = "Cache-Control: max-age=600\r\nETag: \"e\"\r\n";
@@ -54,7 +54,7 @@ fn what_was_in_memory_is_there_after_a_kill() {
 #[test]
 fn what_is_evicted_is_there() {
     const LEN: usize = 20_000;
-    let origin = Origin::start(|asked, stream| {
+    let origin = TestOrigin::start(|asked, stream| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{USEFUL}\r\n");
         let body = body(&asked.target, 0, LEN);
         stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
@@ -75,7 +75,7 @@ fn what_is_evicted_is_there() {
 
 #[test]
 fn what_is_of_no_use_for_long_is_not_written_and_what_it_replaces_goes() {
-    let origin = Origin::saying(|asked: &Asked| {
+    let origin = TestOrigin::saying(|asked: &OriginRequest| {
         let fields = match asked.number {
             0 => "Cache-Control: max-age=0, stale-while-revalidate=600\r\n",
             _ => "Cache-Control: max-age=5\r\n",
@@ -96,7 +96,7 @@ fn what_is_of_no_use_for_long_is_not_written_and_what_it_replaces_goes() {
 
 #[test]
 fn what_was_validated_is_known_after_a_kill() {
-    let origin = Origin::saying(|asked| match asked.field("if-none-match") {
+    let origin = TestOrigin::saying(|asked| match asked.field("if-none-match") {
         Some(_) => {
             "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nX-New: 1\r\n\r\n".into()
         }
@@ -117,7 +117,7 @@ fn what_was_validated_is_known_after_a_kill() {
 
 #[test]
 fn whom_it_is_for_is_known_after_a_kill() {
-    let origin = Origin::saying(|asked| {
+    let origin = TestOrigin::saying(|asked| {
         let fields = match asked.target.as_str() {
             "/all" => "Cache-Control: public, max-age=600\r\n",
             _ => "Cache-Control: max-age=600\r\n",
@@ -136,7 +136,7 @@ fn whom_it_is_for_is_known_after_a_kill() {
 
 #[test]
 fn what_has_to_be_validated_after_a_kill_is() {
-    let origin = Origin::saying(|asked| match asked.field("if-none-match") {
+    let origin = TestOrigin::saying(|asked| match asked.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\n\r\n".into(),
         None => ok(
             "ETag: \"e\"\r\nCache-Control: max-age=0, stale-while-revalidate=600\r\n",
@@ -172,7 +172,7 @@ fn of_what_memory_only_holds_while_it_comes_the_origin_is_asked_once() {
     const LEN: usize = 3_900_000;
     let is_whole = Arc::new(Barrier::new(2));
     let at_the_end = is_whole.clone();
-    let origin = Origin::start(move |asked, stream| {
+    let origin = TestOrigin::start(move |asked, stream| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{USEFUL}\r\n");
         let body = body(&asked.target, asked.number, LEN);
         let is_sent = stream

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use lowroad_testkit::Client;
-use lowroad_testkit::origin::Origin;
+use lowroad_testkit::TestClient;
+use lowroad_testkit::origin::TestOrigin;
 
 use super::{Host, body};
 
@@ -28,8 +28,8 @@ fn path_of(number: u64) -> String {
     format!("/{number}")
 }
 
-fn origin() -> Origin {
-    Origin::start(|asked, stream| {
+fn origin() -> TestOrigin {
+    TestOrigin::start(|asked, stream| {
         let number: u64 = asked.target[1..].parse().expect("a number");
         let (body, len) = (body(&asked.target, 0, len_of(number)), len_of(number));
         let head = format!(
@@ -85,7 +85,7 @@ fn check(address: std::net::SocketAddr, number: u64) {
         return;
     };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(20)));
-    let mut client = Client::new(stream);
+    let mut client = TestClient::new(stream);
     let path = path_of(number);
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
     if client.stream().write_all(request.as_bytes()).is_err() {

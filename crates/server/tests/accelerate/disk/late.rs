@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use lowroad_testkit::origin::{Asked, Origin, chunks};
-use lowroad_testkit::{Client, wait_until};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin, chunks};
+use lowroad_testkit::{TestClient, wait_until};
 
 use super::{Host, LEN, body};
 
@@ -18,9 +18,9 @@ type Gate = Arc<AtomicUsize>;
 const PART_LEN: usize = 100_000;
 
 /// Sends a long body in parts as the gate opens, whole or without its last part.
-fn gated(gate: &Gate, is_chunked: bool, is_cut: bool) -> Origin {
+fn gated(gate: &Gate, is_chunked: bool, is_cut: bool) -> TestOrigin {
     let gate = gate.clone();
-    Origin::start(move |asked: &Asked, stream: &mut TcpStream| {
+    TestOrigin::start(move |asked: &OriginRequest, stream: &mut TcpStream| {
         let body = body(&asked.target, asked.number, LEN);
         let framing = match is_chunked {
             true => "Transfer-Encoding: chunked".to_owned(),
@@ -43,14 +43,14 @@ fn gated(gate: &Gate, is_chunked: bool, is_cut: bool) -> Origin {
     })
 }
 
-fn begin(host: &Host) -> Client {
+fn begin(host: &Host) -> TestClient {
     let mut client = host.server().connect();
     client.send("GET /a HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     client
 }
 
 /// Reads the whole body; `None` if it is cut.
-fn whole(client: &mut Client, is_chunked: bool) -> Option<Vec<u8>> {
+fn whole(client: &mut TestClient, is_chunked: bool) -> Option<Vec<u8>> {
     if !is_chunked {
         return client.whole_response().map(|response| response.body);
     }
@@ -71,14 +71,14 @@ fn wait_for_more(host: &Host, before: u64) -> u64 {
 }
 
 /// The first client, after the body has exceeded memory and goes to the disk, and the bytes on the disk then.
-fn begin_on_disk(host: &Host, gate: &Gate) -> (Client, u64) {
+fn begin_on_disk(host: &Host, gate: &Gate) -> (TestClient, u64) {
     let first = begin(host);
     gate.store(25, SeqCst);
     (first, wait_for_more(host, 0))
 }
 
 /// Clients that arrive at different moments; returns them in order.
-fn ask_at_moments(host: &Host, gate: &Gate) -> Vec<Client> {
+fn ask_at_moments(host: &Host, gate: &Gate) -> Vec<TestClient> {
     let (first, _) = begin_on_disk(host, gate);
     let mut clients = vec![first];
     clients.extend((0..3).map(|_| begin(host)));

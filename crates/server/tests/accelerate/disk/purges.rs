@@ -1,6 +1,6 @@
 //! Purges of the disk cache: a confirmed purge survives an immediate kill of the server.
 
-use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 
 use super::Host;
 use crate::front::response;
@@ -11,8 +11,8 @@ fn ok(fields: &str, body: &str) -> String {
 
 const ALLOWED: &str = "purge_from = \"127.0.0.0/8\"";
 
-fn numbered() -> Origin {
-    Origin::saying(|asked: &Asked| {
+fn numbered() -> TestOrigin {
+    TestOrigin::saying(|asked: &OriginRequest| {
         let fields = "Cache-Control: max-age=600\r\nCache-Tag: news\r\nCache-Groups: \"g\"\r\n";
         match asked.method.as_str() {
             "POST" => ok("Cache-Group-Invalidation: \"g\"\r\n", ""),

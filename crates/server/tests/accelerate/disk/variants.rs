@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use lowroad_testkit::Client;
-use lowroad_testkit::origin::{Asked, Origin};
+use lowroad_testkit::TestClient;
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 
 use super::Host;
 use crate::front::response;
 
 #[test]
 fn a_forged_user_gets_no_page_of_that_user() {
-    let origin = Origin::saying(|asked: &Asked| {
+    let origin = TestOrigin::saying(|asked: &OriginRequest| {
         let fields = match asked.target.starts_with("/kept") {
             true => "Cache-Control: max-age=600\r\n",
             false => "Cache-Control: max-age=600\r\nVary: X-Forwarded-User\r\n",
@@ -20,7 +20,7 @@ fn a_forged_user_gets_no_page_of_that_user() {
     });
     let mut host = Host::with(origin, "1M", "trusted_proxies = \"127.0.0.2\"");
     let get = |host: &Host, from: [u8; 4], path: &str| {
-        let mut client = Client::connect_from(IpAddr::from(from), host.server().address());
+        let mut client = TestClient::connect_from(IpAddr::from(from), host.server().address());
         client.get(path, "X-Forwarded-User: alice\r\n").text()
     };
     let (proxy, stranger) = ([127, 0, 0, 2], [127, 0, 0, 1]);

@@ -9,10 +9,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use lowroad_testkit::origin::{Asked, Origin};
-use lowroad_testkit::{Client, Folder, Server};
+use lowroad_testkit::origin::{OriginRequest, TestOrigin};
+use lowroad_testkit::{TestClient, TempFolder, TestServer};
 
-use crate::front::{Front, PROGRAM};
+use crate::front::{TestFront, PROGRAM};
 use visitor::{Asking, History, Visitor};
 use world::World;
 
@@ -31,7 +31,7 @@ const TOGETHER: (u64, usize) = (3, 15);
 #[test]
 fn all_responses_are_allowed() {
     let world = Arc::new(World::default());
-    let front = Front::of_workers(2, origin_of(&world));
+    let front = TestFront::of_workers(2, origin_of(&world));
     for seed in seeds(SEEDS) {
         let address = front.server.address();
         let history = History::new(seed, &world);
@@ -43,7 +43,7 @@ fn all_responses_are_allowed() {
 #[test]
 fn all_responses_are_allowed_with_a_disk() {
     let world = Arc::new(World::default());
-    let (origin, folder) = (origin_of(&world), Folder::new());
+    let (origin, folder) = (origin_of(&world), TempFolder::new());
     let start = || {
         let mut command = Command::new(PROGRAM);
         let cache = folder.path().join("cache");
@@ -51,7 +51,7 @@ fn all_responses_are_allowed_with_a_disk() {
         command.args(["accelerate", &url, "--listen", "127.0.0.1:0"]);
         command.args(["--workers", "2", "--cache", "64K", "--disk-cache"]);
         command.arg(cache).args(["--disk-cache-max", "64M"]);
-        Server::spawn(command)
+        TestServer::spawn(command)
     };
     let mut server = start();
     for seed in seeds(SEEDS_WITH_DISK) {
@@ -73,9 +73,9 @@ fn seeds(count: u64) -> RangeInclusive<u64> {
     }
 }
 
-fn origin_of(world: &Arc<World>) -> Origin {
+fn origin_of(world: &Arc<World>) -> TestOrigin {
     let world = world.clone();
-    Origin::start(move |asked, stream| {
+    TestOrigin::start(move |asked, stream| {
         let (head, body) = world.answer(asked);
         // Two writes, so that heads arrive before bodies.
         let is_sent = stream.write_all(head.as_bytes()).is_ok();
@@ -84,7 +84,7 @@ fn origin_of(world: &Arc<World>) -> Origin {
 }
 
 /// `restarted` may replace the server between the concurrent requests and the last ones.
-fn run(front: (SocketAddr, &Origin), history: &History, restarted: impl FnOnce() -> SocketAddr) {
+fn run(front: (SocketAddr, &TestOrigin), history: &History, restarted: impl FnOnce() -> SocketAddr) {
     visit(front, Visitor::of(history, 0, true), ALONE);
     thread::scope(|scope| {
         for name in 1..=TOGETHER.0 {
@@ -95,8 +95,8 @@ fn run(front: (SocketAddr, &Origin), history: &History, restarted: impl FnOnce()
     visit((restarted(), front.1), last, ALONE / 4);
 }
 
-fn visit((front, origin): (SocketAddr, &Origin), mut visitor: Visitor<'_>, requests: usize) {
-    let mut client = Client::connect(front);
+fn visit((front, origin): (SocketAddr, &TestOrigin), mut visitor: Visitor<'_>, requests: usize) {
+    let mut client = TestClient::connect(front);
     for _ in 0..requests {
         let Some(asking) = visitor.next() else {
             continue;
@@ -112,7 +112,7 @@ fn visit((front, origin): (SocketAddr, &Origin), mut visitor: Visitor<'_>, reque
     }
 }
 
-fn fail(asked: Vec<Asked>, asking: &Asking, why: &str) {
+fn fail(asked: Vec<OriginRequest>, asking: &Asking, why: &str) {
     let asked = visitor::asked_of(&asked, asking);
     panic!("{why}\nthe origin was asked:\n{asked}");
 }

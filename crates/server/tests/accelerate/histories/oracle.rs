@@ -1,6 +1,6 @@
 //! The responses that RFC 9111 allows an ideal cache, derived from versions and times only, independent of any cache.
 
-use lowroad_testkit::Response;
+use lowroad_testkit::ClientResponse;
 
 use super::world::{Kind, Resource, Version, World, language, part};
 
@@ -23,7 +23,7 @@ pub struct Request {
 }
 
 /// The version of a response.
-pub fn version_of(request: &Request, response: &Response) -> Option<Version> {
+pub fn version_of(request: &Request, response: &ClientResponse) -> Option<Version> {
     let number = response.field("x-version")?.parse().ok()?;
     Some(Version::of(request.of, number))
 }
@@ -32,7 +32,7 @@ pub fn version_of(request: &Request, response: &Response) -> Option<Version> {
 ///
 /// # Errors
 /// The violated rule.
-pub fn judge(world: &World, request: &Request, response: &Response) -> Result<(), String> {
+pub fn judge(world: &World, request: &Request, response: &ClientResponse) -> Result<(), String> {
     let id = response.field("x-id").unwrap_or("");
     if !id.is_empty() && id != request.id {
         return Err(format!("it is for request {id}"));
@@ -82,7 +82,7 @@ fn is(right: bool, otherwise: &str) -> Result<(), String> {
 }
 
 /// 416 requires a range beyond the end; an origin that answers causes no other refusal.
-fn judge_refusal(request: &Request, response: &Response) -> Result<(), String> {
+fn judge_refusal(request: &Request, response: &ClientResponse) -> Result<(), String> {
     is(
         response.status == 416 && request.range.is_some(),
         "a refusal without a reason",
@@ -90,7 +90,7 @@ fn judge_refusal(request: &Request, response: &Response) -> Result<(), String> {
 }
 
 /// At most one Age, at least the origin's value plus the time since.
-fn judge_age(version: &Version, response: &Response) -> Result<(), String> {
+fn judge_age(version: &Version, response: &ClientResponse) -> Result<(), String> {
     let lines = response
         .head
         .lines()
@@ -137,7 +137,7 @@ fn judge_use(
 fn judge_not_modified(
     request: &Request,
     version: &Version,
-    response: &Response,
+    response: &ClientResponse,
     language: &str,
 ) -> Result<(), String> {
     let tags = request
@@ -158,7 +158,7 @@ fn judge_not_modified(
 fn judge_part(
     request: &Request,
     version: &Version,
-    response: &Response,
+    response: &ClientResponse,
     whole: &[u8],
 ) -> Result<(), String> {
     is(request.method == "GET", "a part without a GET")?;
@@ -179,7 +179,7 @@ fn judge_part(
     is(response.body == whole[from..=to], "its bytes are others")
 }
 
-fn judge_body(request: &Request, response: &Response, whole: &[u8]) -> Result<(), String> {
+fn judge_body(request: &Request, response: &ClientResponse, whole: &[u8]) -> Result<(), String> {
     let len = whole.len().to_string();
     is(
         response

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lowroad_testkit::Response;
-use lowroad_testkit::origin::Asked;
+use lowroad_testkit::ClientResponse;
+use lowroad_testkit::origin::OriginRequest;
 
 use super::oracle::{self, Request};
 use super::world::{Draws, Resource, World};
@@ -105,7 +105,7 @@ impl<'h> Visitor<'h> {
     ///
     /// # Errors
     /// The reason why it is not allowed.
-    pub fn take(&mut self, asking: &Asking, response: &Response) -> Result<(), String> {
+    pub fn take(&mut self, asking: &Asking, response: &ClientResponse) -> Result<(), String> {
         let Some(request) = &asking.read else {
             let version = response.field("x-version").map(str::parse);
             if let Some(Ok(number)) = version {
@@ -157,7 +157,7 @@ impl<'h> Visitor<'h> {
 }
 
 /// The origin's recent requests for the same target, for failure messages.
-pub fn asked_of(asked: &[Asked], asking: &Asking) -> String {
+pub fn asked_of(asked: &[OriginRequest], asking: &Asking) -> String {
     let lines = asked.iter().filter(|asked| asked.target == asking.target);
     let lines: Vec<_> = lines
         .map(|asked| asked.head.replace("\r\n", " | "))

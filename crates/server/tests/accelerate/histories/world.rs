@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lowroad_testkit::origin::Asked;
+use lowroad_testkit::origin::OriginRequest;
 
 /// Pseudorandom numbers from a seed (SplitMix64).
 pub struct Draws(pub u64);
@@ -222,7 +222,7 @@ impl World {
     }
 
     /// The origin's response: head and body.
-    pub fn answer(&self, asked: &Asked) -> (String, Vec<u8>) {
+    pub fn answer(&self, asked: &OriginRequest) -> (String, Vec<u8>) {
         let of = resource(&asked.target);
         let id = asked.field("x-id").unwrap_or("");
         let mut draws = Draws(of.0 ^ (asked.number as u64) << 20);

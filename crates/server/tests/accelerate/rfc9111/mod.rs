@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lowroad_testkit::Response;
+use lowroad_testkit::ClientResponse;
 
-use super::front::{self, Asked, Front, Origin, response};
+use super::front::{self, OriginRequest, TestFront, TestOrigin, response};
 
 mod s3_storing;
 mod s4_1_variants;
@@ -26,22 +26,22 @@ pub const FAR: &str = "Fri, 01 Jan 2100 00:00:00 GMT";
 /// separated by bars. The body is the number of the request.
 pub struct Told {
     /// The accelerator and its origin.
-    pub front: Front,
+    pub front: TestFront,
     paths: AtomicUsize,
 }
 
 impl Told {
     /// With default settings.
     pub fn new() -> Told {
-        Told::of(Front::of(Origin::saying(obey)))
+        Told::of(TestFront::new(TestOrigin::saying(obey)))
     }
 
     /// With these lines of `[site.route.cache]`.
     pub fn with(caching: &str) -> Told {
-        Told::of(Front::caching(Origin::saying(obey), caching))
+        Told::of(TestFront::caching(TestOrigin::saying(obey), caching))
     }
 
-    fn of(front: Front) -> Told {
+    fn of(front: TestFront) -> Told {
         Told {
             front,
             paths: AtomicUsize::new(0),
@@ -54,7 +54,7 @@ impl Told {
     }
 
     /// A GET with these field lines, answered by the origin with `say`.
-    pub fn get(&self, path: &str, say: &str, fields: &str) -> Response {
+    pub fn get(&self, path: &str, say: &str, fields: &str) -> ClientResponse {
         self.front.get(path, &format!("Say: {say}\r\n{fields}"))
     }
 
@@ -84,7 +84,7 @@ impl Told {
     }
 }
 
-fn obey(asked: &Asked) -> String {
+fn obey(asked: &OriginRequest) -> String {
     let say = asked.field("say").unwrap_or("200 OK");
     let (status, fields) = say.split_once('|').unwrap_or((say, ""));
     let mut lines = String::new();

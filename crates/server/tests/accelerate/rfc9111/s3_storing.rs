@@ -1,6 +1,6 @@
 //! Section 3: which responses are stored.
 
-use super::front::{Asked, Front, response};
+use super::front::{OriginRequest, TestFront, response};
 use super::{FAR, LONG_AGO, Told};
 
 #[test]
@@ -144,7 +144,7 @@ fn authorization() {
 /// all bytes.
 #[test]
 fn conditions_of_requests_with_credentials_reach_the_origin() {
-    let is_current = |asked: &Asked| {
+    let is_current = |asked: &OriginRequest| {
         asked.field("if-none-match") == Some("\"a\"")
             || asked.field("if-modified-since") == Some(LONG_AGO)
     };
@@ -158,7 +158,7 @@ fn conditions_of_requests_with_credentials_reach_the_origin() {
         ("Cache-Control: public, max-age=60\r\n", true),
     ] {
         let validators = format!("ETag: \"a\"\r\nLast-Modified: {LONG_AGO}\r\n{control}");
-        let front = Front::saying(move |asked| match is_current(asked) {
+        let front = TestFront::saying(move |asked| match is_current(asked) {
             true => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into(),
             false => response("200 OK", &validators, "body"),
         });

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::Told;
-use super::front::{Front, Origin, numbered, response, wait_until};
+use super::front::{TestFront, TestOrigin, numbered, response, wait_until};
 
 /// A response that is stale on arrival.
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";
@@ -23,7 +23,7 @@ fn what_is_stale_is_not_used_without_a_word() {
 
 #[test]
 fn while_it_is_validated_it_is_the_answer() {
-    let front = Front::saying(|asked| match asked.number {
+    let front = TestFront::saying(|asked| match asked.number {
         0 => numbered(
             asked,
             "Age: 61\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\n",
@@ -45,7 +45,7 @@ fn on_error(control: &str, second: &'static str) -> u16 {
         &format!("Age: 61\r\nETag: \"a\"\r\nCache-Control: {control}\r\n"),
         "x",
     );
-    let front = Front::of(Origin::start(move |asked, stream| match asked.number {
+    let front = TestFront::new(TestOrigin::start(move |asked, stream| match asked.number {
         0 => stream.write_all(first.as_bytes()).is_ok(),
         _ => stream.write_all(second.as_bytes()).is_ok() && !second.is_empty(),
     }));
@@ -103,7 +103,7 @@ fn an_answer_that_is_no_failure_counts() {
 
 #[test]
 fn a_head_or_a_range_gets_it_too_if_the_origin_fails() {
-    let front = Front::saying(|asked| match asked.number {
+    let front = TestFront::saying(|asked| match asked.number {
         0 => response(
             "200 OK",
             "Age: 61\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n",

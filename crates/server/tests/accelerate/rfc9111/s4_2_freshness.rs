@@ -90,7 +90,7 @@ fn an_age_counts_against_the_lifetime_and_goes_on() {
         "200 OK|Age: 2147483647|Cache-Control: max-age=99999999999999999999",
     ]);
     let (path, say) = (told.path(), "200 OK|Age: 100|Cache-Control: max-age=900");
-    let age = |response: &lowroad_testkit::Response| -> u64 {
+    let age = |response: &lowroad_testkit::ClientResponse| -> u64 {
         let ages: Vec<_> = response
             .head
             .lines()

@@ -1,11 +1,11 @@
 //! Section 4.3: validation at the origin, and conditions of clients.
 
 use super::LONG_AGO;
-use super::front::{Asked, Front, Origin, response};
+use super::front::{OriginRequest, TestFront, TestOrigin, response};
 
 /// An origin that sends a response without a remaining lifetime, and then 304 with these fields.
-fn holding(stored: &'static str, news: &'static str) -> Front {
-    Front::saying(move |asked| match asked.number {
+fn holding(stored: &'static str, news: &'static str) -> TestFront {
+    TestFront::saying(move |asked| match asked.number {
         0 => response(
             "200 OK",
             &format!("Age: 61\r\nCache-Control: max-age=60\r\n{stored}"),
@@ -15,7 +15,7 @@ fn holding(stored: &'static str, news: &'static str) -> Front {
     })
 }
 
-fn second(front: &Front, fields: &str) -> (lowroad_testkit::Response, Asked) {
+fn second(front: &TestFront, fields: &str) -> (lowroad_testkit::ClientResponse, OriginRequest) {
     assert_eq!(front.get("/", "").text(), "body");
     let got = front.get("/", fields);
     (got, front.origin.asked().remove(1))
@@ -142,7 +142,7 @@ fn a_304_that_forbids_storing_ends_it() {
 
 #[test]
 fn a_304_with_another_tag_is_about_something_else() {
-    let front = Front::saying(|asked| match (asked.number, asked.field("if-none-match")) {
+    let front = TestFront::saying(|asked| match (asked.number, asked.field("if-none-match")) {
         (0, _) => response(
             "200 OK",
             "Age: 61\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n",
@@ -169,7 +169,7 @@ fn a_304_with_another_tag_is_about_something_else() {
 
 #[test]
 fn a_304_for_nothing_stored_is_only_for_who_asked() {
-    let front = Front::saying(|asked| match asked.field("if-none-match") {
+    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
         Some(_) => {
             "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
@@ -182,7 +182,7 @@ fn a_304_for_nothing_stored_is_only_for_who_asked() {
     assert_eq!(front.get("/", "If-None-Match: \"a\"\r\n").status, 304);
     assert_eq!(front.get("/", "").text(), "body");
     // Not storable, so that the client's conditions go to the origin.
-    let front = Front::saying(|asked| match asked.field("if-none-match") {
+    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
         Some(_) => {
             "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
@@ -200,7 +200,7 @@ fn a_304_for_nothing_stored_is_only_for_who_asked() {
 
 #[test]
 fn no_cache_is_validated_each_time() {
-    let front = Front::saying(|asked| match asked.field("if-none-match") {
+    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
         Some("\"a\"") => "HTTP/1.1 304 Not Modified\r\n\r\n".into(),
         _ => response(
             "200 OK",
@@ -216,7 +216,7 @@ fn no_cache_is_validated_each_time() {
 
 #[test]
 fn a_client_s_date_is_judged_by_what_is_stored() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         response(
             "200 OK",
             "Cache-Control: max-age=60\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
@@ -242,7 +242,7 @@ fn a_client_s_date_is_judged_by_what_is_stored() {
 
 #[test]
 fn a_304_to_a_client_has_what_it_needs() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nVary: X-Kind\r\nContent-Type: text/plain\r\n\
                       Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\nContent-Location: /x\r\n";
         response("200 OK", fields, "body")
@@ -266,7 +266,7 @@ fn a_304_to_a_client_has_what_it_needs() {
 
 #[test]
 fn preconditions_that_are_the_origin_s_go_there() {
-    let front = Front::saying(|asked| match asked.field("if-match") {
+    let front = TestFront::saying(|asked| match asked.field("if-match") {
         Some("\"b\"") => response(
             "412 Precondition Failed",
             "Cache-Control: max-age=60\r\n",
@@ -286,7 +286,7 @@ fn preconditions_that_are_the_origin_s_go_there() {
 
 #[test]
 fn a_head_is_answered_from_a_get() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         response(
             "200 OK",
             "Cache-Control: max-age=60\r\nETag: \"a\"\r\n",
@@ -307,12 +307,12 @@ fn a_head_is_answered_from_a_get() {
 }
 
 /// An accelerator that honours the clients' request directives.
-fn honouring(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Front {
-    Front::caching(Origin::saying(answer), "request_directives = true")
+fn honouring(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
+    TestFront::caching(TestOrigin::saying(answer), "request_directives = true")
 }
 
 /// The results of two GETs around a HEAD that the origin answers with these fields; it has `"b"` from then on.
-fn around_a_head(fields: &'static str) -> (String, lowroad_testkit::Response, usize) {
+fn around_a_head(fields: &'static str) -> (String, lowroad_testkit::ClientResponse, usize) {
     let front = honouring(move |asked| match (asked.method.as_str(), asked.number) {
         ("HEAD", _) => format!("HTTP/1.1 200 OK\r\n{fields}\r\n"),
         (_, 0) => response(
@@ -396,7 +396,7 @@ fn a_head_that_is_no_200_says_nothing_of_what_is_stored() {
 
 #[test]
 fn a_304_that_no_condition_asked_for_is_the_origin_s_fault() {
-    let front = Front::saying(|asked| match asked.target.as_str() {
+    let front = TestFront::saying(|asked| match asked.target.as_str() {
         "/stale" if asked.number == 0 => response(
             "200 OK",
             "Age: 61\r\nCache-Control: max-age=60, stale-if-error=60\r\n",
@@ -422,7 +422,7 @@ fn a_304_that_no_condition_asked_for_is_the_origin_s_fault() {
 
 #[test]
 fn a_head_that_is_forwarded_spoils_nothing() {
-    let front = Front::saying(|asked| match asked.method.as_str() {
+    let front = TestFront::saying(|asked| match asked.method.as_str() {
         "HEAD" => {
             "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: max-age=60\r\n\r\n".into()
         }

@@ -1,13 +1,13 @@
 //! RFC 9110 §14: ranges of complete stored responses; parts that are not completed.
 
-use lowroad_testkit::Response;
+use lowroad_testkit::ClientResponse;
 
-use super::front::{Front, response};
+use super::front::{TestFront, response};
 
 const BODY: &str = "0123456789";
 
-fn front() -> Front {
-    Front::saying(|asked| {
+fn front() -> TestFront {
+    TestFront::saying(|asked| {
         let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
         match asked.field("range") {
             Some("bytes=2-4") => response(
@@ -20,7 +20,7 @@ fn front() -> Front {
     })
 }
 
-fn part(got: &Response) -> (u16, Option<&str>, String) {
+fn part(got: &ClientResponse) -> (u16, Option<&str>, String) {
     (got.status, got.field("content-range"), got.text())
 }
 
@@ -104,7 +104,7 @@ fn a_part_is_not_the_whole() {
 
 #[test]
 fn a_part_that_nobody_asked_for_is_not_stored() {
-    let front = Front::saying(|_| {
+    let front = TestFront::saying(|_| {
         response(
             "206 Partial Content",
             "Cache-Control: max-age=60\r\nContent-Range: bytes 2-4/10\r\n",
@@ -118,7 +118,7 @@ fn a_part_that_nobody_asked_for_is_not_stored() {
 
 #[test]
 fn parts_are_put_together() {
-    let front = Front::saying(|asked| {
+    let front = TestFront::saying(|asked| {
         let (from, to) = match asked.field("range") {
             Some("bytes=0-4") => (0, 4),
             _ => (5, 9),

@@ -1,6 +1,6 @@
 //! RFC 9211: the Cache-Status field.
 
-use lowroad_testkit::Response;
+use lowroad_testkit::ClientResponse;
 
 use super::Told;
 
@@ -8,7 +8,7 @@ const FRESH: &str = "200 OK|Cache-Control: max-age=60";
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";
 
 /// Name and parameters of Lowroad's member, which is the last.
-fn said(response: &Response) -> Vec<String> {
+fn said(response: &ClientResponse) -> Vec<String> {
     let lines = response
         .head
         .lines()
@@ -18,7 +18,7 @@ fn said(response: &Response) -> Vec<String> {
     last.split("; ").map(str::to_string).collect()
 }
 
-fn has(response: &Response, parameter: &str) -> bool {
+fn has(response: &ClientResponse, parameter: &str) -> bool {
     said(response).iter().any(|known| known == parameter)
 }
 

@@ -2,23 +2,23 @@
 
 use std::path::PathBuf;
 
-use lowroad_mysql::{Login, TlsPolicy};
-use lowroad_tls::certificates::{Pair, Texts};
-use lowroad_tls::{Connector, Trust};
+use lowroad_mysql::{LoginRequest, TlsPolicy};
+use lowroad_tls::certificates::{CertificatePair, PemTexts};
+use lowroad_tls::{ClientConnector, ServerTrust};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::database::pem::PemSource;
-use crate::database::trouble::Trouble;
+use crate::database::trouble::DriverError;
 
 const PORT: u16 = 3306;
 
 /// A server, the account there, and TLS.
 pub struct MySqlAddress {
-    pub place: Place,
+    pub place: MySqlEndpoint,
     /// The name that a certificate must be for.
     pub host: String,
-    pub login: Login,
+    pub login: LoginRequest,
     mode: SslMode,
     authorities: Option<PemSource>,
     /// A client certificate, and its key.
@@ -26,7 +26,7 @@ pub struct MySqlAddress {
 }
 
 /// Where a server listens.
-pub enum Place {
+pub enum MySqlEndpoint {
     Socket(PathBuf),
     Host(u16),
 }
@@ -65,14 +65,14 @@ impl MySqlAddress {
         let host = url.host_str().filter(|host| !host.is_empty());
         let host = host.unwrap_or("localhost").trim_matches(['[', ']']);
         let mut address = MySqlAddress {
-            place: Place::Host(url.port().unwrap_or(PORT)),
+            place: MySqlEndpoint::Host(url.port().unwrap_or(PORT)),
             host: host.to_owned(),
-            login: Login {
+            login: LoginRequest {
                 user: decoded(url.username())?,
                 password: decoded(url.password().unwrap_or_default())?,
                 database: decoded(url.path().trim_start_matches('/'))?,
                 trusts_key: true,
-                ..Login::default()
+                ..LoginRequest::default()
             },
             mode: SslMode::default(),
             authorities: None,
@@ -84,7 +84,7 @@ impl MySqlAddress {
         let (mut certificate, mut key) = (None, None);
         for (name, value) in url.query_pairs() {
             match &*name {
-                "socket" => address.place = Place::Socket(value.into_owned().into()),
+                "socket" => address.place = MySqlEndpoint::Socket(value.into_owned().into()),
                 "sslmode" | "ssl-mode" => address.mode = SslMode::parse(&value)?,
                 "sslca" | "ssl-ca" => address.authorities = Some(PemSource::new(&value)),
                 "sslcert" | "ssl-cert" => certificate = Some(PemSource::new(&value)),
@@ -107,8 +107,8 @@ impl MySqlAddress {
     fn tls_policy(&self) -> TlsPolicy {
         match (self.mode, &self.place) {
             // Bytes on a Unix socket do not leave the machine.
-            (SslMode::Disabled, _) | (SslMode::Preferred, Place::Socket(_)) => TlsPolicy::Never,
-            (SslMode::Preferred, Place::Host(_)) => TlsPolicy::IfOffered,
+            (SslMode::Disabled, _) | (SslMode::Preferred, MySqlEndpoint::Socket(_)) => TlsPolicy::Never,
+            (SslMode::Preferred, MySqlEndpoint::Host(_)) => TlsPolicy::IfOffered,
             (SslMode::Required | SslMode::VerifyCa | SslMode::VerifyIdentity, _) => {
                 TlsPolicy::Required
             }
@@ -119,21 +119,21 @@ impl MySqlAddress {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub fn connector(&self) -> Result<Connector, Trouble> {
+    pub fn connector(&self) -> Result<ClientConnector, DriverError> {
         let identity = match &self.identity {
             Some((certificate, key)) => Some(pair(certificate, key)?),
             None => None,
         };
-        let connector = Connector::new(&self.trust()?, &[], identity.as_ref(), 0, None);
-        connector.map_err(Trouble::lost)
+        let connector = ClientConnector::new(&self.trust()?, &[], identity.as_ref(), 0, None);
+        connector.map_err(DriverError::lost)
     }
 
     /// The system's authorities and those of the address; without verification any certificate is accepted.
-    fn trust(&self) -> Result<Trust, Trouble> {
+    fn trust(&self) -> Result<ServerTrust, DriverError> {
         if !matches!(self.mode, SslMode::VerifyCa | SslMode::VerifyIdentity) {
-            return Ok(Trust::any_certificate());
+            return Ok(ServerTrust::any_certificate());
         }
-        let mut trust = Trust::system();
+        let mut trust = ServerTrust::system();
         if let Some(authorities) = &self.authorities {
             let added = trust.add_pem(&authorities.read()?);
             added.map_err(|reason| authorities.trouble(reason))?;
@@ -145,8 +145,8 @@ impl MySqlAddress {
     }
 }
 
-fn pair(certificate: &PemSource, key: &PemSource) -> Result<Pair, Trouble> {
-    let texts = Texts {
+fn pair(certificate: &PemSource, key: &PemSource) -> Result<CertificatePair, DriverError> {
+    let texts = PemTexts {
         certificates_file: certificate.path(),
         certificates: &certificate.read()?,
         key_file: key.path(),
@@ -154,7 +154,7 @@ fn pair(certificate: &PemSource, key: &PemSource) -> Result<Pair, Trouble> {
         staple: None,
     };
     // The time would only serve warnings about the certificate; verifying it is up to the server.
-    let pair = Pair::load(&texts, 0).map_err(|problem| Trouble::lost(problem.to_string()))?;
+    let pair = CertificatePair::load(&texts, 0).map_err(|problem| DriverError::lost(problem.to_string()))?;
     Ok(pair.0)
 }
 
@@ -191,13 +191,13 @@ mod tests {
             ("m@e", "p/w", "sh op")
         );
         assert_eq!(address.host, "db.example");
-        assert!(matches!(address.place, Place::Host(3307)));
+        assert!(matches!(address.place, MySqlEndpoint::Host(3307)));
         let address = parsed("mariadb://[::1]/");
         assert_eq!((&*address.host, &*address.login.user), ("::1", "root"));
-        assert!(matches!(address.place, Place::Host(3306)));
+        assert!(matches!(address.place, MySqlEndpoint::Host(3306)));
         let address = parsed("mysql://u@localhost/n?socket=/run/my%20sql.sock&unknown=1");
         assert!(
-            matches!(&address.place, Place::Socket(path) if path == Path::new("/run/my sql.sock"))
+            matches!(&address.place, MySqlEndpoint::Socket(path) if path == Path::new("/run/my sql.sock"))
         );
     }
 

@@ -2,12 +2,12 @@
 
 use std::io;
 
-use lowroad_tls::{Client, Connector};
+use lowroad_tls::{TlsClient, ClientConnector};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::address::{MySqlAddress, Place};
-use crate::database::trouble::Trouble;
+use super::address::{MySqlAddress, MySqlEndpoint};
+use crate::database::trouble::DriverError;
 
 /// Bytes per read: a server writes 16 KiB at a time.
 const READ_LEN: usize = 16 << 10;
@@ -19,18 +19,18 @@ impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> AnySocket for T {}
 
 /// The byte stream of a connection.
 pub struct MySqlStream {
-    wire: Wire,
+    wire: SocketBuffer,
     tls: Option<Box<TlsState>>,
 }
 
 /// A socket and its read buffer.
-struct Wire {
+struct SocketBuffer {
     socket: Box<dyn AnySocket>,
     buffer: Box<[u8]>,
 }
 
 struct TlsState {
-    client: Client,
+    client: TlsClient,
     /// Decrypted bytes.
     plain: Vec<u8>,
     /// Encrypted records to send.
@@ -44,14 +44,14 @@ impl MySqlStream {
     /// The server is unreachable.
     pub async fn connect(address: &MySqlAddress) -> io::Result<MySqlStream> {
         let socket: Box<dyn AnySocket> = match &address.place {
-            Place::Socket(path) => Box::new(UnixStream::connect(path).await?),
-            Place::Host(port) => {
+            MySqlEndpoint::Socket(path) => Box::new(UnixStream::connect(path).await?),
+            MySqlEndpoint::Host(port) => {
                 let stream = TcpStream::connect((&*address.host, *port)).await?;
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
         };
-        let wire = Wire {
+        let wire = SocketBuffer {
             socket,
             buffer: vec![0; READ_LEN].into(),
         };
@@ -62,11 +62,11 @@ impl MySqlStream {
     ///
     /// # Errors
     /// One side refuses the other, or the connection is lost.
-    pub async fn start_tls(&mut self, connector: &Connector, host: &str) -> Result<(), Trouble> {
+    pub async fn start_tls(&mut self, connector: &ClientConnector, host: &str) -> Result<(), DriverError> {
         let mut records = Vec::new();
         let client = connector.connect(host, &mut records);
         let mut tls = Box::new(TlsState {
-            client: client.map_err(Trouble::lost)?,
+            client: client.map_err(DriverError::lost)?,
             plain: Vec::new(),
             records,
         });
@@ -82,13 +82,13 @@ impl MySqlStream {
     ///
     /// # Errors
     /// The connection is lost.
-    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), DriverError> {
         let Some(tls) = &mut self.tls else {
             return self.wire.send(bytes).await;
         };
         // Constant time 0: small records after a pause would not help, since a server waits for the whole command.
-        let sealed = tls.client.seal(&[bytes], &mut tls.records, 0);
-        sealed.map_err(Trouble::lost)?;
+        let sealed = tls.client.encrypt(&[bytes], &mut tls.records, 0);
+        sealed.map_err(DriverError::lost)?;
         tls.send_records(&mut self.wire).await
     }
 
@@ -96,7 +96,7 @@ impl MySqlStream {
     ///
     /// # Errors
     /// The connection is lost.
-    pub async fn receive(&mut self) -> Result<&[u8], Trouble> {
+    pub async fn receive(&mut self) -> Result<&[u8], DriverError> {
         let Some(tls) = &mut self.tls else {
             return self.wire.read().await.map(|bytes| &*bytes);
         };
@@ -108,36 +108,36 @@ impl MySqlStream {
     }
 }
 
-impl Wire {
-    async fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
-        self.socket.write_all(bytes).await.map_err(Trouble::lost)
+impl SocketBuffer {
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), DriverError> {
+        self.socket.write_all(bytes).await.map_err(DriverError::lost)
     }
 
-    async fn read(&mut self) -> Result<&mut [u8], Trouble> {
+    async fn read(&mut self) -> Result<&mut [u8], DriverError> {
         match self.socket.read(&mut self.buffer).await {
-            Ok(0) => Err(Trouble::lost(CLOSED)),
+            Ok(0) => Err(DriverError::lost(CLOSED)),
             Ok(len) => Ok(&mut self.buffer[..len]),
-            Err(error) => Err(Trouble::lost(error)),
+            Err(error) => Err(DriverError::lost(error)),
         }
     }
 }
 
 impl TlsState {
     /// Decrypts the next bytes. After a failure the server gets an alert.
-    async fn read(&mut self, wire: &mut Wire) -> Result<(), Trouble> {
+    async fn read(&mut self, wire: &mut SocketBuffer) -> Result<(), DriverError> {
         let bytes = wire.read().await?;
         let progress = self
             .client
             .receive(bytes, &mut self.plain, &mut self.records);
         let sent = self.send_records(wire).await;
-        let progress = progress.map_err(Trouble::lost)?;
+        let progress = progress.map_err(DriverError::lost)?;
         match progress.closed && self.plain.is_empty() {
-            true => Err(Trouble::lost(CLOSED)),
+            true => Err(DriverError::lost(CLOSED)),
             false => sent,
         }
     }
 
-    async fn send_records(&mut self, wire: &mut Wire) -> Result<(), Trouble> {
+    async fn send_records(&mut self, wire: &mut SocketBuffer) -> Result<(), DriverError> {
         if self.records.is_empty() {
             return Ok(());
         }

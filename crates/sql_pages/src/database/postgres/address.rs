@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::database::call::STATEMENTS_MAX;
 use crate::database::pem::PemSource;
-use crate::database::trouble::Trouble;
+use crate::database::trouble::DriverError;
 
 /// A server, the account there, and TLS.
 pub struct PostgresAddress {
@@ -44,7 +44,7 @@ impl PostgresAddress {
     ///
     /// # Errors
     /// The driver's error.
-    pub async fn connect(&self) -> Result<PgConnection, Trouble> {
+    pub async fn connect(&self) -> Result<PgConnection, DriverError> {
         let mode = self.options.get_ssl_mode();
         if !matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull) {
             return Ok(self.options.connect().await?);

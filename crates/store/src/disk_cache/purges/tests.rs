@@ -2,7 +2,7 @@
 
 use super::*;
 
-const NOW: Now = Now {
+const NOW: ClockReading = ClockReading {
     unix_ms: 1_700_000_000_000,
     monotonic_ms: 5_000,
 };
@@ -15,8 +15,8 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-fn tag(name: &[u8]) -> Purge<'_> {
-    Purge::Tag(name)
+fn tag(name: &[u8]) -> PurgeRequest<'_> {
+    PurgeRequest::Tag(name)
 }
 
 #[test]
@@ -27,17 +27,17 @@ fn rules_are_read_as_they_are_written() {
         "http://a:8080/x%20y?z*",
         "http://[::1]:81/%2A",
     ];
-    let patterns = patterns.map(|text| Pattern::parse(text).expect(text));
-    let purges = patterns.iter().map(Purge::Urls);
+    let patterns = patterns.map(|text| RequestPattern::parse(text).expect(text));
+    let purges = patterns.iter().map(PurgeRequest::Urls);
     let named = [
         tag(b"a b\n%\xff"),
-        Purge::Group(b"", b"front, page"),
-        Purge::Group(b"a:80", b"g"),
+        PurgeRequest::Group(b"", b"front, page"),
+        PurgeRequest::Group(b"a:80", b"g"),
     ];
     for purge in purges.chain(named) {
-        for kind in [Kind::Hard, Kind::Soft { at_ms: 4_000 }] {
-            let rule = Rule::of(7, &purge, kind, NOW);
-            assert_eq!(Rule::parse(&rule.line()), Some(rule.clone()));
+        for kind in [PurgeMode::Hard, PurgeMode::Soft { at_ms: 4_000 }] {
+            let rule = PurgeRule::new(7, &purge, kind, NOW);
+            assert_eq!(PurgeRule::parse(&rule.line()), Some(rule.clone()));
             assert_eq!(rule.kind(NOW), kind);
         }
     }
@@ -50,7 +50,7 @@ fn rules_are_read_as_they_are_written() {
         "x hard tag a",
         "7 hard x a",
     ] {
-        assert_eq!(Rule::parse(wrong), None, "{wrong}");
+        assert_eq!(PurgeRule::parse(wrong), None, "{wrong}");
     }
 }
 
@@ -60,7 +60,7 @@ fn a_folder_without_rules_is_purged_of_all() {
     let log = PurgeLog::open(&path, NOW).expect("open");
     let first = log.first_generation();
     let rules = log.rules();
-    assert_eq!(rules, [Rule::of_all(rules[0].generation)]);
+    assert_eq!(rules, [PurgeRule::for_all(rules[0].generation)]);
     assert!(first > rules[0].generation);
     log.end(first).expect("written");
     drop(log);
@@ -80,19 +80,19 @@ fn what_was_saved_outlives_the_process_and_numbers_only_grow() {
         let log = PurgeLog::open(&path, NOW).expect("open");
         let first = log.first_generation();
         log.end(first).expect("written");
-        log.note(first + 1, &tag(b"a"), Kind::Hard);
+        log.record_purge(first + 1, &tag(b"a"), PurgeMode::Hard);
         log.save().expect("written");
-        log.note(first + 2, &tag(b"b"), Kind::Hard);
-        log.note(first + 3, &tag(b"c"), Kind::Hard);
+        log.record_purge(first + 2, &tag(b"b"), PurgeMode::Hard);
+        log.record_purge(first + 3, &tag(b"c"), PurgeMode::Hard);
         log.save().expect("written");
         log.end(first + 2).expect("written");
-        log.note(first + 4, &tag(b"not saved"), Kind::Hard);
+        log.record_purge(first + 4, &tag(b"not saved"), PurgeMode::Hard);
         first
     };
     let log = PurgeLog::open(&path, NOW).expect("open");
     assert_eq!(
         log.rules(),
-        [Rule::of(first + 3, &tag(b"c"), Kind::Hard, NOW)]
+        [PurgeRule::new(first + 3, &tag(b"c"), PurgeMode::Hard, NOW)]
     );
     assert_eq!(log.scanned(), first + 2);
     assert!(log.first_generation() > first + 4);
@@ -108,7 +108,7 @@ fn a_line_that_was_cut_does_not_count() {
     )
     .expect("write");
     let log = PurgeLog::open(&path, NOW).expect("open");
-    assert_eq!(log.rules(), [Rule::of(10, &tag(b"a"), Kind::Hard, NOW)]);
+    assert_eq!(log.rules(), [PurgeRule::new(10, &tag(b"a"), PurgeMode::Hard, NOW)]);
     assert_eq!(log.first_generation(), 4 << RUN_BITS);
     fs::remove_dir_all(path).expect("remove");
 }
@@ -120,7 +120,7 @@ fn if_it_cannot_be_written_all_counts_as_purged() {
     // A file can't replace a folder.
     fs::create_dir(path.join(FILE_NAME_NEW)).expect("a folder");
     *lock(&log.file) = None;
-    log.note(log.first_generation() + 1, &tag(b"a"), Kind::Hard);
+    log.record_purge(log.first_generation() + 1, &tag(b"a"), PurgeMode::Hard);
     log.save().expect("it is removed");
     assert!(!path.join(FILE_NAME).exists());
     // The next successful write includes the purges since the failure.
@@ -139,12 +139,12 @@ fn what_is_gone_and_not_written_down_has_all_count_as_purged() {
     log.end(first).expect("written");
     log.lose().expect("it is removed");
     // Later writes do not change that.
-    log.note(first + 1, &tag(b"a"), Kind::Hard);
+    log.record_purge(first + 1, &tag(b"a"), PurgeMode::Hard);
     log.save().expect("it is kept: all is purged");
     log.end(first + 1).expect("nothing is written");
     assert!(!path.join(FILE_NAME).exists());
     drop(log);
     let rules = PurgeLog::open(&path, NOW).expect("open").rules();
-    assert_eq!(rules, [Rule::of_all(rules[0].generation)]);
+    assert_eq!(rules, [PurgeRule::for_all(rules[0].generation)]);
     fs::remove_dir_all(path).expect("remove");
 }

@@ -13,14 +13,14 @@ fn number(frame: &[u8]) -> u64 {
     u64::from_be_bytes(frame[14..].try_into().unwrap())
 }
 
-fn passed(lane: &mut Lane, now: Duration) -> Vec<u64> {
+fn passed(lane: &mut LinkLane, now: Duration) -> Vec<u64> {
     std::iter::from_fn(|| lane.ready(now))
         .map(|frame| number(&frame))
         .collect()
 }
 
-fn run(mangling: Mangling, seed: u64, frames: u64) -> (Vec<u64>, Counts) {
-    let mut lane = Lane::new(mangling, seed, 1500);
+fn run(mangling: ManglingRule, seed: u64, frames: u64) -> (Vec<u64>, LaneCounts) {
+    let mut lane = LinkLane::new(mangling, seed, 1500);
     (0..frames).for_each(|n| lane.take(Duration::ZERO, numbered(n)));
     let order = passed(&mut lane, HOLD_MAX * 2);
     assert_eq!(lane.next_due(), None);
@@ -29,24 +29,24 @@ fn run(mangling: Mangling, seed: u64, frames: u64) -> (Vec<u64>, Counts) {
 
 #[test]
 fn by_default_all_frames_pass_in_order_at_once() {
-    let (order, counts) = run(Mangling::default(), 1, 100);
+    let (order, counts) = run(ManglingRule::default(), 1, 100);
     assert_eq!(order, (0..100).collect::<Vec<_>>());
     assert_eq!(
         counts,
-        Counts {
+        LaneCounts {
             frames: 100,
-            ..Counts::default()
+            ..LaneCounts::default()
         }
     );
 }
 
 #[test]
 fn the_same_seed_does_the_same_and_another_does_not() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 5.0,
         duplication_percent: 5.0,
         reorder_percent: 5.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     assert_eq!(run(mangling, 3, 1000), run(mangling, 3, 1000));
     assert_ne!(run(mangling, 3, 1000).0, run(mangling, 4, 1000).0);
@@ -54,11 +54,11 @@ fn the_same_seed_does_the_same_and_another_does_not() {
 
 #[test]
 fn each_frame_comes_as_often_as_the_counts_say() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 10.0,
         duplication_percent: 10.0,
         reorder_percent: 10.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     let (order, counts) = run(mangling, 9, 2000);
     let expected = counts.frames - counts.lost + counts.duplicated;
@@ -76,9 +76,9 @@ fn each_frame_comes_as_often_as_the_counts_say() {
 
 #[test]
 fn a_held_frame_passes_after_the_frames_it_waits_for() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         reorder_percent: 20.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
     let (order, _) = run(mangling, 5, 500);
     let behind = |n: u64| fate(&mangling, 5, n).behind_frames;
@@ -97,11 +97,11 @@ fn a_held_frame_passes_after_the_frames_it_waits_for() {
 
 #[test]
 fn a_held_frame_that_none_follows_passes_by_time() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         reorder_percent: 100.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
-    let mut lane = Lane::new(mangling, 1, 1500);
+    let mut lane = LinkLane::new(mangling, 1, 1500);
     lane.take(5 * MS, numbered(0));
     assert_eq!(lane.next_due(), Some(5 * MS + HOLD_MAX));
     assert_eq!(passed(&mut lane, 4 * MS + HOLD_MAX), []);
@@ -110,12 +110,12 @@ fn a_held_frame_that_none_follows_passes_by_time() {
 
 #[test]
 fn delay_and_jitter_keep_the_order() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         delay_ms: 10,
         jitter_ms: 20,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
-    let mut lane = Lane::new(mangling, 2, 1500);
+    let mut lane = LinkLane::new(mangling, 2, 1500);
     (0..100).for_each(|n| lane.take(Duration::ZERO, numbered(n)));
     assert_eq!(passed(&mut lane, 9 * MS), []);
     let mut order = passed(&mut lane, 11 * MS);
@@ -126,21 +126,21 @@ fn delay_and_jitter_keep_the_order() {
 
 #[test]
 fn frames_that_find_addresses_are_neither_touched_nor_counted() {
-    let mangling = Mangling {
+    let mangling = ManglingRule {
         loss_percent: 100.0,
-        ..Mangling::default()
+        ..ManglingRule::default()
     };
-    let mut lane = Lane::new(mangling, 2, 1500);
+    let mut lane = LinkLane::new(mangling, 2, 1500);
     let mut arp = vec![2; 42];
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
     lane.take(MS, arp.clone());
     assert_eq!(lane.ready(MS), Some(arp));
-    assert_eq!(lane.counts(), Counts::default());
+    assert_eq!(lane.counts(), LaneCounts::default());
 }
 
 #[test]
 fn a_frame_above_the_mtu_is_counted() {
-    let mut lane = Lane::new(Mangling::default(), 2, 1500);
+    let mut lane = LinkLane::new(ManglingRule::default(), 2, 1500);
     lane.take(MS, vec![0xff; 1514]);
     assert_eq!(lane.counts().oversize, 0);
     lane.take(MS, vec![0xff; 1515]);

@@ -6,14 +6,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::Shared;
-use super::plan::{Ending, Expectation, Kind, Plan};
+use super::CheckContext;
+use super::plan::{TurnEnding, AnswerExpectation, TurnKind, TurnPlan};
 
 const HEAD_LEN_MAX: usize = 16 << 10;
 
 /// A failure, and its message.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum CheckFailure {
     /// A response differs from the expected one.
     Wrong(String),
     /// There was no complete response at the deadline.
@@ -24,39 +24,39 @@ pub enum Trouble {
     ClosedEarly(String),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CheckFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, words) = match self {
-            Trouble::Wrong(words) => ("wrong", words),
-            Trouble::Hung(words) => ("hung", words),
-            Trouble::Reset(words) => ("reset", words),
-            Trouble::ClosedEarly(words) => ("closed early", words),
+            CheckFailure::Wrong(words) => ("wrong", words),
+            CheckFailure::Hung(words) => ("hung", words),
+            CheckFailure::Reset(words) => ("reset", words),
+            CheckFailure::ClosedEarly(words) => ("closed early", words),
         };
         write!(f, "{what}: {words}")
     }
 }
 
 /// A connection of the client.
-pub struct Connection {
+pub struct CheckConnection {
     stream: TcpStream,
     received: Vec<u8>,
     turns: usize,
     deadline: Instant,
 }
 
-struct Head {
+struct CheckedHead {
     status: u16,
     text: String,
 }
 
-impl Connection {
+impl CheckConnection {
     /// Connects.
-    pub fn open(address: SocketAddr, deadline: Duration) -> Result<Connection, Trouble> {
+    pub fn open(address: SocketAddr, deadline: Duration) -> Result<CheckConnection, CheckFailure> {
         let stream = TcpStream::connect_timeout(&address, deadline);
         let stream = stream.map_err(|error| trouble("connecting", 0, &error))?;
         // Each piece becomes a segment.
         stream.set_nodelay(true).expect("a socket");
-        Ok(Connection {
+        Ok(CheckConnection {
             stream,
             received: Vec::new(),
             turns: 0,
@@ -72,10 +72,10 @@ impl Connection {
     /// Performs one turn. True if the connection continues afterwards.
     pub fn turn(
         &mut self,
-        plan: &Plan,
+        plan: &TurnPlan,
         deadline: Duration,
-        shared: &Shared,
-    ) -> Result<bool, Trouble> {
+        shared: &CheckContext,
+    ) -> Result<bool, CheckFailure> {
         // One deadline for the whole turn, since single reads could be slow for ever.
         self.deadline = Instant::now() + deadline;
         self.turns += 1;
@@ -87,14 +87,14 @@ impl Connection {
             shared.right();
         }
         match plan.ending {
-            Ending::Stays | Ending::Stays10 if !closes => self.nothing_left().map(|()| true),
-            Ending::ClientCloses => self.nothing_left().map(|()| false),
+            TurnEnding::Stays | TurnEnding::Stays10 if !closes => self.nothing_left().map(|()| true),
+            TurnEnding::ClientCloses => self.nothing_left().map(|()| false),
             // Also if the server has announced the close itself.
             _ => self.end().map(|()| false),
         }
     }
 
-    fn send(&mut self, plan: &Plan) -> io::Result<()> {
+    fn send(&mut self, plan: &TurnPlan) -> io::Result<()> {
         for piece in &plan.pieces {
             let mut left = &piece[..];
             while !left.is_empty() {
@@ -103,7 +103,7 @@ impl Connection {
                 left = &left[len..];
             }
         }
-        if plan.ending == Ending::HalfClose {
+        if plan.ending == TurnEnding::HalfClose {
             self.stream.shutdown(Shutdown::Write)?;
         }
         Ok(())
@@ -112,10 +112,10 @@ impl Connection {
     /// Receives one response and compares it. True if it announces the connection's end.
     fn answer(
         &mut self,
-        plan: &Plan,
-        expected: &Expectation,
-        shared: &Shared,
-    ) -> Result<bool, Trouble> {
+        plan: &TurnPlan,
+        expected: &AnswerExpectation,
+        shared: &CheckContext,
+    ) -> Result<bool, CheckFailure> {
         let head = self.head()?;
         compare_head(&head, plan, expected)?;
         let len = if expected.head_only {
@@ -134,7 +134,7 @@ impl Connection {
         Ok(connection.is_some_and(|value| value.eq_ignore_ascii_case("close")))
     }
 
-    fn head(&mut self) -> Result<Head, Trouble> {
+    fn head(&mut self) -> Result<CheckedHead, CheckFailure> {
         let end = loop {
             let found = self
                 .received
@@ -145,7 +145,7 @@ impl Connection {
             }
             // Without a bound, a server that never ends its head would fill the memory.
             if self.received.len() > HEAD_LEN_MAX {
-                return Err(Trouble::Wrong(format!("a head of {HEAD_LEN_MAX} bytes")));
+                return Err(CheckFailure::Wrong(format!("a head of {HEAD_LEN_MAX} bytes")));
             }
             self.receive_until(self.received.len() + 1)?;
         };
@@ -155,25 +155,25 @@ impl Connection {
             .strip_prefix("HTTP/1.1 ")
             .and_then(|rest| rest.get(..3));
         match status.and_then(|status| status.parse().ok()) {
-            Some(status) => Ok(Head { status, text }),
-            None => Err(Trouble::Wrong(format!("a head that is none: {text:?}"))),
+            Some(status) => Ok(CheckedHead { status, text }),
+            None => Err(CheckFailure::Wrong(format!("a head that is none: {text:?}"))),
         }
     }
 
-    fn receive_until(&mut self, len: usize) -> Result<(), Trouble> {
+    fn receive_until(&mut self, len: usize) -> Result<(), CheckFailure> {
         while self.received.len() < len {
             let count = self.receive();
             let count = count.map_err(|e| trouble("receiving", self.received.len(), &e))?;
             if count == 0 {
                 let words = format!("after {} bytes of {len}", self.received.len());
-                return Err(Trouble::ClosedEarly(self.told(&words)));
+                return Err(CheckFailure::ClosedEarly(self.told(&words)));
             }
         }
         Ok(())
     }
 
     /// Expects the server to close the connection without further bytes.
-    fn end(&mut self) -> Result<(), Trouble> {
+    fn end(&mut self) -> Result<(), CheckFailure> {
         self.nothing_left()?;
         let count = self.receive();
         let count = count.map_err(|error| trouble("the planned end", 0, &error))?;
@@ -184,14 +184,14 @@ impl Connection {
     }
 
     /// Fails if there are bytes beyond the responses.
-    fn nothing_left(&self) -> Result<(), Trouble> {
+    fn nothing_left(&self) -> Result<(), CheckFailure> {
         if self.received.is_empty() {
             return Ok(());
         }
         let start = &self.received[..self.received.len().min(100)];
         let start = String::from_utf8_lossy(start);
         let words = format!("{} bytes too many: {start:?}", self.received.len());
-        Err(Trouble::Wrong(self.told(&words)))
+        Err(CheckFailure::Wrong(self.told(&words)))
     }
 
     fn receive(&mut self) -> io::Result<usize> {
@@ -216,7 +216,7 @@ impl Connection {
     }
 }
 
-impl Head {
+impl CheckedHead {
     fn field(&self, name: &str) -> Option<&str> {
         self.text.lines().skip(1).find_map(|line| {
             let (known, value) = line.split_once(':')?;
@@ -225,8 +225,8 @@ impl Head {
     }
 }
 
-fn compare_head(head: &Head, plan: &Plan, expected: &Expectation) -> Result<(), Trouble> {
-    let wrong = |words: String| Err(Trouble::Wrong(format!("{words} in {:?}", head.text)));
+fn compare_head(head: &CheckedHead, plan: &TurnPlan, expected: &AnswerExpectation) -> Result<(), CheckFailure> {
+    let wrong = |words: String| Err(CheckFailure::Wrong(format!("{words} in {:?}", head.text)));
     if head.status != expected.status {
         return wrong(format!("not {}", expected.status));
     }
@@ -245,18 +245,18 @@ fn compare_head(head: &Head, plan: &Plan, expected: &Expectation) -> Result<(), 
     if due.is_some() && said != due && !left_out {
         return wrong(format!("no content length of {due:?}"));
     }
-    if plan.kind == Kind::Range && said.as_deref() != Some("2") {
+    if plan.kind == TurnKind::Range && said.as_deref() != Some("2") {
         return wrong("not two bytes".to_owned());
     }
     Ok(())
 }
 
 fn compare_body(
-    head: &Head,
+    head: &CheckedHead,
     body: &[u8],
-    plan: &Plan,
-    expected: &Expectation,
-) -> Result<(), Trouble> {
+    plan: &TurnPlan,
+    expected: &AnswerExpectation,
+) -> Result<(), CheckFailure> {
     let Some((_, due)) = expected.content.filter(|_| !expected.head_only) else {
         return Ok(());
     };
@@ -265,23 +265,23 @@ fn compare_body(
         return Ok(());
     }
     let kind = plan.kind.name();
-    Err(Trouble::Wrong(format!(
+    Err(CheckFailure::Wrong(format!(
         "{kind}: CRC-32 {crc32:08x}, not {due:08x}, of {} bytes after {:?}",
         body.len(),
         head.text
     )))
 }
 
-fn length(head: &Head) -> Result<usize, Trouble> {
+fn length(head: &CheckedHead) -> Result<usize, CheckFailure> {
     let said = head.field("content-length");
     let len = said.and_then(|len| len.parse().ok());
-    len.ok_or_else(|| Trouble::Wrong(format!("no length in {:?}", head.text)))
+    len.ok_or_else(|| CheckFailure::Wrong(format!("no length in {:?}", head.text)))
 }
 
-fn trouble(doing: &str, received: usize, error: &io::Error) -> Trouble {
+fn trouble(doing: &str, received: usize, error: &io::Error) -> CheckFailure {
     let words = format!("{doing}, {received} bytes received: {error}");
     match error.kind() {
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => Trouble::Hung(words),
-        _ => Trouble::Reset(words),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => CheckFailure::Hung(words),
+        _ => CheckFailure::Reset(words),
     }
 }

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use super::{Check, Page, Shared};
-use crate::net::draws::Draws;
+use super::{WireCheck, TestPage, CheckContext};
+use crate::net::draws::RandomDraws;
 use crate::net::servers::receipt;
 use crate::net::site;
 
@@ -26,7 +26,7 @@ const HOT_PAGES_MAX: usize = 3;
 
 /// The kind of request of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TurnKind {
     /// A GET that may be a repetition.
     Get,
     /// A HEAD.
@@ -49,27 +49,27 @@ pub enum Kind {
     ChunkedUpload,
 }
 
-impl Kind {
+impl TurnKind {
     /// The name for the report.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Get => "get",
-            Kind::Head => "head",
-            Kind::Conditional => "conditional",
-            Kind::Fresh => "fresh",
-            Kind::Missing => "missing",
-            Kind::Split => "split",
-            Kind::Pair => "pair",
-            Kind::Range => "range",
-            Kind::Upload => "upload",
-            Kind::ChunkedUpload => "chunked upload",
+            TurnKind::Get => "get",
+            TurnKind::Head => "head",
+            TurnKind::Conditional => "conditional",
+            TurnKind::Fresh => "fresh",
+            TurnKind::Missing => "missing",
+            TurnKind::Split => "split",
+            TurnKind::Pair => "pair",
+            TurnKind::Range => "range",
+            TurnKind::Upload => "upload",
+            TurnKind::ChunkedUpload => "chunked upload",
         }
     }
 }
 
 /// The state of the connection after the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum TurnEnding {
     /// It stays.
     Stays,
     /// It stays, by HTTP/1.0's `keep-alive`.
@@ -86,7 +86,7 @@ pub enum Ending {
 
 /// The expected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expectation {
+pub struct AnswerExpectation {
     /// The path of the validator that it may contain.
     pub path: Option<String>,
     /// Its status.
@@ -99,18 +99,18 @@ pub struct Expectation {
 
 /// A turn.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct TurnPlan {
     /// The kind of request.
-    pub kind: Kind,
+    pub kind: TurnKind,
     /// The state of the connection afterwards.
-    pub ending: Ending,
+    pub ending: TurnEnding,
     /// Sent one after the other.
     pub pieces: Vec<Vec<u8>>,
     /// The expected responses, in this order.
-    pub expectations: Vec<Expectation>,
+    pub expectations: Vec<AnswerExpectation>,
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for TurnPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sent = self.pieces.concat();
         let end = sent.iter().position(|byte| *byte == b'\r');
@@ -120,32 +120,32 @@ impl fmt::Display for Plan {
 }
 
 /// The next turn of a connection.
-pub fn draw(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Plan {
+pub fn draw(check: &WireCheck, shared: &CheckContext, draws: &mut RandomDraws, last: bool) -> TurnPlan {
     let page = page(check, draws);
     let etag = shared.etag(&page.path);
     let kind = kind(check, page, draws);
     let ending = ending(kind, page, last, draws);
     let (mut pieces, mut expectations) = match kind {
-        Kind::Get => (get(page, "", ending, draws), vec![whole(page)]),
-        Kind::Head => head(page, ending, draws),
-        Kind::Conditional => conditional(page, etag, ending, draws),
-        Kind::Fresh => fresh(page, ending, draws),
-        Kind::Missing => missing(ending, draws),
-        Kind::Split => (
+        TurnKind::Get => (get(page, "", ending, draws), vec![whole(page)]),
+        TurnKind::Head => head(page, ending, draws),
+        TurnKind::Conditional => conditional(page, etag, ending, draws),
+        TurnKind::Fresh => fresh(page, ending, draws),
+        TurnKind::Missing => missing(ending, draws),
+        TurnKind::Split => (
             in_two(get(page, "", ending, draws), draws),
             vec![whole(page)],
         ),
-        Kind::Pair => (get(page, "", Ending::Stays, draws), vec![whole(page)]),
-        Kind::Range => range(page, ending, draws),
-        Kind::Upload | Kind::ChunkedUpload => upload(check, kind, ending, draws),
+        TurnKind::Pair => (get(page, "", TurnEnding::Stays, draws), vec![whole(page)]),
+        TurnKind::Range => range(page, ending, draws),
+        TurnKind::Upload | TurnKind::ChunkedUpload => upload(check, kind, ending, draws),
     };
-    if kind == Kind::Pair {
+    if kind == TurnKind::Pair {
         let second = self::page(check, draws);
         // Both requests in one piece: the pipelined second one arrives with the first.
         pieces = vec![[pieces, get(second, "", ending, draws)].concat().concat()];
         expectations.push(whole(second));
     }
-    Plan {
+    TurnPlan {
         kind,
         ending,
         pieces,
@@ -154,25 +154,25 @@ pub fn draw(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Pl
 }
 
 /// The next turn of a connection with cacheable requests only.
-pub fn draw_hot(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -> Plan {
+pub fn draw_hot(check: &WireCheck, shared: &CheckContext, draws: &mut RandomDraws, last: bool) -> TurnPlan {
     let short = check.pages.iter().filter(|page| page.len <= HOT_LEN_MAX);
-    let short: Vec<&Page> = short.take(HOT_PAGES_MAX).collect();
+    let short: Vec<&TestPage> = short.take(HOT_PAGES_MAX).collect();
     let page = match short.is_empty() {
         true => &check.pages[0],
         false => short[draws.below(short.len())],
     };
     let kind = match draws.below(10) {
-        0 => Kind::Head,
-        1 => Kind::Conditional,
-        _ => Kind::Get,
+        0 => TurnKind::Head,
+        1 => TurnKind::Conditional,
+        _ => TurnKind::Get,
     };
     let ending = ending(kind, page, last, draws);
     let (pieces, expectations) = match kind {
-        Kind::Head => head(page, ending, draws),
-        Kind::Conditional => conditional(page, shared.etag(&page.path), ending, draws),
+        TurnKind::Head => head(page, ending, draws),
+        TurnKind::Conditional => conditional(page, shared.etag(&page.path), ending, draws),
         _ => (get(page, "", ending, draws), vec![whole(page)]),
     };
-    Plan {
+    TurnPlan {
         kind,
         ending,
         pieces,
@@ -181,59 +181,59 @@ pub fn draw_hot(check: &Check, shared: &Shared, draws: &mut Draws, last: bool) -
 }
 
 /// Half of all turns are for the first page, so that it is requested often.
-fn page<'c>(check: &'c Check, draws: &mut Draws) -> &'c Page {
+fn page<'c>(check: &'c WireCheck, draws: &mut RandomDraws) -> &'c TestPage {
     match draws.below(2) {
         0 => &check.pages[0],
         _ => &check.pages[draws.below(check.pages.len())],
     }
 }
 
-fn kind(check: &Check, page: &Page, draws: &mut Draws) -> Kind {
+fn kind(check: &WireCheck, page: &TestPage, draws: &mut RandomDraws) -> TurnKind {
     let kind = match draws.below(100) {
-        0..46 => Kind::Get,
-        46..56 => Kind::Head,
-        56..66 => Kind::Conditional,
-        66..74 => Kind::Fresh,
-        74..78 => Kind::Missing,
-        78..84 => Kind::Split,
-        84..90 => Kind::Pair,
-        90..94 => Kind::Range,
-        94..97 => Kind::Upload,
-        _ => Kind::ChunkedUpload,
+        0..46 => TurnKind::Get,
+        46..56 => TurnKind::Head,
+        56..66 => TurnKind::Conditional,
+        66..74 => TurnKind::Fresh,
+        74..78 => TurnKind::Missing,
+        78..84 => TurnKind::Split,
+        84..90 => TurnKind::Pair,
+        90..94 => TurnKind::Range,
+        94..97 => TurnKind::Upload,
+        _ => TurnKind::ChunkedUpload,
     };
     // Kinds that the page or the server does not support become plain requests.
     match kind {
-        Kind::Range if page.len < 2 => Kind::Get,
-        Kind::Upload | Kind::ChunkedUpload if check.upload.is_none() => Kind::Get,
+        TurnKind::Range if page.len < 2 => TurnKind::Get,
+        TurnKind::Upload | TurnKind::ChunkedUpload if check.upload.is_none() => TurnKind::Get,
         kind => kind,
     }
 }
 
-fn ending(kind: Kind, page: &Page, last: bool, draws: &mut Draws) -> Ending {
+fn ending(kind: TurnKind, page: &TestPage, last: bool, draws: &mut RandomDraws) -> TurnEnding {
     if !last {
         // HTTP/1.0 has no chunks.
-        let old = draws.percent(5.0) && kind != Kind::ChunkedUpload;
-        return if old { Ending::Stays10 } else { Ending::Stays };
+        let old = draws.percent(5.0) && kind != TurnKind::ChunkedUpload;
+        return if old { TurnEnding::Stays10 } else { TurnEnding::Stays };
     }
     // A proxy may abort the request of a half-closed connection, since the client may be gone.
-    let upload = matches!(kind, Kind::Upload | Kind::ChunkedUpload);
+    let upload = matches!(kind, TurnKind::Upload | TurnKind::ChunkedUpload);
     // nginx may close one that does not take its response at once; the length of a pair's second page is unknown here.
-    let long = page.len > HALF_CLOSED_LEN_MAX || kind == Kind::Pair;
+    let long = page.len > HALF_CLOSED_LEN_MAX || kind == TurnKind::Pair;
     match draws.below(6) {
-        0..2 => Ending::Close,
-        2 if !upload => Ending::Close10,
-        3 if !upload && !long => Ending::HalfClose,
-        _ => Ending::ClientCloses,
+        0..2 => TurnEnding::Close,
+        2 if !upload => TurnEnding::Close10,
+        3 if !upload && !long => TurnEnding::HalfClose,
+        _ => TurnEnding::ClientCloses,
     }
 }
 
-fn request(method: &str, target: &str, fields: &str, ending: Ending, draws: &mut Draws) -> Vec<u8> {
+fn request(method: &str, target: &str, fields: &str, ending: TurnEnding, draws: &mut RandomDraws) -> Vec<u8> {
     let varied = FIELDS[draws.below(FIELDS.len())];
     let (minor, connection) = match ending {
-        Ending::Stays | Ending::ClientCloses | Ending::HalfClose => (1, ""),
-        Ending::Stays10 => (0, "Connection: keep-alive\r\n"),
-        Ending::Close => (1, "Connection: close\r\n"),
-        Ending::Close10 => (0, ""),
+        TurnEnding::Stays | TurnEnding::ClientCloses | TurnEnding::HalfClose => (1, ""),
+        TurnEnding::Stays10 => (0, "Connection: keep-alive\r\n"),
+        TurnEnding::Close => (1, "Connection: close\r\n"),
+        TurnEnding::Close10 => (0, ""),
     };
     let head = format!(
         "{method} {target} HTTP/1.{minor}\r\nHost: test\r\n{varied}{fields}{connection}\r\n"
@@ -241,15 +241,15 @@ fn request(method: &str, target: &str, fields: &str, ending: Ending, draws: &mut
     head.into_bytes()
 }
 
-fn get(page: &Page, fields: &str, ending: Ending, draws: &mut Draws) -> Vec<Vec<u8>> {
+fn get(page: &TestPage, fields: &str, ending: TurnEnding, draws: &mut RandomDraws) -> Vec<Vec<u8>> {
     vec![request("GET", &page.path, fields, ending, draws)]
 }
 
-type Turn = (Vec<Vec<u8>>, Vec<Expectation>);
+type PlannedTurn = (Vec<Vec<u8>>, Vec<AnswerExpectation>);
 
-fn head(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
+fn head(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
     let sent = request("HEAD", &page.path, "", ending, draws);
-    let expected = Expectation {
+    let expected = AnswerExpectation {
         head_only: true,
         ..whole(page)
     };
@@ -257,8 +257,8 @@ fn head(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
 }
 
 /// With the known validator, or with a wrong one if there is none yet.
-fn conditional(page: &Page, etag: Option<String>, ending: Ending, draws: &mut Draws) -> Turn {
-    let not_modified = Expectation {
+fn conditional(page: &TestPage, etag: Option<String>, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
+    let not_modified = AnswerExpectation {
         status: 304,
         content: None,
         head_only: true,
@@ -273,9 +273,9 @@ fn conditional(page: &Page, etag: Option<String>, ending: Ending, draws: &mut Dr
     (get(page, &field, ending, draws), vec![expected])
 }
 
-fn fresh(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
+fn fresh(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
     let target = format!("{}?fresh={:x}", page.path, draws.number());
-    let expected = Expectation {
+    let expected = AnswerExpectation {
         path: None,
         ..whole(page)
     };
@@ -285,10 +285,10 @@ fn fresh(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
     )
 }
 
-fn missing(ending: Ending, draws: &mut Draws) -> Turn {
+fn missing(ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
     // Sixteen targets, so that some are requested again.
     let target = format!("/missing-{:x}", draws.number() % 16);
-    let expected = Expectation {
+    let expected = AnswerExpectation {
         path: None,
         status: 404,
         content: None,
@@ -300,9 +300,9 @@ fn missing(ending: Ending, draws: &mut Draws) -> Turn {
     )
 }
 
-fn range(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
+fn range(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
     // Only the number of bytes is checked, since the partial content's CRC is unknown.
-    let expected = Expectation {
+    let expected = AnswerExpectation {
         path: None,
         status: 206,
         content: None,
@@ -314,12 +314,12 @@ fn range(page: &Page, ending: Ending, draws: &mut Draws) -> Turn {
     )
 }
 
-fn upload(check: &Check, kind: Kind, ending: Ending, draws: &mut Draws) -> Turn {
+fn upload(check: &WireCheck, kind: TurnKind, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
     let target = check.upload.as_deref().unwrap_or("/");
     let len = draws.below(check.upload_len_max + 1);
     let body = site::content(draws.number(), 0, len);
     let receipt = receipt(&body);
-    let (field, framed) = if kind == Kind::ChunkedUpload {
+    let (field, framed) = if kind == TurnKind::ChunkedUpload {
         let field = "Transfer-Encoding: chunked\r\n".to_owned();
         (field, in_chunks(&body, draws))
     } else {
@@ -327,7 +327,7 @@ fn upload(check: &Check, kind: Kind, ending: Ending, draws: &mut Draws) -> Turn 
     };
     let mut pieces = vec![request("POST", target, &field, ending, draws)];
     pieces.extend(framed);
-    let expected = Expectation {
+    let expected = AnswerExpectation {
         path: None,
         status: 200,
         content: Some((receipt.len(), crc32fast::hash(receipt.as_bytes()))),
@@ -336,7 +336,7 @@ fn upload(check: &Check, kind: Kind, ending: Ending, draws: &mut Draws) -> Turn 
     (pieces, vec![expected])
 }
 
-fn in_chunks(body: &[u8], draws: &mut Draws) -> Vec<Vec<u8>> {
+fn in_chunks(body: &[u8], draws: &mut RandomDraws) -> Vec<Vec<u8>> {
     let chunk = |data: &[u8]| [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat();
     let len = 1 + draws.below(20_000);
     let mut pieces: Vec<_> = body.chunks(len).map(chunk).collect();
@@ -344,14 +344,14 @@ fn in_chunks(body: &[u8], draws: &mut Draws) -> Vec<Vec<u8>> {
     pieces
 }
 
-fn in_two(pieces: Vec<Vec<u8>>, draws: &mut Draws) -> Vec<Vec<u8>> {
+fn in_two(pieces: Vec<Vec<u8>>, draws: &mut RandomDraws) -> Vec<Vec<u8>> {
     let bytes = pieces.concat();
     let (first, second) = bytes.split_at(1 + draws.below(bytes.len() - 1));
     vec![first.to_vec(), second.to_vec()]
 }
 
-fn whole(page: &Page) -> Expectation {
-    Expectation {
+fn whole(page: &TestPage) -> AnswerExpectation {
+    AnswerExpectation {
         path: Some(page.path.clone()),
         status: 200,
         content: Some((page.len, page.crc32)),

@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn check() -> Check {
-    let pages = [Page::of("/a", b"abc"), Page::of("/b", b"")];
-    Check::new(1, "127.0.0.1:1".parse().unwrap(), &pages)
+fn check() -> WireCheck {
+    let pages = [TestPage::new("/a", b"abc"), TestPage::new("/b", b"")];
+    WireCheck::new(1, "127.0.0.1:1".parse().unwrap(), &pages)
 }
 
-fn plans(seed: u64) -> Vec<Plan> {
-    let shared = Shared::default();
+fn plans(seed: u64) -> Vec<TurnPlan> {
+    let shared = CheckContext::default();
     shared.learn("/a", "\"tag\"");
-    let mut draws = Draws::new(seed, 0);
+    let mut draws = RandomDraws::new(seed, 0);
     let last = |n: usize| n.is_multiple_of(5);
     (0..3000)
         .map(|n| draw(&check(), &shared, &mut draws, last(n)))
@@ -23,9 +23,9 @@ fn every_kind_and_ending_is_drawn_and_follows_from_the_seed() {
     let kinds: std::collections::BTreeSet<_> = plans.iter().map(|p| p.kind.name()).collect();
     assert_eq!(kinds.len(), 10);
     let ended = |ending| plans.iter().any(|plan| plan.ending == ending);
-    assert!(ended(Ending::Close) && ended(Ending::Close10) && ended(Ending::HalfClose));
-    assert!(ended(Ending::Stays) && ended(Ending::Stays10) && ended(Ending::ClientCloses));
-    let sent = |plans: Vec<Plan>| plans.into_iter().map(|p| p.pieces).collect::<Vec<_>>();
+    assert!(ended(TurnEnding::Close) && ended(TurnEnding::Close10) && ended(TurnEnding::HalfClose));
+    assert!(ended(TurnEnding::Stays) && ended(TurnEnding::Stays10) && ended(TurnEnding::ClientCloses));
+    let sent = |plans: Vec<TurnPlan>| plans.into_iter().map(|p| p.pieces).collect::<Vec<_>>();
     assert_eq!(sent(plans), sent(self::plans(4)));
 }
 
@@ -38,14 +38,14 @@ fn each_request_in_a_turn_has_an_expectation() {
             .filter(|w| w.starts_with(b"\r\nHost: test"))
             .count();
         assert_eq!(heads, plan.expectations.len(), "{plan}");
-        assert!(plan.pieces.iter().all(|piece| !piece.is_empty()) || plan.kind == Kind::Upload);
+        assert!(plan.pieces.iter().all(|piece| !piece.is_empty()) || plan.kind == TurnKind::Upload);
     }
 }
 
 #[test]
 fn chunks_hold_the_body() {
-    let pieces = in_chunks(b"hello", &mut Draws::new(1, 1));
+    let pieces = in_chunks(b"hello", &mut RandomDraws::new(1, 1));
     let text = String::from_utf8(pieces.concat()).unwrap();
     assert!(text.ends_with("0\r\n\r\n"));
-    assert_eq!(in_chunks(b"", &mut Draws::new(1, 1)), [b"0\r\n\r\n"]);
+    assert_eq!(in_chunks(b"", &mut RandomDraws::new(1, 1)), [b"0\r\n\r\n"]);
 }

@@ -1,0 +1,179 @@
+//! Lets a call wait for its class: a future on the worker, and a permit that is returned when dropped.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lowroad_engine::WorkerHandle;
+use lowroad_handler::{HandlerResult, HandlerFailure, Handler, HandlerRequest};
+use lowroad_http::status::StatusCode;
+use lowroad_limits::{CallArrival, CallOutcome, ClassScheduler, WaitCell};
+use lowroad_store::clock;
+
+use super::{ClassChoice, ClassTable};
+
+/// The permit for one call, returned when dropped.
+struct ClassPermit(ClassChoice);
+
+/// Waits for a permit. Its drop leaves the queue.
+struct ClassWait {
+    chosen: ClassChoice,
+    ticket: u64,
+    cell: Arc<WaitCell>,
+    /// The permit was taken.
+    is_over: bool,
+}
+
+/// The admission of a new call.
+enum ClassAdmission {
+    Begins(ClassPermit),
+    Waits(ClassWait),
+    Shed,
+}
+
+impl ClassChoice {
+    /// Starts a handler once its class admits the call.
+    pub fn begin(
+        self,
+        handler: Arc<dyn Handler>,
+        worker: usize,
+        request: HandlerRequest,
+        local: &WorkerHandle,
+    ) -> HandlerResult {
+        let chosen = self.clone();
+        let turn = match self.arrive() {
+            ClassAdmission::Begins(permit) => return holding(permit, handler.begin(worker, request)),
+            // As a task, so that a stale response can be used instead (stale-if-error).
+            ClassAdmission::Shed => return HandlerResult::OnWorker(Box::pin(async { Err(shed()) })),
+            ClassAdmission::Waits(turn) => turn,
+        };
+        let timers = local.timers.clone();
+        let deadline = Duration::from_millis(chosen.class().rules.deadline_ms);
+        HandlerResult::OnWorker(Box::pin(async move {
+            let Ok(told) = timers.timeout(deadline, turn).await else {
+                chosen.class().counts.late.fetch_add(1, Relaxed);
+                return Err(shed());
+            };
+            let _permit = told.ok_or_else(shed)?;
+            chosen.class().counts.waited.fetch_add(1, Relaxed);
+            handler.begin(worker, request).answer().await
+        }))
+    }
+
+    fn arrive(self) -> ClassAdmission {
+        let cell = WaitCell::pending();
+        let mut scheduler = self.classes.lock();
+        let (ticket, displaced) = match scheduler.arrive(self.number, cell.clone(), clock::now_ms())
+        {
+            CallArrival::Begins => {
+                drop(scheduler);
+                return ClassAdmission::Begins(ClassPermit::new(self));
+            }
+            CallArrival::Shed => {
+                self.class().counts.shed.fetch_add(1, Relaxed);
+                return ClassAdmission::Shed;
+            }
+            CallArrival::Waits { ticket, displaced } => (ticket, displaced),
+        };
+        let waker = displaced.and_then(|(class, cell)| {
+            self.classes.all[class].counts.shed.fetch_add(1, Relaxed);
+            cell.settle(false)
+        });
+        drop(scheduler);
+        waker.into_iter().for_each(Waker::wake);
+        ClassAdmission::Waits(ClassWait {
+            chosen: self,
+            ticket,
+            cell,
+            is_over: false,
+        })
+    }
+}
+
+impl ClassTable {
+    /// Wakes the waiters whose admission is decided.
+    fn settle(&self, mut scheduler: MutexGuard<'_, ClassScheduler<Arc<WaitCell>>>) {
+        let now_ms = clock::now_ms();
+        let mut wakers = Vec::new();
+        while let Some(next) = scheduler.next(now_ms) {
+            wakers.extend(match next {
+                CallOutcome::Begins(cell) => cell.settle(true),
+                CallOutcome::TooLate(class, cell) => {
+                    self.all[class].counts.late.fetch_add(1, Relaxed);
+                    cell.settle(false)
+                }
+            });
+        }
+        drop(scheduler);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl ClassPermit {
+    fn new(chosen: ClassChoice) -> ClassPermit {
+        chosen.class().counts.begun.fetch_add(1, Relaxed);
+        ClassPermit(chosen)
+    }
+}
+
+impl Drop for ClassPermit {
+    fn drop(&mut self) {
+        let mut scheduler = self.0.classes.lock();
+        scheduler.ended(self.0.number);
+        self.0.classes.settle(scheduler);
+    }
+}
+
+impl Future for ClassWait {
+    /// `None`: it has lost its place in the queue.
+    type Output = Option<ClassPermit>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ClassPermit>> {
+        let settled = self.cell.poll(context);
+        self.is_over = settled.is_ready();
+        settled.map(|begins| begins.then(|| ClassPermit::new(self.chosen.clone())))
+    }
+}
+
+impl Drop for ClassWait {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut scheduler = self.chosen.classes.lock();
+        if scheduler.gave_up(self.chosen.number, self.ticket) {
+            return;
+        }
+        // Admitted, but the permit was not taken.
+        if self.cell.is_admitted() {
+            scheduler.ended(self.chosen.number);
+            self.chosen.classes.settle(scheduler);
+        }
+    }
+}
+
+/// Wraps a call to hold its permit until the response is there.
+fn holding(permit: ClassPermit, begun: HandlerResult) -> HandlerResult {
+    match begun {
+        HandlerResult::Ready(answer) => HandlerResult::Ready(answer),
+        HandlerResult::OnRuntime(answering) => HandlerResult::OnRuntime(Box::pin(async move {
+            let _permit = permit;
+            answering.await
+        })),
+        HandlerResult::OnWorker(answering) => HandlerResult::OnWorker(Box::pin(async move {
+            let _permit = permit;
+            answering.await
+        })),
+    }
+}
+
+/// The failure of a full queue. Only counted: a log line for each would add load.
+fn shed() -> HandlerFailure {
+    HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, "")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! The HTTP client for authorities, and for the service that approves certificates on demand.
+//!
+//! The client of `instant-acme` lacks limits of time and length, the trusted roots of [`lowroad_tls`], and the
+//! Retry-After of error responses. Redirects are not followed.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use lowroad_tls::ServerTrust;
+use rustls::ClientConfig;
+
+/// Time limit from the request to the last byte of the response.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest response; no chain of certificates is longer.
+const LEN_MAX: usize = 1 << 20;
+
+/// A connection pool, shared by all clients of an authority.
+#[derive(Clone)]
+pub(crate) struct AcmeConnections(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
+
+/// The authority did not respond.
+#[derive(Debug)]
+pub(crate) struct AuthorityUnreachable(String);
+
+impl fmt::Display for AuthorityUnreachable {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for AuthorityUnreachable {}
+
+/// The metadata of the last response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ResponseMeta {
+    pub status: StatusCode,
+    pub retry_after_s: Option<u64>,
+}
+
+/// A client for one order, which records the metadata of responses.
+#[derive(Clone)]
+pub(crate) struct AcmeClient {
+    http: AcmeConnections,
+    said: Arc<Mutex<ResponseMeta>>,
+}
+
+/// Whether traffic to this URL is protected from eavesdropping: https, or this machine.
+pub(crate) fn is_private(url: &Uri) -> bool {
+    match (url.scheme_str(), url.host()) {
+        (Some("https"), Some(_)) => true,
+        (Some("http"), Some(host)) => matches!(host, "localhost" | "127.0.0.1" | "[::1]"),
+        _ => false,
+    }
+}
+
+impl AcmeConnections {
+    /// A client that trusts these authorities (PEM), or those of the system. May block.
+    pub fn new(roots: Option<&Path>) -> Result<AcmeConnections, String> {
+        let verifier = trust(roots)?.verifier();
+        let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            // `dangerous` only stands for a verifier made here, from the trusted roots.
+            .dangerous()
+            .with_custom_certificate_verifier(verifier.map_err(|error| error.to_string())?)
+            .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client = Client::builder(TokioExecutor::new())
+            // An order takes minutes; the next one is weeks away.
+            .pool_idle_timeout(Duration::from_secs(20))
+            .pool_timer(hyper_util::rt::TokioTimer::new())
+            .build(connector);
+        Ok(AcmeConnections(client))
+    }
+
+    /// Sends a request, with limits of time and length.
+    pub async fn ask(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Result<http::Response<Bytes>, AuthorityUnreachable> {
+        let ask = async {
+            let response = self.0.request(request).await;
+            let response = response.map_err(|error| AuthorityUnreachable(in_words(&error)))?;
+            let (parts, body) = response.into_parts();
+            // Bounds the memory that a faulty authority can take.
+            let body = Limited::new(body, LEN_MAX).collect().await;
+            let body = body.map_err(|error| AuthorityUnreachable(in_words(&*error)))?;
+            Ok(http::Response::from_parts(parts, body.to_bytes()))
+        };
+        let timely = tokio::time::timeout(TIMEOUT, ask).await;
+        timely.unwrap_or_else(|_| Err(AuthorityUnreachable("no answer within 30 s".into())))
+    }
+
+    pub fn asker(&self) -> AcmeClient {
+        AcmeClient {
+            http: self.clone(),
+            said: Arc::default(),
+        }
+    }
+}
+
+impl AcmeClient {
+    pub fn said(&self) -> ResponseMeta {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ask(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+        // Order URLs come from the authority's responses and could point anywhere.
+        if !is_private(request.uri()) {
+            let text = format!("it wants to be asked without TLS: {}", request.uri());
+            return Err(Error::Other(text.into()));
+        }
+        let is_get = request.method() == Method::GET;
+        let asked = self.http.ask(request).await;
+        let response = asked.map_err(|error| Error::Other(Box::new(error)))?;
+        // Recorded for errors too, since `instant-acme` drops Retry-After there.
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = ResponseMeta {
+            status: response.status(),
+            retry_after_s: retry_after_s(response.headers(), SystemTime::now()),
+        };
+        let (mut parts, body) = response.into_parts();
+        // An authority may omit Retry-After from renewal information (RFC 9773, section 4.3.2), but `instant-acme`
+        // fails without it. Its other requests are POSTs, and have separate polling intervals.
+        if is_get {
+            let again = http::HeaderValue::from_static("21600");
+            parts.headers.entry(RETRY_AFTER).or_insert(again);
+        }
+        let body = Box::new(body);
+        Ok(BytesResponse { parts, body })
+    }
+}
+
+impl HttpClient for AcmeClient {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        Box::pin(self.clone().ask(request))
+    }
+}
+
+/// An error with its sources, since `hyper`'s own message is incomplete.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        // Many errors repeat their source in their own text.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// Parses Retry-After: seconds, or a date.
+fn retry_after_s(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(seconds);
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(now).map_or(0, |left| left.as_secs()))
+}
+
+fn trust(roots: Option<&Path>) -> Result<ServerTrust, String> {
+    let Some(path) = roots else {
+        let trust = ServerTrust::system();
+        return match trust.is_empty() {
+            true => Err(
+                "the system has no certificates of authorities (package ca-certificates)".into(),
+            ),
+            false => Ok(trust),
+        };
+    };
+    let in_file = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+    let pem = std::fs::read(path).map_err(|error| in_file(&error))?;
+    ServerTrust::from_pem(&pem).map_err(|reason| in_file(&reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_asked_without_tls() {
+        let private = |url: &str| is_private(&url.parse().expect("a URL"));
+        assert!(private("https://ca.example/directory"));
+        assert!(private("http://127.0.0.1:1/") && private("http://[::1]:1/"));
+        assert!(!private("http://ca.example/") && !private("/directory"));
+        assert!(!private("http://127.0.0.1.example/"));
+    }
+
+    #[test]
+    fn when_to_come_back_is_said_in_two_ways() {
+        let after = |text: &'static str| {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
+            let value = http::HeaderValue::from_static(text);
+            retry_after_s(&HeaderMap::from_iter([(RETRY_AFTER, value)]), now)
+        };
+        assert_eq!(after("120"), Some(120));
+        assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(7));
+        assert_eq!(after("Sun, 06 Nov 1983 08:49:37 GMT"), Some(0));
+        assert_eq!(after("soon"), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! On demand: asks the operator's service whether a name may get a certificate.
+
+use bytes::Bytes;
+use http::{Request, Uri};
+use instant_acme::BodyWrapper;
+
+use crate::authority_client::AcmeConnections;
+use crate::plan::{FailureKind, AcmeFailure};
+
+/// Requests `GET URL?domain=NAME`. Status 200 means yes, any other status no.
+pub(crate) async fn ask(http: &AcmeConnections, url: &str, name: &str) -> Result<bool, AcmeFailure> {
+    let uri = uri(url, name)?;
+    let request = Request::get(uri).body(BodyWrapper::<Bytes>::default());
+    let request = request.map_err(|error| AcmeFailure::local(format!("{url}: {error}")))?;
+    match http.ask(request).await {
+        Ok(response) => Ok(response.status() == http::StatusCode::OK),
+        Err(error) => {
+            let text = format!("{url} cannot be asked whether {name} is wanted: {error}");
+            // The service is the operator's, so its failure is a local one.
+            Err(AcmeFailure::new(FailureKind::Local, text))
+        }
+    }
+}
+
+/// The URL of the request. A checked name has letters, digits, hyphens and dots, so it needs no escaping.
+fn uri(url: &str, name: &str) -> Result<Uri, AcmeFailure> {
+    let mark = if url.contains('?') { '&' } else { '?' };
+    let url = format!("{url}{mark}domain={name}");
+    url.parse()
+        .map_err(|error| AcmeFailure::local(format!("{url}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_may_be_longer() {
+        let query = |url| uri(url, "a.example").expect("a URL").to_string();
+        assert_eq!(
+            query("http://[::1]:1/ask"),
+            "http://[::1]:1/ask?domain=a.example"
+        );
+        assert_eq!(query("http://h/?k=1"), "http://h/?k=1&domain=a.example");
+    }
+}

@@ -1,0 +1,281 @@
+//! Starts due tasks, one for each order and window request, and applies their outcomes. In between it checks the files
+//! of certificates and their expiry.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use instant_acme::{CertificateIdentifier, Error};
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::entry::{EntryActivity, CertificateEntry};
+use super::file_check::FileCheck;
+use super::history::increment;
+use super::outcomes::TaskOutcome;
+use super::{HOUR_S, ManagerState, MINUTE_S, ManagerContext, jitter};
+use crate::account;
+use crate::error::trouble;
+use crate::order::{self, OrderRequest};
+use crate::plan::{PlanStep, AcmeFailure, RenewalWindow};
+use crate::severity::Severity;
+use crate::state::display_time;
+
+/// The most concurrent orders, and window requests.
+const TASKS_MAX: usize = 8;
+/// The bounds of the interval between window requests; a Retry-After outside is clamped.
+const ASK_S: std::ops::RangeInclusive<u64> = MINUTE_S..=24 * HOUR_S;
+/// How often files are checked without reported changes.
+const CHECK_S: u64 = MINUTE_S;
+
+type AcmeTask = (String, TaskOutcome);
+
+/// Runs until it is dropped; its tasks end with it.
+pub(super) async fn run(shared: Arc<ManagerContext>) {
+    let clock = shared.settings.clock.clone();
+    let mut runner = TaskRunner {
+        shared,
+        tasks: JoinSet::new(),
+        keys: HashMap::new(),
+        next_check_s: 0,
+        is_rate_limited: false,
+    };
+    runner.probe().await;
+    loop {
+        runner.check_files().await;
+        let expiry_s = runner.log_expiry();
+        let due_s = runner.start_what_is_due();
+        let next_s = due_s.min(expiry_s).min(runner.next_check_s);
+        tokio::select! {
+            () = runner.shared.wake.notified() => {}
+            Some(ended) = runner.tasks.join_next_with_id() => runner.ended(ended).await,
+            () = clock.sleep_until(next_s) => {}
+        }
+    }
+}
+
+struct TaskRunner {
+    shared: Arc<ManagerContext>,
+    tasks: JoinSet<AcmeTask>,
+    /// The certificate key of each task.
+    keys: HashMap<Id, String>,
+    next_check_s: u64,
+    /// The hourly limit delays orders; already logged.
+    is_rate_limited: bool,
+}
+
+impl TaskRunner {
+    /// Reports an unwritable folder long before a certificate must be stored.
+    async fn probe(&self) {
+        let folder = self.shared.folder.clone();
+        let probed = tokio::task::spawn_blocking(move || folder.probe_all()).await;
+        if let Ok(Err(trouble)) = probed {
+            let now_s = self.shared.settings.clock.unix_s();
+            let severity = {
+                let inner = self.shared.inner();
+                let entries = inner.entries.values();
+                entries.map(|entry| entry.failure_severity(now_s)).max()
+            };
+            let severity = severity.unwrap_or(Severity::Warning);
+            self.shared
+                .log(severity, &format!("nothing can be stored: {trouble}"));
+        }
+    }
+
+    /// Checks files if that is due, except those of certificates being ordered.
+    async fn check_files(&mut self) {
+        let now_s = self.shared.settings.clock.unix_s();
+        let is_requested = self.shared.files_changed.swap(false, Ordering::Relaxed);
+        if !is_requested && now_s < self.next_check_s {
+            return;
+        }
+        self.next_check_s = now_s + CHECK_S;
+        let checks: Vec<FileCheck> = {
+            // An order replaces the file itself, so a check would compare with an old state.
+            let inner = &*self.shared.inner();
+            let entries = inner.entries.iter();
+            let idle = entries.filter(|(key, _)| !inner.busy.contains_key(*key));
+            idle.map(|(key, entry)| entry.file_check(key)).collect()
+        };
+        let shared = self.shared.clone();
+        // Applied on the same thread: a check that has written a file is logged even if the manager ends meanwhile.
+        let checked = tokio::task::spawn_blocking(move || {
+            for checked in checks.into_iter().filter_map(|check| check.run(&shared)) {
+                let key = checked.key.clone();
+                shared.apply(&key, |entry, context| entry.note_file(checked, context));
+            }
+        });
+        let _ = checked.await;
+        increment(&self.shared.history.counters.file_checks);
+    }
+
+    /// Logs certificates that expire soon or have expired. Returns the time of the next such event.
+    fn log_expiry(&self) -> u64 {
+        let now_s = self.shared.settings.clock.unix_s();
+        let mut next_s = u64::MAX;
+        let mut lines = Vec::new();
+        for entry in self.shared.inner().entries.values_mut() {
+            lines.extend(entry.expiry_line(now_s));
+            let validity = entry.issued.as_ref().map(|issued| issued.validity);
+            next_s = next_s.min(validity.map_or(u64::MAX, |it| it.next_stage_s(now_s)));
+        }
+        // Logged without the lock, since the callback may use the view.
+        for line in lines {
+            self.shared.log(Severity::Error, &line);
+        }
+        next_s
+    }
+
+    /// Starts due tasks; returns the time of the next one.
+    fn start_what_is_due(&mut self) -> u64 {
+        let shared = self.shared.clone();
+        let now_s = shared.settings.clock.unix_s();
+        let mut next_s = u64::MAX;
+        let mut limited_s = None;
+        let mut inner = shared.inner();
+        let ManagerState {
+            entries,
+            busy,
+            orders,
+            ..
+        } = &mut *inner;
+        for (key, entry) in entries {
+            if busy.contains_key(key) {
+                continue;
+            }
+            let due = entry.plan.due(now_s);
+            if let PlanStep::At(at_s) = due {
+                next_s = next_s.min(at_s);
+                continue;
+            }
+            if self.tasks.len() >= TASKS_MAX {
+                // The next task that ends makes room.
+                break;
+            }
+            let begun = match due {
+                PlanStep::Order(place) => match orders.take(now_s) {
+                    Ok(()) => Some(self.order(key, entry, place)),
+                    // The limit is for all names together, so the remaining orders wait too.
+                    Err(free_s) => {
+                        limited_s = Some(free_s);
+                        None
+                    }
+                },
+                _ => self.ask(key, entry),
+            };
+            busy.extend(begun.map(|begun| (key.clone(), begun)));
+        }
+        drop(inner);
+        self.log_rate_limit(limited_s);
+        next_s.min(limited_s.unwrap_or(u64::MAX))
+    }
+
+    /// Logs one line each time that the limit begins to delay orders.
+    fn log_rate_limit(&mut self, free_s: Option<u64>) {
+        let was_limited = std::mem::replace(&mut self.is_rate_limited, free_s.is_some());
+        if let (Some(free_s), false) = (free_s, was_limited) {
+            let max = self.shared.settings.orders_per_hour_max;
+            let line = format!(
+                "orders wait until {}: there were {max} in an hour (orders_per_hour)",
+                display_time(free_s)
+            );
+            self.shared.log(Severity::Warning, &line);
+        }
+    }
+
+    fn order(&mut self, key: &str, entry: &CertificateEntry, place: usize) -> EntryActivity {
+        let same = entry.place(&self.shared.settings) == Some(place);
+        // `replaces` is only meaningful for the authority that issued the certificate (RFC 9773 §5).
+        let issued = entry.issued.as_ref().filter(|_| same);
+        let wanted = OrderRequest {
+            key: key.into(),
+            names: entry.names.clone(),
+            on_demand: entry.on_demand,
+            place,
+            replaces: issued.and_then(|issued| issued.id.clone()),
+        };
+        increment(&self.shared.history.counters.orders);
+        let got = order::get(self.shared.clone(), wanted);
+        self.spawn(key, async move { TaskOutcome::Ordered(place, got.await) });
+        EntryActivity::Ordering(place)
+    }
+
+    fn ask(&mut self, key: &str, entry: &mut CertificateEntry) -> Option<EntryActivity> {
+        let place = entry.place(&self.shared.settings);
+        let id = entry.issued.as_ref().and_then(|issued| issued.id.clone());
+        let (Some(place), Some(id)) = (place, id) else {
+            // The issuer is not configured any more, or unknown.
+            // Without a window, two thirds of the lifetime count; no further request is made.
+            entry.plan.window(None, u64::MAX, jitter());
+            self.shared.wake.notify_one();
+            return None;
+        };
+        let shared = self.shared.clone();
+        self.spawn(key, async move {
+            match window(&shared, place, id).await {
+                Ok((window, again_s)) => TaskOutcome::Window(window, again_s),
+                Err(trouble) => TaskOutcome::NoWindow(trouble),
+            }
+        });
+        Some(EntryActivity::Asking)
+    }
+
+    fn spawn(&mut self, key: &str, task: impl Future<Output = TaskOutcome> + Send + 'static) {
+        let owned = key.to_owned();
+        let handle = self.tasks.spawn(async move { (owned, task.await) });
+        self.keys.insert(handle.id(), key.into());
+    }
+
+    async fn ended(&mut self, ended: Result<(Id, AcmeTask), JoinError>) {
+        let (id, key, ended) = match ended {
+            Ok((id, (key, ended))) => (id, key, ended),
+            // A panicked task must release its certificate.
+            Err(error) => {
+                let id = error.id();
+                let key = self.keys.get(&id).cloned().unwrap_or_default();
+                let trouble = AcmeFailure::local("a task has ended by a fault of the program");
+                (id, key, TaskOutcome::Ordered(0, Err(trouble)))
+            }
+        };
+        self.keys.remove(&id);
+        // Released before the outcome is applied, which may schedule the next task.
+        self.shared.inner().busy.remove(&key);
+        let shared = self.shared.clone();
+        let applied = tokio::task::spawn_blocking(move || {
+            shared.apply(&key, |entry, context| entry.note(ended, context));
+        });
+        let _ = applied.await;
+        self.shared.ended.send_modify(|count| *count += 1);
+    }
+}
+
+/// Requests a certificate's renewal window; returns it with the time of the next request.
+async fn window(
+    shared: &Arc<ManagerContext>,
+    place: usize,
+    id: CertificateIdentifier<'static>,
+) -> Result<(Option<RenewalWindow>, u64), AcmeFailure> {
+    let settings = &shared.settings;
+    let now_s = || settings.clock.unix_s();
+    let authority = &settings.authorities[place];
+    let named = |mut trouble: AcmeFailure| {
+        trouble.text = format!("{}: {}", authority.directory, trouble.text);
+        trouble
+    };
+    let http = shared.http(place).map_err(AcmeFailure::local)?;
+    let opened = account::open(shared, authority, &http).await;
+    let opened = opened.map_err(named)?;
+    match opened.account.renewal_info(&id).await {
+        Ok((info, again)) => {
+            let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
+            let window = RenewalWindow {
+                start_s: seconds(info.suggested_window.start.unix_timestamp()),
+                end_s: seconds(info.suggested_window.end.unix_timestamp()),
+            };
+            // The authority's interval is bounded: it must neither cause a flood nor stop the polling.
+            let again_s = again.as_secs().clamp(*ASK_S.start(), *ASK_S.end());
+            Ok((Some(window), now_s() + again_s))
+        }
+        Err(Error::Unsupported(_)) => Ok((None, now_s() + ASK_S.end())),
+        Err(error) => Err(named(trouble(&error, opened.asker.said()))),
+    }
+}

@@ -1,0 +1,61 @@
+//! Counters and log of the whole machine, as seen by any core: its own are current, those of other cores as published
+//! last.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::cores::{self, CoreSet};
+use crate::journal::RequestJournal;
+use crate::log::LogRing;
+
+/// The most bytes of the log that are sent, and that a core publishes of its own.
+pub const LOG_LEN_MAX: usize = 48 << 10;
+const _: () = assert!(LOG_LEN_MAX / 8 + 4 <= cores::LOG_WORDS_MAX);
+
+/// The machine, as seen by one core.
+#[derive(Clone, Copy)]
+pub struct MachineView(pub Option<(&'static CoreSet, u16)>);
+
+impl MachineView {
+    /// The other cores.
+    fn others(self) -> impl Iterator<Item = (&'static CoreSet, u16)> {
+        let cores = self.0.into_iter();
+        cores.flat_map(|(cores, own)| {
+            let all = (0..cores.count()).filter(move |core| *core != own);
+            all.map(move |core| (cores, core))
+        })
+    }
+
+    /// Adds the other cores' counters, which have the same order, to this core's.
+    pub fn sum(self, own: &mut [(&'static str, u64)]) {
+        let mut words = Vec::new();
+        for (cores, core) in self.others() {
+            cores.numbers(core).read(&mut words);
+            for (own, other) in own.iter_mut().zip(&words) {
+                // Positions suffice: all cores count under the same names in the same order.
+                own.1 = own.1.wrapping_add(*other);
+            }
+        }
+    }
+
+    /// The number of cores, and the counters of frames between them.
+    pub fn traffic(self) -> impl Iterator<Item = (&'static str, u64)> {
+        let count = self.0.map_or(1, |(cores, _)| cores.count());
+        let between = self.0.into_iter().flat_map(|(cores, _)| cores.traffic());
+        core::iter::once(("cores", count.into())).chain(between)
+    }
+
+    /// The newest lines of all cores.
+    pub fn log(self, own: &RequestJournal) -> String {
+        let mut log = LogRing::new(LOG_LEN_MAX);
+        log.add(own.newest(LOG_LEN_MAX));
+        let mut words = Vec::new();
+        for (cores, core) in self.others() {
+            cores.log(core).read(&mut words);
+            let (old, rest) = cores::bytes(&words);
+            let (new, _) = cores::bytes(rest);
+            log.add([&old, &new]);
+        }
+        log.text()
+    }
+}

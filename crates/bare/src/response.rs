@@ -1,0 +1,71 @@
+//! A response to be sent: bytes to be copied, then bytes in static memory.
+
+use alloc::vec::Vec;
+
+use lowroad_http::status::StatusCode;
+use lowroad_http::version::HttpVersion;
+
+use crate::archive::FileVariant;
+
+/// A response. One object is reused for all, so that responses allocate no memory.
+#[derive(Default)]
+pub struct UnikernelResponse {
+    /// The head, and a generated body.
+    pub copied: Vec<u8>,
+    /// The body, or its rest, in the site's memory.
+    pub lasting: &'static [u8],
+    /// Its checksums, see `lowroad_net::SendPiece::Lasting`; may be empty.
+    pub sums: &'static [u16],
+    /// The file, if the response is all of it on a persistent connection.
+    pub whole: Option<&'static FileVariant>,
+    /// The status code, for the log.
+    pub status: u16,
+    /// The length of the body, for the log.
+    pub body_len: usize,
+    /// The connection is closed after this response, regardless of the client's choice.
+    pub closes: bool,
+}
+
+impl UnikernelResponse {
+    /// Resets the response.
+    pub fn clear(&mut self) {
+        self.copied.clear();
+        self.lasting = &[];
+        self.sums = &[];
+        self.whole = None;
+        self.status = 0;
+        self.body_len = 0;
+        self.closes = false;
+    }
+
+    /// Sets the status code.
+    pub fn status(&mut self, status: StatusCode) {
+        self.status = status.code();
+    }
+}
+
+/// The inputs of a response besides request and site.
+#[derive(Clone, Copy)]
+pub struct ResponseContext {
+    /// Seconds since 1970.
+    pub unix_s: u64,
+    /// The same, as the value of Date.
+    pub date: [u8; 29],
+    /// The connection persists after the response.
+    pub keep_alive: bool,
+    /// The version of the request.
+    pub version: HttpVersion,
+    /// A number that differs between responses, for multipart boundaries.
+    pub serial: u64,
+}
+
+impl ResponseContext {
+    /// The end of the head: Connection if needed, and the empty line.
+    pub fn head_end(&self) -> &'static [u8] {
+        match (self.keep_alive, self.version.is_10()) {
+            (false, _) => b"Connection: close\r\n\r\n",
+            (true, true) => b"Connection: keep-alive\r\n\r\n",
+            (true, false) => b"\r\n",
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Bans: purges as rules. A response that was stored before a matching rule is invalid or stale. The caller defines the
+//! meaning of a rule, and the names by which an object can be purged.
+//!
+//! Adding a rule has a constant cost, however many responses are stored. An object remembers the generation up to
+//! which it was checked, and is compared only with younger entries: with one mark for each of its names, and with the
+//! few rules that names cannot express.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// The rules in the order of their generations, and the marks of names.
+#[derive(Debug)]
+pub struct BanList<R> {
+    rules: VecDeque<BanRule<R>>,
+    /// The last purges of each name.
+    marks: BTreeMap<u64, BanMark>,
+    /// The generation of the youngest rule; 0 before the first.
+    generation: u64,
+    /// Objects last checked before this generation are invalid, since the rules after their check were dropped.
+    floor: u64,
+    /// The number of rules and marks that were dropped for space.
+    dropped: u64,
+    rules_max: usize,
+    marks_max: usize,
+}
+
+#[derive(Debug)]
+struct BanRule<R> {
+    means: R,
+    kind: PurgeMode,
+    generation: u64,
+}
+
+/// The generations of the last hard and soft purge; 0: never.
+#[derive(Debug, Default)]
+struct BanMark {
+    hard: u64,
+    soft: u64,
+    soft_at_ms: u64,
+}
+
+/// The effect of a purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeMode {
+    /// Objects are invalid.
+    Hard,
+    /// Objects are stale from this time on.
+    Soft {
+        /// The time of the purge.
+        at_ms: u64,
+    },
+}
+
+/// The effect of all rules on an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BanVerdict {
+    /// No rule matches.
+    None,
+    /// The object is stale.
+    Soft {
+        /// The time since which it is stale.
+        at_ms: u64,
+    },
+    /// The object is invalid.
+    Hard,
+}
+
+impl<R: PartialEq> BanList<R> {
+    /// An empty list with room for `rules_max` rules and the marks of `marks_max` names.
+    #[must_use]
+    pub fn new(rules_max: usize, marks_max: usize) -> BanList<R> {
+        BanList {
+            rules: VecDeque::new(),
+            marks: BTreeMap::new(),
+            generation: 0,
+            floor: 0,
+            dropped: 0,
+            rules_max,
+            marks_max,
+        }
+    }
+
+    /// The generation for an object that is fetched from now on. To be read before the request to the origin.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Makes later generations greater than this one: for rules that outlive a process.
+    pub fn skip_to(&mut self, generation: u64) {
+        self.generation = self.generation.max(generation);
+    }
+
+    /// Adds a rule, and removes an equal one that it covers. Without room, the oldest rule is dropped, and objects
+    /// that were not checked since become invalid.
+    pub fn add(&mut self, means: R, kind: PurgeMode) {
+        self.generation += 1;
+        let is_needed = |rule: &BanRule<R>| {
+            // A soft rule does not replace an equal hard one.
+            let is_covered = kind == PurgeMode::Hard || rule.kind != PurgeMode::Hard;
+            rule.means != means || !is_covered
+        };
+        self.rules.retain(is_needed);
+        self.rules.push_back(BanRule {
+            means,
+            kind,
+            generation: self.generation,
+        });
+        while self.rules.len() > self.rules_max {
+            if let Some(oldest) = self.rules.pop_front() {
+                self.floor = self.floor.max(oldest.generation);
+                self.dropped += 1;
+            }
+        }
+    }
+
+    /// Marks names, as one purge. Without room, the older half of all marks is dropped, and objects that were not
+    /// checked since become invalid. Of two soft purges of a name the later counts.
+    pub fn mark(&mut self, names: impl IntoIterator<Item = u64>, kind: PurgeMode) {
+        self.generation += 1;
+        for name in names {
+            let mark = self.marks.entry(name).or_default();
+            match kind {
+                PurgeMode::Hard => mark.hard = self.generation,
+                PurgeMode::Soft { at_ms } => {
+                    mark.soft = self.generation;
+                    mark.soft_at_ms = at_ms;
+                }
+            }
+        }
+        if self.marks.len() > self.marks_max {
+            self.drop_old_marks();
+        }
+    }
+
+    fn drop_old_marks(&mut self) {
+        let mut ages: Vec<u64> = self.marks.values().map(BanMark::youngest).collect();
+        let half = ages.len() / 2;
+        // Half of the marks at once, so that the cost is amortized.
+        let (_, median, _) = ages.select_nth_unstable(half);
+        let floor = self.floor.max(*median);
+        self.floor = floor;
+        let before = self.marks.len();
+        self.marks.retain(|_, mark| mark.youngest() > floor);
+        self.dropped += (before - self.marks.len()) as u64;
+    }
+
+    /// The number of rules and marks that were dropped for space; objects that were not checked since became invalid.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Checks an object with these names that was last checked at generation `since`; afterwards it remembers
+    /// [`generation`](Self::generation). A hard purge takes precedence over soft ones, and of these the earliest
+    /// counts.
+    pub fn check(
+        &self,
+        since: u64,
+        names: impl IntoIterator<Item = u64>,
+        is_meant: impl Fn(&R) -> bool,
+    ) -> BanVerdict {
+        // A dropped rule may have matched; in doubt the object is invalid.
+        if since < self.floor {
+            return BanVerdict::Hard;
+        }
+        let mut found = BanVerdict::None;
+        for mark in names.into_iter().filter_map(|name| self.marks.get(&name)) {
+            if mark.hard > since {
+                return BanVerdict::Hard;
+            }
+            if mark.soft > since {
+                found = found.or_soft(mark.soft_at_ms);
+            }
+        }
+        let younger = self
+            .rules
+            .iter()
+            .rev()
+            // The rules are in the order of their generations.
+            .take_while(|rule| rule.generation > since);
+        for rule in younger.filter(|rule| is_meant(&rule.means)) {
+            match rule.kind {
+                PurgeMode::Soft { at_ms } => found = found.or_soft(at_ms),
+                PurgeMode::Hard => return BanVerdict::Hard,
+            }
+        }
+        found
+    }
+
+    /// The number of rules and marks.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rules.len() + self.marks.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl BanMark {
+    fn youngest(&self) -> u64 {
+        self.hard.max(self.soft)
+    }
+}
+
+impl BanVerdict {
+    fn or_soft(self, at_ms: u64) -> BanVerdict {
+        match self {
+            BanVerdict::Soft { at_ms: before_ms } => BanVerdict::Soft {
+                at_ms: at_ms.min(before_ms),
+            },
+            _ => BanVerdict::Soft { at_ms },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOFT: PurgeMode = PurgeMode::Soft { at_ms: 7 };
+    const STALE: BanVerdict = BanVerdict::Soft { at_ms: 7 };
+
+    #[test]
+    fn only_what_is_older_than_a_rule_is_meant() {
+        let mut bans = BanList::new(8, 8);
+        let old = bans.generation();
+        bans.add('a', PurgeMode::Hard);
+        bans.add('b', SOFT);
+        let check = |since, meant: &dyn Fn(&char) -> bool| bans.check(since, [], meant);
+        assert_eq!(check(old, &|rule| *rule == 'a'), BanVerdict::Hard);
+        assert_eq!(check(old, &|rule| *rule == 'b'), STALE);
+        assert_eq!(check(old, &|_| true), BanVerdict::Hard);
+        assert_eq!(check(old, &|_| false), BanVerdict::None);
+        assert_eq!(check(1, &|_| true), STALE);
+        assert_eq!(check(bans.generation(), &|_| true), BanVerdict::None);
+    }
+
+    #[test]
+    fn generations_can_begin_later() {
+        // Rules on disk outlive the process.
+        let mut bans = BanList::new(8, 8);
+        bans.skip_to(10);
+        bans.add('a', PurgeMode::Hard);
+        bans.skip_to(3);
+        assert_eq!(bans.generation(), 11);
+        assert_eq!(bans.check(10, [], |_| true), BanVerdict::Hard);
+        assert_eq!(bans.check(11, [], |_| true), BanVerdict::None);
+    }
+
+    #[test]
+    fn names_are_purged_by_marks() {
+        let mut bans = BanList::<char>::new(8, 8);
+        bans.mark([1, 2], PurgeMode::Hard);
+        bans.mark([2, 3], SOFT);
+        let check = |since, names: &[u64]| bans.check(since, names.iter().copied(), |_| true);
+        assert_eq!(check(0, &[4, 1]), BanVerdict::Hard);
+        assert_eq!(check(0, &[3]), STALE);
+        assert_eq!(check(0, &[3, 2]), BanVerdict::Hard);
+        assert_eq!(check(1, &[1, 2]), STALE);
+        assert_eq!(
+            (check(2, &[1, 2, 3]), check(0, &[5])),
+            (BanVerdict::None, BanVerdict::None)
+        );
+    }
+
+    #[test]
+    fn of_equal_rules_the_last_is_enough() {
+        let mut bans = BanList::new(8, 8);
+        for kind in [SOFT, PurgeMode::Hard, SOFT, SOFT] {
+            bans.add('a', kind);
+        }
+        assert_eq!(bans.len(), 2);
+        assert_eq!(bans.check(0, [], |_| true), BanVerdict::Hard);
+        assert_eq!(bans.check(2, [], |_| true), STALE);
+    }
+
+    #[test]
+    fn what_was_not_checked_for_too_long_is_gone() {
+        // With limited memory, forgetting a purge is not an option.
+        let mut bans = BanList::new(2, 4);
+        (0..3).for_each(|rule| bans.add(rule, SOFT));
+        assert_eq!((bans.len(), bans.dropped()), (2, 1));
+        assert_eq!(bans.check(0, [], |_| false), BanVerdict::Hard);
+        assert_eq!(bans.check(1, [], |_| false), BanVerdict::None);
+        (0..5).for_each(|name| bans.mark([name], PurgeMode::Hard));
+        // The marks of generations 4 to 6 were dropped.
+        assert_eq!((bans.len(), bans.dropped()), (4, 4));
+        assert_eq!(bans.check(5, [], |_| false), BanVerdict::Hard);
+        assert_eq!(bans.check(6, [0], |_| false), BanVerdict::None);
+        assert_eq!(bans.check(6, [3], |_| false), BanVerdict::Hard);
+    }
+}

@@ -1,0 +1,293 @@
+//! Paths excluded from a cache in front of another web server, because the server answers them differently to local or
+//! to few clients. Independent of cache keys and responses.
+//!
+//! In doubt, a path is excluded: that costs a hit, whereas the opposite discloses a page. So letters are compared
+//! without case, and a target is compared both as written (percent escapes decoded) and as a server may resolve it:
+//! without empty and dot segments and without parameters (`;x`).
+
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::pattern::decode_escapes;
+
+/// Always excluded: status pages of servers, pages that are usually restricted to some addresses, and paths of
+/// certificate validation, where a slightly old response is wrong.
+const WELL_KNOWN: [&str; 23] = [
+    // Apache.
+    "/server-status",
+    "/server-info",
+    "/balancer-manager",
+    "/ldap-status",
+    // nginx: the paths of its manual and of Debian's monitoring.
+    "/nginx_status",
+    "/nginx-status",
+    "/stub_status",
+    "/basic_status",
+    // PHP-FPM.
+    "/status",
+    "/ping",
+    "/fpm-",
+    "/php-fpm",
+    // HAProxy, Prometheus, Spring, Go.
+    "/haproxy",
+    "/metrics",
+    "/actuator",
+    "/debug/",
+    // Administration.
+    "/admin",
+    "/phpmyadmin",
+    "/wp-admin",
+    "/wp-login",
+    "/private",
+    "/internal",
+    // Certificates (RFC 8555 §8.3).
+    "/.well-known/acme-challenge/",
+];
+
+/// Whether a prefix is excluded by default.
+#[must_use]
+pub fn is_well_known(prefix: &str) -> bool {
+    WELL_KNOWN.contains(&prefix)
+}
+
+/// The excluded prefixes of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExcludedPaths(Vec<PathPrefix>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PathPrefix {
+    text: String,
+    written: Vec<u8>,
+    resolved: Vec<u8>,
+}
+
+/// The error for a text that is not a prefix of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoPath(String);
+
+impl fmt::Display for NoPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoPath(text) = self;
+        write!(
+            f,
+            "{text}: not the beginning of a path (allowed: /PATH, without query)"
+        )
+    }
+}
+
+impl core::error::Error for NoPath {}
+
+impl ExcludedPaths {
+    /// Parses prefixes of paths.
+    ///
+    /// # Errors
+    /// The first text that is not a prefix.
+    pub fn read(texts: &[String]) -> Result<ExcludedPaths, NoPath> {
+        let read = |text: &String| {
+            let is_path = text.starts_with('/') && !text.contains(['?', '#', ' ']);
+            is_path
+                .then(|| PathPrefix {
+                    text: text.clone(),
+                    written: written(text.as_bytes()),
+                    resolved: beginning(text.as_bytes()),
+                })
+                .ok_or_else(|| NoPath(text.clone()))
+        };
+        texts
+            .iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map(ExcludedPaths)
+    }
+
+    /// These prefixes and those excluded by default.
+    ///
+    /// # Errors
+    /// The first text that is not a prefix.
+    pub fn and_well_known(texts: &[String]) -> Result<ExcludedPaths, NoPath> {
+        ExcludedPaths::read(&ExcludedPaths::with_well_known(texts))
+    }
+
+    /// Excludes all paths.
+    #[must_use]
+    pub fn everything() -> ExcludedPaths {
+        ExcludedPaths(Vec::from([PathPrefix {
+            text: "/".to_owned(),
+            written: Vec::new(),
+            resolved: Vec::new(),
+        }]))
+    }
+
+    /// The operator's prefixes, and the prefixes excluded by default.
+    #[must_use]
+    pub fn with_well_known(texts: &[String]) -> Vec<String> {
+        let known = WELL_KNOWN.iter().map(ToString::to_string);
+        texts.iter().cloned().chain(known).collect()
+    }
+
+    /// The prefix, as given, that excludes a target.
+    pub fn prefix_of(&self, target: &[u8]) -> Option<&str> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (written, resolved) = (written(target), resolved(target));
+        let is_meant = |prefix: &&PathPrefix| {
+            // In doubt excluded: either reading suffices.
+            written.starts_with(&prefix.written) || resolved.starts_with(&prefix.resolved)
+        };
+        self.0.iter().find(is_meant).map(|prefix| &*prefix.text)
+    }
+}
+
+/// A path in lower case, without query, decoded until it does not change any more: some servers decode twice.
+fn written(target: &[u8]) -> Vec<u8> {
+    let path = target
+        .split(|byte| *byte == b'?')
+        .next()
+        .unwrap_or_default();
+    let mut path = path.to_ascii_lowercase();
+    loop {
+        let decoded = decode_escapes(&path).to_ascii_lowercase();
+        // Each round that changes the path makes it shorter, so the loop ends.
+        if decoded.len() == path.len() {
+            return decoded;
+        }
+        path = decoded;
+    }
+}
+
+/// The path as a server may resolve it.
+fn resolved(target: &[u8]) -> Vec<u8> {
+    let path = written(target);
+    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut is_folder = false;
+    // Some servers treat a backslash as a slash.
+    for segment in path.split(|byte| matches!(byte, b'/' | b'\\')) {
+        let name = segment
+            .split(|byte| *byte == b';')
+            .next()
+            .unwrap_or_default();
+        is_folder = matches!(name, b"" | b"." | b"..");
+        match name {
+            b"" | b"." => {}
+            b".." => drop(kept.pop()),
+            _ => kept.push(name),
+        }
+    }
+    let mut out = Vec::with_capacity(path.len() + 1);
+    for name in &kept {
+        out.push(b'/');
+        out.extend_from_slice(name);
+    }
+    if is_folder {
+        out.push(b'/');
+    }
+    out
+}
+
+/// A prefix in that form; its last segment is kept, since it may be a part of one.
+fn beginning(prefix: &[u8]) -> Vec<u8> {
+    let path = written(prefix);
+    let folder_len = path.iter().rposition(|byte| *byte == b'/');
+    let (folder, last) = path.split_at(folder_len.map_or(0, |at| at + 1));
+    [&resolved(folder), last].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excluded(texts: &[&str]) -> ExcludedPaths {
+        let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+        ExcludedPaths::read(&texts).expect("paths")
+    }
+
+    #[test]
+    fn all_spellings_of_a_path_are_excluded() {
+        // A spelling that is missed would publish a status page.
+        let these = excluded(&["/server-status", "/Intern/"]);
+        for target in [
+            "/server-status",
+            "/server-status?auto",
+            "/server-status/x",
+            "/server-statuses",
+            "/%73erver-status",
+            // Encoded twice.
+            "/%2573erver%2dstatus",
+            "/SERVER-status",
+            "//server-status",
+            "/a/..//./server-status",
+            "/../server-status",
+            // Parameters of path segments.
+            "/x;y/../server-status;z",
+            "/%2e/server-status",
+            "/a%2f..%2fserver-status",
+            // Backslashes as separators.
+            "/a\\..\\server-status",
+            // Matches as it is written.
+            "/server-status/../x",
+        ] {
+            let found = these.prefix_of(target.as_bytes());
+            assert_eq!(found, Some("/server-status"), "{target}");
+        }
+        assert_eq!(these.prefix_of(b"/intern/a"), Some("/Intern/"));
+        assert_eq!(these.prefix_of(b"/intern//"), Some("/Intern/"));
+        for target in [
+            "/",
+            "/intern",
+            "/status",
+            "/x?/server-status",
+            "/a/server-status",
+        ] {
+            assert_eq!(these.prefix_of(target.as_bytes()), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_name_is_a_prefix_too() {
+        let these = excluded(&["/.", "/a/../b"]);
+        assert_eq!(these.prefix_of(b"/.git"), Some("/."));
+        assert_eq!(these.prefix_of(b"//.env"), Some("/."));
+        assert_eq!(these.prefix_of(b"/bcd"), Some("/a/../b"));
+        assert_eq!(these.prefix_of(b"/git"), None);
+    }
+
+    #[test]
+    fn a_slash_excludes_everything_and_nothing_excludes_nothing() {
+        assert_eq!(excluded(&["/"]).prefix_of(b"/x"), Some("/"));
+        assert_eq!(ExcludedPaths::default().prefix_of(b"/x"), None);
+    }
+
+    #[test]
+    fn well_known_paths_are_excluded_beside_the_operators() {
+        let these = ExcludedPaths::and_well_known(&["/x".into()]).expect("paths");
+        assert_eq!(
+            these.prefix_of(b"/server-status?auto"),
+            Some("/server-status")
+        );
+        assert_eq!(these.prefix_of(b"/a/../Metrics"), Some("/metrics"));
+        assert_eq!(these.prefix_of(b"/haproxy?stats"), Some("/haproxy"));
+        assert_eq!(these.prefix_of(b"/xy"), Some("/x"));
+        assert!(is_well_known("/metrics") && !is_well_known("/x"));
+        for open in [
+            "/",
+            "/index.html",
+            "/static/status.png",
+            "/.well-known/security.txt",
+        ] {
+            assert_eq!(these.prefix_of(open.as_bytes()), None, "{open}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for text in ["", "x", "http://h/x", "/x?y", "/x y"] {
+            let said = ExcludedPaths::read(&[text.to_owned()])
+                .expect_err(text)
+                .to_string();
+            assert!(said.contains("allowed: /PATH"), "{said}");
+        }
+    }
+}

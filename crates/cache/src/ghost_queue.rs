@@ -1,0 +1,97 @@
+//! The ghost queue of S3-FIFO: hashes of recently evicted keys.
+//!
+//! It stores no keys and no values: two keys with one hash count as equal. The only cost of a collision is that a key
+//! enters the wrong queue.
+
+use alloc::collections::VecDeque;
+use core::mem::size_of;
+use hashbrown::HashTable;
+
+/// A FIFO of hashes with fast look-up.
+#[derive(Debug, Default)]
+pub(crate) struct GhostQueue {
+    /// The oldest in front.
+    order: VecDeque<u64>,
+    /// Each hash in `order`, with the number of its occurrences.
+    known: HashTable<(u64, u32)>,
+}
+
+impl GhostQueue {
+    /// The size of one hash in both structures, in bytes; the table is half full at worst.
+    pub(crate) const BYTES_EACH: usize = size_of::<u64>() + 2 * (size_of::<(u64, u32)>() + 1);
+
+    pub(crate) fn contains(&self, hash: u64) -> bool {
+        self.known.find(hash, |known| known.0 == hash).is_some()
+    }
+
+    /// Adds a hash, and removes the oldest ones until at most `len_max` are left.
+    pub(crate) fn push(&mut self, hash: u64, len_max: usize) {
+        self.order.push_back(hash);
+        match self.known.find_mut(hash, |known| known.0 == hash) {
+            // A key may be evicted again while its older entry is still in the queue.
+            Some(known) => known.1 += 1,
+            None => {
+                self.known.insert_unique(hash, (hash, 1), |known| known.0);
+            }
+        }
+        while self.order.len() > len_max {
+            self.forget_oldest();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.order.clear();
+        self.known.clear();
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(hash) = self.order.pop_front() else {
+            return;
+        };
+        if let Ok(mut known) = self.known.find_entry(hash, |known| known.0 == hash) {
+            known.get_mut().1 -= 1;
+            if known.get().1 == 0 {
+                known.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let mut ghost = GhostQueue::default();
+        for hash in 1..=4 {
+            ghost.push(hash, 3);
+        }
+        assert_eq!(
+            [1, 2, 3, 4].map(|hash| ghost.contains(hash)),
+            [false, true, true, true]
+        );
+    }
+
+    #[test]
+    fn a_hash_pushed_twice_is_known_until_both_are_forgotten() {
+        let mut ghost = GhostQueue::default();
+        for hash in [7, 8, 7] {
+            ghost.push(hash, 3);
+        }
+        ghost.push(9, 3);
+        assert!(ghost.contains(7), "the younger 7 is still there");
+        ghost.push(10, 3);
+        ghost.push(11, 3);
+        assert!(!ghost.contains(7));
+        assert_eq!(ghost.known.len(), 3);
+    }
+
+    #[test]
+    fn a_bound_of_zero_keeps_nothing() {
+        let mut ghost = GhostQueue::default();
+        ghost.push(1, 0);
+        assert!(!ghost.contains(1));
+        assert_eq!((ghost.order.len(), ghost.known.len()), (0, 0));
+    }
+}

@@ -1,0 +1,335 @@
+//! Partial content: which 206 responses can be combined, and whether the stored parts answer a range request. Read RFC
+//! 9111 §3.3, §3.4 and RFC 9110 §14.4.
+//!
+//! A part with a strong validator is combined with others of the same version. A part without one is reused for ranges
+//! within it, and never combined.
+
+use alloc::vec::Vec;
+
+use lowroad_http::range::{self, ByteRange, RangesSpecifier};
+
+use crate::validation::{RawFieldLine, StoredValidators};
+
+/// Sorted ranges that neither overlap nor touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartSet {
+    /// The length of the whole representation.
+    pub len: u64,
+    ranges: Vec<ByteRange>,
+}
+
+/// The part that a 206 announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentRange<'f> {
+    /// The range of the part.
+    pub range: ByteRange,
+    /// The length of the whole representation.
+    pub len: u64,
+    /// The strong validator. A part without one is not combined with others.
+    pub etag: Option<&'f [u8]>,
+}
+
+impl<'f> ContentRange<'f> {
+    /// The part in a 206 with these fields, if it may be stored: a single range, within the one requested in `asked`,
+    /// of a representation of known length, with at most one entity tag. A part of any other range is not trusted.
+    #[must_use]
+    pub fn from_fields(asked: &[u8], fields: impl Iterator<Item = RawFieldLine<'f>> + Clone) -> Option<ContentRange<'f>> {
+        let named = |name: &'static [u8]| {
+            let is_it = move |(own, _): &RawFieldLine<'f>| own.eq_ignore_ascii_case(name);
+            fields.clone().filter(is_it)
+        };
+        let mut ranges = named(b"content-range");
+        let (Some((_, value)), None) = (ranges.next(), ranges.next()) else {
+            return None;
+        };
+        // Two tags denote two versions, and preconditions would be compared with one of them.
+        if named(b"etag").nth(1).is_some() {
+            return None;
+        }
+        let (range, len) = content_range(value.trim_ascii())?;
+        let RangesSpecifier::One(asked) = range::evaluate(asked, len) else {
+            return None;
+        };
+        let is_within = asked.start <= range.start && range.end <= asked.end;
+        let etag = StoredValidators::from_fields(fields).etag.filter(|tag| is_strong(tag));
+        is_within.then_some(ContentRange { range, len, etag })
+    }
+}
+
+fn is_strong(tag: &[u8]) -> bool {
+    tag.starts_with(b"\"")
+}
+
+/// Parses Content-Range; `None` if it is malformed, unsatisfied or of unknown length.
+#[must_use]
+pub fn content_range(value: &[u8]) -> Option<(ByteRange, u64)> {
+    let (unit, rest) = value.split_at_checked(6)?;
+    unit.eq_ignore_ascii_case(b"bytes ").then_some(())?;
+    let text = core::str::from_utf8(rest).ok()?;
+    let (range, len) = text.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let number = |digits: &str| -> Option<u64> {
+        digits
+            .bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| digits.parse().ok())?
+    };
+    let (start, last, len) = (number(first)?, number(last)?, number(len)?);
+    let end = last.checked_add(1)?;
+    (start < end && end <= len).then_some((ByteRange { start, end }, len))
+}
+
+impl PartSet {
+    /// No parts of a representation of `len` bytes.
+    #[must_use]
+    pub fn with_len(len: u64) -> PartSet {
+        PartSet {
+            len,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// One part of a representation of `len` bytes, which must contain it.
+    #[must_use]
+    pub fn with_part(len: u64, part: ByteRange) -> PartSet {
+        PartSet {
+            len,
+            ranges: Vec::from([part]),
+        }
+    }
+
+    /// Adds a part of a representation of `len` bytes. Returns false, without adding it, unless the stored validator
+    /// and that of the part are equal and strong (§3.4).
+    pub fn add(&mut self, part: ByteRange, len: u64, (stored, own): (&[u8], &[u8])) -> bool {
+        let fits = len == self.len && part.start < part.end && part.end <= len;
+        // RFC 9111 §3.4: only parts with the same strong validator are combined.
+        if !is_strong(stored) || stored != own || !fits {
+            return false;
+        }
+        let mut joined = part;
+        // Merges all ranges that overlap or touch the new one.
+        self.ranges.retain(|range| {
+            let touches = range.start <= joined.end && joined.start <= range.end;
+            if touches {
+                joined.start = joined.start.min(range.start);
+                joined.end = joined.end.max(range.end);
+            }
+            !touches
+        });
+        let at = self
+            .ranges
+            .partition_point(|range| range.start < joined.start);
+        self.ranges.insert(at, joined);
+        true
+    }
+
+    /// Whether all parts are present.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.has(ByteRange {
+            start: 0,
+            end: self.len,
+        })
+    }
+
+    /// Whether the whole range is present.
+    #[must_use]
+    pub fn has(&self, asked: ByteRange) -> bool {
+        let holds = |range: &ByteRange| range.start <= asked.start && asked.end <= range.end;
+        asked.start >= asked.end || self.ranges.iter().any(holds)
+    }
+
+    /// Whether a request for these ranges, evaluated for the length of the whole, can be answered. An unsatisfiable
+    /// range is known by the length alone.
+    #[must_use]
+    pub fn answers(&self, asked: &RangesSpecifier) -> bool {
+        match asked {
+            RangesSpecifier::Whole => self.is_whole(),
+            RangesSpecifier::One(range) => self.has(*range),
+            RangesSpecifier::Many(set) => set.iter().all(|range| self.has(*range)),
+            RangesSpecifier::Unsatisfiable => true,
+        }
+    }
+
+    /// The ranges of a part that are missing here, sorted.
+    #[must_use]
+    pub fn news(&self, part: ByteRange) -> Vec<ByteRange> {
+        let both = |gap: ByteRange| ByteRange {
+            start: gap.start.max(part.start),
+            end: gap.end.min(part.end),
+        };
+        let news = self.missing().into_iter().map(both);
+        news.filter(|new| new.start < new.end).collect()
+    }
+
+    /// The missing ranges, sorted.
+    #[must_use]
+    pub fn missing(&self) -> Vec<ByteRange> {
+        let ends = core::iter::once(0).chain(self.ranges.iter().map(|r| r.end));
+        let starts = self.ranges.iter().map(|r| r.start).chain([self.len]);
+        let gaps = ends
+            .zip(starts)
+            .map(|(start, end)| ByteRange { start, end });
+        gaps.filter(|gap| gap.start < gap.end).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAG: (&[u8], &[u8]) = (b"\"a\"", b"\"a\"");
+
+    fn bytes(start: u64, end: u64) -> ByteRange {
+        ByteRange { start, end }
+    }
+
+    #[test]
+    fn parts_with_the_same_strong_validator_are_joined() {
+        let mut parts = PartSet::with_len(10);
+        assert!(parts.add(bytes(0, 3), 10, TAG) && parts.add(bytes(6, 10), 10, TAG));
+        assert_eq!(parts.missing(), [bytes(3, 6)]);
+        assert!(parts.has(bytes(7, 9)) && !parts.has(bytes(2, 4)) && !parts.is_whole());
+        assert!(parts.add(bytes(2, 6), 10, TAG));
+        assert!(parts.is_whole() && parts.missing().is_empty() && parts.answers(&RangesSpecifier::Whole));
+    }
+
+    #[test]
+    fn they_are_as_a_set_of_bytes() {
+        // Compared with a map of the bytes.
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let (mut parts, mut set) = (PartSet::with_len(40), [false; 40]);
+            for _ in 0..12 {
+                let (start, len) = (random(40), 1 + random(9));
+                let part = bytes(start, (start + len).min(40));
+                let own = part.start as usize..part.end as usize;
+                let news: u64 = parts.news(part).iter().map(|new| new.end - new.start).sum();
+                let missing = set[own.clone()].iter().filter(|has| !**has).count();
+                assert_eq!(news, missing as u64);
+                assert!(parts.add(part, 40, TAG));
+                set[own].fill(true);
+                let gaps: u64 = parts.missing().iter().map(|gap| gap.end - gap.start).sum();
+                assert_eq!(gaps, set.iter().filter(|has| !**has).count() as u64);
+                assert_eq!(parts.is_whole(), set.iter().all(|has| *has));
+                let (from, to) = (random(40), random(40));
+                if from < to {
+                    let has = set[from as usize..to as usize].iter().all(|has| *has);
+                    assert_eq!(parts.has(bytes(from, to)), has);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn others_are_not() {
+        // RFC 9111 §3.4: weak, different and missing validators.
+        let mut parts = PartSet::with_len(10);
+        for validators in [
+            (&b"W/\"a\""[..], &b"W/\"a\""[..]),
+            (b"\"a\"", b"\"b\""),
+            (b"", b""),
+        ] {
+            assert!(!parts.add(bytes(0, 3), 10, validators));
+        }
+        assert!(!parts.add(bytes(0, 3), 11, TAG) && !parts.add(bytes(9, 11), 10, TAG));
+    }
+
+    #[test]
+    fn what_is_new_of_a_part_is_what_was_missing() {
+        let mut parts = PartSet::with_len(10);
+        assert_eq!(parts.news(bytes(2, 4)), [bytes(2, 4)]);
+        assert!(parts.add(bytes(2, 4), 10, TAG) && parts.add(bytes(6, 8), 10, TAG));
+        let news = [bytes(1, 2), bytes(4, 6), bytes(8, 9)];
+        assert_eq!(parts.news(bytes(1, 9)), news);
+        assert!(parts.news(bytes(6, 8)).is_empty());
+    }
+
+    #[test]
+    fn a_part_is_what_was_asked_for_of_a_whole_of_known_length() {
+        // A broken origin must not be able to fill gaps with other bytes.
+        let part = |asked: &str, range: &'static str, tag: &'static str| {
+            let fields: [RawFieldLine<'static>; 2] = [
+                (b"Content-Range", range.as_bytes()),
+                (b"ETag", tag.as_bytes()),
+            ];
+            ContentRange::from_fields(asked.as_bytes(), fields.into_iter()).map(|part| (part.range, part.len))
+        };
+        let tag = "\"a\"";
+        let five = Some((bytes(5, 10), 10));
+        for asked in [
+            "bytes=5-",
+            "bytes=-5",
+            "bytes=5-99",
+            "bytes=0-",
+            "bytes=4-9",
+        ] {
+            assert_eq!(part(asked, "bytes 5-9/10", tag), five, "{asked}");
+        }
+        for (asked, range, tag) in [
+            // More than requested.
+            ("bytes=6-", "bytes 5-9/10", tag),
+            ("bytes=0-8", "bytes 5-9/10", tag),
+            // Several ranges were requested.
+            ("bytes=0-1, 5-9", "bytes 5-9/10", tag),
+            ("bytes=10-", "bytes 5-9/10", tag),
+            // The length of the whole is unknown.
+            ("bytes=5-", "bytes 5-9/*", tag),
+            ("bytes=5-", "bytes 5-10/10", tag),
+            ("lines=5-", "bytes 5-9/10", tag),
+        ] {
+            assert_eq!(part(asked, range, tag), None, "{asked} {range} {tag}");
+        }
+        let twice: [RawFieldLine<'_>; 3] = [
+            (b"Content-Range", b"bytes 5-9/10"),
+            (b"content-range", b"bytes 5-9/10"),
+            (b"ETag", b"\"a\""),
+        ];
+        assert_eq!(ContentRange::from_fields(b"bytes=5-", twice.into_iter()), None);
+        assert!(ContentRange::from_fields(b"bytes=5-", twice.into_iter().skip(1)).is_some());
+        let tags: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"b\""), (b"etag", b"\"b\"")];
+        let two_tags = twice.into_iter().take(1).chain(tags);
+        assert_eq!(ContentRange::from_fields(b"bytes=5-", two_tags), None);
+    }
+
+    #[test]
+    fn only_a_strong_validator_combines_a_part() {
+        let range: RawFieldLine<'_> = (b"Content-Range", b"bytes 5-9/10");
+        let etag = |tags: &[&'static [u8]]| {
+            let tags = tags.iter().map(|tag| (&b"ETag"[..], *tag));
+            let part = ContentRange::from_fields(b"bytes=5-", [range].into_iter().chain(tags));
+            part.expect("it is what was asked for").etag
+        };
+        assert_eq!(etag(&[b"\"a\""]), Some(&b"\"a\""[..]));
+        let others: [&[&'static [u8]]; 3] = [&[], &[b"W/\"a\""], &[b"a"]];
+        for tags in others {
+            assert_eq!(etag(tags), None, "{tags:?}");
+        }
+        let parts = PartSet::with_part(10, bytes(5, 10));
+        assert!(parts.has(bytes(6, 8)) && !parts.has(bytes(4, 6)) && !parts.is_whole());
+        assert_eq!(parts.missing(), [bytes(0, 5)]);
+    }
+
+    #[test]
+    fn content_range_is_read_strictly() {
+        // RFC 9110 §14.4.
+        assert_eq!(content_range(b"bytes 4-9/10"), Some((bytes(4, 10), 10)));
+        for bad in [
+            "bytes */10",
+            "bytes 0-1/*",
+            "bytes 5-4/10",
+            "bytes 0-10/10",
+            "bytes 0-/1",
+            "x 0-1/2",
+            "bytes +0-1/2",
+        ] {
+            assert_eq!(content_range(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

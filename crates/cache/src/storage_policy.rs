@@ -1,0 +1,533 @@
+//! Decides whether a shared cache may store a response, and gives the reason if not. [`crate::lifetime`] decides its
+//! later reuse. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
+//!
+//! [`decide`] evaluates the request and the caller's `StoragePolicy`. [`judge`] is the variant for callers that have
+//! excluded requests with Authorization, Range or fields outside the key, and that reuse responses without further
+//! checks: responses that need validation before each use, or set a cookie, are not stored.
+
+use crate::cache_control::{self, CacheControl};
+use crate::freshness::{self, Freshness, HEURISTIC_SECS_MAX, ReceiveTime, LifetimeSource, TimeFields};
+use crate::lifetime::StoragePlan;
+use crate::request::RequestDirectives;
+use crate::targeted_fields;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use lowroad_http::fields::FieldNames;
+
+/// The decisions that RFC 9111 leaves to a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct StoragePolicy {
+    /// Store responses that need validation before use, and stale ones, if they have a validator.
+    pub validates: bool,
+    /// Require that the response gives a lifetime.
+    pub explicit_only: bool,
+    /// The operator's lifetime for responses without one; it replaces the heuristic by Last-Modified.
+    pub ttl_secs: Option<u64>,
+    /// The upper bound of a heuristic lifetime by Last-Modified.
+    pub guessed_secs_max: u64,
+    /// Store 403, 429 and 451, although another client, or the same one later, may be admitted.
+    pub refusals: bool,
+    /// The default of `stale-while-revalidate`.
+    pub stale_while_revalidate_secs: u64,
+    /// The default of `stale-if-error`.
+    pub stale_if_error_secs: u64,
+    /// The treatment of responses that set cookies.
+    pub cookies: CookiePolicy,
+    /// Vary may name any fields, which the caller selects by ([`crate::vary`]); else only Accept-Encoding.
+    pub varies: bool,
+    /// Accept-Encoding is part of the key even if Vary does not name it, since servers may omit it.
+    pub encoding_in_key: bool,
+    /// Evaluate CDN-Cache-Control.
+    pub targeted: bool,
+    /// Store responses without the fields that `private` and `no-cache` name; else these directives count as
+    /// unqualified.
+    pub leaves_out: bool,
+    /// Store 206 responses.
+    pub partial: bool,
+    /// Store only responses explicitly meant for shared caches: `public`, `s-maxage` or CDN-Cache-Control.
+    pub shared_only: bool,
+}
+
+/// Which responses with Set-Cookie are stored. RFC 9111 permits a cache to store all of them (§7.3). But an
+/// application that starts a session on a page with `max-age` does not intend to share that session, so a lifetime
+/// alone suffices only for private caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CookiePolicy {
+    /// None.
+    Never,
+    /// Those explicitly meant for shared caches: `public`, `s-maxage` or CDN-Cache-Control.
+    Shared,
+    /// All.
+    Always,
+}
+
+impl StoragePolicy {
+    /// Stored responses are reused without further checks.
+    pub const STRICT: StoragePolicy = StoragePolicy {
+        validates: false,
+        explicit_only: false,
+        ttl_secs: None,
+        guessed_secs_max: HEURISTIC_SECS_MAX,
+        refusals: false,
+        stale_while_revalidate_secs: 0,
+        stale_if_error_secs: 0,
+        cookies: CookiePolicy::Never,
+        varies: false,
+        encoding_in_key: false,
+        targeted: false,
+        leaves_out: false,
+        partial: false,
+        shared_only: false,
+    };
+    /// For applications: any Vary, but only explicit lifetimes.
+    pub const PROGRAM: StoragePolicy = StoragePolicy {
+        explicit_only: true,
+        refusals: true,
+        varies: true,
+        ..StoragePolicy::STRICT
+    };
+    /// For origins: everything that RFC 9111 permits.
+    pub const ORIGIN: StoragePolicy = StoragePolicy {
+        validates: true,
+        refusals: true,
+        cookies: CookiePolicy::Shared,
+        varies: true,
+        targeted: true,
+        leaves_out: true,
+        partial: true,
+        ..StoragePolicy::STRICT
+    };
+}
+
+/// The reason for not storing a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorageRefusal {
+    /// The status is not final, or depends on more than the key.
+    Status(u16),
+    /// The status may be stored only with an explicit lifetime, which is missing.
+    StatusNeedsLifetime(u16),
+    /// `must-understand` with a status whose caching rules are not implemented.
+    NotUnderstood(u16),
+    /// `no-store`
+    NoStore,
+    /// `private`
+    Private,
+    /// `no-cache`: each use would need validation.
+    NoCache,
+    /// It sets a cookie.
+    SetCookie,
+    /// Vary names a field that is not part of the key, or `*`.
+    Vary(String),
+    /// Cache-Control cannot be parsed.
+    Malformed,
+    /// `must-revalidate` without an explicit lifetime, which forbids a heuristic one.
+    MustRevalidate,
+    /// There is no lifetime: neither explicit nor heuristic nor by the operator.
+    NoLifetime,
+    /// The response is stale on arrival.
+    Stale,
+    /// The response has no explicit lifetime, and changed so recently that its heuristic lifetime is over: storable
+    /// later.
+    JustChanged,
+    /// The request's method is not GET.
+    Method,
+    /// The request has `no-store`.
+    Asked,
+    /// The request has Authorization, and the response does not permit sharing (§3.5).
+    Authorization,
+    /// The response needs validation before use, and has no validator.
+    NoValidator,
+    /// The response is not explicitly for shared caches, and the operator requires that.
+    NotShared,
+}
+
+impl StorageRefusal {
+    /// A short name for counters.
+    pub fn label(&self) -> &'static str {
+        match self {
+            StorageRefusal::Status(_) => "status",
+            StorageRefusal::StatusNeedsLifetime(_) => "status-without-lifetime",
+            StorageRefusal::NotUnderstood(_) => "must-understand",
+            StorageRefusal::NoStore => "no-store",
+            StorageRefusal::Private => "private",
+            StorageRefusal::NoCache => "no-cache",
+            StorageRefusal::SetCookie => "set-cookie",
+            StorageRefusal::Vary(_) => "vary",
+            StorageRefusal::Malformed => "cache-control-malformed",
+            StorageRefusal::MustRevalidate => "must-revalidate",
+            StorageRefusal::NoLifetime => "no-lifetime",
+            StorageRefusal::Stale | StorageRefusal::JustChanged => "stale",
+            StorageRefusal::Method => "method",
+            StorageRefusal::Asked => "request-no-store",
+            StorageRefusal::Authorization => "authorization",
+            StorageRefusal::NoValidator => "no-validator",
+            StorageRefusal::NotShared => "not-shared",
+        }
+    }
+}
+
+impl fmt::Display for StorageRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StorageRefusal::Status(status) => {
+                write!(f, "responses with status {status} are never stored")
+            }
+            StorageRefusal::StatusNeedsLifetime(status) => write!(
+                f,
+                "status {status} needs an explicit lifetime to be stored; set Cache-Control: max-age"
+            ),
+            StorageRefusal::NotUnderstood(status) => write!(
+                f,
+                "Cache-Control has must-understand, and what status {status} asks of a cache is not known"
+            ),
+            StorageRefusal::NoStore => f.write_str("Cache-Control has no-store"),
+            StorageRefusal::Private => f.write_str("Cache-Control has private, and this cache is shared"),
+            StorageRefusal::NoCache => f.write_str(
+                "Cache-Control (or Pragma) has no-cache: each use would have to be validated; use max-age instead",
+            ),
+            StorageRefusal::SetCookie => f.write_str("the response sets a cookie"),
+            StorageRefusal::Vary(name) => write!(
+                f,
+                "Vary names {name:?}; only Accept-Encoding is told apart"
+            ),
+            StorageRefusal::Malformed => f.write_str("Cache-Control cannot be read"),
+            StorageRefusal::MustRevalidate => f.write_str(
+                "Cache-Control has must-revalidate and the response gives no lifetime; add max-age",
+            ),
+            StorageRefusal::NoLifetime => f.write_str(
+                "the response gives no lifetime; set Cache-Control: max-age, or a ttl for such responses",
+            ),
+            StorageRefusal::Stale => f.write_str(
+                "the response is not fresh when it comes (a lifetime of 0, an Expires that is past or no date, or an Age beyond it)",
+            ),
+            StorageRefusal::JustChanged => f.write_str(
+                "the response gives no lifetime, and was changed a moment ago: what is guessed from its age is 0 (set Cache-Control: max-age, or a ttl for such responses)",
+            ),
+            StorageRefusal::Method => f.write_str("only what answers a GET is stored"),
+            StorageRefusal::Asked => f.write_str("the request's Cache-Control has no-store"),
+            StorageRefusal::Authorization => f.write_str(
+                "the request has Authorization; say public, s-maxage or must-revalidate if others may have the response",
+            ),
+            StorageRefusal::NoValidator => f.write_str(
+                "the response has to be validated before each use, and has neither ETag nor Last-Modified",
+            ),
+            StorageRefusal::NotShared => f.write_str(
+                "the route keeps what is for shared caches; say public or s-maxage",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for StorageRefusal {}
+
+/// Judges the response to a GET. `ttl_secs` is the operator's lifetime for responses without one; it replaces the
+/// heuristic by Last-Modified.
+///
+/// # Errors
+/// The first reason found not to store the response.
+pub fn judge<'a>(
+    status: u16,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    received: &ReceiveTime,
+    ttl_secs: Option<u64>,
+) -> Result<Freshness, StorageRefusal> {
+    let policy = StoragePolicy {
+        ttl_secs,
+        ..StoragePolicy::STRICT
+    };
+    decide(&policy, &RequestDirectives::GET, status, fields, received).map(|storing| storing.freshness)
+}
+
+/// Judges a response to a request.
+///
+/// # Errors
+/// The first reason found not to store the response.
+pub fn decide<'a>(
+    policy: &StoragePolicy,
+    asked: &RequestDirectives,
+    status: u16,
+    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    received: &ReceiveTime,
+) -> Result<StoragePlan, StorageRefusal> {
+    if !asked.is_get {
+        return Err(StorageRefusal::Method);
+    }
+    if asked.no_store {
+        return Err(StorageRefusal::Asked);
+    }
+    let seen = StorableFields::read(fields, policy)?;
+    allowed(status, &seen, policy)?;
+    // RFC 9111 §3.5.
+    if asked.is_authorized && !seen.is_for_all() {
+        return Err(StorageRefusal::Authorization);
+    }
+    let (lifetime_secs, source) = lifetime(status, &seen, received.at_unix_secs, policy)?;
+    let freshness = Freshness {
+        lifetime_secs,
+        age_ms: freshness::age_ms(&seen.times, received),
+        source,
+    };
+    let storing = seen.storing(status, freshness, policy);
+    match storing.is_useful(policy.validates && seen.has_validator) {
+        true => Ok(storing),
+        false if !policy.validates && source == LifetimeSource::Heuristic => Err(StorageRefusal::JustChanged),
+        // A different reason for the same result: the operator can act on it by waiting or by a ttl.
+        false if !policy.validates => Err(StorageRefusal::Stale),
+        false => Err(StorageRefusal::NoValidator),
+    }
+}
+
+/// The fields of a response that decide about storing it.
+#[derive(Debug, Default)]
+struct StorableFields<'a> {
+    control: CacheControl,
+    /// `control` comes from CDN-Cache-Control, which overrides Cache-Control and Expires.
+    is_targeted: bool,
+    times: TimeFields<'a>,
+    sets_cookie: bool,
+    has_validator: bool,
+    /// The values of Cache-Control.
+    control_lines: Vec<&'a [u8]>,
+    left_out: FieldNames,
+    /// `Pragma: no-cache`, a request field; servers that send it mean Cache-Control.
+    pragma_no_cache: bool,
+}
+
+impl<'a> StorableFields<'a> {
+    fn read(
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        policy: &StoragePolicy,
+    ) -> Result<StorableFields<'a>, StorageRefusal> {
+        let mut seen = StorableFields::default();
+        let mut targeted = Vec::new();
+        for (name, value) in fields {
+            let value = value.trim_ascii();
+            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            match name.len() {
+                4 if is("vary") => check_vary(value, policy)?,
+                17 if policy.targeted && is("cdn-cache-control") => targeted.push(value),
+                _ => seen.add(name, value),
+            }
+        }
+        let control_lines = seen.control_lines.iter();
+        seen.left_out = control_lines
+            .flat_map(|line| cache_control::field_names(line))
+            .map(Box::from)
+            .collect();
+        if let Some(control) = targeted_fields::read(&targeted) {
+            seen.control = control;
+            seen.is_targeted = true;
+            // RFC 9213 §2.2: Expires is ignored with a targeted field.
+            seen.times.expires = freshness::SingletonField::Absent;
+        }
+        Ok(seen)
+    }
+
+    fn add(&mut self, name: &[u8], value: &'a [u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let times = &mut self.times;
+        // The length selects one or two candidate names.
+        match name.len() {
+            // RFC 9111 §5.1: the first of several values counts.
+            3 if is("age") => times.age = times.age.or(Some(value)),
+            4 if is("date") => times.date = times.date.and(value),
+            4 if is("etag") => self.has_validator = true,
+            6 if is("pragma") => {
+                let says = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(b"no-cache");
+                self.pragma_no_cache |= value.split(|b| *b == b',').any(says);
+            }
+            7 if is("expires") => times.expires = times.expires.and(value),
+            10 if is("set-cookie") => self.sets_cookie = true,
+            11 if is("set-cookie2") => self.sets_cookie = true,
+            13 if is("cache-control") => {
+                self.control.add_line(value);
+                self.control_lines.push(value);
+            }
+            13 if is("last-modified") => {
+                times.last_modified = times.last_modified.and(value);
+                self.has_validator = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether every use needs validation.
+    fn no_cache(&self, policy: &StoragePolicy) -> bool {
+        let said = match policy.leaves_out {
+            true => self.control.no_cache_bare,
+            false => self.control.no_cache,
+        };
+        said || (self.pragma_no_cache && !self.control.present)
+    }
+
+    /// Whether the response may be shared although its request had Authorization (§3.5).
+    fn is_for_all(&self) -> bool {
+        let control = &self.control;
+        control.public || control.must_revalidate_proper || control.s_maxage.secs().is_some()
+    }
+
+    fn storing(&self, status: u16, freshness: Freshness, policy: &StoragePolicy) -> StoragePlan {
+        let control = &self.control;
+        let no_cache = self.no_cache(policy);
+        let s_maxage = control.s_maxage != cache_control::DeltaSeconds::Absent;
+        // Without a lifetime it is stored only for validation, and may be personal: neither a client's max-stale nor
+        // the operator's default for all responses may make it reusable by others.
+        let is_never_fresh = freshness.lifetime_secs == 0;
+        let window = |said: cache_control::DeltaSeconds, own: u64| match said {
+            // RFC 9111 §5.2.2.2, §5.2.2.4: no stale reuse without validation.
+            _ if !policy.validates || control.must_revalidate || no_cache => 0,
+            cache_control::DeltaSeconds::Secs(secs) => secs,
+            // The operator's default applies only if the response does not restrict stale reuse itself.
+            cache_control::DeltaSeconds::Absent if !s_maxage && !is_never_fresh => own,
+            _ => 0,
+        };
+        StoragePlan {
+            freshness,
+            no_cache,
+            // RFC 9111 §5.2.2.10: s-maxage implies proxy-revalidate.
+            must_revalidate: control.must_revalidate || s_maxage || is_never_fresh,
+            swr_secs: window(
+                control.stale_while_revalidate,
+                policy.stale_while_revalidate_secs,
+            ),
+            sie_secs: window(control.stale_if_error, policy.stale_if_error_secs),
+            immutable: control.immutable,
+            left_out: match policy.leaves_out {
+                true => self.left_out.clone(),
+                false => FieldNames::NONE,
+            },
+            is_partial: status == 206,
+        }
+    }
+}
+
+/// Fails with the first name that the caller does not select by: any but Accept-Encoding, or `*`.
+fn check_vary(value: &[u8], policy: &StoragePolicy) -> Result<(), StorageRefusal> {
+    let foreign = value
+        .split(|b| *b == b',')
+        .map(<[u8]>::trim_ascii)
+        .find(|name| match policy.varies {
+            true => *name == b"*",
+            false => !name.is_empty() && !name.eq_ignore_ascii_case(b"accept-encoding"),
+        });
+    match foreign {
+        Some(name) => Err(StorageRefusal::Vary(
+            String::from_utf8_lossy(name).into_owned(),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks everything except the lifetime.
+fn allowed(status: u16, seen: &StorableFields<'_>, policy: &StoragePolicy) -> Result<(), StorageRefusal> {
+    let control = &seen.control;
+    let is_refused = is_refusal(status) && !policy.refusals;
+    if is_refused || !(is_plain(status) || status == 206 && policy.partial) {
+        return Err(StorageRefusal::Status(status));
+    }
+    // RFC 9111 §4.2.1 advises to treat it as stale; here it is not stored at all.
+    if control.malformed {
+        return Err(StorageRefusal::Malformed);
+    }
+    // RFC 9111 §5.2.2.3.
+    if control.must_understand && !is_understood(status) {
+        return Err(StorageRefusal::NotUnderstood(status));
+    }
+    // With must-understand, no-store is meant for caches that do not implement must-understand (§5.2.2.3).
+    if control.no_store && !control.must_understand {
+        return Err(StorageRefusal::NoStore);
+    }
+    if control.private_bare || control.private && !policy.leaves_out {
+        return Err(StorageRefusal::Private);
+    }
+    if seen.no_cache(policy) && !policy.validates {
+        return Err(StorageRefusal::NoCache);
+    }
+    // With `private="set-cookie"` or the like the cookie is not stored.
+    let is_left_out = policy.leaves_out && seen.left_out.has(b"set-cookie");
+    let is_shared = seen.is_targeted || control.public || control.s_maxage.secs().is_some();
+    if policy.shared_only && !is_shared {
+        return Err(StorageRefusal::NotShared);
+    }
+    let is_meant = match policy.cookies {
+        CookiePolicy::Never => false,
+        CookiePolicy::Shared => is_shared,
+        CookiePolicy::Always => true,
+    };
+    match seen.sets_cookie && !is_left_out && !is_meant {
+        true => Err(StorageRefusal::SetCookie),
+        false => Ok(()),
+    }
+}
+
+fn lifetime(
+    status: u16,
+    seen: &StorableFields<'_>,
+    at_unix_secs: u64,
+    policy: &StoragePolicy,
+) -> Result<(u64, LifetimeSource), StorageRefusal> {
+    if let Some((secs, source)) = freshness::explicit(&seen.control, &seen.times, at_unix_secs) {
+        let source = match seen.is_targeted {
+            true => LifetimeSource::Targeted,
+            false => source,
+        };
+        return Ok((secs, source));
+    }
+    // RFC 9111 §4.2.2: a heuristic needs one of these statuses, or `public`.
+    if !is_heuristic(status) && !seen.control.public {
+        return Err(StorageRefusal::StatusNeedsLifetime(status));
+    }
+    // Validation before each use needs no lifetime.
+    let nothing = || match policy.validates && seen.has_validator {
+        true => Ok((0, LifetimeSource::Nothing)),
+        false if policy.validates && seen.no_cache(policy) => Err(StorageRefusal::NoValidator),
+        false => Err(StorageRefusal::NoLifetime),
+    };
+    // must-revalidate asks for strict freshness: a heuristic would defeat it.
+    if seen.control.must_revalidate {
+        return nothing().map_err(|_| StorageRefusal::MustRevalidate);
+    }
+    if policy.explicit_only {
+        return nothing();
+    }
+    let guess = || {
+        let secs = freshness::heuristic(&seen.times, at_unix_secs)?;
+        Some((secs.min(policy.guessed_secs_max), LifetimeSource::Heuristic))
+    };
+    // The operator's lifetime replaces the heuristic.
+    let given = policy
+        .ttl_secs
+        .map(|secs| (secs, LifetimeSource::Ttl))
+        .or_else(guess);
+    given.map_or_else(nothing, Ok)
+}
+
+/// Whether the status depends on the client or the moment.
+fn is_refusal(status: u16) -> bool {
+    matches!(status, 403 | 429 | 451)
+}
+
+/// Whether the status is meaningful by the response alone. The others are interim, or depend on parts of the request
+/// outside the key: credentials, ranges, preconditions other than those for caches.
+fn is_plain(status: u16) -> bool {
+    (200..600).contains(&status) && !matches!(status, 206 | 401 | 407 | 412 | 416)
+}
+
+/// Whether the status may be stored without an explicit lifetime (RFC 9110 §15.1). 304 is included for requests that
+/// are conditional themselves: it stands for the 200.
+fn is_heuristic(status: u16) -> bool {
+    matches!(
+        status,
+        200 | 203 | 204 | 206 | 300 | 301 | 304 | 308 | 404 | 405 | 410 | 414 | 501
+    )
+}
+
+/// Whether the caching rules of this status are implemented.
+fn is_understood(status: u16) -> bool {
+    is_heuristic(status) || matches!(status, 302 | 303 | 307)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+use super::*;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use lowroad_http::date;
+
+const NOW: u64 = 1_795_207_512;
+
+const RECEIVED: ReceiveTime = ReceiveTime {
+    at_unix_secs: NOW,
+    delay_ms: 0,
+};
+
+fn judge_with(
+    status: u16,
+    fields: &[(&str, &str)],
+    ttl_secs: Option<u64>,
+) -> Result<Freshness, StorageRefusal> {
+    let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+    judge(status, fields, &RECEIVED, ttl_secs)
+}
+
+fn of(fields: &[(&str, &str)]) -> Result<u64, StorageRefusal> {
+    judge_with(200, fields, None).map(|freshness| freshness.lifetime_secs)
+}
+
+fn control(line: &str) -> Result<u64, StorageRefusal> {
+    of(&[("cache-control", line)])
+}
+
+#[test]
+fn a_lifetime_is_enough() {
+    assert_eq!(control("max-age=60"), Ok(60));
+    assert_eq!(control("public, max-age=60, s-maxage=5"), Ok(5));
+    assert_eq!(control("immutable, max-age=\"60\""), Ok(60));
+}
+
+#[test]
+fn what_its_author_forbids_is_not_stored() {
+    // RFC 9111 §5.2.2; `judge` treats qualified forms as unqualified.
+    assert_eq!(control("max-age=60, no-store"), Err(StorageRefusal::NoStore));
+    assert_eq!(control("max-age=60, private"), Err(StorageRefusal::Private));
+    assert_eq!(
+        control("max-age=60, private=\"x-user\""),
+        Err(StorageRefusal::Private)
+    );
+    assert_eq!(control("max-age=60, no-cache"), Err(StorageRefusal::NoCache));
+    assert_eq!(control("max-age=60, a=\"b"), Err(StorageRefusal::Malformed));
+    assert_eq!(
+        of(&[
+            ("cache-control", "max-age=60"),
+            ("cache-control", "NO-STORE")
+        ]),
+        Err(StorageRefusal::NoStore)
+    );
+}
+
+#[test]
+fn stale_on_arrival_is_not_stored() {
+    // RFC 9111 §4.2.1: conflicting and invalid lifetimes count as stale.
+    for line in [
+        "max-age=0",
+        // In a shared cache, s-maxage takes precedence.
+        "s-maxage=0, max-age=60",
+        "max-age=0, must-revalidate",
+        // Conflicting values.
+        "max-age=1, max-age=2",
+        "max-age=-5",
+    ] {
+        assert_eq!(control(line), Err(StorageRefusal::Stale), "{line}");
+    }
+    let aged = [("cache-control", "max-age=60"), ("age", "60")];
+    assert_eq!(of(&aged), Err(StorageRefusal::Stale));
+    let aged = [("cache-control", "max-age=60"), ("age", "59")];
+    assert_eq!(of(&aged), Ok(60));
+    assert_eq!(of(&[("expires", "0")]), Err(StorageRefusal::Stale));
+    // An unreadable Expires is not replaced by the operator's time.
+    assert_eq!(
+        judge_with(200, &[("expires", "-1")], Some(9)).map(|_| ()),
+        Err(StorageRefusal::Stale)
+    );
+}
+
+#[test]
+fn must_revalidate_lets_only_explicit_lifetimes_count() {
+    // A guessed lifetime would contradict the demand for strict freshness.
+    assert_eq!(control("max-age=60, must-revalidate"), Ok(60));
+    let silent = [("cache-control", "must-revalidate")];
+    assert_eq!(
+        judge_with(200, &silent, Some(9)).map(|_| ()),
+        Err(StorageRefusal::MustRevalidate)
+    );
+    let silent = [("cache-control", "proxy-revalidate")];
+    assert_eq!(
+        judge_with(200, &silent, Some(9)).map(|_| ()),
+        Err(StorageRefusal::MustRevalidate)
+    );
+}
+
+#[test]
+fn only_accept_encoding_may_vary() {
+    // `judge` is for callers with Accept-Encoding as the only selecting field.
+    let vary = |value| of(&[("cache-control", "max-age=60"), ("vary", value)]);
+    assert_eq!(vary("Accept-Encoding"), Ok(60));
+    assert_eq!(vary("accept-encoding, , Accept-Encoding"), Ok(60));
+    assert_eq!(vary("*"), Err(StorageRefusal::Vary("*".into())));
+    assert_eq!(
+        vary("Accept-Encoding, User-Agent"),
+        Err(StorageRefusal::Vary("User-Agent".into()))
+    );
+}
+
+#[test]
+fn cookies_are_for_one_client() {
+    // A session cookie in a shared cache would log visitors in as one another.
+    for name in ["Set-Cookie", "set-cookie2"] {
+        let fields = [("cache-control", "public, max-age=60"), (name, "a=b")];
+        assert_eq!(of(&fields), Err(StorageRefusal::SetCookie));
+    }
+}
+
+#[test]
+fn must_understand_overrides_no_store_where_the_status_is_understood() {
+    let fields = [("cache-control", "must-understand, no-store, max-age=60")];
+    assert_eq!(judge_with(200, &fields, None).map(|_| ()), Ok(()));
+    assert_eq!(judge_with(302, &fields, None).map(|_| ()), Ok(()));
+    assert_eq!(
+        judge_with(400, &fields, None).map(|_| ()),
+        Err(StorageRefusal::NotUnderstood(400))
+    );
+}
+
+#[test]
+fn pragma_counts_only_without_cache_control() {
+    // RFC 9111 §5.4.
+    assert_eq!(
+        judge_with(200, &[("pragma", "x, No-Cache")], Some(9)).map(|_| ()),
+        Err(StorageRefusal::NoCache)
+    );
+    let both = [("pragma", "no-cache"), ("cache-control", "max-age=60")];
+    assert_eq!(of(&both), Ok(60));
+}
+
+#[test]
+fn statuses_of_rfc_9110_15_1_are_stored_without_an_explicit_lifetime() {
+    // 206 is missing: this policy stores no partial content.
+    let stored: Vec<u16> = (100..=599)
+        .filter(|status| judge_with(*status, &[], Some(9)).is_ok())
+        .collect();
+    assert_eq!(
+        stored,
+        [200, 203, 204, 300, 301, 304, 308, 404, 405, 410, 414, 501]
+    );
+    assert_eq!(
+        judge_with(302, &[], Some(9)).map(|_| ()),
+        Err(StorageRefusal::StatusNeedsLifetime(302))
+    );
+}
+
+#[test]
+fn other_final_statuses_need_an_explicit_lifetime_or_public() {
+    // RFC 9111 §3 and §4.2.2.
+    for status in [302, 303, 307, 400, 500, 503] {
+        let lifetime = [("cache-control", "max-age=60")];
+        assert!(judge_with(status, &lifetime, None).is_ok(), "{status}");
+        let public = [("cache-control", "public")];
+        assert!(judge_with(status, &public, Some(9)).is_ok(), "{status}");
+    }
+    for status in [100, 103, 199, 206, 401, 403, 407, 412, 416, 429, 451, 600] {
+        let lifetime = [("cache-control", "max-age=60")];
+        assert_eq!(
+            judge_with(status, &lifetime, Some(9)).map(|_| ()),
+            Err(StorageRefusal::Status(status))
+        );
+    }
+}
+
+#[test]
+fn refusals_and_guesses_are_the_policys() {
+    let received = ReceiveTime {
+        at_unix_secs: NOW,
+        delay_ms: 0,
+    };
+    let lifetime = [(&b"cache-control"[..], &b"max-age=60"[..])];
+    let is_stored =
+        |policy: &StoragePolicy, status| decide(policy, &RequestDirectives::GET, status, lifetime, &received).is_ok();
+    for status in [403, 429, 451] {
+        assert!(is_stored(&StoragePolicy::ORIGIN, status), "{status}");
+        assert!(!is_stored(&StoragePolicy::STRICT, status), "{status}");
+    }
+    let modified = date::format(NOW - 1_000_000);
+    let bounded = StoragePolicy {
+        guessed_secs_max: 5,
+        ..StoragePolicy::ORIGIN
+    };
+    let guessed = |policy| {
+        let fields = [(&b"last-modified"[..], &modified[..])];
+        let storing = decide(policy, &RequestDirectives::GET, 200, fields, &received);
+        storing.map(|storing| storing.freshness.lifetime_secs)
+    };
+    assert_eq!(guessed(&bounded), Ok(5));
+    assert_eq!(guessed(&StoragePolicy::ORIGIN), Ok(86_400));
+    // Changed just now: the verdict names the time from which it is storable.
+    let modified = date::format(NOW - 5);
+    let fields = [(&b"last-modified"[..], &modified[..])];
+    let strict = decide(&StoragePolicy::STRICT, &RequestDirectives::GET, 200, fields, &received);
+    assert_eq!(strict.map(|_| ()), Err(StorageRefusal::JustChanged));
+}
+
+#[test]
+fn who_says_nothing_gets_the_ttl_or_a_guess_or_is_not_stored() {
+    let modified = date::format(NOW - 1000);
+    let modified = core::str::from_utf8(&modified).expect("ASCII");
+    let said = [("last-modified", modified)];
+    let source =
+        |fields: &[_], ttl| judge_with(200, fields, ttl).map(|f| (f.lifetime_secs, f.source));
+    assert_eq!(source(&said, Some(9)), Ok((9, LifetimeSource::Ttl)));
+    assert_eq!(source(&said, None), Ok((100, LifetimeSource::Heuristic)));
+    assert_eq!(source(&[], Some(9)), Ok((9, LifetimeSource::Ttl)));
+    assert_eq!(source(&[], None), Err(StorageRefusal::NoLifetime));
+    assert_eq!(source(&[], Some(0)), Err(StorageRefusal::Stale));
+    let explicit = [("cache-control", "max-age=60")];
+    assert_eq!(source(&explicit, Some(9)), Ok((60, LifetimeSource::MaxAge)));
+}
+
+#[test]
+fn the_delay_is_part_of_the_age() {
+    // RFC 9111 §4.2.3: the response may have aged during the whole exchange.
+    let received = ReceiveTime {
+        at_unix_secs: NOW,
+        delay_ms: 250,
+    };
+    let fields = [(b"Cache-Control".as_slice(), b"max-age=2".as_slice())];
+    let freshness = judge(200, fields, &received, None).expect("fresh");
+    assert_eq!(freshness.left_ms(), 1750);
+}
+
+#[test]
+fn reasons_say_what_to_do() {
+    let text = StorageRefusal::Vary("User-Agent".into()).to_string();
+    assert_eq!(
+        text,
+        "Vary names \"User-Agent\"; only Accept-Encoding is told apart"
+    );
+    assert!(StorageRefusal::NoLifetime.to_string().contains("ttl"));
+}

@@ -1,0 +1,69 @@
+//! CDN-Cache-Control, a targeted field: overrides Cache-Control and Expires for caches like this one. Read RFC 9213.
+
+use alloc::string::ToString;
+
+use crate::cache_control::CacheControl;
+use lowroad_http::structured_fields::{self, StructuredItem};
+
+/// Parses the field's lines; `None` if it is absent, empty or invalid, so that the other fields count (§2.1). A
+/// directive with a value of the wrong type makes it invalid, too.
+pub fn read(lines: &[&[u8]]) -> Option<CacheControl> {
+    if lines.is_empty() {
+        return None;
+    }
+    let members = structured_fields::dictionary(lines.iter().copied()).filter(|m| !m.is_empty())?;
+    let mut control = CacheControl {
+        present: true,
+        ..CacheControl::default()
+    };
+    for (name, value) in members {
+        let is_time = [
+            &b"max-age"[..],
+            b"s-maxage",
+            b"stale-while-revalidate",
+            b"stale-if-error",
+        ]
+        .contains(&&*name);
+        match value {
+            StructuredItem::Integer(secs) if is_time => {
+                let secs = u64::try_from(secs).ok()?.to_string();
+                control.add_directive(&name, Some(secs.as_bytes()));
+            }
+            _ if is_time => return None,
+            StructuredItem::Boolean(false) => {}
+            // Qualified `no-cache` and `private` count as unqualified: stricter, and simpler.
+            _ => control.add_directive(&name, None),
+        }
+    }
+    Some(control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache_control::DeltaSeconds;
+
+    #[test]
+    fn a_valid_dictionary_counts() {
+        let control =
+            read(&[b"max-age=99999999999, must-revalidate, private=?0"]).expect("it is valid");
+        assert_eq!(control.max_age, DeltaSeconds::Secs(1 << 31));
+        assert!(control.must_revalidate && !control.private && !control.no_store);
+    }
+
+    #[test]
+    fn an_invalid_or_empty_one_is_as_if_it_were_absent() {
+        // RFC 9213 §2.1.
+        for bad in [
+            "",
+            "max-age=\"1\"",
+            "max-age=1, &&",
+            "max-age=-1",
+            "max-age",
+            "max-age =1",
+        ] {
+            assert_eq!(read(&[bad.as_bytes()]), None, "{bad}");
+        }
+        assert_eq!(read(&[]), None);
+    }
+}

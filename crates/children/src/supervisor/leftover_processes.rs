@@ -1,0 +1,86 @@
+//! Leftover processes of an application: those that have left its process group, as daemons do. They are recognized by
+//! a mark in their environment, which they inherit.
+//!
+//! Processes with another user's rights, or with a cleared environment, are not found.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+
+use crate::process::{readable, ready};
+
+/// The environment variable of the mark.
+pub const VARIABLE: &str = "LOWROAD_APPLICATION_ID";
+/// The number of searches: a process that is not killed yet may start others.
+const ROUNDS_MAX: usize = 16;
+/// How long to wait for the end of a killed process.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A mark, unique for each application.
+pub struct ProcessMark(String);
+
+impl ProcessMark {
+    /// A new mark.
+    pub fn new() -> ProcessMark {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let ns = since.map_or(0, |since| since.as_nanos());
+        let (process, number) = (getpid().as_raw_pid(), NEXT.fetch_add(1, Relaxed));
+        ProcessMark(format!("{ns:x}-{process}-{number}"))
+    }
+
+    /// The value of the variable.
+    pub fn value(&self) -> &str {
+        &self.0
+    }
+
+    /// Kills all processes with the mark. Returns their number.
+    pub fn kill_all(&self) -> usize {
+        let mut killed = 0;
+        for _ in 0..ROUNDS_MAX {
+            let found = self.kill_those_there();
+            if found == 0 {
+                break;
+            }
+            killed += found;
+        }
+        killed
+    }
+
+    fn kill_those_there(&self) -> usize {
+        let Ok(all) = fs::read_dir("/proc") else {
+            return 0;
+        };
+        let pids = all.flatten().filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            Pid::from_raw(pid)
+        });
+        pids.filter(|pid| self.kill(*pid)).count()
+    }
+
+    /// Kills a process if it has the mark, and waits for its end: until then it would be found again.
+    fn kill(&self, pid: Pid) -> bool {
+        if !self.is_of(pid) {
+            return false;
+        }
+        // The pid may have been reused in the meantime: check again with the pidfd open, which pins the process.
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return false;
+        };
+        let is_told = self.is_of(pid) && pidfd_send_signal(&held, Signal::KILL).is_ok();
+        if is_told {
+            // A process in an uninterruptible wait, such as for a disk, ends later.
+            let _ = ready([Some(readable(&held))], Some(Instant::now() + END_TIMEOUT));
+        }
+        is_told
+    }
+
+    /// Whether a process has the mark; a zombie has no environment.
+    fn is_of(&self, pid: Pid) -> bool {
+        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
+        let mark = format!("{VARIABLE}={}", self.0);
+        environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|it| it == mark.as_bytes()))
+    }
+}

@@ -1,0 +1,182 @@
+//! Eviction: segments leave oldest first, and their used objects stay.
+//!
+//! First in, first out needs no additional writes and frees whole files. Second chance: the used objects of an evicted
+//! segment are rewritten if they are at most half of it, so that each eviction frees at least half a segment. If more
+//! of it was used, the segment stays and becomes the youngest, which costs no writes but keeps its unused objects and
+//! holes. Its uses are halved then, so that a segment stays only while it is used.
+
+use std::cmp::Reverse;
+use std::io;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::counters::count;
+use crate::files::SegmentFiles;
+use crate::index::IndexEntry;
+use crate::record::RecordHead;
+use crate::segments::{RecordPlace, DiskState};
+use crate::store::{DiskContext, lock, place_entry};
+
+/// At most this share of an evicted segment is rewritten.
+const SPARED_SHARE: u64 = 2;
+
+impl<F: SegmentFiles> DiskContext<F> {
+    /// Space kept free to rewrite the used objects of an evicted segment.
+    fn spared_bytes(&self) -> u64 {
+        self.options().segment_bytes / SPARED_SHARE
+    }
+
+    pub fn has_room(&self, state: &DiskState<F::File>, len: u64) -> bool {
+        state.used_bytes() + len + self.spared_bytes() <= self.options().capacity_bytes
+    }
+
+    /// Drops the oldest segments until `len` bytes are free.
+    pub fn make_room(&self, len: u64) -> io::Result<()> {
+        // It ends, since each segment gets a second chance at most once.
+        let mut chances = lock(&self.state).segments();
+        loop {
+            let oldest = {
+                let state = lock(&self.state);
+                if self.has_room(&state, len) {
+                    return Ok(());
+                }
+                state.oldest()
+            };
+            let Some(id) = oldest else {
+                return Err(io::ErrorKind::StorageFull.into());
+            };
+            if chances == 0 || !self.renew(id) {
+                self.spare(id, len);
+                self.drop_segment(id);
+            }
+            chances = chances.saturating_sub(1);
+        }
+    }
+
+    /// Drops the oldest segment if the store exceeds its size. Returns whether there may be more to drop.
+    pub fn shrink(&self) -> io::Result<bool> {
+        let _upkeep = lock(&self.upkeep);
+        let mut chances = lock(&self.state).segments();
+        loop {
+            let oldest = {
+                let state = lock(&self.state);
+                if self.has_room(&state, 0) {
+                    return Ok(false);
+                }
+                state.oldest()
+            };
+            // Segments with writers stay until the writes end.
+            let Some(id) = oldest else { return Ok(false) };
+            if chances == 0 || !self.renew(id) {
+                self.spare(id, 0);
+                self.drop_segment(id);
+                return Ok(true);
+            }
+            chances -= 1;
+        }
+    }
+
+    /// Makes a segment the youngest if too much of it was used for a rewrite.
+    fn renew(&self, id: u32) -> bool {
+        let mut state = lock(&self.state);
+        let Some(segment) = state.segment(id) else {
+            return false;
+        };
+        let (is_sole, end) = (segment.is_sole, segment.end);
+        let used = state.objects_in(id);
+        let used = used.iter().filter(|entry| entry.hits() > 0);
+        let used_bytes: u64 = used.map(record_len).sum();
+        let stays = match is_sole {
+            true => used_bytes > 0,
+            // A segment from before a resize may be too large a part of the store.
+            false => used_bytes > self.spared_bytes() && end <= self.options().segment_bytes,
+        };
+        if stays {
+            state.renew(id);
+        }
+        stays
+    }
+
+    /// Rewrites the used objects of a shared segment, the most used first. Of a segment from before
+    /// a resize, which may be most of the store, unused objects stay as well while there is room for `len` bytes more.
+    fn spare(&self, id: u32, len: u64) {
+        let options = self.options();
+        let (file, mut objects, room) = {
+            let state = lock(&self.state);
+            let Some(segment) = state.segment(id).filter(|segment| !segment.is_sole) else {
+                return;
+            };
+            let others = state.used_bytes() - segment.end;
+            let room = match segment.end > options.segment_bytes {
+                true => options
+                    .capacity_bytes
+                    .saturating_sub(others + len + self.spared_bytes()),
+                false => 0,
+            };
+            (Arc::clone(&segment.file), state.objects_in(id), room)
+        };
+        objects.sort_by_key(|entry| Reverse((entry.hits(), entry.offset())));
+        let mut written = 0;
+        for entry in objects {
+            let allowed = match entry.hits() {
+                0 => room,
+                _ => room.max(self.spared_bytes()),
+            };
+            let len = record_len(&entry);
+            if written + len > allowed {
+                continue;
+            }
+            written += len;
+            if self.rewrite(&entry, &file) == Some(true) {
+                count(&self.counting.rewritten);
+            }
+        }
+    }
+
+    fn rewrite(&self, entry: &IndexEntry, file: &F::File) -> Option<bool> {
+        let mut bytes = Vec::new();
+        let head = self.read_head(entry, file, &mut bytes)?;
+        let (head_len, body_len) = (u64::from(entry.head_len()), entry.body_len);
+        let taken = lock(&self.state).take(head_len, body_len, self.options().segment_bytes);
+        let place = match taken {
+            Some(place) => place,
+            None => self.new_place(head_len, body_len, false).ok()?,
+        };
+        let put = self.copy(entry, file, head, &place);
+        self.release(&place, matches!(put, Ok(true)));
+        put.ok()
+    }
+
+    /// Copies a record to another place and makes it visible there.
+    fn copy(
+        &self,
+        entry: &IndexEntry,
+        file: &F::File,
+        head: RecordHead<'_>,
+        place: &RecordPlace<F::File>,
+    ) -> io::Result<bool> {
+        let mut new = IndexEntry::new(entry.hash, entry.head_len(), entry.body_len)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        new.expires_s = entry.expires_s;
+        place_entry(&mut new, place)?;
+        let mut sum = Xxh3::new();
+        self.each_block(entry, file, |at, bytes| {
+            sum.update(bytes);
+            self.write(place, bytes, new.body_at() + at)
+        })?;
+        if sum.digest() != head.body_check {
+            self.damaged(entry);
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        head.encode(self.origin(place.segment, place.offset), &mut bytes);
+        self.write(place, &bytes, place.offset)?;
+        self.put(new, Some(entry))
+    }
+}
+
+/// Bytes that a record takes.
+fn record_len(entry: &IndexEntry) -> u64 {
+    entry.end() - entry.offset()
+}

@@ -1,0 +1,78 @@
+//! Walks over all objects in steps: to verify those of earlier processes, and to purge by head.
+
+use std::sync::Arc;
+
+use crate::counters::count;
+use crate::files::SegmentFiles;
+use crate::index::IndexEntry;
+use crate::store::{DiskStore, lock};
+
+/// The position of a walk. A walk visits every object that exists from its start to its end, and some of those added
+/// meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkCursor {
+    slot: u32,
+}
+
+impl<F: SegmentFiles> DiskStore<F> {
+    /// Verifies up to `count` objects written by an earlier process. Returns whether there may be more. Blocks on the
+    /// disk, for whole bodies.
+    pub fn verify(&self, cursor: &mut WalkCursor, count: u32) -> bool {
+        self.walk(cursor, count, |store, slot, entry, file| {
+            if entry.is_verified() {
+                return;
+            }
+            let mut bytes = Vec::new();
+            if let Some(head) = store.0.read_head(entry, file, &mut bytes) {
+                let _ = store.0.verify(slot, entry, file, head.body_check);
+            }
+        })
+    }
+
+    /// Examines up to `count` objects and removes those whose key and metadata match. Returns whether there may be
+    /// more. Objects committed during the walk may be missed; generations in the metadata show which are older. Blocks
+    /// on the disk.
+    pub fn purge(
+        &self,
+        cursor: &mut WalkCursor,
+        count_max: u32,
+        mut is_meant: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        self.walk(cursor, count_max, |store, _, entry, file| {
+            let mut bytes = Vec::new();
+            let head = store.0.read_head(entry, file, &mut bytes);
+            if head.is_some_and(|head| is_meant(head.key, head.meta)) {
+                // A failure is counted and tried again.
+                let _ = store.0.remove(entry, false);
+                count(&store.0.counting.removed);
+            }
+        })
+    }
+
+    fn walk(
+        &self,
+        cursor: &mut WalkCursor,
+        count: u32,
+        mut act: impl FnMut(&DiskStore<F>, u32, &IndexEntry, &F::File),
+    ) -> bool {
+        let end = cursor.slot.saturating_add(count);
+        while cursor.slot < end {
+            let slot = cursor.slot;
+            let next = {
+                let state = lock(&self.0.state);
+                if slot >= state.index.slots() {
+                    return false;
+                }
+                let entry = state.index.at(slot);
+                entry.and_then(|entry| {
+                    Some((entry, Arc::clone(&state.segment(entry.segment)?.file)))
+                })
+            };
+            cursor.slot += 1;
+            if let Some((entry, file)) = next {
+                act(self, slot, &entry, &file);
+            }
+        }
+        true
+    }
+}

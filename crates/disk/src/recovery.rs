@@ -1,0 +1,229 @@
+//! Recovery: opens a store from its log and segments.
+//!
+//! Reads the newest complete checkpoint, then the journals that follow it. Bodies are not read.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use crate::counters::DiskTallies;
+use crate::files::SegmentFiles;
+use crate::index::IndexEntry;
+use crate::journal::{IndexJournal, JournalReplay, checkpoint_name, journal_name, replay, segment_name};
+use crate::log::{JournalIdentity, RECORD_LEN, JournalEntry};
+use crate::segments::DiskState;
+use crate::store::{DiskOptions, DiskContext, DiskStore, MaintenanceState};
+
+/// The files of a store, classified by name.
+#[derive(Default)]
+struct FolderListing {
+    /// Whether the segment is sole.
+    segments: BTreeMap<u32, bool>,
+    journals: Vec<u64>,
+    checkpoints: Vec<u64>,
+}
+
+/// The state of the recovery.
+struct StoreRecovery<'a, F: SegmentFiles> {
+    files: &'a F,
+    state: DiskState<F::File>,
+    /// Lengths of the segments' files.
+    lens: BTreeMap<u32, u64>,
+}
+
+impl<F: SegmentFiles> DiskStore<F> {
+    /// Opens the store in a folder. Blocks on the disk: reads 40 bytes for each object.
+    ///
+    /// # Errors
+    /// The folder can't be read, or no journal can be written.
+    pub fn open(files: F, options: DiskOptions) -> io::Result<DiskStore<F>> {
+        let listed = list(&files)?;
+        let mut opening = StoreRecovery::new(&files, &listed)?;
+        let base = opening.base(&listed)?;
+        let journal = match base {
+            Some(base) => opening.follow(base)?,
+            None => None,
+        };
+        let journal = match (journal, base) {
+            (Some(journal), _) => journal,
+            (None, Some(base)) => IndexJournal::create(&files, base)?,
+            (None, None) => {
+                opening.state = DiskState::new();
+                IndexJournal::create(
+                    &files,
+                    JournalIdentity {
+                        store: random(),
+                        generation: 0,
+                    },
+                )?
+            }
+        };
+        let mut state = opening.state;
+        listed.segments.keys().for_each(|&id| state.saw_id(id));
+        clean(
+            &files,
+            &listed,
+            &mut state,
+            base,
+            journal.identity.generation,
+        );
+        state.settle(options.segment_bytes);
+        let shared = DiskContext {
+            sizes: options.into(),
+            seed: journal.identity.store,
+            counting: DiskTallies::default(),
+            upkeep: Mutex::new(MaintenanceState {
+                first_generation: base.map_or(0, |base| base.generation),
+            }),
+            journal: Mutex::new(journal),
+            state: Mutex::new(state),
+            files,
+        };
+        Ok(DiskStore(Arc::new(shared)))
+    }
+}
+
+impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
+    fn new(files: &'a F, listed: &FolderListing) -> io::Result<StoreRecovery<'a, F>> {
+        let mut opening = StoreRecovery {
+            files,
+            state: DiskState::new(),
+            lens: BTreeMap::new(),
+        };
+        opening.add_segments(listed)?;
+        Ok(opening)
+    }
+
+    fn add_segments(&mut self, listed: &FolderListing) -> io::Result<()> {
+        for (&id, &is_sole) in &listed.segments {
+            let file = self.files.open(&segment_name(id, is_sole))?;
+            self.lens.insert(id, self.files.len(&file)?);
+            self.state.add(id, file, is_sole);
+        }
+        Ok(())
+    }
+
+    /// Reads the newest complete checkpoint, or else the first journal's first record.
+    fn base(&mut self, listed: &FolderListing) -> io::Result<Option<JournalIdentity>> {
+        for &generation in listed.checkpoints.iter().rev() {
+            let file = self.files.open(&checkpoint_name(generation))?;
+            let read = self.replay(&file)?;
+            if let Some(read) = read.filter(|read| read.is_complete) {
+                return Ok(Some(read.identity));
+            }
+            self.state = DiskState::new();
+            self.add_segments(listed)?;
+        }
+        if listed.journals.first() != Some(&0) {
+            return Ok(None);
+        }
+        let file = self.files.open(&journal_name(0))?;
+        let read = replay(self.files, &file, |_| ())?;
+        Ok(read.map(|read| read.identity))
+    }
+
+    /// Replays the journals from a generation on. Returns the last one, which is continued.
+    fn follow(&mut self, base: JournalIdentity) -> io::Result<Option<IndexJournal<F>>> {
+        let mut last = None;
+        for generation in base.generation.. {
+            let Ok(file) = self.files.open(&journal_name(generation)) else {
+                break;
+            };
+            let Some(read) = self.replay(&file)? else {
+                break;
+            };
+            if read.identity != (JournalIdentity { generation, ..base }) {
+                break;
+            }
+            last = Some((file, read));
+        }
+        let Some((file, read)) = last else {
+            return Ok(None);
+        };
+        // Truncated: records after a torn one must not reappear when others have taken its place.
+        self.files.truncate(&file, read.end)?;
+        Ok(Some(IndexJournal::at(file, read.identity, read.end)))
+    }
+
+    fn replay(&mut self, file: &F::File) -> io::Result<Option<JournalReplay>> {
+        let (files, state, lens) = (self.files, &mut self.state, &self.lens);
+        // Reserved at once, since a table that grows by doubling moves all entries each time. The objects after a long
+        // log are about as many as its entries; those of a journal after a checkpoint mostly replace others.
+        let steps = usize::try_from(files.len(file)? / RECORD_LEN as u64).unwrap_or(0);
+        let more = steps.saturating_sub(state.index.objects());
+        state.index.reserve(more);
+        replay(files, file, |step| match step {
+            JournalEntry::Put(entry) => {
+                state.saw_id(entry.segment);
+                // An older object under this hash must not reappear when the newer one's segment is gone.
+                match is_there(&entry, lens) {
+                    true => state.put(entry),
+                    false => state.remove(entry.hash),
+                };
+            }
+            JournalEntry::Remove(hash) => drop(state.remove(hash)),
+            JournalEntry::Begin(_) | JournalEntry::End(_) => {}
+        })
+    }
+}
+
+fn is_there(entry: &IndexEntry, lens: &BTreeMap<u32, u64>) -> bool {
+    let len = lens.get(&entry.segment).copied().unwrap_or(0);
+    entry.body_at() + entry.body_len <= len
+}
+
+fn list<F: SegmentFiles>(files: &F) -> io::Result<FolderListing> {
+    let mut listed = FolderListing::default();
+    for name in files.names()? {
+        let Some((number, kind)) = name.split_once('.') else {
+            continue;
+        };
+        let Ok(number) = u64::from_str_radix(number, 16) else {
+            continue;
+        };
+        match (kind, u32::try_from(number)) {
+            ("segment", Ok(id)) => drop(listed.segments.insert(id, false)),
+            ("sole", Ok(id)) => drop(listed.segments.insert(id, true)),
+            ("journal", _) => listed.journals.push(number),
+            ("checkpoint", _) => listed.checkpoints.push(number),
+            _ => {}
+        }
+    }
+    listed.journals.sort_unstable();
+    listed.checkpoints.sort_unstable();
+    Ok(listed)
+}
+
+/// Removes unreferenced files. A file that can't be removed is tried again at the next start.
+fn clean<F: SegmentFiles>(
+    files: &F,
+    listed: &FolderListing,
+    state: &mut DiskState<F::File>,
+    base: Option<JournalIdentity>,
+    last: u64,
+) {
+    let first = base.map_or(0, |base| base.generation);
+    for &generation in listed
+        .journals
+        .iter()
+        .filter(|it| !(first..=last).contains(it))
+    {
+        let _ = files.remove(&journal_name(generation));
+    }
+    for &generation in listed.checkpoints.iter().filter(|it| **it != first) {
+        let _ = files.remove(&checkpoint_name(generation));
+    }
+    let idle = state.idle();
+    for (&id, &is_sole) in &listed.segments {
+        if idle.contains(&id) || state.segment(id).is_none() {
+            state.drop_segment(id);
+            let _ = files.remove(&segment_name(id, is_sole));
+        }
+    }
+}
+
+/// A number that clients can't guess.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

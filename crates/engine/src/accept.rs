@@ -1,0 +1,274 @@
+//! From a listener to a connection, and the end of both.
+//!
+//! How many connections are accepted per wake-up is a setting (Brecht, Pariag, Gammo:
+//! "accept()able strategies", USENIX 2004): one favours work under way, all favours newcomers.
+
+use std::net::IpAddr;
+
+use lowroad_http::h1::H1Server;
+use lowroad_http::protocol::ServerProtocol;
+use lowroad_http::request::PartialRequest;
+use lowroad_limits::ConnectionOverload;
+
+use crate::response_body::OutputBuffer;
+use crate::buffer::SendBuffer;
+use crate::connection::WorkerConnection;
+use crate::context::{DRAIN_IDLE_MS, WorkerContext};
+use crate::driver::{AcceptFailure, AcceptedSocket, IoDriver, GENERATION_MAX, ListenerId, ReceiveOutcome, ConnectionToken};
+use crate::input::InputBuffer;
+use crate::protocol::Protocol;
+use crate::response::ResponseWriter;
+use crate::service::{Exchange, ConnectionRefusal, HttpService};
+use crate::transport::{TransferOutcome, ClientTransport};
+use crate::stream_table::StreamTable;
+use crate::worker::Worker;
+
+/// How long accepting pauses when descriptors or memory ran out.
+const ACCEPT_PAUSE_MS: u64 = 100;
+/// How long a handshake that had begun may take to finish once its listener is to close.
+const LAST_ACCEPT_MS: u64 = 200;
+
+impl<D: IoDriver, V: HttpService> Worker<D, V> {
+    pub(crate) fn accept(&mut self, listener: ListenerId) {
+        for _ in 0..self.context.settings.accept_max {
+            match self.context.driver.accept(listener) {
+                Ok(accepted) => self.welcome(accepted, listener),
+                Err(AcceptFailure::Empty) => return,
+                Err(AcceptFailure::Gone) => {}
+                Err(AcceptFailure::Exhausted) => return self.pause_accepting(),
+            }
+        }
+    }
+
+    pub(crate) fn welcome(&mut self, accepted: AcceptedSocket<D::Socket>, listener: ListenerId) {
+        let peer = accepted.peer;
+        let is_introduced = self.context.settings.is_introduced(listener, peer);
+        if let Err(overload) = self.admit(peer, is_introduced) {
+            return self.turn_away(ClientTransport::new(accepted, None), listener, overload);
+        }
+        let layer = self.context.service.layer(listener);
+        let has_layer = layer.is_some();
+        let timeout_ms = match is_introduced || has_layer {
+            true => self.context.settings.header_timeout_ms,
+            false => self.context.idle_timeout_ms(),
+        };
+        let mut transport = ClientTransport::new(accepted, layer);
+        transport.is_introduced = !is_introduced;
+        let token = self.place(transport, Protocol::default(), listener, timeout_ms);
+        let mut is_registered = true;
+        self.visit(token, |connection, context| {
+            connection.begun = has_layer;
+            // Most connections have said something already; many are over after one answer and are
+            // never registered at all.
+            connection.receive(context, false);
+            if connection.is_closed() {
+                return;
+            }
+            is_registered = connection.register(context);
+        });
+        if !is_registered {
+            self.pause_accepting();
+        }
+    }
+
+    /// Counts a connection against the limits of all connections and of its address. `is_introduced`: a PROXY header
+    /// will name the client, so `peer` is a proxy, to which the limit of an address does not apply.
+    pub(crate) fn admit(
+        &self,
+        peer: IpAddr,
+        is_introduced: bool,
+    ) -> Result<(), ConnectionOverload> {
+        self.context.counters.connections.bump();
+        let (settings, admission) = (&self.context.settings, &self.context.admission);
+        let max = settings.connections_max;
+        match is_introduced {
+            true => admission.enter_for_another(peer, max),
+            false => admission.enter(peer, max, settings.connections_per_address_max),
+        }
+    }
+
+    /// Inserts an admitted connection into the table.
+    pub(crate) fn place(
+        &mut self,
+        transport: ClientTransport<D::Socket>,
+        protocol: Protocol,
+        listener: ListenerId,
+        timeout_ms: u64,
+    ) -> ConnectionToken {
+        let now_ms = self.context.driver.now_ms();
+        self.generation = (self.generation.wrapping_add(1) & GENERATION_MAX).max(1);
+        let entry = self.connections.vacant_entry();
+        let token = ConnectionToken {
+            slot: entry.key() as u32,
+            generation: self.generation,
+        };
+        entry.insert(WorkerConnection {
+            begun: false,
+            transport,
+            protocol,
+            input: InputBuffer::default(),
+            deadline_ms: now_ms + timeout_ms,
+            requests: 0,
+            token,
+            listener,
+            unread: false,
+            leftover: false,
+            lingering: false,
+            is_closed: false,
+            sending: None,
+            exchanges: StreamTable::default(),
+        });
+        token
+    }
+
+    /// Removes a closed connection from the table, and ends it.
+    pub(crate) fn remove(&mut self, slot: usize) {
+        self.connections.remove(slot).end(&mut self.context);
+    }
+
+    pub(crate) fn turn_away(
+        &mut self,
+        mut transport: ClientTransport<D::Socket>,
+        listener: ListenerId,
+        overload: ConnectionOverload,
+    ) {
+        match overload {
+            ConnectionOverload::Connections => self.context.counters.over_connections_max.bump(),
+            ConnectionOverload::Address => self.context.counters.over_address_max.bump(),
+        }
+        if self.context.service.has_layer(listener) {
+            // A handshake is what it has too many of already.
+            return transport.close(&mut self.context.driver);
+        }
+        let mut http = H1Server::default();
+        http.give_up();
+        let from = (listener, transport.peer);
+        let now_ms = self.context.driver.now_ms();
+        let mut exchange = Exchange::without_client(from, http.version(), now_ms, self.context.unix_s);
+        let mut out = OutputBuffer::default();
+        let mut response = ResponseWriter::new(&mut http, &mut out, &self.context.date);
+        let record = self.context.service.refuse(
+            ConnectionRefusal::Overload,
+            &PartialRequest::default(),
+            &mut exchange,
+            &mut response,
+        );
+        // One try: whoever has too many connections is not worth a buffer.
+        let len = out.bytes.len();
+        let mut buffer = SendBuffer::Vec(out.bytes);
+        let sent = transport.send(&mut self.context.driver, ConnectionToken::NOBODY, &mut buffer, false);
+        let whole = matches!(sent, TransferOutcome::Bytes { len: sent, .. } if sent == len);
+        transport.finish(&mut self.context.driver);
+        // Read what it had sent, as closing over unread bytes would reset the answer away.
+        let unread = transport.receive(
+            &mut self.context.driver,
+            ConnectionToken::NOBODY,
+            &mut self.context.plain,
+        );
+        if let ReceiveOutcome::Bytes { lent, .. } = unread {
+            self.context.give_back(lent);
+        }
+        transport.close(&mut self.context.driver);
+        if let Some(record) = record {
+            let body_len = if whole { out.body_in_bytes } else { 0 };
+            self.context
+                .service
+                .sent(record, body_len, whole, self.context.driver.now_ms());
+        }
+    }
+
+    pub(crate) fn pause_accepting(&mut self) {
+        if self.paused_until_ms.is_none() && self.context.drain_until_ms.is_none() {
+            self.context.counters.accept_pauses.bump();
+            self.paused_until_ms = Some(self.context.driver.now_ms() + ACCEPT_PAUSE_MS);
+            self.listeners
+                .iter()
+                .for_each(|id| self.context.driver.listen(*id, false));
+        }
+    }
+
+    pub(crate) fn start_listening(&mut self, id: ListenerId, listener: D::Listener) {
+        if self.context.drain_until_ms.is_some() {
+            return;
+        }
+        match self.context.driver.open_listener(id, listener) {
+            Ok(()) => self.listeners.push(id),
+            // Half open it would be given clients that nobody ever accepts.
+            Err(_) => self.context.driver.close_listener(id),
+        }
+    }
+
+    /// Lets nobody new begin a handshake at a listener; whoever is in the middle of one has
+    /// [`LAST_ACCEPT_MS`] to finish it.
+    pub(crate) fn stop_listening(&mut self, listener: ListenerId) {
+        self.context.driver.refuse_new(listener);
+        self.closing
+            .push((listener, self.context.driver.now_ms() + LAST_ACCEPT_MS));
+        self.listeners.retain(|id| *id != listener);
+    }
+
+    pub(crate) fn close_listeners(&mut self, now_ms: u64) {
+        while let Some((listener, close_ms)) = self.closing.first().copied() {
+            if now_ms < close_ms {
+                return;
+            }
+            self.closing.remove(0);
+            loop {
+                match self.context.driver.accept(listener) {
+                    Ok(accepted) => self.welcome(accepted, listener),
+                    Err(AcceptFailure::Gone) => {}
+                    Err(_) => break,
+                }
+            }
+            self.context.driver.close_listener(listener);
+        }
+    }
+
+    /// Starts the end: no new connections after those that the kernel has promised already, and
+    /// idle ones stay for a moment in which a request on its way can still arrive.
+    pub(crate) fn drain(&mut self, timeout_ms: u64) {
+        let now_ms = self.context.driver.now_ms();
+        self.context.drain_until_ms = Some(now_ms + timeout_ms);
+        self.context.local.tasks.drain();
+        for id in self.listeners.clone() {
+            self.stop_listening(id);
+        }
+        self.visit_all(|connection, context| {
+            connection.drain(context);
+        });
+    }
+
+    pub(crate) fn end_drain(&mut self) {
+        self.visit_all(|connection, _| connection.close());
+    }
+
+    /// Lets all connections act.
+    fn visit_all(&mut self, act: impl Fn(&mut WorkerConnection<D, V>, &mut WorkerContext<D, V>)) {
+        let tokens: Vec<ConnectionToken> = self.connections.iter().map(|(_, it)| it.token).collect();
+        for token in tokens {
+            self.visit(token, &act);
+        }
+    }
+}
+
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
+    /// Has the driver tell what happens at the socket. Whether it will; else the connection is closed.
+    fn register(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
+        let registered = self.transport.register(&mut worker.driver, self.token);
+        match registered {
+            Ok(()) => self.schedule_check(worker),
+            Err(_) => self.close(),
+        }
+        registered.is_ok()
+    }
+
+    /// The worker drains: the end is announced, and an idle connection waits only for a request on its way.
+    fn drain(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.announce_end(worker);
+        if !self.is_closed() && (self.is_idle() || self.protocol.is_multiplexed()) {
+            let until_ms = worker.driver.now_ms() + DRAIN_IDLE_MS;
+            self.deadline_ms = self.deadline_ms.min(until_ms);
+            self.schedule_check(worker);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The end of a connection, and events that may bring it about.
+
+use crate::connection::WorkerConnection;
+use crate::context::WorkerContext;
+use crate::driver::IoDriver;
+use crate::file::FileSent;
+use crate::protocol::Protocol;
+use crate::service::HttpService;
+use crate::stream_table::DeferredRequest;
+
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
+    /// The socket's state has changed.
+    pub(crate) fn ready(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        readable: bool,
+        ended: bool,
+        writable: bool,
+        broken: bool,
+    ) {
+        if broken {
+            return self.broken(worker);
+        }
+        if writable {
+            self.push_sealed(worker);
+        }
+        if writable && !self.is_closed() && self.sending.is_some() {
+            self.writable(worker);
+        }
+        if readable && !self.is_closed() {
+            self.receive(worker, ended);
+        }
+        if ended && !self.is_closed() {
+            self.ended_while_waiting(worker);
+        }
+    }
+
+    /// Closes the connection: its worker removes it when the event under way has been handled, and calls
+    /// [`WorkerConnection::end`].
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Releases a closed connection. Incomplete responses are logged with the bytes that were sent.
+    pub(crate) fn end(mut self, worker: &mut WorkerContext<D, V>) {
+        self.abandon_waiting(worker);
+        let now_ms = worker.driver.now_ms();
+        for (record, len) in self.exchanges.take_records() {
+            worker.service.sent(record, len, false, now_ms);
+        }
+        worker.admission.leave(self.transport.peer);
+        // The client must not take a body that was cut for a whole one.
+        let ends_by_close = matches!(&self.protocol, Protocol::Http1(http) if http.ends_by_close());
+        let is_cut = self.sending.is_some() && ends_by_close;
+        match is_cut {
+            true => self.transport.reset(&mut worker.driver),
+            false => self.transport.close(&mut worker.driver),
+        }
+        for left in self
+            .sending
+            .into_iter()
+            .flat_map(|sending| sending.responses())
+        {
+            worker
+                .service
+                .sent(left.record, left.body_len, false, now_ms);
+        }
+    }
+
+    /// Tells the service of the requests that will not be answered.
+    pub(crate) fn abandon_waiting(&mut self, worker: &mut WorkerContext<D, V>) {
+        while let Some(waiting) = self.exchanges.take_any_waiting() {
+            self.abandon(worker, waiting);
+        }
+    }
+
+    /// Tells the service of a request that will not be answered.
+    pub(crate) fn abandon(&mut self, worker: &mut WorkerContext<D, V>, waiting: DeferredRequest<V>) {
+        let mut exchange = self.resumed(worker, waiting.exchange);
+        worker.service.abandoned(waiting.pending, &mut exchange);
+    }
+
+    /// Closes a connection that the peer or the network broke.
+    pub(crate) fn close_broken(&mut self, worker: &mut WorkerContext<D, V>) {
+        if !self.is_idle() && !self.lingering {
+            worker.counters.broken.bump();
+        }
+        self.close();
+    }
+
+    /// A helper has sent some of a file, or could not.
+    pub(crate) fn file_sent(&mut self, worker: &mut WorkerContext<D, V>, sent: FileSent) {
+        let len = match sent {
+            FileSent::Bytes { len, .. } => len,
+            _ => 0,
+        };
+        self.transport.file_sent(len);
+        match sent {
+            FileSent::Changed => {
+                worker.counters.file_changed.bump();
+                self.cut_file(worker);
+            }
+            FileSent::Failed => {
+                worker.counters.file_failed.bump();
+                self.cut_file(worker);
+            }
+            FileSent::Broken => self.close_broken(worker),
+            FileSent::Bytes { len, full } => self.file_progress(worker, len, full),
+            FileSent::Tail(tail) => self.file_tail(worker, tail),
+            FileSent::Read(bytes) => self.file_read(worker, bytes),
+        }
+    }
+}

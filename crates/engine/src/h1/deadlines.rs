@@ -1,0 +1,157 @@
+//! Deadlines of a connection with one request at a time, and the ways in which it ends.
+
+use lowroad_http::protocol::StreamId;
+use lowroad_http::request::PartialRequest;
+
+use crate::connection::WorkerConnection;
+use crate::context::WorkerContext;
+use crate::driver::{IoDriver, ReceiveOutcome};
+use crate::client_pace::PaceVerdict;
+use crate::protocol::Protocol;
+use crate::service::{ConnectionRefusal, HttpService};
+
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
+    /// Whether no other request follows on an HTTP/1 connection.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(&self.protocol, Protocol::Http1(http) if http.is_closing())
+    }
+
+    /// Whether a request on an HTTP/1 connection has begun and is incomplete.
+    pub(crate) fn is_partial(&self) -> bool {
+        matches!(&self.protocol, Protocol::Http1(http) if http.is_partial())
+    }
+
+    /// Handles a deadline.
+    pub(crate) fn requests_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.protocol.is_tunnel() {
+            self.tunnel_expired(worker);
+        } else if self.sending.is_some() {
+            self.sending_expired(worker);
+        } else if self.exchanges.has_incoming() {
+            self.incoming_expired(worker);
+        } else if self.exchanges.waits() {
+            // Every wait ends with an outcome; the file system or the handler decides when.
+            self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
+        } else if self.ended_unintroduced(worker, true) {
+            // and is closed
+        } else if self.begun {
+            self.head_expired(worker);
+        } else {
+            worker.counters.idle_timeouts.bump();
+            self.close();
+        }
+    }
+
+    /// Refuses a head that is too slow. In front of another web server, that server's timeout decides.
+    fn head_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+        self.pass_rest_through(worker);
+        if self.is_closed() {
+            return;
+        }
+        if !self.protocol.is_tunnel() {
+            worker.counters.header_timeouts.bump();
+            let input = self.input.take();
+            self.refuse(worker, ConnectionRefusal::Timeout, &input);
+        }
+    }
+
+    /// While responses are being sent: leaves stalled request bodies that no response depends on.
+    pub(crate) fn leave_stalled(&mut self, worker: &mut WorkerContext<D, V>) {
+        let now_ms = worker.driver.now_ms();
+        let timeout_ms = worker.settings.body_timeout_ms;
+        if self.protocol.is_tunnel() || self.protocol.is_multiplexed() {
+            return;
+        }
+        let mut stream = None;
+        while let Some(next) = self.exchanges.next_incoming(stream) {
+            stream = Some(next);
+            let Some(it) = self.exchanges.get(next) else {
+                return;
+            };
+            let (Some(incoming), None) = (&it.incoming, &it.waiting) else {
+                continue;
+            };
+            let verdict = incoming.pace.judge(&worker.settings, timeout_ms, now_ms);
+            if !incoming.full && matches!(verdict, PaceVerdict::Stalled) {
+                worker.counters.body_timeouts.bump();
+                self.leave_body_unread(next);
+            }
+        }
+    }
+
+    /// Gives up the rest of a request's body. Earlier responses that are being sent are completed first; the reader of the
+    /// body finds it cut.
+    pub(crate) fn break_body_of_request(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        why: ConnectionRefusal,
+    ) {
+        let is_answered = self.protocol.is_answered(stream);
+        self.leave_body_unread(stream);
+        match (self.sending.is_some(), is_answered) {
+            (true, _) => {}
+            (false, true) => self.finish(worker),
+            (false, false) => self.refuse(worker, why, &[]),
+        }
+    }
+
+    /// Refuses `input`, which is no valid request, and ends the connection.
+    pub(crate) fn refuse_request(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        why: ConnectionRefusal,
+        input: &[u8],
+    ) {
+        let refused = self.take_refused(worker, self.stream());
+        self.exchanges.clear();
+        self.begun = false;
+        self.input.clear();
+        self.leftover = true;
+        if let Protocol::Http1(http) = &mut self.protocol {
+            http.give_up();
+        }
+        let partial = PartialRequest::from_head(input);
+        let record = self.write_refusal(worker, refused, why, &partial);
+        if let Protocol::Http1(http) = &mut self.protocol {
+            http.end_unseen();
+        }
+        if let Some(record) = record {
+            worker.note_record(record);
+        }
+        self.flush(worker);
+    }
+
+    /// The client half-closed the connection while its request is processed. That only means that no other request
+    /// follows (RFC 9112 §9.6), so only a broken connection is given up.
+    pub(crate) fn ended_while_waiting(&mut self, worker: &mut WorkerContext<D, V>) {
+        if self.exchanges.gives_up() && self.sending.is_none() && self.is_broken(worker) {
+            self.close_broken(worker);
+        }
+    }
+
+    /// Whether the socket reports the connection as broken.
+    fn is_broken(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
+        let Protocol::Http1(http) = &mut self.protocol else {
+            return false;
+        };
+        if !self.input.is_empty() {
+            return false;
+        }
+        let token = self.token;
+        let transport = &mut self.transport;
+        match transport.receive(&mut worker.driver, token, &mut worker.plain) {
+            ReceiveOutcome::Broken => true,
+            ReceiveOutcome::End => {
+                http.close();
+                false
+            }
+            ReceiveOutcome::Bytes { lent, .. } => {
+                self.input.add(lent.as_ref());
+                worker.give_back(lent);
+                false
+            }
+            ReceiveOutcome::Empty => false,
+        }
+    }
+}

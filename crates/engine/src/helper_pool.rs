@@ -1,0 +1,97 @@
+//! Threads for what may block: opening, reading and sending files, compressing.
+//!
+//! A worker hands them a job and goes on; the job reports through a mailbox.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::panic_policy::contain;
+
+/// Jobs that may wait; beyond that requests are answered 503.
+pub const QUEUE_LEN_MAX: usize = 4096;
+
+type HelperJob = Box<dyn FnOnce() + Send>;
+
+/// A fixed number of threads and their queue. Clones share them.
+#[derive(Clone)]
+pub struct HelperPool {
+    shared: Arc<HelperQueue>,
+}
+
+struct HelperQueue {
+    queue: Mutex<VecDeque<HelperJob>>,
+    added: Condvar,
+}
+
+/// The queue is full.
+#[derive(Debug)]
+pub struct QueueFull;
+
+impl HelperPool {
+    /// Starts `count` threads; they live as long as the process.
+    ///
+    /// # Errors
+    /// When the machine gives no more threads.
+    pub fn start(count: usize) -> io::Result<HelperPool> {
+        HelperPool::start_as("helper", count)
+    }
+
+    /// The same, with this name and a number for each thread.
+    ///
+    /// # Errors
+    /// As [`HelperPool::start`].
+    pub fn start_as(name: &str, count: usize) -> io::Result<HelperPool> {
+        let shared = Arc::new(HelperQueue {
+            queue: Mutex::new(VecDeque::new()),
+            added: Condvar::new(),
+        });
+        for number in 0..count.max(1) {
+            let shared = shared.clone();
+            thread::Builder::new()
+                .name(format!("{name}-{number}"))
+                .spawn(move || work(&shared))?;
+        }
+        Ok(HelperPool { shared })
+    }
+
+    /// Adds a job.
+    ///
+    /// # Errors
+    /// [`QueueFull`] when too many wait; the job is dropped then.
+    pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<(), QueueFull> {
+        let mut queue = lock(&self.shared.queue);
+        if queue.len() >= QUEUE_LEN_MAX {
+            return Err(QueueFull);
+        }
+        queue.push_back(Box::new(job));
+        drop(queue);
+        self.shared.added.notify_one();
+        Ok(())
+    }
+}
+
+fn work(shared: &HelperQueue) {
+    loop {
+        let mut queue = lock(&shared.queue);
+        let job = loop {
+            match queue.pop_front() {
+                Some(job) => break job,
+                None => {
+                    queue = shared
+                        .added
+                        .wait(queue)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
+            }
+        };
+        drop(queue);
+        // Whoever waits for it is told by what the job drops.
+        contain(job);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

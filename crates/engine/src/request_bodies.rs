@@ -1,0 +1,104 @@
+//! Bodies that come in while their requests are answered, or wait: who gets them, how fast they have to come, and what
+//! ends them early. What a body's bytes are is the protocol's to say.
+
+use std::task::Context;
+
+use lowroad_http::fields::FieldLines;
+use lowroad_http::protocol::StreamId;
+use lowroad_http::status::StatusCode;
+
+use crate::connection::WorkerConnection;
+use crate::context::WorkerContext;
+use crate::driver::IoDriver;
+use crate::body_stream::RequestBodyStream;
+use crate::client_pace::ClientPace;
+use crate::service::HttpService;
+use crate::tunnel::{TunnelReturn, TunnelActivity};
+use crate::stream_table::ResumeReason;
+
+impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
+    /// Some of a body has come.
+    pub(crate) fn body_came(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        data: &[u8],
+    ) {
+        let now_ms = worker.driver.now_ms();
+        let Some(incoming) = self.exchanges.incoming(stream) else {
+            return;
+        };
+        incoming.data(data);
+        incoming.pace.moved(data.len() as u64, now_ms);
+        if incoming.full {
+            self.watch_incoming(worker, stream);
+        }
+    }
+
+    /// Sends 100 (Continue) to a client that expects it before it sends a body, if that is read, or dropped before the
+    /// response. The body's pace counts from now on.
+    pub(crate) fn send_continue(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+        let now_ms = worker.driver.now_ms();
+        let Some(it) = self.exchanges.get(stream) else {
+            return;
+        };
+        let (Some(incoming), Some(waiting)) = (&mut it.incoming, &it.waiting) else {
+            return;
+        };
+        if !incoming.has_reader() && !matches!(waiting.come, ResumeReason::Body { .. }) {
+            return;
+        }
+        if !self.protocol.expects_continue(stream) {
+            return;
+        }
+        let out = &mut worker.out.bytes;
+        self.protocol
+            .interim(stream, StatusCode::CONTINUE, FieldLines::NONE, out);
+        incoming.pace = ClientPace::new(now_ms);
+    }
+
+    /// Waits for a body that is still to come.
+    pub(crate) fn await_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+        self.watch_incoming(worker, stream);
+        if !self.is_closed() {
+            self.schedule_check(worker);
+        }
+    }
+
+    /// Has the worker told when there is room for more of a body, and looks at its pace.
+    pub(crate) fn watch_incoming(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+        let now_ms = worker.driver.now_ms();
+        if self.is_closed() {
+            return;
+        }
+        let token = self.token;
+        let Some(incoming) = self.exchanges.incoming(stream) else {
+            return;
+        };
+        if incoming.full {
+            let waker = worker.wakers.waker_for(&worker.mailbox, token);
+            incoming.look_for_room(&mut Context::from_waker(waker), now_ms);
+        }
+        if self.sending.is_none() {
+            self.incoming_expired(worker); // not yet: finds out when to look at its pace
+            self.schedule_check(worker);
+        }
+    }
+
+    /// The protocol of a connection, or of one of its streams, was changed by the response that was just written.
+    pub(crate) fn begin_tunnel(
+        &mut self,
+        worker: &mut WorkerContext<D, V>,
+        stream: StreamId,
+        back: TunnelReturn,
+    ) {
+        let now_ms = worker.driver.now_ms();
+        worker.counters.tunnels.bump();
+        let idle_timeout_ms = back.idle_timeout_ms;
+        let idle_timeout_ms = idle_timeout_ms.unwrap_or(worker.settings.idle_timeout_ms);
+        let watch = TunnelActivity::new(idle_timeout_ms, now_ms);
+        let underway = self.exchanges.get_mut(stream);
+        underway.incoming = Some(RequestBodyStream::new(back.to, now_ms));
+        underway.tunnel = Some(watch);
+    }
+}

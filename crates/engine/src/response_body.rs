@@ -1,0 +1,343 @@
+//! What a response's body is made of: bytes at once, and parts that follow from memory, from a file or from a stream.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use lowroad_http::fields::ResponseFields;
+use lowroad_http::h1::{H1Server, put_fields};
+
+use crate::arena::ArenaBlock;
+use crate::buffer::{SendBuffer, FramedPart};
+use crate::file::OpenFile;
+use crate::shared_body::SharedBodyReader;
+use crate::stream::{StreamItem, BodyReceiver};
+use crate::tunnel::TunnelReturn;
+
+/// A piece of a response that is sent after the bytes of [`OutputBuffer`].
+pub enum BodyPart {
+    /// Bytes, made for this response or shared with others.
+    Bytes(Bytes),
+    /// A range of a block in memory.
+    Block {
+        /// The block, kept while it is sent.
+        block: ArenaBlock,
+        /// What is still to be sent of it.
+        range: Range<usize>,
+    },
+    /// A range of a file.
+    File {
+        /// The open file as it was when the response's head was made.
+        file: Arc<OpenFile>,
+        /// What is still to be sent of it.
+        range: Range<u64>,
+    },
+    /// Bytes that are still being made; always the last part.
+    Stream(StreamedBody),
+}
+
+/// Where the bytes of a body come from that is sent while it is made.
+pub enum BodySource {
+    /// It is made for this response.
+    Own(BodyReceiver),
+    /// Others read it, too.
+    Shared(SharedBodyReader),
+}
+
+impl BodySource {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
+        match self {
+            BodySource::Own(from) => from.poll_next(context),
+            BodySource::Shared(from) => from.poll_next(context),
+        }
+    }
+
+    fn take_trailers(&self) -> Option<Box<ResponseFields>> {
+        match self {
+            BodySource::Own(from) => from.take_trailers(),
+            BodySource::Shared(_) => None,
+        }
+    }
+
+    /// Whether there are bytes that nobody has to be waited for.
+    fn has_bytes(&self) -> bool {
+        match self {
+            BodySource::Own(from) => from.has_bytes(),
+            BodySource::Shared(from) => from.has_bytes(),
+        }
+    }
+}
+
+impl From<BodyReceiver> for BodySource {
+    fn from(from: BodyReceiver) -> BodySource {
+        BodySource::Own(from)
+    }
+}
+
+impl From<SharedBodyReader> for BodySource {
+    fn from(from: SharedBodyReader) -> BodySource {
+        BodySource::Shared(from)
+    }
+}
+
+/// A body that is sent while it is made.
+pub struct StreamedBody {
+    from: BodySource,
+    /// What can be sent now.
+    framed: FramedPart,
+    is_ended: bool,
+}
+
+/// Whether there is something to send.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FillOutcome {
+    /// There is.
+    Ready,
+    /// Not yet.
+    Pending,
+    /// Nothing more.
+    Ended,
+    /// Nothing more, though that was not all.
+    Cut,
+}
+
+impl StreamedBody {
+    /// A body that comes from there.
+    pub fn new(from: impl Into<BodySource>) -> StreamedBody {
+        StreamedBody {
+            from: from.into(),
+            framed: FramedPart::default(),
+            is_ended: false,
+        }
+    }
+
+    /// What comes next, as it is; if there is nothing yet, the waker tells.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
+        self.from.poll_next(context)
+    }
+
+    /// What follows the body, once that has ended.
+    pub(crate) fn take_trailers(&self) -> Option<Box<ResponseFields>> {
+        self.from.take_trailers()
+    }
+
+    /// Whether there is something to send at once.
+    fn has_bytes(&self) -> bool {
+        !self.framed.is_empty() || self.from.has_bytes()
+    }
+
+    /// Sees to it that there is something to send; if there can't be yet, the waker tells. `http` is the connection's.
+    pub(crate) fn fill(&mut self, http: &mut H1Server, context: &mut Context<'_>) -> FillOutcome {
+        if !self.framed.is_empty() {
+            return FillOutcome::Ready;
+        }
+        if self.is_ended {
+            return FillOutcome::Ended;
+        }
+        let framed = &mut self.framed;
+        framed.before.clear();
+        framed.before_sent = 0;
+        match self.from.poll_next(context) {
+            Poll::Pending => FillOutcome::Pending,
+            Poll::Ready(StreamItem::Bytes(bytes)) => {
+                // Whoever makes more than was announced has broken its word.
+                if http.data(bytes.len() as u64, &mut framed.before).is_err() {
+                    return FillOutcome::Cut;
+                }
+                framed.data = bytes;
+                framed.after = http.data_end();
+                FillOutcome::Ready
+            }
+            Poll::Ready(StreamItem::End) => {
+                self.is_ended = true;
+                let ended = match self.from.take_trailers() {
+                    None => http.end(b"", &mut framed.before),
+                    Some(trailers) => {
+                        let mut lines = Vec::new();
+                        put_fields(&trailers, &mut lines);
+                        http.end(&lines, &mut framed.before)
+                    }
+                };
+                match ended {
+                    Ok(()) if framed.before.is_empty() => FillOutcome::Ended,
+                    Ok(()) => FillOutcome::Ready,
+                    Err(_) => FillOutcome::Cut,
+                }
+            }
+            Poll::Ready(StreamItem::Cut) => FillOutcome::Cut,
+        }
+    }
+}
+
+impl BodyPart {
+    /// Whether nothing is left to send, as far as that is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            BodyPart::Bytes(bytes) => bytes.is_empty(),
+            BodyPart::Block { range, .. } => range.is_empty(),
+            BodyPart::File { range, .. } => range.is_empty(),
+            // Whether it is over is found out when it is sent.
+            BodyPart::Stream(_) => false,
+        }
+    }
+
+    /// Bytes that are in memory.
+    pub(crate) fn len_in_memory(&self) -> u64 {
+        match self {
+            BodyPart::Bytes(bytes) => bytes.len() as u64,
+            BodyPart::Block { range, .. } => range.len() as u64,
+            BodyPart::File { .. } | BodyPart::Stream(_) => 0,
+        }
+    }
+
+    /// Copies a start of what is in memory, at most `len` bytes, and leaves the rest. How many they were.
+    pub(crate) fn copy_start(&mut self, len: usize, out: &mut Vec<u8>) -> usize {
+        match self {
+            BodyPart::Bytes(bytes) => {
+                let len = len.min(bytes.len());
+                out.extend_from_slice(&bytes[..len]);
+                bytes.advance(len);
+                len
+            }
+            BodyPart::Block { block, range } => {
+                let len = len.min(range.len());
+                out.extend_from_slice(&block[range.start..range.start + len]);
+                range.start += len;
+                len
+            }
+            BodyPart::File { .. } | BodyPart::Stream(_) => 0,
+        }
+    }
+
+    /// Whether it can be sent without a wait: what comes before it may go out with it.
+    pub(crate) fn needs_no_wait(&self) -> bool {
+        match self {
+            BodyPart::Stream(streamed) => streamed.has_bytes(),
+            BodyPart::Bytes(_) | BodyPart::Block { .. } | BodyPart::File { .. } => true,
+        }
+    }
+
+    /// Takes out what is in memory, to be sent. None for a file.
+    pub(crate) fn lend(&mut self) -> Option<SendBuffer> {
+        match self {
+            BodyPart::Bytes(bytes) => Some(SendBuffer::Bytes(std::mem::take(bytes))),
+            BodyPart::Stream(streamed) => Some(SendBuffer::Framed(std::mem::take(&mut streamed.framed))),
+            BodyPart::File { .. } => None,
+            BodyPart::Block { .. } => match std::mem::replace(self, BodyPart::Bytes(Bytes::new())) {
+                BodyPart::Block { block, range } => Some(SendBuffer::Block { block, range }),
+                _ => None,
+            },
+        }
+    }
+
+    /// Puts back what was taken out, without the first `sent` bytes of it, which have left.
+    pub(crate) fn give_back(&mut self, buffer: SendBuffer, sent: usize) {
+        match (self, buffer) {
+            (BodyPart::Stream(streamed), SendBuffer::Framed(mut framed)) => {
+                framed.advance(sent);
+                streamed.framed = framed;
+            }
+            (this, SendBuffer::Block { block, mut range }) => {
+                range.start += sent;
+                *this = BodyPart::Block { block, range };
+            }
+            (this, SendBuffer::Bytes(mut bytes)) => {
+                bytes.advance(sent);
+                *this = BodyPart::Bytes(bytes);
+            }
+            (this, SendBuffer::Vec(bytes)) => {
+                let mut bytes = Bytes::from(bytes);
+                bytes.advance(sent);
+                *this = BodyPart::Bytes(bytes);
+            }
+            (_, SendBuffer::Headed { .. } | SendBuffer::Framed(_)) => {
+                debug_assert!(false, "it is put back where it was");
+            }
+        }
+    }
+}
+
+/// Where responses are written: one per worker, used again and again.
+#[derive(Default)]
+pub(crate) struct OutputBuffer {
+    /// Heads and small bodies, of several responses if requests are pipelined.
+    pub bytes: Vec<u8>,
+    /// Copied bodies of responses over HTTP/2, until they are cut into frames.
+    pub body: Vec<u8>,
+    /// What follows `bytes`, in order.
+    pub parts: Vec<BodyPart>,
+    /// How many of `bytes` are the current response's body; for the log.
+    pub body_in_bytes: u64,
+    /// The way back of the stream at the end of `parts`, where the protocol changes.
+    pub back: Option<Box<TunnelReturn>>,
+}
+
+impl OutputBuffer {
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.parts.is_empty()
+    }
+
+    /// Takes out what can be sent at once: the bytes, and a block that follows them. And whether something follows that
+    /// needs no wait.
+    #[inline]
+    pub fn lend(&mut self) -> (SendBuffer, bool) {
+        let bytes = std::mem::take(&mut self.bytes);
+        match self.parts.is_empty() {
+            true => (SendBuffer::Vec(bytes), false),
+            false => self.lend_with_block(bytes),
+        }
+    }
+
+    fn lend_with_block(&mut self, bytes: Vec<u8>) -> (SendBuffer, bool) {
+        let needs_no_wait = |part: Option<&BodyPart>| part.is_some_and(BodyPart::needs_no_wait);
+        if !matches!(self.parts[0], BodyPart::Block { .. }) {
+            return (SendBuffer::Vec(bytes), needs_no_wait(self.parts.first()));
+        }
+        let more = needs_no_wait(self.parts.get(1));
+        match self.parts[0].lend() {
+            Some(SendBuffer::Block { block, range }) => {
+                let head = bytes;
+                (SendBuffer::Headed { head, block, range }, more)
+            }
+            _ => (SendBuffer::Vec(bytes), more),
+        }
+    }
+
+    /// Puts back what was taken out, without the first `sent` bytes of it, which have left.
+    #[inline]
+    pub fn give_back(&mut self, buffer: SendBuffer, sent: usize) {
+        match buffer {
+            SendBuffer::Vec(bytes) => self.give_back_bytes(bytes, sent),
+            buffer => self.give_back_block(buffer, sent),
+        }
+    }
+
+    fn give_back_block(&mut self, buffer: SendBuffer, sent: usize) {
+        let SendBuffer::Headed {
+            head,
+            block,
+            mut range,
+        } = buffer
+        else {
+            return debug_assert!(false, "it is what was taken out");
+        };
+        range.start += sent.saturating_sub(head.len());
+        self.give_back_bytes(head, sent);
+        if range.is_empty() {
+            self.parts.remove(0);
+        } else {
+            self.parts[0] = BodyPart::Block { block, range };
+        }
+    }
+
+    #[inline]
+    fn give_back_bytes(&mut self, bytes: Vec<u8>, sent: usize) {
+        self.bytes = bytes;
+        match sent < self.bytes.len() {
+            true => drop(self.bytes.drain(..sent)),
+            false => self.bytes.clear(),
+        }
+    }
+}

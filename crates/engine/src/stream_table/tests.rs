@@ -1,0 +1,133 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::driver::ListenerId;
+use crate::response::ResponseWriter;
+use crate::service::{ServiceOutcome, ConnectionRefusal};
+use lowroad_http::request::{PartialRequest, Request};
+use lowroad_http::version::HttpVersion;
+
+pub(crate) struct Nothing;
+
+impl HttpService for Nothing {
+    type Pending = u32;
+    type Outcome = ();
+    type Record = ();
+    type Command = ();
+
+    fn request(
+        &mut self,
+        _: &Request<'_>,
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<u32, ()> {
+        ServiceOutcome::Ready(None)
+    }
+
+    fn resume(
+        &mut self,
+        _: u32,
+        (): (),
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> ServiceOutcome<u32, ()> {
+        ServiceOutcome::Ready(None)
+    }
+
+    fn body_dropped(&mut self, _: u32, _: &mut Exchange, _: &mut ResponseWriter<'_>) -> ServiceOutcome<u32, ()> {
+        ServiceOutcome::Ready(None)
+    }
+
+    fn refuse(
+        &mut self,
+        _: ConnectionRefusal,
+        _: &PartialRequest<'_>,
+        _: &mut Exchange,
+        _: &mut ResponseWriter<'_>,
+    ) -> Option<()> {
+        None
+    }
+
+    fn sent(&mut self, (): (), _: u64, _: bool, _: u64) {}
+    fn command(&mut self, (): ()) {}
+    fn turn_ended(&mut self, _: u64) {}
+}
+
+fn facts_of(stream: StreamId) -> Exchange {
+    let from = (ListenerId(0), Ipv4Addr::LOCALHOST.into());
+    let mut exchange = Exchange::without_client(from, HttpVersion::Http11, 0, 0);
+    exchange.id.stream = stream;
+    exchange
+}
+
+fn three() -> StreamTable<Nothing> {
+    let mut exchanges = StreamTable::default();
+    for stream in 1..=3 {
+        exchanges.get_mut(StreamId(stream)).waiting = Some(DeferredRequest {
+            pending: stream * 10,
+            exchange: facts_of(StreamId(stream)),
+            come: ResumeReason::Nothing,
+            gives_up: stream == 2,
+            interims: Vec::new(),
+        });
+    }
+    exchanges
+}
+
+fn streams(exchanges: &StreamTable<Nothing>) -> Vec<u32> {
+    exchanges.iter().map(|it| it.stream.0).collect()
+}
+
+#[test]
+fn each_has_its_own_outcome() {
+    let mut exchanges = three();
+    assert!(exchanges.take_due().is_none());
+    for stream in [3, 1] {
+        let waiting = exchanges.waiting(StreamId(stream)).expect("it waits");
+        waiting.come = ResumeReason::Outcome(());
+    }
+    assert!(exchanges.waiting(StreamId(4)).is_none());
+    let mut due = std::iter::from_fn(|| exchanges.take_due());
+    let mut next = || due.next().map(|it| (it.exchange.id.stream.0, it.pending));
+    assert_eq!(next(), Some((1, 10)), "the oldest first");
+    assert_eq!(next(), Some((3, 30)));
+    assert_eq!(next(), None);
+    exchanges.tidy();
+    assert_eq!(streams(&exchanges), [2]);
+    assert!(exchanges.waits() && exchanges.gives_up());
+}
+
+#[test]
+fn what_is_over_leaves_the_others_where_they_are() {
+    for over in 1..=3 {
+        let mut exchanges = three();
+        exchanges.get_mut(StreamId(over)).waiting = None;
+        exchanges.tidy();
+        let left: Vec<u32> = (1..=3).filter(|stream| *stream != over).collect();
+        assert_eq!(streams(&exchanges), left);
+    }
+    let mut exchanges = three();
+    exchanges.clear();
+    assert!(exchanges.is_empty());
+}
+
+#[test]
+fn the_end_of_a_body_is_what_its_own_request_waits_for() {
+    let mut exchanges = three();
+    for stream in [1, 3] {
+        let (to, _) = crate::stream::stream(1);
+        let it = exchanges.get_mut(StreamId(stream));
+        it.incoming = Some(RequestBodyStream::new(to, 0));
+        it.waiting.as_mut().expect("it waits").come = ResumeReason::Body { is_over: false };
+    }
+    assert_eq!(exchanges.next_incoming(None), Some(StreamId(1)));
+    assert_eq!(
+        exchanges.next_incoming(Some(StreamId(1))),
+        Some(StreamId(3))
+    );
+    assert_eq!(exchanges.next_incoming(Some(StreamId(3))), None);
+    exchanges.end_incoming(StreamId(3));
+    let due = exchanges.take_due().map(|it| it.exchange.id.stream.0);
+    assert_eq!(due, Some(3));
+    assert!(exchanges.take_due().is_none() && exchanges.has_incoming());
+}

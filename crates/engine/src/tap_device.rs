@@ -1,0 +1,138 @@
+//! A tap device: frames as a network card would have them, with sums and cutting left to the kernel. Knows no
+//! protocol but where a TCP checksum is.
+//!
+//! Read first: Documentation/networking/tuntap.rst, and struct virtio_net_hdr in linux/virtio_net.h.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::system_calls;
+
+/// Bytes of `struct virtio_net_hdr` in front of each frame.
+const HEADER_LEN: usize = 10;
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_TCPV4: u8 = 1;
+/// Where the checksum is in a TCP header.
+const TCP_CHECKSUM_AT: u16 = 16;
+/// The longest that can come, with its header.
+pub const BUFFER_LEN: usize = 65_536 + HEADER_LEN;
+
+/// The other end of a tap device. The device stays as long as this does, or longer if others keep it.
+pub struct TapDevice {
+    file: File,
+    lost: u64,
+}
+
+/// What the kernel is left to do to a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TapOffload {
+    /// To complete the TCP sum, of a header at this offset.
+    pub sum: Option<u16>,
+    /// To cut the payload after a head of so many bytes into segments of so many bytes.
+    pub cut: Option<(u16, u16)>,
+}
+
+impl TapDevice {
+    /// Opens the device, or makes it. Reads and writes never wait.
+    ///
+    /// # Errors
+    /// As `/dev/net/tun` says: `PermissionDenied` without CAP_NET_ADMIN if the device is not there or another
+    /// user's, `ResourceBusy` if it is in use.
+    pub fn open(name: &str) -> io::Result<TapDevice> {
+        TapDevice::join(name, false)
+    }
+
+    /// Opens a queue of the device, or makes a device that has several: each call gives another queue. The kernel
+    /// gives the frames of a flow to the queue that the last answer of the flow was sent on.
+    ///
+    /// # Errors
+    /// As [`TapDevice::open`]; `InvalidInput` if the device is there and was not made for several queues.
+    pub fn open_queue(name: &str) -> io::Result<TapDevice> {
+        TapDevice::join(name, true)
+    }
+
+    fn join(name: &str, is_queue: bool) -> io::Result<TapDevice> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun")?;
+        system_calls::join_tap(&file, name, is_queue)?;
+        rustix::io::ioctl_fionbio(&file, true)?;
+        Ok(TapDevice { file, lost: 0 })
+    }
+
+    /// The next frame, and whether its sums are known to be right. `None` if there is none now. `buffer` is of
+    /// [`BUFFER_LEN`] bytes.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<(&'b [u8], bool)>> {
+        let len = match (&self.file).read(buffer) {
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let whole = buffer.get(..len).unwrap_or_default();
+        let Some((header, frame)) = whole.split_at_checked(HEADER_LEN) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        // The kernel has not completed what never leaves this machine.
+        Ok(Some((frame, header[0] & (NEEDS_CSUM | DATA_VALID) != 0)))
+    }
+
+    /// Sends a frame, in parts. What the device does not take now is lost, and counted.
+    pub fn send(&mut self, parts: [&[u8]; 3], left: TapOffload) {
+        let header = header(left);
+        let [one, two, three] = parts;
+        let parts = [&header[..], one, two, three].map(IoSlice::new);
+        if rustix::io::writev(&self.file, &parts).is_err() {
+            self.lost += 1;
+        }
+    }
+
+    /// Frames that were lost by [`TapDevice::send`].
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl AsFd for TapDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Numbers are in this machine's order (`TUNSETVNETLE` was not asked for).
+fn header(left: TapOffload) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    if let Some(tcp_at) = left.sum {
+        header[0] = NEEDS_CSUM;
+        header[6..8].copy_from_slice(&tcp_at.to_ne_bytes());
+        header[8..10].copy_from_slice(&TCP_CHECKSUM_AT.to_ne_bytes());
+    }
+    if let Some((head_len, segment_len)) = left.cut {
+        header[1] = GSO_TCPV4;
+        header[2..4].copy_from_slice(&head_len.to_ne_bytes());
+        header[4..6].copy_from_slice(&segment_len.to_ne_bytes());
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_to_the_kernel_stands_in_the_header() {
+        assert_eq!(header(TapOffload::default()), [0; HEADER_LEN]);
+        let left = TapOffload {
+            sum: Some(34),
+            cut: Some((54, 1460)),
+        };
+        let [len, segment, tcp, at] = [54u16, 1460, 34, 16].map(u16::to_ne_bytes);
+        let numbers = [len, segment, tcp, at].concat();
+        assert_eq!(header(left).as_slice(), [&[1, 1][..], &numbers].concat());
+    }
+}

@@ -1,0 +1,319 @@
+//! A layer and its socket: what is sealed and has not left, and what became of the layer.
+//!
+//! What is sealed counts as sent for the connection, which must not end before it has left. It is at most what one call of
+//! [`TlsSession::seal`] gives, and some words of the layer's own.
+//!
+//! Where the kernel seals instead, bytes go as they are, and the layer's last word is given to it as such. How much one key
+//! may seal is counted here, since nobody else sees what is sent then.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Plaintext, TransferOutcome};
+use crate::buffer::SendBuffer;
+use crate::driver::{IoDriver, ReceiveOutcome, SendOutcome, ConnectionToken};
+use crate::file::OpenFile;
+use crate::tls_session::{TlsSession, LayerFault, LayerState, TlsInfo};
+
+pub(super) struct TlsTransport {
+    layer: Box<dyn TlsSession>,
+    secured: Option<Arc<TlsInfo>>,
+    /// Sealed, and not taken by the socket.
+    wire: Vec<u8>,
+    /// So many bytes of `wire` have left.
+    wire_sent: usize,
+    /// The driver has what was sealed, and will give it back.
+    is_lent: bool,
+    /// The client has said its last byte, or all is broken.
+    end: Option<TlsEnd>,
+    /// Both sides have agreed since it was asked last.
+    is_new: bool,
+    /// We have said our last.
+    is_finished: bool,
+    /// The kernel seals what is sent; `wire` is an alert for it then, or empty.
+    offloaded: Option<KernelTlsSend>,
+}
+
+/// What the kernel has sealed, by the one key that it has.
+#[derive(Default)]
+struct KernelTlsSend {
+    /// Not fewer than it has sealed: each has a page of a file, or is the last of a send.
+    records: u64,
+    /// The driver or a helper sends just now.
+    is_sending: bool,
+    /// The last is said.
+    is_over: bool,
+}
+
+impl KernelTlsSend {
+    /// After so many records the connection is to end: a third of what AES-GCM allows (RFC 8446, section 5.5).
+    const WORN: u64 = 1 << 23;
+    /// So many are never sealed.
+    const USED_UP: u64 = 1 << 24;
+    const PAGE_LEN: u64 = 4096;
+
+    fn may_send(&self) -> bool {
+        !self.is_over && self.records < Self::USED_UP
+    }
+
+    fn push_alert<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, alert: &[u8]) -> TransferOutcome {
+        if self.is_sending {
+            return TransferOutcome::Underway;
+        }
+        match driver.send_alert(socket, alert) {
+            SendOutcome::Bytes(wire_len) | SendOutcome::Filled(wire_len) => {
+                self.is_over = true;
+                TransferOutcome::Bytes { len: 0, wire_len }
+            }
+            SendOutcome::Full => TransferOutcome::Full,
+            SendOutcome::Underway | SendOutcome::Broken => TransferOutcome::Broken,
+        }
+    }
+
+    fn moved(&mut self, len: u64) {
+        self.is_sending = false;
+        self.records += len / Self::PAGE_LEN + 1;
+    }
+}
+
+#[derive(Clone, Copy)]
+enum TlsEnd {
+    Said,
+    Fault(LayerFault),
+}
+
+impl TlsTransport {
+    pub fn new(layer: Box<dyn TlsSession>) -> TlsTransport {
+        TlsTransport {
+            layer,
+            secured: None,
+            wire: Vec::new(),
+            wire_sent: 0,
+            is_lent: false,
+            end: None,
+            is_new: false,
+            is_finished: false,
+            offloaded: None,
+        }
+    }
+
+    pub fn is_offloaded(&self) -> bool {
+        self.offloaded.is_some()
+    }
+
+    pub fn offload<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, len: u64) -> bool {
+        if self.is_offloaded() || self.has_sealed() || self.secured.is_none() {
+            return false;
+        }
+        let mut tell = |keys: &[u8]| driver.enable_kernel_tls(socket, keys).is_ok();
+        let is_new = self.layer.offload(len, &mut tell);
+        self.offloaded = is_new.then(KernelTlsSend::default);
+        is_new
+    }
+
+    /// What was under way is over; so many bytes have left.
+    pub fn moved(&mut self, len: u64) {
+        if let Some(offloaded) = &mut self.offloaded {
+            offloaded.moved(len);
+        }
+    }
+
+    /// Starts sending of a file, which the kernel seals. `BrokenPipe`: it must not seal any more.
+    pub fn start_file<D: IoDriver>(
+        &mut self,
+        driver: &mut D,
+        socket: &D::Socket,
+        token: ConnectionToken,
+        file: &Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> io::Result<()> {
+        let offloaded = self.offloaded.as_mut().filter(|it| it.may_send());
+        let offloaded = offloaded.ok_or(io::ErrorKind::BrokenPipe)?;
+        driver.start_file(socket, token, file, range)?;
+        offloaded.is_sending = true;
+        Ok(())
+    }
+
+    pub fn is_worn(&self) -> bool {
+        let offloaded = self.offloaded.as_ref();
+        offloaded.is_some_and(|it| it.records >= KernelTlsSend::WORN || self.layer.is_worn())
+    }
+
+    pub fn secured(&self) -> Option<&Arc<TlsInfo>> {
+        self.secured.as_ref()
+    }
+
+    pub fn fault(&self) -> Option<LayerFault> {
+        match self.end {
+            Some(TlsEnd::Fault(fault)) => Some(fault),
+            _ => None,
+        }
+    }
+
+    pub fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.is_new)
+    }
+
+    pub fn has_sealed(&self) -> bool {
+        self.is_lent || !self.wire.is_empty()
+    }
+
+    pub fn receive<D: IoDriver>(
+        &mut self,
+        driver: &mut D,
+        socket: &D::Socket,
+        token: ConnectionToken,
+        plain: &mut Vec<u8>,
+    ) -> ReceiveOutcome<Plaintext<D::Lent>> {
+        if let Some(TlsEnd::Said) = self.end {
+            return ReceiveOutcome::End;
+        }
+        let (lent, more) = match driver.receive(socket, token) {
+            ReceiveOutcome::Bytes { lent, more } => (lent, more),
+            ReceiveOutcome::Empty => return ReceiveOutcome::Empty,
+            ReceiveOutcome::End => return ReceiveOutcome::End,
+            ReceiveOutcome::Broken => return ReceiveOutcome::Broken,
+        };
+        self.open(driver, socket, token, lent.as_ref(), plain);
+        driver.give_back(lent);
+        ReceiveOutcome::Bytes {
+            lent: Plaintext::Plain(std::mem::take(plain)),
+            more: more || matches!(self.end, Some(TlsEnd::Said)),
+        }
+    }
+
+    /// Opens what came into `plain`.
+    pub fn open<D: IoDriver>(
+        &mut self,
+        driver: &mut D,
+        socket: &D::Socket,
+        token: ConnectionToken,
+        came: &[u8],
+        plain: &mut Vec<u8>,
+    ) {
+        plain.clear();
+        if self.end.is_some() || came.is_empty() {
+            // What a broken layer still sends is of no use.
+            return;
+        }
+        match self.layer.open(came, plain, &mut self.wire) {
+            Ok(LayerState::Handshake) => {}
+            Ok(LayerState::Ready(secured)) => {
+                self.is_new |= self.secured.is_none();
+                self.secured = Some(secured);
+            }
+            Ok(LayerState::Ended) => self.end = Some(TlsEnd::Said),
+            Err(fault) => {
+                if fault == LayerFault::ClearText {
+                    // What came is the first thing that it said: who answers wants to see it.
+                    plain.extend_from_slice(came);
+                }
+                self.end = Some(TlsEnd::Fault(fault));
+            }
+        }
+        // What the layer says by itself is short. What does not leave now, leaves when there is room.
+        if !self.wire.is_empty() && !self.is_lent {
+            let _ = self.push(driver, socket, token);
+        }
+    }
+
+    pub fn send<D: IoDriver>(
+        &mut self,
+        driver: &mut D,
+        socket: &D::Socket,
+        token: ConnectionToken,
+        buffer: &mut SendBuffer,
+        more: bool,
+    ) -> TransferOutcome {
+        if let Some(offloaded) = &mut self.offloaded {
+            if !offloaded.may_send() || !self.wire.is_empty() {
+                return TransferOutcome::Broken; // nothing follows an alert
+            }
+            let sent = driver.send(socket, token, buffer, more);
+            match sent {
+                SendOutcome::Bytes(len) | SendOutcome::Filled(len) => offloaded.moved(len as u64),
+                SendOutcome::Underway => offloaded.is_sending = true,
+                SendOutcome::Full | SendOutcome::Broken => {}
+            }
+            return sent.into();
+        }
+        if self.has_sealed() {
+            // The layer's own words come first.
+            match self.push(driver, socket, token) {
+                TransferOutcome::Bytes { .. } if !self.has_sealed() => {}
+                TransferOutcome::Broken => return TransferOutcome::Broken,
+                _ => return TransferOutcome::Full,
+            }
+        }
+        let len = self
+            .layer
+            .encrypt(&buffer.pieces(), driver.now_ms(), &mut self.wire);
+        match self.push(driver, socket, token) {
+            TransferOutcome::Bytes { wire_len, .. } => TransferOutcome::Bytes { len, wire_len },
+            TransferOutcome::Filled(wire_len) => TransferOutcome::Bytes { len, wire_len },
+            TransferOutcome::Full | TransferOutcome::Underway => TransferOutcome::Bytes { len, wire_len: 0 },
+            TransferOutcome::Broken => TransferOutcome::Broken,
+        }
+    }
+
+    pub fn push<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, token: ConnectionToken) -> TransferOutcome {
+        if self.is_lent {
+            return TransferOutcome::Underway;
+        }
+        if let Some(offloaded) = &mut self.offloaded {
+            let moved = offloaded.push_alert(driver, socket, &self.wire);
+            if offloaded.is_over {
+                self.wire = Vec::new();
+            }
+            return moved;
+        }
+        if self.wire_sent > 0 {
+            self.wire.drain(..self.wire_sent);
+            self.wire_sent = 0;
+        }
+        let mut buffer = SendBuffer::Vec(std::mem::take(&mut self.wire));
+        let sent = driver.send(socket, token, &mut buffer, false);
+        if sent == SendOutcome::Underway {
+            self.is_lent = true;
+            return TransferOutcome::Underway;
+        }
+        match sent {
+            SendOutcome::Bytes(wire_len) | SendOutcome::Filled(wire_len) => {
+                self.keep(buffer, wire_len);
+                TransferOutcome::Bytes { len: 0, wire_len }
+            }
+            SendOutcome::Full => {
+                self.keep(buffer, 0);
+                TransferOutcome::Full
+            }
+            SendOutcome::Underway | SendOutcome::Broken => TransferOutcome::Broken,
+        }
+    }
+
+    /// A send that was under way is over.
+    pub fn sent(&mut self, buffer: SendBuffer, wire_len: usize) {
+        self.is_lent = false;
+        let later = std::mem::take(&mut self.wire);
+        self.keep(buffer, wire_len);
+        self.wire.extend_from_slice(&later);
+    }
+
+    /// Keeps what is left of `buffer`; an idle connection has no memory for it.
+    fn keep(&mut self, buffer: SendBuffer, sent: usize) {
+        if let SendBuffer::Vec(bytes) = buffer
+            && sent < bytes.len()
+        {
+            self.wire = bytes;
+            self.wire_sent = sent;
+        }
+    }
+
+    /// Seals the word that no more will follow: whoever waits for more knows that this is all.
+    pub fn say_end(&mut self) {
+        if !self.is_finished && self.secured.is_some() && self.fault().is_none() {
+            self.is_finished = true;
+            self.layer.close(&mut self.wire);
+        }
+    }
+}

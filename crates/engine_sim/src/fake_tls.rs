@@ -1,0 +1,160 @@
+//! A layer for the simulator: a handshake of one round, records that are masked, and an end that is said. It hides nothing;
+//! it does to bytes what TLS does, so that every way on which they are opened and sealed is gone.
+//!
+//! ```text
+//! client: "HELLO\n"    server: "WELCOME\n"    then both: length (2 bytes, big-endian), so many masked bytes; 0 = the end
+//! ```
+//! The world can mask instead, as the kernel can seal. A client can ask for another mask, which nobody has: 65535 as a length.
+
+use std::sync::Arc;
+
+use lowroad_engine::tls_session::{TlsSession, LayerFault, LayerState, TlsInfo};
+
+const HELLO: &[u8] = b"HELLO\n";
+const WELCOME: &[u8] = b"WELCOME\n";
+const MASK: u8 = 0x5a;
+/// Bytes of a record at most, and records of one call.
+const RECORD_LEN_MAX: usize = 1000;
+const RECORDS_MAX: usize = 20;
+/// The world is to mask from files of this length on.
+const OFFLOAD_LEN: u64 = 20_000;
+const ANOTHER_MASK: [u8; 2] = [0xff; 2];
+
+/// The server's side of one connection.
+#[derive(Default)]
+pub struct FakeTls {
+    came: Vec<u8>,
+    secured: Option<Arc<TlsInfo>>,
+    is_offloaded: bool,
+    is_worn: bool,
+}
+
+impl FakeTls {
+    /// What the world is told so that it masks.
+    pub(super) const KEYS: &[u8] = &[MASK];
+    /// The word that no more will follow, for the world to say.
+    pub(super) const END: &[u8] = b"end";
+
+    pub(super) fn end() -> Vec<u8> {
+        vec![0; 2]
+    }
+
+    /// A client wants another mask.
+    pub fn another_mask() -> Vec<u8> {
+        ANOTHER_MASK.to_vec()
+    }
+
+    /// What a client says first.
+    pub fn hello() -> Vec<u8> {
+        HELLO.to_vec()
+    }
+
+    /// These bytes as a client sends them.
+    pub fn records(bytes: &[u8]) -> Vec<u8> {
+        let mut wire = Vec::new();
+        for record in bytes.chunks(RECORD_LEN_MAX) {
+            put_record(record, &mut wire);
+        }
+        wire
+    }
+
+    /// What a client that has read this knows: the bytes, and whether their end was said.
+    ///
+    /// # Panics
+    /// The server broke the rules.
+    pub fn read(mut wire: &[u8]) -> (Vec<u8>, bool) {
+        let mut bytes = Vec::new();
+        let greeted = wire.len().min(WELCOME.len());
+        assert_eq!(wire[..greeted], WELCOME[..greeted]);
+        wire = &wire[greeted..];
+        while let Some((record, rest)) = take_record(wire) {
+            if record.is_empty() {
+                assert!(rest.is_empty(), "bytes behind the end");
+                return (bytes, true);
+            }
+            bytes.extend(record.iter().map(|byte| byte ^ MASK));
+            wire = rest;
+        }
+        (bytes, false)
+    }
+}
+
+fn put_record(record: &[u8], wire: &mut Vec<u8>) {
+    let len = u16::try_from(record.len()).unwrap_or(u16::MAX);
+    wire.extend_from_slice(&len.to_be_bytes());
+    wire.extend(record.iter().map(|byte| byte ^ MASK));
+}
+
+fn take_record(wire: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = wire.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))
+}
+
+impl TlsSession for FakeTls {
+    fn open(
+        &mut self,
+        came: &[u8],
+        plain: &mut Vec<u8>,
+        wire: &mut Vec<u8>,
+    ) -> Result<LayerState, LayerFault> {
+        self.came.extend_from_slice(came);
+        if self.secured.is_none() {
+            let len = self.came.len().min(HELLO.len());
+            if self.came[0] == b'G' {
+                return Err(LayerFault::ClearText);
+            }
+            if self.came[..len] != HELLO[..len] {
+                wire.extend_from_slice(b"ALERT\n");
+                return Err(LayerFault::Broken);
+            }
+            if len < HELLO.len() {
+                return Ok(LayerState::Handshake);
+            }
+            wire.extend_from_slice(WELCOME);
+            self.came.drain(..len);
+        }
+        let secured = self.secured.get_or_insert_default().clone();
+        loop {
+            if self.came.starts_with(&ANOTHER_MASK) {
+                self.came.drain(..ANOTHER_MASK.len());
+                self.is_worn |= self.is_offloaded;
+                continue;
+            }
+            let Some((record, rest)) = take_record(&self.came) else {
+                return Ok(LayerState::Ready(secured));
+            };
+            if record.is_empty() {
+                return Ok(LayerState::Ended);
+            }
+            plain.extend(record.iter().map(|byte| byte ^ MASK));
+            self.came = rest.to_vec();
+        }
+    }
+
+    fn encrypt(&mut self, pieces: &[&[u8]], _now_ms: u64, wire: &mut Vec<u8>) -> usize {
+        assert!(!self.is_offloaded, "the world does that");
+        let records = pieces.iter().flat_map(|piece| piece.chunks(RECORD_LEN_MAX));
+        let mut len = 0;
+        for record in records.filter(|it| !it.is_empty()).take(RECORDS_MAX) {
+            put_record(record, wire);
+            len += record.len();
+        }
+        len
+    }
+
+    fn close(&mut self, wire: &mut Vec<u8>) {
+        match self.is_offloaded {
+            true => wire.extend_from_slice(FakeTls::END),
+            false => put_record(&[], wire),
+        }
+    }
+
+    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.is_offloaded = len >= OFFLOAD_LEN && tell(FakeTls::KEYS);
+        self.is_offloaded
+    }
+
+    fn is_worn(&self) -> bool {
+        self.is_worn
+    }
+}

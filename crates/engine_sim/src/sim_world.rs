@@ -1,0 +1,454 @@
+//! The world of a test: what will happen, and both ends of all connections. It knows nothing of
+//! drivers but that each has a queue of events.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use super::datagram_network::{DatagramNetwork, DatagramTransit};
+use super::{PeerBehavior, FaultRates, FakeTls};
+use lowroad_engine::event_count::EventCount;
+use lowroad_engine::buffer::SendBuffer;
+use lowroad_engine::driver::{SendCompletion, DriverEvent, ListenerId, SendOutcome, ConnectionToken};
+use lowroad_engine::file::FileSent;
+use lowroad_engine::upstream_network::{SocketEvent, SourceId};
+use lowroad_engine::timers::WorkerTimers;
+
+/// The world of one test.
+pub struct SimWorld {
+    /// Monotonic time; most of the world has steps of a millisecond.
+    pub now_us: u64,
+    pub unix_ms: u64,
+    pub faults: FaultRates,
+    pub elsewhere: PeerBehavior,
+    /// Per connection that asks for it: it is not sealed here. Chances in a thousand.
+    pub seal_failures: u64,
+    pub drivers: Vec<DriverWaits>,
+    pub backlog: VecDeque<usize>,
+    /// Connections to elsewhere that came about since somebody asked.
+    pub dialed: Vec<usize>,
+    pub listening: bool,
+    pub datagrams: DatagramNetwork,
+    /// Jobs that helpers were given by tasks.
+    pub helped: usize,
+    random: u64,
+    schedule: BTreeMap<(u64, u64), SimEvent>,
+    next_order: u64,
+    sockets: HashMap<usize, SimConnection>,
+    next_socket: usize,
+}
+
+/// What the world knows of a driver.
+pub struct DriverWaits {
+    /// What it is told with its next wait.
+    pub events: VecDeque<DriverEvent>,
+    pub bell: Arc<EventCount>,
+    pub timers: WorkerTimers,
+    /// When it wants to be woken besides.
+    pub wake_us: Option<u64>,
+    /// It is in the middle of something, and nobody waits for it.
+    pub is_stopped: bool,
+}
+
+impl DriverWaits {
+    /// Whether it would not wait now.
+    fn has_work(&self) -> bool {
+        !self.events.is_empty() || self.bell.is_notified()
+    }
+}
+
+pub enum SimEvent {
+    Connect(usize),
+    Dial(usize, Result<(), io::ErrorKind>),
+    Arrive(usize, Vec<u8>),
+    End(usize),
+    Break(usize),
+    Read(usize),
+    Send(usize),
+    File(usize, ConnectionToken, FileSent),
+    Datagram(DatagramTransit),
+    /// A datagram has left this socket.
+    Departed(usize),
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+/// Whom to tell what happens at a socket: a driver, and its name for it.
+#[derive(Clone, Copy)]
+pub struct SocketOwner {
+    pub driver: usize,
+    pub name: SocketName,
+}
+
+/// A driver's name for a socket.
+#[derive(Clone, Copy)]
+pub enum SocketName {
+    Accepted(ConnectionToken),
+    Elsewhere(SourceId),
+}
+
+/// One connection, both ends.
+#[derive(Default)]
+pub struct SimConnection {
+    pub owner: Option<SocketOwner>,
+    /// How connecting ended, if it was tried from here.
+    pub dialed: Option<Result<(), io::ErrorKind>>,
+    /// Arrived and not received yet.
+    pub incoming: VecDeque<u8>,
+    pub ended: bool,
+    pub broken: bool,
+    /// Taken from the server, not read by the client yet.
+    pub unread: VecDeque<u8>,
+    /// Read by the client.
+    pub read: Vec<u8>,
+    /// What is taken is sealed on its way.
+    pub is_sealed: bool,
+    /// A sealed record that was taken and is not on its way: a close or an end throws it away, as the kernel does.
+    pub kept: Vec<u8>,
+    pub full: bool,
+    pub finished: bool,
+    pub closed: bool,
+    /// The driver's side has reset the connection.
+    pub was_reset: bool,
+    /// A send of the driver's that is not over.
+    underway: Option<PendingSend>,
+    /// One that is over, for its task.
+    pub completed: Option<SendCompletion>,
+    /// The client reads nothing now.
+    pub held: bool,
+    /// The client is gone: what is sent to it breaks the connection.
+    pub gone: bool,
+    /// When the last piece that the client sent arrives: later ones come after it.
+    pub last_ms: u64,
+}
+
+/// A send that is over later.
+pub struct PendingSend {
+    pub whose: EndRecipient,
+    pub buffer: SendBuffer,
+}
+
+/// Who is told of its end.
+pub enum EndRecipient {
+    /// The worker of this driver, for this connection.
+    Worker(usize, ConnectionToken),
+    /// The task that has the socket.
+    Task,
+}
+
+impl SimConnection {
+    /// Whether a send is not over.
+    pub fn has_underway(&self) -> bool {
+        self.underway.is_some()
+    }
+}
+
+impl SimWorld {
+    pub fn new(seed: u64, faults: FaultRates) -> SimWorld {
+        SimWorld {
+            now_us: 1_000_000_000,
+            unix_ms: 1_700_000_000_000,
+            faults,
+            elsewhere: PeerBehavior::default(),
+            seal_failures: 0,
+            drivers: Vec::new(),
+            backlog: VecDeque::new(),
+            dialed: Vec::new(),
+            listening: true,
+            datagrams: DatagramNetwork::default(),
+            helped: 0,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            schedule: BTreeMap::new(),
+            next_order: 0,
+            sockets: HashMap::new(),
+            next_socket: 0,
+        }
+    }
+
+    /// A new connection that is on its way.
+    pub fn add_socket(&mut self, owner: Option<SocketOwner>) -> usize {
+        let id = self.next_socket;
+        self.next_socket += 1;
+        let socket = SimConnection {
+            owner,
+            ..SimConnection::default()
+        };
+        self.sockets.insert(id, socket);
+        id
+    }
+
+    /// How many connections there are that nobody here has closed.
+    pub fn open_count(&self) -> usize {
+        let open = |socket: &&SimConnection| !socket.closed;
+        self.sockets.values().filter(open).count()
+    }
+
+    /// Lets time pass until the next thing happens or a driver wants to be woken, or until
+    /// `timeout_ms`, unless there is something to do now.
+    pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
+        let waiting = self.listening && !self.backlog.is_empty();
+        let drivers = self.drivers.iter().enumerate();
+        let drivers = drivers.filter(|(_, driver)| !driver.is_stopped);
+        let has_work =
+            |(at, driver): (usize, &DriverWaits)| driver.has_work() || self.datagrams.has_received(at);
+        if waiting || drivers.clone().any(has_work) {
+            return;
+        }
+        let next = self.schedule.first_key_value();
+        let next_us = next.map(|((at_us, _), _)| *at_us);
+        let wakes = drivers.clone().map(|(_, driver)| driver.wake_us);
+        let timers = drivers.map(|(_, driver)| driver.timers.next_ms());
+        let ends_ms = timers.chain([timeout_ms]);
+        let ends_us = ends_ms.map(|end_ms| Some(end_ms? * 1000));
+        let until_us = ends_us.chain(wakes).chain([next_us]).flatten().min();
+        let until_us = until_us.expect("the worker waits for something that will never happen");
+        self.now_us = self.now_us.max(until_us);
+    }
+
+    /// Monotonic ms.
+    pub fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
+
+    /// xorshift64*.
+    pub fn dice(&mut self, below: u64) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % below.max(1)
+    }
+
+    pub fn later(&mut self) -> u64 {
+        let delay_ms_max = self.faults.delay_ms_max;
+        self.now_ms() + self.dice(delay_ms_max + 1)
+    }
+
+    pub fn put(&mut self, at_ms: u64, happening: SimEvent) {
+        self.put_us(at_ms * 1000, happening);
+    }
+
+    /// The same, more precisely.
+    pub fn put_us(&mut self, at_us: u64, happening: SimEvent) {
+        self.next_order += 1;
+        self.schedule.insert((at_us, self.next_order), happening);
+    }
+
+    pub fn socket(&mut self, id: usize) -> &mut SimConnection {
+        self.sockets.entry(id).or_default()
+    }
+
+    pub fn tell(&mut self, id: usize, readable: bool, writable: bool) {
+        let socket = self.socket(id);
+        let (ended, broken) = (socket.ended, socket.broken);
+        let (Some(owner), false) = (socket.owner, socket.closed) else {
+            return;
+        };
+        let event = match owner.name {
+            SocketName::Accepted(token) => DriverEvent::Ready {
+                token,
+                readable,
+                writable,
+                ended,
+                broken,
+            },
+            SocketName::Elsewhere(id) => DriverEvent::Outgoing(SocketEvent {
+                id,
+                readable: readable || ended || broken,
+                writable: writable || broken,
+                ended: ended || broken,
+            }),
+        };
+        self.drivers[owner.driver].events.push_back(event);
+    }
+
+    /// Lets happen what is due, while this driver waits. Returns calls to be made without the lock.
+    pub fn happen(&mut self, driver: usize) -> Vec<Box<dyn FnOnce() + Send>> {
+        let mut calls = Vec::new();
+        while let Some(first) = self.schedule.first_entry() {
+            if first.key().0 > self.now_us {
+                break;
+            }
+            match first.remove() {
+                SimEvent::Connect(id) => {
+                    self.backlog.push_back(id);
+                }
+                SimEvent::Dial(id, result) => {
+                    self.socket(id).dialed = Some(result);
+                    if result.is_ok() {
+                        self.dialed.push(id);
+                    }
+                    self.tell(id, result.is_err(), true);
+                }
+                SimEvent::Arrive(id, bytes) => {
+                    self.socket(id).incoming.extend(bytes);
+                    self.tell(id, true, false);
+                }
+                SimEvent::End(id) => {
+                    self.socket(id).ended = true;
+                    self.tell(id, true, false);
+                }
+                SimEvent::Break(id) => {
+                    self.socket(id).broken = true;
+                    // What was under way is told first or last.
+                    let is_first = self.dice(2) == 0;
+                    if is_first {
+                        self.end_send(id);
+                    }
+                    self.tell(id, true, true);
+                    self.end_send(id);
+                }
+                SimEvent::Read(id) => self.client_reads(id),
+                SimEvent::Send(id) => self.end_send(id),
+                SimEvent::File(driver, token, sent) => {
+                    self.drivers[driver]
+                        .events
+                        .push_back(DriverEvent::File(token, sent));
+                }
+                SimEvent::Datagram(transit) => self.datagrams.arrive(transit),
+                SimEvent::Departed(port) => {
+                    if let Some((driver, event)) = self.datagrams.depart(port) {
+                        self.drivers[driver].events.push_back(event);
+                    }
+                }
+                SimEvent::Call(call) => calls.push(call),
+            }
+        }
+        // Listeners and sockets for datagrams are level-triggered.
+        let readable = self.datagrams.readable(driver).map(DriverEvent::Datagrams);
+        self.drivers[driver].events.extend(readable);
+        if self.listening && !self.backlog.is_empty() {
+            self.drivers[driver]
+                .events
+                .push_back(DriverEvent::Acceptable(ListenerId(0)));
+        }
+        calls
+    }
+
+    fn client_reads(&mut self, id: usize) {
+        let socket = self.socket(id);
+        if socket.held {
+            return;
+        }
+        let bytes: Vec<u8> = socket.unread.drain(..).collect();
+        socket.read.extend(bytes);
+        let kept = std::mem::take(&mut socket.kept);
+        socket.read.extend(kept);
+        if std::mem::take(&mut socket.full) {
+            self.tell(id, false, true);
+            self.end_send(id);
+        }
+    }
+
+    /// Keeps what is to be sent for some time.
+    pub fn send_later(&mut self, id: usize, send: PendingSend) {
+        self.socket(id).underway = Some(send);
+        let at_ms = self.later();
+        self.put(at_ms, SimEvent::Send(id));
+    }
+
+    /// Brings a send that is under way to its end, unless the socket has no room yet.
+    fn end_send(&mut self, id: usize) {
+        let Some(send) = self.socket(id).underway.take() else {
+            return;
+        };
+        let bytes = send.buffer.pieces().concat();
+        let is_closed = self.socket(id).closed;
+        let len = match self.dice(2) == 0 && !is_closed {
+            true => 1 + self.dice(bytes.len() as u64) as usize,
+            false => bytes.len(),
+        };
+        let taken = match self.take(id, &bytes[..len]) {
+            SendOutcome::Bytes(len) => Some(len),
+            SendOutcome::Broken => None,
+            _ => return self.socket(id).underway = Some(send),
+        };
+        if !is_closed {
+            let completion = SendCompletion {
+                buffer: send.buffer,
+                taken,
+            };
+            match send.whose {
+                EndRecipient::Worker(driver, token) => {
+                    let event = DriverEvent::Sent(token, Box::new(completion));
+                    self.drivers[driver].events.push_back(event);
+                }
+                EndRecipient::Task => {
+                    self.socket(id).completed = Some(completion);
+                    self.tell(id, false, true);
+                }
+            }
+        }
+    }
+
+    pub fn take(&mut self, id: usize, bytes: &[u8]) -> SendOutcome {
+        let window_len = self.faults.window_len;
+        let at_ms = self.later() + 1;
+        let socket = self.socket(id);
+        if socket.broken {
+            return SendOutcome::Broken;
+        }
+        let room = window_len - socket.unread.len().min(window_len);
+        if room == 0 {
+            socket.full = true;
+            return SendOutcome::Full;
+        }
+        if socket.gone {
+            self.put(at_ms, SimEvent::Break(id));
+            return SendOutcome::Bytes(bytes.len().min(room));
+        }
+        let len = bytes.len().min(room);
+        let bytes = &bytes[..len];
+        if !socket.is_sealed {
+            self.give(id, bytes, at_ms);
+            return SendOutcome::Bytes(len);
+        }
+        let mut sealed = std::mem::take(&mut socket.kept);
+        let (given, kept) = bytes.split_at(self.dice(len as u64 + 1) as usize);
+        sealed.extend(FakeTls::records(given));
+        self.socket(id).kept = FakeTls::records(kept);
+        self.give(id, &sealed, at_ms);
+        SendOutcome::Bytes(len)
+    }
+
+    /// As [`SimWorld::take`], for the word that no more will follow, where the world seals.
+    pub fn take_alert(&mut self, id: usize) -> SendOutcome {
+        let window_len = self.faults.window_len;
+        let at_ms = self.later() + 1;
+        let socket = self.socket(id);
+        if socket.broken {
+            return SendOutcome::Broken;
+        }
+        if socket.unread.len() >= window_len {
+            socket.full = true;
+            return SendOutcome::Full;
+        }
+        let mut sealed = std::mem::take(&mut socket.kept);
+        sealed.extend(FakeTls::end());
+        self.give(id, &sealed, at_ms);
+        SendOutcome::Bytes(1)
+    }
+
+    /// These bytes are on their way to the client, who reads all there are at this time, if nothing was on its way.
+    fn give(&mut self, id: usize, bytes: &[u8], at_ms: u64) {
+        let socket = self.socket(id);
+        let had = socket.unread.len();
+        socket.unread.extend(bytes);
+        // What is kept follows when there is room.
+        if had == 0 {
+            self.put(at_ms, SimEvent::Read(id));
+        }
+    }
+
+    /// The driver's side closes a connection.
+    pub fn close(&mut self, id: usize) {
+        let socket = self.socket(id);
+        socket.closed = true;
+        socket.kept.clear();
+        if !socket.finished {
+            socket.underway = None;
+        }
+        // A close over unread bytes is a reset: what is on its way to the client is lost.
+        if !socket.incoming.is_empty() {
+            socket.unread.clear();
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Builds the head of a representation once, so that an answer is a copy and a date.
+//!
+//! The order of the fields allows 304 and 206 to be made of slices: first the fields of every response, then those
+//! about the content, then its length.
+
+use lowroad_config as config;
+use lowroad_http::date;
+use lowroad_http::stored_head::{HeadMap, HeadEncoder};
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_http::status::StatusCode;
+use lowroad_site_rules::{HeaderPatterns, SiteFields};
+
+/// The input of a head.
+pub struct HeadFacts<'a> {
+    /// The decoded path, for header rules.
+    pub path: &'a [u8],
+    /// The Content-Type.
+    pub content_type: &'a str,
+    /// The content coding of the body.
+    pub encoding: ContentCoding,
+    /// The coding of the file itself, the same for all clients.
+    pub coding: ContentCoding,
+    /// Whether the choice of encoding depends on the request.
+    pub varies: bool,
+    /// Length of the body in bytes.
+    pub len: u64,
+    /// The validator, with its quotes; empty for none.
+    pub etag: &'a str,
+    /// Seconds since 1970.
+    pub modified_s: Option<u64>,
+}
+
+/// Builds the head, with a date to be overwritten, up to but without the empty line.
+pub fn build(
+    facts: &HeadFacts<'_>,
+    site: &config::SiteConfig,
+    patterns: &HeaderPatterns,
+) -> (Vec<u8>, HeadMap) {
+    let (rules, cache_control) = SiteFields::for_file(site, patterns, facts.path);
+    let mut head = HeadEncoder::start(StatusCode::OK);
+    let mut field = |name: &str, value: &[u8]| {
+        if rules.keeps(name, value) {
+            head.field(name, value);
+        }
+    };
+    if let Some(modified_s) = facts.modified_s {
+        field("Last-Modified", &date::format(modified_s));
+    }
+    if !facts.etag.is_empty() {
+        field("ETag", facts.etag.as_bytes());
+    }
+    if facts.varies {
+        field("Vary", b"Accept-Encoding");
+    }
+    if let Some(value) = cache_control {
+        field("Cache-Control", value.as_bytes());
+    }
+    let has = |name: &str| cache_control.is_some() && is(name, "Cache-Control");
+    for (name, value) in rules.added(has) {
+        head.field(name, value.as_bytes());
+    }
+    head.begin_content();
+    let coding = match facts.encoding {
+        ContentCoding::Identity => facts.coding,
+        encoding => encoding,
+    };
+    let content = [
+        ("Content-Type", facts.content_type),
+        ("Content-Encoding", coding.as_str()),
+        ("Accept-Ranges", "bytes"),
+    ];
+    let encoded = coding != ContentCoding::Identity;
+    for (name, value) in content {
+        if (encoded || name != "Content-Encoding") && rules.keeps(name, value.as_bytes()) {
+            head.field(name, value.as_bytes());
+        }
+    }
+    head.finish(facts.len)
+}
+
+fn is(name: &str, known: &str) -> bool {
+    name.eq_ignore_ascii_case(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_http::stored_head::StoredSection;
+    use lowroad_http::fields::FieldName;
+
+    fn facts() -> HeadFacts<'static> {
+        HeadFacts {
+            path: b"/a.css",
+            content_type: "text/css",
+            encoding: ContentCoding::Brotli,
+            coding: ContentCoding::Identity,
+            varies: true,
+            len: 1234,
+            etag: "\"e\"",
+            modified_s: Some(784_111_777),
+        }
+    }
+
+    #[test]
+    fn the_order_is_that_of_304_and_206() {
+        let (head, encoded) = {
+            let site = config::site_for_folder("/".into());
+            build(&facts(), &site, &HeaderPatterns::new(&site))
+        };
+        let text = |fields: StoredSection<'_>| {
+            let line = |(name, value): (FieldName<'_>, &[u8])| {
+                format!("{}: {}\n", name.as_str(), String::from_utf8_lossy(value))
+            };
+            fields.fields().map(line).collect::<String>()
+        };
+        let shared =
+            "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\nETag: \"e\"\nVary: Accept-Encoding\n";
+        assert_eq!(text(encoded.shared(&head)), shared);
+        let about = "Content-Type: text/css\nContent-Encoding: br\nAccept-Ranges: bytes\n";
+        assert_eq!(text(encoded.all(&head)), format!("{shared}{about}"));
+        assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        assert!(head.ends_with(b"\r\nContent-Length: 1234\r\n"));
+        assert_eq!(encoded.h1_len(), head.len());
+        assert_eq!(encoded.etag(&head), b"\"e\"");
+        assert_eq!(encoded.content_type(&head), b"text/css");
+    }
+
+    #[test]
+    fn rules_add_replace_and_remove() {
+        let mut site = config::site_for_folder("/".into());
+        let pattern = |text| config::PathPattern::parse(text).expect("pattern");
+        site.cache_control.push(config::PatternRule {
+            pattern: pattern("*.css"),
+            value: "max-age=60".into(),
+        });
+        site.headers.push(config::HeaderRule {
+            pattern: pattern("/**"),
+            set: vec![
+                ("X-Own".into(), "1".into()),
+                ("Content-Type".into(), "text/own".into()),
+            ],
+            append: Vec::new(),
+            default: Vec::new(),
+            remove: vec!["etag".into()],
+        });
+        let (bytes, encoded) = build(&facts(), &site, &HeaderPatterns::new(&site));
+        let head = String::from_utf8_lossy(&bytes);
+        assert!(
+            head.contains("Cache-Control: max-age=60\r\nX-Own: 1\r\nContent-Type: text/own\r\n")
+        );
+        assert!(!head.contains("ETag") && !head.contains("text/css"));
+        assert_eq!(encoded.etag(&bytes), b"");
+    }
+}

@@ -1,0 +1,118 @@
+//! The result of a load: a representation with its head, or the fact that there is none.
+
+use std::sync::Arc;
+
+use lowroad_cache::vary::SelectingFields;
+use lowroad_engine::file::OpenFile;
+use lowroad_http::content_coding::CodingSet;
+use lowroad_http::status::StatusCode;
+use lowroad_site_rules::SiteRules;
+use lowroad_store::object::{StoredBytes, BodyLocation, ObjectKind, PlacedResponse, Representation, SourceFiles};
+use lowroad_store::placement::{self, PlacementError};
+use lowroad_store::validity::ObjectValidity;
+use lowroad_store::watch::WatchTrust;
+use lowroad_store::{StoredObject, SharedStore};
+
+use crate::file_headers::{self, HeadFacts};
+
+/// A representation before it is placed.
+#[derive(Clone)]
+pub(super) struct RepresentationInfo<'a> {
+    pub facts: &'a HeadFacts<'a>,
+    pub rules: &'a SiteRules,
+    /// The other available codings.
+    pub encodings: CodingSet,
+    /// Its source files.
+    pub sources: Arc<SourceFiles>,
+    /// Its key.
+    pub key: &'a [u8],
+    /// The key's hash.
+    pub hash: u64,
+}
+
+/// A representation and its source files.
+pub(super) struct NewRepresentation {
+    pub representation: Representation,
+    pub sources: Arc<SourceFiles>,
+}
+
+impl RepresentationInfo<'_> {
+    /// Leaves the body in its file.
+    pub fn in_file(&self, file: Arc<OpenFile>) -> NewRepresentation {
+        let (bytes, head) =
+            file_headers::build(self.facts, &self.rules.config, &self.rules.header_patterns);
+        self.to_representation(PlacedResponse {
+            bytes: StoredBytes::Heap(Box::new(bytes.into())),
+            head,
+            // Not stored, so it needs no key.
+            key_len: 0,
+            content: BodyLocation::File(file),
+            size: 0,
+        })
+    }
+
+    /// Places the body in memory, written by `fill`.
+    pub fn in_memory(
+        &self,
+        store: &SharedStore,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
+    ) -> Result<NewRepresentation, PlacementError> {
+        let head = file_headers::build(self.facts, &self.rules.config, &self.rules.header_patterns);
+        let len = self.facts.len as usize; // bounded by who asks, far below 2^64
+        Ok(self.to_representation(placement::in_memory(
+            store,
+            (self.hash, self.key),
+            head,
+            len,
+            fill,
+        )?))
+    }
+
+    fn to_representation(&self, placed: PlacedResponse) -> NewRepresentation {
+        NewRepresentation {
+            representation: Representation::new(
+                placed,
+                self.facts.len,
+                self.facts.modified_s,
+                SelectingFields::default(),
+            )
+            .in_encoding(self.facts.encoding, self.encodings),
+            sources: self.sources.clone(),
+        }
+    }
+}
+
+impl NewRepresentation {
+    /// Creates the object to store.
+    pub fn object(self, trust: WatchTrust, checked_ms: u64) -> StoredObject {
+        StoredObject {
+            kind: ObjectKind::Representation(self.representation),
+            validity: ObjectValidity::from_files(trust, checked_ms).made_of(self.sources),
+        }
+    }
+}
+
+/// Whether an object may be stored. Objects with an open file are not: each would hold a descriptor.
+pub(super) fn keeps(kind: &ObjectKind) -> bool {
+    match kind {
+        ObjectKind::Representation(representation) => {
+            !matches!(representation.content(), BodyLocation::File(_))
+        }
+        ObjectKind::Refused(status, _) => status.code() < 500,
+        ObjectKind::Folder(_) | ObjectKind::NoIndex(_) | ObjectKind::Index(..) => true,
+        ObjectKind::Filling(..) | ObjectKind::Parts(_) => false,
+    }
+}
+
+/// An object for a refusal.
+pub(super) fn refused(status: StatusCode, key: &[u8], trust: WatchTrust, checked_ms: u64) -> StoredObject {
+    bare(ObjectKind::Refused(status, key.into()), trust, checked_ms)
+}
+
+/// An object without bytes.
+pub(super) fn bare(kind: ObjectKind, trust: WatchTrust, checked_ms: u64) -> StoredObject {
+    StoredObject {
+        kind,
+        validity: ObjectValidity::from_files(trust, checked_ms),
+    }
+}

@@ -1,0 +1,94 @@
+//! A program of the spawner, from the server's side.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::SpawnerLink;
+use super::messages::{ExitOutcome, ToSpawner};
+
+/// The time between SIGTERM and SIGKILL for a process group.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A program. Dropping it kills it and its process group immediately.
+pub struct CgiChild {
+    link: Arc<SpawnerLink>,
+    id: u64,
+    news: oneshot::Receiver<ExitOutcome>,
+    outcome: Option<ExitOutcome>,
+    is_released: bool,
+}
+
+impl CgiChild {
+    pub(super) fn new(link: Arc<SpawnerLink>, id: u64, news: oneshot::Receiver<ExitOutcome>) -> CgiChild {
+        CgiChild {
+            link,
+            id,
+            news,
+            outcome: None,
+            is_released: false,
+        }
+    }
+
+    /// Waits until it has exited, or failed to start. The spawner keeps it as a zombie until it is released, so that
+    /// the rest of its group can still be killed.
+    pub fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<ExitOutcome> {
+        if let Some(outcome) = self.outcome {
+            return Poll::Ready(outcome);
+        }
+        let news = std::task::ready!(std::pin::Pin::new(&mut self.news).poll(context));
+        let outcome = news.unwrap_or(ExitOutcome::Lost);
+        self.outcome = Some(outcome);
+        Poll::Ready(outcome)
+    }
+
+    /// Waits for its exit, at most `patience`.
+    async fn wait(&mut self, patience: Duration) -> Option<ExitOutcome> {
+        let outcome = std::future::poll_fn(|context| self.poll_outcome(context));
+        timeout(patience, outcome).await.ok()
+    }
+
+    /// Waits for its exit, at most `patience`. If it exits, its children live on; else the process group is killed,
+    /// which takes time. Returns the outcome if it exited by itself.
+    pub async fn finish(mut self, patience: Duration) -> Option<ExitOutcome> {
+        let outcome = self.wait(patience).await;
+        match outcome {
+            Some(_) => self.release(false),
+            None => self.end().await,
+        }
+        outcome
+    }
+
+    /// Ends the group: by SIGTERM, then by SIGKILL.
+    pub async fn end(mut self) {
+        if self.wait(Duration::ZERO).await.is_none() {
+            self.link.tell(&ToSpawner::Terminate(self.id));
+            self.wait(GRACE).await;
+        }
+        self.release(true);
+        // The process was killed and exits soon, unless it hangs in the kernel; its permit is held until then.
+        while self.wait(GRACE).await.is_none() {}
+    }
+
+    fn release(&mut self, kill: bool) {
+        self.is_released = true;
+        let is_known = !matches!(self.outcome, Some(ExitOutcome::NotStarted(_) | ExitOutcome::Lost));
+        if is_known {
+            self.link.tell(&ToSpawner::Release(self.id, kill));
+        }
+    }
+}
+
+impl Drop for CgiChild {
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.release(true);
+        }
+        if self.outcome.is_none() {
+            self.link.forget(self.id);
+        }
+    }
+}

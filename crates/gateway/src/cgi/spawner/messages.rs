@@ -1,0 +1,131 @@
+//! Messages between the server and the spawner process.
+
+use std::ffi::OsString;
+
+use lowroad_children::limits::ProcessLimits;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+/// Name and value of a variable.
+pub type EnvVariable = (ByteBuf, ByteBuf);
+
+/// The order to start a program.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnOrder {
+    /// Its file, which is executable.
+    pub file: OsString,
+    /// Its working directory.
+    pub folder: OsString,
+    /// Its complete environment.
+    pub environment: Vec<EnvVariable>,
+    /// Its resource limits.
+    pub limits: ProcessLimits,
+}
+
+/// A message of the server about the program with this number.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSpawner {
+    /// Start it; its standard input, output and error are passed with the message.
+    Start(u64, Box<SpawnOrder>),
+    /// Send SIGTERM to its group.
+    Terminate(u64),
+    /// Release it; `true` kills the rest of its group.
+    Release(u64, bool),
+}
+
+/// A message of the spawner: the outcome of a program.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnerReply {
+    /// The number of the program.
+    pub id: u64,
+    /// Its outcome.
+    pub outcome: ExitOutcome,
+}
+
+/// The end of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitOutcome {
+    /// It was not started, because of this errno.
+    NotStarted(i32),
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Signaled(i32),
+    /// The spawner died, so the outcome is unknown. Never sent.
+    Lost,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
+    use std::os::fd::{AsFd, OwnedFd};
+
+    fn order(value_len: usize) -> SpawnOrder {
+        let variable = |name: &[u8], value: &[u8]| (name.to_vec().into(), value.to_vec().into());
+        SpawnOrder {
+            file: "/a/b".into(),
+            folder: "/a".into(),
+            environment: vec![
+                variable(b"A", b"one two"),
+                variable(b"B", &vec![b'x'; value_len]),
+            ],
+            limits: ProcessLimits {
+                memory_len_max: 1,
+                cpu_s_max: 2,
+                processes_max: 3,
+                user: Some((4, 5)),
+                descriptors: Some((Some(6), None)),
+                ends_with_parent: true,
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_heard() {
+        let (ours, other) = PacketChannel::pair().expect("a pair");
+        let other = PacketChannel::from(other);
+        let null = OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
+        let sent = || {
+            [
+                ToSpawner::Start(7, Box::new(order(0))),
+                ToSpawner::Terminate(8),
+                ToSpawner::Release(9, true),
+            ]
+        };
+        let mut buffer = Vec::new();
+        for message in sent() {
+            let content = encode(&message).expect("short");
+            ours.send(&content, &[null.as_fd(); 3], SendMode::Try)
+                .expect("room");
+        }
+        for message in sent() {
+            assert_eq!(other.receive(&mut buffer).expect("a message").len(), 3);
+            assert_eq!(decode(&buffer), Ok(message));
+        }
+        for outcome in [
+            ExitOutcome::NotStarted(2),
+            ExitOutcome::Exited(3),
+            ExitOutcome::Signaled(9),
+        ] {
+            let content = encode(&SpawnerReply { id: 1, outcome }).expect("short");
+            assert_eq!(decode(&content), Ok(SpawnerReply { id: 1, outcome }));
+        }
+    }
+
+    /// A message that is too long to send fails alone; the connection stays usable.
+    #[test]
+    fn an_order_that_is_too_long_ends_nothing() {
+        let (ours, other) = PacketChannel::pair().expect("a pair");
+        let long = encode(&ToSpawner::Start(7, Box::new(order(4 << 20)))).expect("bytes");
+        assert_eq!(
+            ours.send(&long, &[], SendMode::Wait),
+            Err(MessageError::TooLong)
+        );
+        let short = encode(&ToSpawner::Terminate(8)).expect("short");
+        ours.send(&short, &[], SendMode::Try).expect("room");
+        let mut buffer = Vec::new();
+        PacketChannel::from(other).receive(&mut buffer).expect("it");
+        assert_eq!(buffer, short);
+    }
+}

@@ -1,0 +1,286 @@
+//! The spawner process: a single thread. It reaps a program only after the server has released it: until then its
+//! process number cannot be reused, so no signal can hit an unrelated group.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lowroad_children::limits::limit;
+use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
+use lowroad_children::process::ChildProcess;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::messages::{SpawnOrder, ExitOutcome, SpawnerReply, ToSpawner};
+
+/// Retries of a program whose file is open for writing (ETXTBSY), and the pause between them.
+const BUSY_TRIES_MAX: usize = 10;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// The epoll token of the server's socket.
+const SERVER: u64 = u64::MAX;
+
+/// Starts programs by orders from this channel, until the server closes it; then kills all remaining programs.
+///
+/// # Errors
+/// A system resource is missing.
+pub fn serve(channel: PacketChannel) -> io::Result<()> {
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let server = epoll::EventData::new_u64(SERVER);
+    epoll::add(&poll, &channel, server, epoll::EventFlags::IN)?;
+    let mut spawning = SpawnServer {
+        channel,
+        poll,
+        programs: HashMap::new(),
+        late: Vec::new(),
+    };
+    let mut buffer = Vec::new();
+    let mut events = Vec::with_capacity(64);
+    loop {
+        // A timeout only while a start is pending; otherwise the process sleeps.
+        let pause = (!spawning.late.is_empty()).then_some(Timespec {
+            tv_sec: 0,
+            tv_nsec: BUSY_PAUSE.as_nanos() as i64,
+        });
+        events.clear();
+        match epoll::wait(
+            &spawning.poll,
+            rustix::buffer::spare_capacity(&mut events),
+            pause.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut is_asked = false;
+        for event in &events {
+            match event.data.u64() {
+                SERVER => is_asked = true,
+                id => spawning.ended(id)?,
+            }
+        }
+        if is_asked {
+            // The server has closed the socket, or died: dropping `spawning` kills the rest.
+            let Ok(ends) = spawning.channel.receive(&mut buffer) else {
+                return Ok(());
+            };
+            match decode(&buffer) {
+                Ok(ToSpawner::Start(id, order)) => spawning.take_order(id, order, ends)?,
+                Ok(ToSpawner::Terminate(id)) => spawning.terminate(id),
+                Ok(ToSpawner::Release(id, kill)) => spawning.release(id, kill)?,
+                Err(_) => return Ok(()),
+            }
+        }
+        spawning.start_late()?;
+    }
+}
+
+struct SpawnServer {
+    channel: PacketChannel,
+    poll: OwnedFd,
+    programs: HashMap<u64, SpawnedProgram>,
+    /// Programs whose files are being written, with the time of the next try.
+    late: Vec<(Instant, PendingStart)>,
+}
+
+/// A program to start.
+struct PendingStart {
+    id: u64,
+    order: Box<SpawnOrder>,
+    ends: [OwnedFd; 3],
+    tries: usize,
+}
+
+/// A program that was started and not reaped yet.
+struct SpawnedProgram {
+    leader: ChildProcess,
+    has_ended: bool,
+    is_released: bool,
+}
+
+impl SpawnServer {
+    fn take_order(&mut self, id: u64, order: Box<SpawnOrder>, ends: Vec<OwnedFd>) -> io::Result<()> {
+        match ends.try_into() {
+            Ok(ends) => self.start(PendingStart {
+                id,
+                order,
+                ends,
+                tries: 0,
+            }),
+            // The pipes did not arrive, since this process has reached its descriptor limit.
+            Err(_) => self.tell(id, not_started(Errno::MFILE)),
+        }
+    }
+
+    fn start(&mut self, mut start: PendingStart) -> io::Result<()> {
+        match spawn(&start).and_then(|leader| self.watch(start.id, leader)) {
+            Ok(program) => drop(self.programs.insert(start.id, program)),
+            // ETXTBSY: another process has the file open for writing, perhaps only for a moment.
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && start.tries < BUSY_TRIES_MAX =>
+            {
+                start.tries += 1;
+                self.late.push((Instant::now() + BUSY_PAUSE, start));
+            }
+            Err(error) => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
+                self.tell(start.id, not_started(errno))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(&self, id: u64, mut leader: ChildProcess) -> io::Result<SpawnedProgram> {
+        let data = epoll::EventData::new_u64(id);
+        match epoll::add(&self.poll, &leader, data, epoll::EventFlags::IN) {
+            Ok(()) => Ok(SpawnedProgram {
+                leader,
+                has_ended: false,
+                is_released: false,
+            }),
+            Err(error) => {
+                // Unwatched, its end would never be noticed.
+                leader.signal_group(Signal::KILL);
+                let _ = leader.reap();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn start_late(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let due: Vec<_> = self.late.extract_if(.., |late| late.0 <= now).collect();
+        for (_, start) in due {
+            self.start(start)?;
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, id: u64) -> io::Result<()> {
+        let Some(program) = self.programs.get_mut(&id) else {
+            return Ok(());
+        };
+        program.has_ended = true;
+        // A pidfd of an ended process stays readable, so it would wake the loop forever.
+        epoll::delete(&self.poll, &program.leader)?;
+        // Peeked, not reaped: the zombie keeps the process number in use.
+        let status = program.leader.peek_status()?;
+        let signal = status.as_ref().and_then(|it| it.terminating_signal());
+        let outcome = match signal {
+            Some(signal) => ExitOutcome::Signaled(signal),
+            None => ExitOutcome::Exited(status.and_then(|it| it.exit_status()).unwrap_or_default()),
+        };
+        if program.is_released {
+            self.reap(id);
+        }
+        self.tell(id, outcome)
+    }
+
+    fn terminate(&mut self, id: u64) {
+        if let Some(program) = self.programs.get(&id) {
+            program.leader.signal_group(Signal::TERM);
+        }
+    }
+
+    fn release(&mut self, id: u64, kill: bool) -> io::Result<()> {
+        // It was cancelled before it could be started.
+        if let Some(at) = self.late.iter().position(|late| late.1.id == id) {
+            self.late.swap_remove(at);
+            return self.tell(id, not_started(Errno::CANCELED));
+        }
+        let Some(program) = self.programs.get_mut(&id) else {
+            return Ok(());
+        };
+        if kill {
+            program.leader.signal_group(Signal::KILL);
+        }
+        program.is_released = true;
+        if program.has_ended {
+            self.reap(id);
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, id: u64) {
+        if let Some(mut program) = self.programs.remove(&id) {
+            let _ = program.leader.reap();
+        }
+    }
+
+    /// Reports an outcome; blocks while the socket is full.
+    fn tell(&self, id: u64, outcome: ExitOutcome) -> io::Result<()> {
+        let message = encode(&SpawnerReply { id, outcome })?;
+        match self.channel.send(&message, &[], SendMode::Wait) {
+            // The server is gone; the main loop notices it next.
+            Err(MessageError::Closed) => Ok(()),
+            sent => Ok(sent?),
+        }
+    }
+}
+
+/// Kills all programs: the server is gone, or this process has failed.
+impl Drop for SpawnServer {
+    fn drop(&mut self) {
+        for program in self.programs.values() {
+            program.leader.signal_group(Signal::KILL);
+        }
+    }
+}
+
+fn not_started(error: Errno) -> ExitOutcome {
+    ExitOutcome::NotStarted(error.raw_os_error())
+}
+
+fn spawn(PendingStart { order, ends, .. }: &PendingStart) -> io::Result<ChildProcess> {
+    let [input, output, errors] = ends;
+    let variables = order.environment.iter();
+    let mut command = Command::new(&order.file);
+    command
+        .current_dir(&order.folder)
+        .env_clear()
+        .envs(variables.map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))))
+        .stdin(Stdio::from(input.try_clone()?))
+        .stdout(Stdio::from(output.try_clone()?))
+        .stderr(Stdio::from(errors.try_clone()?))
+        .process_group(0);
+    limit(&mut command, order.limits);
+    ChildProcess::spawn(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_children::limits::ProcessLimits;
+
+    fn order() -> SpawnOrder {
+        SpawnOrder {
+            file: "/bin/true".into(),
+            folder: "/".into(),
+            environment: Vec::new(),
+            limits: ProcessLimits::default(),
+        }
+    }
+
+    /// An order without its pipes, as after reaching the descriptor limit.
+    #[test]
+    fn an_incomplete_order_is_refused_alone() {
+        let (server, other) = PacketChannel::pair().expect("a pair");
+        let serving = std::thread::spawn(move || serve(other.into()));
+        let mut buffer = Vec::new();
+        for id in [8, 9] {
+            let start = encode(&ToSpawner::Start(id, Box::new(order()))).expect("short");
+            server.send(&start, &[], SendMode::Wait).expect("it serves");
+            server.receive(&mut buffer).expect("an outcome");
+            let outcome = not_started(Errno::MFILE);
+            assert_eq!(decode(&buffer), Ok(SpawnerReply { id, outcome }));
+        }
+        drop(server);
+        assert!(serving.join().expect("no panic").is_ok());
+    }
+}

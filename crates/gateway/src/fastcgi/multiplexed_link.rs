@@ -1,0 +1,592 @@
+//! A multiplexed connection, with several concurrent requests, for servers that support it.
+//!
+//! A task owns the connection: it sends the requests' records in turns, and distributes the server's output. FastCGI
+//! has no flow control per request (head-of-line blocking): output for a slow client is buffered up to a limit, then
+//! the connection is not read any more. New requests use other connections, and if other requests are in progress on
+//! this one, the slow request is cancelled after a time.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_engine::tasks::{DrainHold, WorkerTasks};
+use lowroad_engine::timers::TimerSleep;
+use lowroad_limits::Permit;
+use lowroad_origin::MultiplexedConnection;
+
+use super::link::FastCgiLink;
+use super::record::{self, FastCgiEnd, FastCgiEvent, FastCgiHeader};
+use crate::cgi::stderr::StderrLines;
+
+/// Concurrent requests on a connection.
+const REQUESTS_MAX: usize = 64;
+/// Bytes of a request's output that are buffered.
+const OUTPUT_LEN_MAX: usize = 256 << 10;
+/// Bytes of a request's input that are buffered.
+const INPUT_LEN_MAX: usize = 64 << 10;
+/// How long one request may block the others.
+const STALL_MAX: Duration = Duration::from_secs(5);
+/// How long a connection is kept without active requests.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// A multiplexed connection.
+pub struct MultiplexedLink {
+    requests: Mutex<RequestSlots>,
+    worker: usize,
+    /// The tasks of that worker.
+    tasks: WorkerTasks,
+}
+
+/// The requests on a connection.
+struct RequestSlots {
+    slots: BTreeMap<u16, RequestSlot>,
+    /// Requests that were dropped by their owners.
+    given_up: Vec<u16>,
+    /// Requests that ended before all of their body was sent. The server may still wait for the end of the body, and
+    /// keep the request number in use until then.
+    unread: Vec<u16>,
+    /// The request that blocks the connection.
+    stalled: Option<u16>,
+    over: bool,
+    driver: Waker,
+}
+
+/// A request, on the connection's side.
+struct RequestSlot {
+    /// The begin records, then the body; `None` at the end.
+    input: Option<BodyReceiver>,
+    /// Whether the server knows the request.
+    begun: bool,
+    /// The output; `None` after the request was cancelled.
+    output: Option<BodySender>,
+    /// Whether the response is complete, so that a lost connection does no harm.
+    output_ended: bool,
+    ended: Arc<Mutex<Option<FastCgiEnd>>>,
+    complaints: StderrLines,
+}
+
+/// A request, on the owner's side. Dropping it early aborts the request.
+pub struct RequestTicket {
+    /// The request number.
+    pub id: u16,
+    /// Takes the begin records as one piece, and then pieces of the body, each at most the length of
+    /// a record.
+    pub input: Option<BodySender>,
+    /// The output.
+    pub output: BodyReceiver,
+    shared: Arc<MultiplexedLink>,
+    ended: Arc<Mutex<Option<FastCgiEnd>>>,
+    /// Keeps the worker with the connection's task alive during a shutdown.
+    _hold: DrainHold,
+}
+
+impl RequestTicket {
+    /// The end of the request, if it has ended.
+    pub fn ended(&self) -> Option<FastCgiEnd> {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RequestTicket {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        // Checked under the lock: after the end, the number may already belong to another request.
+        if self.ended().is_none() {
+            state.given_up.push(self.id);
+            state.driver.wake_by_ref();
+        }
+    }
+}
+
+impl RequestSlot {
+    /// Reports the request's end to its owner.
+    fn end(mut self, ended: FastCgiEnd) {
+        self.complaints.end_line();
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        // Ends the output, after `ended` is set: the owner reads it at the end of the stream.
+        if let Some(output) = self.output {
+            output.end();
+        }
+    }
+}
+
+impl MultiplexedLink {
+    /// Starts the use of a new connection, on the worker whose epoll has its socket.
+    pub fn start(link: FastCgiLink, permit: Permit, worker: usize, local: &WorkerHandle) -> Arc<MultiplexedLink> {
+        let requests = RequestSlots {
+            slots: BTreeMap::new(),
+            given_up: Vec::new(),
+            unread: Vec::new(),
+            stalled: None,
+            over: false,
+            // Replaced with the first poll of the task; until then the spawn itself wakes it.
+            driver: Waker::noop().clone(),
+        };
+        let shared = Arc::new(MultiplexedLink {
+            requests: Mutex::new(requests),
+            worker,
+            tasks: local.tasks.clone(),
+        });
+        let mut driver = LinkDriver {
+            shared: shared.clone(),
+            link,
+            out: FastCgiRecord::default(),
+            turn: 0,
+            timer: local.timers.sleep(IDLE_MAX),
+            timer_for: Some(TimerPurpose::Idle),
+            _permit: permit,
+        };
+        let drive = async move {
+            std::future::poll_fn(|context| driver.poll(context)).await;
+        };
+        local.tasks.spawn(drive).detach();
+        shared
+    }
+
+    /// Reserves a slot for a request; `None` if the connection is closed or full.
+    pub fn ticket(self: &Arc<Self>, complaints: StderrLines) -> Option<RequestTicket> {
+        let mut state = self.lock();
+        if state.over {
+            return None;
+        }
+        // A number is reused only after the server has released it: responses carry no other identification.
+        let is_free = |id: &u16| !state.slots.contains_key(id) && !state.unread.contains(id);
+        let id = (1..=u16::MAX).find(is_free)?;
+        let (input, taken) = stream(INPUT_LEN_MAX);
+        let (given, output) = stream(OUTPUT_LEN_MAX);
+        let ended = Arc::new(Mutex::new(None));
+        let slot = RequestSlot {
+            input: Some(taken),
+            begun: false,
+            output: Some(given),
+            output_ended: false,
+            ended: ended.clone(),
+            complaints,
+        };
+        // The task sends the begin records with its next turn.
+        state.slots.insert(id, slot);
+        state.driver.wake_by_ref();
+        Some(RequestTicket {
+            id,
+            input: Some(input),
+            output,
+            shared: self.clone(),
+            ended,
+            _hold: self.tasks.hold(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RequestSlots> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MultiplexedConnection for MultiplexedLink {
+    fn worker(&self) -> usize {
+        self.worker
+    }
+
+    fn has_room(&self) -> bool {
+        let state = self.lock();
+        // A stalled connection takes no more requests: they would wait behind the slow client.
+        !state.over && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
+    }
+
+    fn is_over(&self) -> bool {
+        self.lock().over
+    }
+}
+
+/// The purpose of the timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimerPurpose {
+    Idle,
+    Stall(u16),
+}
+
+/// The task that owns the connection.
+struct LinkDriver {
+    shared: Arc<MultiplexedLink>,
+    link: FastCgiLink,
+    /// The record being sent.
+    out: FastCgiRecord,
+    /// The request whose record was sent last.
+    turn: u16,
+    timer: TimerSleep,
+    timer_for: Option<TimerPurpose>,
+    _permit: Permit,
+}
+
+/// A record being sent, or the begin records of a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct FastCgiRecord {
+    header: FastCgiHeader,
+    /// The number of unsent bytes at the end of the header.
+    header_left: usize,
+    content: Bytes,
+}
+
+impl FastCgiRecord {
+    fn new(header: FastCgiHeader, content: Bytes) -> FastCgiRecord {
+        FastCgiRecord {
+            header,
+            header_left: header.len(),
+            content,
+        }
+    }
+
+    /// Content that already includes its headers.
+    fn begin(content: Bytes) -> FastCgiRecord {
+        FastCgiRecord {
+            content,
+            ..FastCgiRecord::default()
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.header_left == 0 && self.content.is_empty()
+    }
+
+    /// The unsent bytes in two pieces; the first is empty only if all is sent.
+    fn left(&self) -> (&[u8], &[u8]) {
+        match self.header_left {
+            0 => (&self.content, &[]),
+            left => (&self.header[self.header.len() - left..], &self.content),
+        }
+    }
+
+    fn written(&mut self, len: usize) {
+        // One write may end in the header or in the content.
+        let of_header = len.min(self.header_left);
+        self.header_left -= of_header;
+        self.content.advance(len - of_header);
+    }
+}
+
+/// The connection has ended.
+struct LinkEnd;
+
+impl Drop for LinkDriver {
+    fn drop(&mut self) {
+        self.shared.lock().lose();
+    }
+}
+
+impl LinkDriver {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        // A worker may poll the task with another waker each time.
+        state.driver = context.waker().clone();
+        // Bounded, so that the worker's other tasks run in between.
+        for _ in 0..64 {
+            let done = self
+                .write(&mut state, context)
+                .and_then(|wrote| Ok(self.read(&mut state, context)? || wrote))
+                .and_then(|moved| Ok(self.look_at_timer(&mut state, context)? || moved));
+            match done {
+                Err(LinkEnd) => {
+                    state.over = true;
+                    return Poll::Ready(());
+                }
+                Ok(false) => return Poll::Pending,
+                Ok(true) => {}
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Returns whether any byte was written.
+    fn write(&mut self, state: &mut RequestSlots, context: &mut Context<'_>) -> Result<bool, LinkEnd> {
+        if self.out.is_empty() {
+            let Some(out) = state.next_record(&mut self.turn, context) else {
+                return Ok(false);
+            };
+            self.out = out;
+        }
+        let (header, content) = self.out.left();
+        match self.link.poll_write(context, header, content) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(len @ 1..)) => {
+                self.out.written(len);
+                Ok(true)
+            }
+            Poll::Ready(_) => Err(LinkEnd),
+        }
+    }
+
+    /// Returns whether any byte was read.
+    fn read(&mut self, state: &mut RequestSlots, context: &mut Context<'_>) -> Result<bool, LinkEnd> {
+        // Head-of-line blocking: while one request's buffer is full, the whole connection waits.
+        if state.is_stalled(context) {
+            return Ok(false);
+        }
+        while let Some((event, bytes)) = self.link.event().map_err(|_| LinkEnd)? {
+            state.deliver(event, bytes)?;
+            if state.is_stalled(context) {
+                return Ok(true);
+            }
+        }
+        match self.link.poll_read(context) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(())) => Ok(true),
+            Poll::Ready(Err(_)) => Err(LinkEnd),
+        }
+    }
+
+    /// Sets the timer for the current wait, and handles its expiry. Returns whether it did.
+    fn look_at_timer(
+        &mut self,
+        state: &mut RequestSlots,
+        context: &mut Context<'_>,
+    ) -> Result<bool, LinkEnd> {
+        let wanted = match state.stalled {
+            // A slow client alone on the connection disturbs no other request, and may take as long as it likes.
+            Some(id) if state.slots.len() > 1 => Some(TimerPurpose::Stall(id)),
+            // Cancelled requests count as idle: a server that never ends them must not hold the connection forever.
+            None if state.is_idle() => Some(TimerPurpose::Idle),
+            _ => None,
+        };
+        // Reset only on a change of purpose, or the timer would never expire.
+        if wanted != self.timer_for {
+            self.timer_for = wanted;
+            let time = match wanted {
+                Some(TimerPurpose::Stall(_)) => STALL_MAX,
+                _ => IDLE_MAX,
+            };
+            self.timer.reset(time);
+        }
+        if wanted.is_none() || self.timer.poll_due(context).is_pending() {
+            return Ok(false);
+        }
+        match wanted {
+            Some(TimerPurpose::Stall(id)) => {
+                state.stalled = None;
+                if let Some(slot) = state.slots.get_mut(&id) {
+                    // Its output is discarded from now on; the record boundaries must still be read.
+                    slot.output = None;
+                    slot.complaints
+                        .take(b"given up: its client took too little while others waited\n");
+                }
+                self.timer_for = None;
+                Ok(true)
+            }
+            _ => Err(LinkEnd),
+        }
+    }
+}
+
+impl RequestSlots {
+    /// Ends all requests with the connection: unfinished output is truncated.
+    fn lose(&mut self) {
+        self.over = true;
+        for slot in std::mem::take(&mut self.slots).into_values() {
+            // The end of output completes a response even without END_REQUEST (FastCGI 1.0 §5.1).
+            if slot.output_ended {
+                slot.end(FastCgiEnd::Complete);
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.slots.values().all(|slot| slot.output.is_none())
+    }
+
+    /// The next record to send: requests take turns.
+    fn next_record(&mut self, turn: &mut u16, context: &mut Context<'_>) -> Option<FastCgiRecord> {
+        // Aborts first: they free numbers and stop useless work at the server.
+        while let Some(id) = self.given_up.pop() {
+            if let Some(abort) = self.abort(id) {
+                return Some(abort);
+            }
+        }
+        // The server may wait for the end of the body before it frees the number.
+        if let Some(id) = self.unread.pop() {
+            return Some(FastCgiRecord::new(record::stdin(id, 0), Bytes::new()));
+        }
+        let mut id = *turn;
+        // Round robin: one record per request, so that a large upload does not starve the others.
+        for _ in 0..self.slots.len() {
+            id = self.after(id)?;
+            let slot = self.slots.get_mut(&id)?;
+            let Some(input) = &slot.input else {
+                continue;
+            };
+            match input.poll_next(context) {
+                Poll::Pending => {}
+                Poll::Ready(StreamItem::Bytes(bytes)) => {
+                    *turn = id;
+                    // The first piece contains complete records with their own headers.
+                    return Some(match std::mem::replace(&mut slot.begun, true) {
+                        true => FastCgiRecord::new(record::stdin(id, bytes.len()), bytes),
+                        false => FastCgiRecord::begin(bytes),
+                    });
+                }
+                Poll::Ready(StreamItem::End) => {
+                    slot.input = None;
+                    return Some(FastCgiRecord::new(record::stdin(id, 0), Bytes::new()));
+                }
+                // The client aborted its body; the owner drops the request next.
+                Poll::Ready(StreamItem::Cut) => slot.input = None,
+            }
+        }
+        None
+    }
+
+    /// The request after this one; after the last, the first.
+    fn after(&self, id: u16) -> Option<u16> {
+        let mut later = self.slots.range((Excluded(id), Unbounded));
+        let next = later.next().or_else(|| self.slots.first_key_value())?;
+        Some(*next.0)
+    }
+
+    /// Aborts a request that is still in progress. Its number is free once the server has ended it.
+    fn abort(&mut self, id: u16) -> Option<FastCgiRecord> {
+        let slot = self.slots.get_mut(&id)?;
+        // The server does not know it, so there is nothing to abort.
+        if !slot.begun {
+            self.slots.remove(&id);
+            return None;
+        }
+        // The slot stays until END_REQUEST: the number is in use at the server until then.
+        (slot.input, slot.output) = (None, None);
+        Some(FastCgiRecord::new(record::abort(id), Bytes::new()))
+    }
+
+    /// Whether the connection must wait for a request whose buffer is full.
+    fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
+        let sender = self
+            .stalled
+            .and_then(|id| self.slots.get(&id)?.output.as_ref());
+        if sender.is_some_and(|sender| sender.poll_room(context).is_pending()) {
+            return true;
+        }
+        self.stalled = None;
+        false
+    }
+
+    fn deliver(&mut self, event: FastCgiEvent, bytes: &[u8]) -> Result<(), LinkEnd> {
+        match event {
+            FastCgiEvent::Output(id, range) => {
+                // A record for an unknown request: the stream cannot be trusted any more.
+                let slot = self.slots.get_mut(&id).ok_or(LinkEnd)?;
+                slot.output_ended = false;
+                let Some(output) = &slot.output else {
+                    return Ok(());
+                };
+                match output.push(Bytes::copy_from_slice(&bytes[range])) {
+                    Ok(true) => {}
+                    // The buffer's limit is reached: no more reads until the owner has taken some.
+                    Ok(false) => self.stalled = Some(id),
+                    Err(_) => slot.output = None,
+                }
+            }
+            FastCgiEvent::OutputEnd(id) => {
+                self.slots.get_mut(&id).ok_or(LinkEnd)?.output_ended = true;
+            }
+            FastCgiEvent::Complaint(id, range) => {
+                let slot = self.slots.get_mut(&id).ok_or(LinkEnd)?;
+                slot.complaints.take(&bytes[range]);
+            }
+            FastCgiEvent::End(id, ended) => {
+                let slot = self.slots.remove(&id).ok_or(LinkEnd)?;
+                // The abort was not sent yet: it would hit the next request with the same number.
+                self.given_up.retain(|given_up| *given_up != id);
+                // The body's end was not sent; see `unread`.
+                if slot.begun && slot.input.is_some() {
+                    self.unread.push(id);
+                }
+                slot.end(ended);
+            }
+            // Only a reply to FCGI_GET_VALUES, which is never sent on this connection.
+            FastCgiEvent::Multiplexes(_) => return Err(LinkEnd),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn requests(id: u16) -> RequestSlots {
+        let slot = RequestSlot {
+            input: None,
+            begun: true,
+            output: None,
+            output_ended: false,
+            ended: Arc::default(),
+            complaints: StderrLines::new(
+                Arc::from(Path::new("a")),
+                (lowroad_http::method::Method::Get, b"/"),
+                Arc::new(|_| {}),
+            ),
+        };
+        RequestSlots {
+            slots: BTreeMap::from([(id, slot)]),
+            given_up: Vec::new(),
+            unread: Vec::new(),
+            stalled: None,
+            over: false,
+            driver: Waker::noop().clone(),
+        }
+    }
+
+    #[test]
+    fn a_number_is_free_once_the_end_of_its_body_was_sent() {
+        let mut requests = requests(1);
+        let (_input, taken) = stream(1);
+        requests.slots.get_mut(&1).expect("it is there").input = Some(taken);
+        let ended = requests.deliver(FastCgiEvent::End(1, FastCgiEnd::Complete), &[]);
+        assert!(ended.is_ok() && requests.unread == [1]);
+        let mut context = Context::from_waker(Waker::noop());
+        let end = FastCgiRecord::new(record::stdin(1, 0), Bytes::new());
+        assert_eq!(requests.next_record(&mut 0, &mut context), Some(end));
+        assert!(requests.unread.is_empty());
+    }
+
+    #[test]
+    fn a_lost_connection_cuts_only_output_that_has_not_ended() {
+        for (events, is_whole) in [
+            (&[FastCgiEvent::Output(1, 0..1), FastCgiEvent::OutputEnd(1)][..], true),
+            (&[FastCgiEvent::Output(1, 0..1)], false),
+            (&[FastCgiEvent::OutputEnd(1), FastCgiEvent::Output(1, 0..1)], false),
+        ] {
+            let mut requests = requests(1);
+            let slot = requests.slots.get_mut(&1).expect("it is there");
+            let ended = slot.ended.clone();
+            let (given, output) = stream(16);
+            slot.output = Some(given);
+            for event in events {
+                assert!(requests.deliver(event.clone(), b"x").is_ok());
+            }
+            requests.lose();
+            assert_eq!(ended.lock().expect("a lock").is_some(), is_whole);
+            let mut context = Context::from_waker(Waker::noop());
+            let bytes = Poll::Ready(StreamItem::Bytes(Bytes::from_static(b"x")));
+            assert_eq!(output.poll_next(&mut context), bytes);
+            let end = if is_whole { StreamItem::End } else { StreamItem::Cut };
+            assert_eq!(output.poll_next(&mut context), Poll::Ready(end));
+        }
+    }
+
+    #[test]
+    fn giving_up_does_not_reach_the_next_user_of_a_number() {
+        let mut before = requests(1);
+        before.given_up.push(1);
+        let ended = before.deliver(FastCgiEvent::End(1, FastCgiEnd::Complete), &[]);
+        assert!(ended.is_ok());
+        let mut after = requests(1);
+        after.given_up = before.given_up;
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(after.next_record(&mut 0, &mut context), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! One request on a multiplexed connection.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lowroad_engine::stream::StreamItem;
+use lowroad_handler::HandlerFailure;
+use lowroad_handler::executor::ResponseExecutor;
+use lowroad_http::status::StatusCode;
+use lowroad_limits::Permit;
+
+use super::exclusive_request::end;
+use super::multiplexed_link::RequestTicket;
+use super::record::CONTENT_LEN_MAX;
+use super::server::FastCgiServer;
+use crate::script::exchange::{FeedOutcome, ProgramOutput, ProgramLink};
+
+/// A request in progress. Dropping it sends FCGI_ABORT_REQUEST.
+pub struct MultiplexedRequest {
+    ticket: RequestTicket,
+    server: Arc<FastCgiServer>,
+    /// The worker that polls it; its connection may belong to another worker.
+    worker: usize,
+    idempotent: bool,
+    heard: bool,
+    _permit: Arc<Permit>,
+}
+
+impl MultiplexedRequest {
+    /// A request; `out` contains FCGI_BEGIN_REQUEST and FCGI_PARAMS.
+    pub fn new(
+        ticket: RequestTicket,
+        server: Arc<FastCgiServer>,
+        worker: usize,
+        out: Vec<u8>,
+        idempotent: bool,
+        permit: Arc<Permit>,
+    ) -> MultiplexedRequest {
+        if let Some(input) = &ticket.input {
+            // An error means that the connection is lost, which the output reports too.
+            let _ = input.push(out.into());
+        }
+        MultiplexedRequest {
+            ticket,
+            server,
+            worker,
+            idempotent,
+            heard: false,
+            _permit: permit,
+        }
+    }
+}
+
+impl ProgramLink for MultiplexedRequest {
+    fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<FeedOutcome> {
+        let Some(input) = &self.ticket.input else {
+            return Poll::Ready(FeedOutcome::Closed);
+        };
+        if ready!(input.poll_room(context)).is_err() {
+            return Poll::Ready(FeedOutcome::Closed);
+        }
+        // One piece becomes one record, so it must not exceed a record's length.
+        let content = bytes.split_to(bytes.len().min(CONTENT_LEN_MAX));
+        Poll::Ready(match input.push(content) {
+            Ok(_) => FeedOutcome::Some,
+            Err(_) => FeedOutcome::Closed,
+        })
+    }
+
+    fn poll_feed_end(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        if let Some(input) = self.ticket.input.take() {
+            input.end();
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
+        let next = ready!(self.ticket.output.poll_next(context));
+        Poll::Ready(match (next, self.ticket.ended()) {
+            (StreamItem::Bytes(bytes), _) => {
+                self.heard = true;
+                output.extend_from_slice(&bytes);
+                Ok(ProgramOutput::Output)
+            }
+            (StreamItem::End, Some(ended)) => end(ended, self.server.name()),
+            // A truncated stream is a failure even if END_REQUEST has arrived: some output was discarded.
+            _ => {
+                let detail = format!("{} lost a request that it had begun", self.server.name());
+                Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
+            }
+        })
+    }
+
+    fn executor(&self) -> ResponseExecutor {
+        ResponseExecutor::Worker(self.server.pool.local(self.worker).clone())
+    }
+
+    fn is_unused(&self) -> bool {
+        !self.heard && self.idempotent && self.ticket.ended().is_none()
+    }
+
+    fn finish(self, _: bool) {}
+}

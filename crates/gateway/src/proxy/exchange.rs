@@ -1,0 +1,483 @@
+//! One exchange with an origin: sends the request while it receives the response, each as fast as the other side
+//! accepts it. The choice of the server and the use of the response are elsewhere.
+//!
+//! Memory per exchange: one piece of the request's body, one part of the response, and the streams' buffers.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lowroad_engine::stream::{StreamItem, BodySender, stream};
+use lowroad_handler::request_body::cut;
+use lowroad_handler::executor::ResponseExecutor;
+use lowroad_handler::interim_responses::InterimSink;
+use lowroad_handler::spool::STALL;
+use lowroad_handler::{ResponseContent, HandlerFailure, ResponseFields, HandlerResponse};
+use lowroad_http::h1;
+use lowroad_http::method::Method;
+use lowroad_http::status::StatusCode;
+use lowroad_origin::group::AttemptOutcome;
+
+use super::permit::RoutePermit;
+use super::link::{OriginFault, OriginConnector, ResponseEvent};
+use super::request_body::ProxyRequestBody;
+use super::request_send::RequestSend;
+use super::servers::{OriginEndpoint, OriginAttempt};
+use super::tunnel;
+use crate::script::exchange::ScriptTerms;
+
+/// A connection for one request.
+type OriginLease = lowroad_origin::Lease<OriginConnector>;
+
+/// The maximum of a body that is collected without waiting, before the response becomes a stream.
+const AT_ONCE_LEN_MAX: usize = 64 << 10;
+/// Bytes of a response that are buffered for the client.
+const WAITING_LEN_MAX: usize = 64 << 10;
+/// While the origin is silent, a closed client connection is noticed at least after this time.
+const TICK: Duration = Duration::from_millis(500);
+
+/// An exchange in progress. Dropping it closes the connection, which cancels the request at the origin.
+pub struct ProxyExchange {
+    /// The server.
+    pub place: Arc<OriginEndpoint>,
+    /// The attempt at one of several servers.
+    pub attempt: Option<OriginAttempt>,
+    /// The connection.
+    pub lease: OriginLease,
+    /// Whether the connection may be reused for other clients.
+    pub is_shared: bool,
+    /// The output.
+    pub sending: RequestSend,
+    /// The request's body, if any.
+    pub body: Option<ProxyRequestBody>,
+    /// The progress of the body.
+    pub progress: BodyProgress,
+    /// The request's method.
+    pub method: Method,
+    /// The route permit.
+    pub leave: RoutePermit,
+    /// The evidence against the server, if any.
+    pub found: Option<AttemptOutcome>,
+}
+
+/// The progress of the request's body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum BodyProgress {
+    /// More bytes follow.
+    Coming,
+    /// It is complete, or there is none.
+    Sent,
+    /// The origin does not accept more.
+    Refused,
+}
+
+/// An attempt that ended without a response.
+pub struct ProxyFailure {
+    /// The failure.
+    pub failure: HandlerFailure,
+    /// The evidence about the server.
+    pub outcome: AttemptOutcome,
+    /// The attempt, not yet reported.
+    pub attempt: Option<OriginAttempt>,
+    /// The request's complete body, if it can be replayed.
+    pub body: Option<Option<ProxyRequestBody>>,
+    /// The route permit.
+    pub leave: RoutePermit,
+    /// Whether bytes of the request may have reached the server.
+    pub sent: bool,
+    /// Whether bytes of a response were received.
+    pub is_answered: bool,
+    /// Stale connection: a reused connection that the server had already closed. No evidence against the server.
+    pub is_stale: bool,
+}
+
+impl ProxyFailure {
+    /// A failure before any byte was sent.
+    pub fn before(
+        failure: HandlerFailure,
+        outcome: AttemptOutcome,
+        attempt: Option<OriginAttempt>,
+        (body, leave): (Option<ProxyRequestBody>, RoutePermit),
+    ) -> ProxyFailure {
+        ProxyFailure {
+            failure,
+            outcome,
+            attempt,
+            body: Some(body),
+            leave,
+            sent: false,
+            is_answered: false,
+            is_stale: false,
+        }
+    }
+}
+
+/// An event of an exchange.
+enum ExchangeEvent {
+    /// A part of the request was sent.
+    Sent,
+    Said(ResponseEvent),
+}
+
+/// The start of the response.
+enum ExchangeStart {
+    Response(OriginHead),
+    /// An upgrade to this protocol, with the fields of the 101 response.
+    Protocol(Vec<u8>, ResponseFields),
+}
+
+/// The trailers of a body that ended.
+type BodyTrailers = Option<Box<ResponseFields>>;
+
+/// The head of a response.
+struct OriginHead {
+    status: StatusCode,
+    fields: ResponseFields,
+    len: Option<u64>,
+}
+
+impl ProxyExchange {
+    /// Waits for the head of the response, at most `first_byte`, and spawns a task for the body if it must be streamed.
+    ///
+    /// # Errors
+    /// [`ProxyFailure`]
+    pub async fn response(
+        mut self: Box<Self>,
+        first_byte: Duration,
+        terms: &ScriptTerms,
+        interims: &mut InterimSink,
+    ) -> Result<HandlerResponse, ProxyFailure> {
+        let head = self.head(first_byte, interims);
+        let head = match head.await {
+            Ok(ExchangeStart::Response(head)) => head,
+            Ok(ExchangeStart::Protocol(protocol, fields)) => {
+                return Ok(tunnel::begin(self, terms.silence, protocol, fields));
+            }
+            Err(failure) => return Err(self.stop(failure)),
+        };
+        self.leave.stay_request();
+        if matches!(head.status.code(), 502..=504) {
+            self.found = Some(AttemptOutcome::ServerError);
+        }
+        let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
+        // A body that is already in the input needs neither a stream nor a task.
+        if !is_bodiless && let Some(body) = self.lease.connection.take_rest() {
+            self.finish();
+            return Ok(head.response(ResponseContent::Bytes(body)));
+        }
+        let (parts, ended) = match self.at_once().await {
+            Ok(had) => had,
+            Err(failure) => return Err(self.stop(failure)),
+        };
+        if let (Some(None), false) = (&ended, is_bodiless) {
+            self.finish();
+            return Ok(head.response(ResponseContent::Bytes(joined(parts))));
+        }
+        let (to, stream) = stream(WAITING_LEN_MAX);
+        for part in parts {
+            // The stream is open: this function holds the receiver.
+            let _ = to.push(part);
+        }
+        let len = head.len;
+        match ended {
+            Some(trailers) => {
+                to.end_with(trailers);
+                self.finish();
+            }
+            None => {
+                let executor = self.executor();
+                executor.spawn(self.pass_on(to, terms.clone()));
+            }
+        }
+        Ok(head.response(ResponseContent::Stream { len, stream }))
+    }
+
+    /// Waits for the final response; forwards interim responses.
+    async fn head(&mut self, silence: Duration, interims: &mut InterimSink) -> Result<ExchangeStart, HandlerFailure> {
+        // The request is sent first: no response can exist yet, so a read would be a wasted system call.
+        poll_fn(|context| Poll::Ready(self.poll_send(context))).await?;
+        let executor = self.executor();
+        loop {
+            let turn = poll_fn(|context| self.poll_turn(context));
+            match executor.timeout(silence, turn).await {
+                Err(_) => return Err(self.silent(silence)),
+                Ok(Ok(ExchangeEvent::Said(ResponseEvent::Head(status, fields, len)))) => {
+                    return Ok(ExchangeStart::Response(OriginHead {
+                        status,
+                        fields,
+                        len,
+                    }));
+                }
+                Ok(Ok(ExchangeEvent::Said(ResponseEvent::Interim(status, fields)))) => {
+                    interims.send(status, fields);
+                }
+                Ok(Ok(ExchangeEvent::Said(ResponseEvent::Upgraded(protocol, fields)))) => {
+                    return Ok(ExchangeStart::Protocol(protocol, fields));
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(failure)) => return Err(failure),
+            }
+        }
+    }
+
+    /// Collects the body parts that are available without waiting, so that a short body needs neither a task nor a
+    /// stream; also returns its end with the trailers, if it was reached.
+    async fn at_once(&mut self) -> Result<(VecDeque<Bytes>, Option<BodyTrailers>), HandlerFailure> {
+        let (mut parts, mut len) = (VecDeque::new(), 0);
+        while len < AT_ONCE_LEN_MAX {
+            let turn = poll_fn(|context| Poll::Ready(self.poll_turn(context))).await;
+            match turn {
+                Poll::Pending => break,
+                Poll::Ready(turn) => match turn? {
+                    ExchangeEvent::Said(ResponseEvent::Data(data)) => {
+                        len += data.len();
+                        parts.push_back(data);
+                    }
+                    ExchangeEvent::Said(ResponseEvent::End(trailers)) => return Ok((parts, Some(trailers))),
+                    ExchangeEvent::Said(_) | ExchangeEvent::Sent => {}
+                },
+            }
+        }
+        Ok((parts, None))
+    }
+
+    /// Streams the rest of a body. A failure from here on truncates it.
+    async fn pass_on(mut self: Box<Self>, to: BodySender, terms: ScriptTerms) {
+        match self.pass_parts(to, &terms).await {
+            Ok(Some((to, trailers))) => {
+                self.finish();
+                to.end_with(trailers);
+            }
+            // The client left, which is no failure.
+            Ok(None) => {}
+            Err(failure) if failure.detail.is_empty() => {}
+            Err(failure) => {
+                self.report(self.found.unwrap_or(AttemptOutcome::Cancelled));
+                self.place.failed(&failure.detail);
+                (terms.notice)(&failure.detail);
+            }
+        }
+    }
+
+    /// Returns the stream and the trailers at the end of the body; `None` if the client left.
+    async fn pass_parts(
+        &mut self,
+        mut to: BodySender,
+        terms: &ScriptTerms,
+    ) -> Result<Option<(BodySender, BodyTrailers)>, HandlerFailure> {
+        let silence = terms.silence;
+        let (executor, tick) = (self.executor(), TICK.min(silence));
+        let mut spools = terms.spools.as_ref();
+        // The time since the last event, in whole ticks.
+        let mut quiet = Duration::ZERO;
+        loop {
+            let stall = spools.map_or(Duration::MAX, |_| STALL);
+            let room = poll_fn(|context| self.poll_room(&to, context));
+            match executor.timeout(stall, room).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                // The client is slow: a spool takes the rest, so that the origin's connection is free early.
+                Err(_) => {
+                    if let Some(spools) = spools.take() {
+                        to = spools.behind(to, &executor);
+                    }
+                    quiet = Duration::ZERO;
+                }
+            }
+            let turn = poll_fn(|context| self.poll_turn(context));
+            let Ok(turn) = executor.timeout(tick, turn).await else {
+                quiet += tick;
+                match quiet >= silence {
+                    true => return Err(self.silent(silence)),
+                    false => continue,
+                }
+            };
+            quiet = Duration::ZERO;
+            match turn? {
+                ExchangeEvent::Said(ResponseEvent::Data(data)) => {
+                    if to.push(data).is_err() {
+                        return Ok(None);
+                    }
+                }
+                ExchangeEvent::Said(ResponseEvent::End(trailers)) => return Ok(Some((to, trailers))),
+                ExchangeEvent::Said(_) | ExchangeEvent::Sent => {}
+            }
+        }
+    }
+
+    /// Ready when the client has room: false if it left. Continues to send the request meanwhile.
+    fn poll_room(&mut self, to: &BodySender, context: &mut Context<'_>) -> Poll<bool> {
+        match to.poll_room(context) {
+            Poll::Ready(room) => Poll::Ready(room.is_ok()),
+            Poll::Pending => match self.poll_send(context) {
+                Err(_) => Poll::Ready(false),
+                Ok(_) => Poll::Pending,
+            },
+        }
+    }
+
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
+        let sent = self.poll_send(context)?;
+        match self.lease.connection.poll_said(context) {
+            Poll::Ready(Ok(said)) => {
+                self.lease.heard();
+                self.sending.is_answered = true;
+                Poll::Ready(Ok(ExchangeEvent::Said(said)))
+            }
+            Poll::Ready(Err(broken)) => {
+                // Even a partial or malformed response means that the request may have been executed.
+                let has_said = self.lease.connection.has_input();
+                self.sending.is_answered |= has_said || matches!(broken, OriginFault::Bad(_));
+                self.found = Some(match broken {
+                    OriginFault::Bad(_) => AttemptOutcome::Malformed,
+                    OriginFault::Closed | OriginFault::Failed(_) => AttemptOutcome::Lost,
+                });
+                let detail = format!("{} {broken}", self.place.name);
+                Poll::Ready(Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail)))
+            }
+            Poll::Pending if sent => Poll::Ready(Ok(ExchangeEvent::Sent)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Sends as much of the request as the origin accepts. Returns whether any byte was sent.
+    ///
+    /// # Errors
+    /// The client aborted its body.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
+        let mut has_sent = false;
+        // Bounded: a fast client with a fast origin must not starve the worker's other tasks.
+        for _ in 0..16 {
+            if !self.sending.has_more() {
+                match self.next_piece(context)? {
+                    true => continue,
+                    false => return Ok(has_sent),
+                }
+            }
+            let connection = &mut self.lease.connection;
+            match connection.poll_write_buffer(context, self.sending.buffer()) {
+                Poll::Pending => {
+                    self.sending.lent();
+                    return Ok(has_sent);
+                }
+                Poll::Ready(Ok(len @ 1..)) => {
+                    self.sending.sent(len);
+                    has_sent = true;
+                }
+                // The origin may have responded before it closed its receiving side (RFC 9112 §9.5), so reading goes
+                // on.
+                Poll::Ready(_) => {
+                    self.progress = BodyProgress::Refused;
+                    self.sending.give_up();
+                }
+            }
+        }
+        context.waker().wake_by_ref();
+        Ok(has_sent)
+    }
+
+    /// Takes the next piece of the body, if one is available.
+    fn next_piece(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
+        let Some(body) = &mut self.body else {
+            return Ok(false);
+        };
+        if self.progress != BodyProgress::Coming {
+            return Ok(false);
+        }
+        let Poll::Ready(next) = body.poll_next(context) else {
+            return Ok(false);
+        };
+        let http = &mut self.lease.connection.http;
+        let framed = match next {
+            StreamItem::Bytes(bytes) => {
+                let framed = http.data(bytes.len() as u64, self.sending.fresh());
+                self.sending.put(bytes, http.data_end());
+                framed
+            }
+            StreamItem::End => {
+                let mut lines = Vec::new();
+                if let Some(trailers) = body.trailers() {
+                    h1::put_fields(trailers, &mut lines);
+                }
+                self.progress = BodyProgress::Sent;
+                http.end(&lines, self.sending.fresh())
+            }
+            StreamItem::Cut => return Err(cut()),
+        };
+        framed.map_err(|_| cut())?;
+        Ok(true)
+    }
+
+    /// Ends the exchange: the connection is kept if both sides are complete.
+    fn finish(mut self: Box<Self>) {
+        self.report(self.found.unwrap_or(AttemptOutcome::Answered));
+        if self.progress == BodyProgress::Sent
+            && self.is_shared
+            && !self.sending.has_more()
+            && self.lease.connection.http.is_idle()
+        {
+            self.place.pool.give_back(self.lease);
+        }
+    }
+
+    /// Reports the outcome of the attempt, if there are several servers.
+    pub fn report(&mut self, outcome: AttemptOutcome) {
+        if let Some(attempt) = self.attempt.take() {
+            let timers = &self.place.pool.local(self.lease.worker).timers;
+            attempt.report(outcome, timers.now_ms());
+        }
+    }
+
+    /// Describes how far the attempt got.
+    fn stop(self: Box<Self>, failure: HandlerFailure) -> ProxyFailure {
+        let is_lost = self.found == Some(AttemptOutcome::Lost);
+        let body = match self.body {
+            Some(body) => body.rewound().map(Some),
+            None => Some(None),
+        };
+        ProxyFailure {
+            failure,
+            outcome: self.found.unwrap_or(AttemptOutcome::Cancelled),
+            attempt: self.attempt,
+            body,
+            leave: self.leave,
+            sent: self.sending.has_begun(),
+            is_answered: self.sending.is_answered,
+            is_stale: self.lease.kept && is_lost && !self.sending.is_answered,
+        }
+    }
+
+    fn silent(&mut self, silence: Duration) -> HandlerFailure {
+        self.found = Some(AttemptOutcome::TimedOut);
+        let name = &self.place.name;
+        let detail = format!("{name} said nothing for {} ms", silence.as_millis());
+        HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
+    }
+
+    pub(super) fn executor(&self) -> ResponseExecutor {
+        ResponseExecutor::Worker(self.place.pool.local(self.lease.worker).clone())
+    }
+}
+
+impl OriginHead {
+    fn response(self, content: ResponseContent) -> HandlerResponse {
+        HandlerResponse {
+            status: self.status,
+            fields: self.fields,
+            content,
+            made_from: None,
+        }
+    }
+}
+
+fn joined(mut parts: VecDeque<Bytes>) -> Bytes {
+    if parts.len() > 1 {
+        let mut all = Vec::with_capacity(parts.iter().map(Bytes::len).sum());
+        parts.iter().for_each(|part| all.extend_from_slice(part));
+        return all.into();
+    }
+    parts.pop_front().unwrap_or_default()
+}

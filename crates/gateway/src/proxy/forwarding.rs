@@ -1,0 +1,445 @@
+//! Forwarding of fields: generates the request fields for the origin and the response fields for the client, without
+//! hop-by-hop fields (RFC 9110 §7.6).
+
+use std::hash::{BuildHasher, RandomState};
+
+use lowroad_handler::HandlerRequest;
+use lowroad_http::date;
+use lowroad_http::fields::{FieldNames, ResponseFields, StandardHeader, FieldLines};
+use lowroad_http::forwarding;
+use lowroad_http::head_writer::put_number;
+use lowroad_http::method::Method;
+
+use crate::address::put_address;
+
+/// Request fields that are not forwarded, in the order of their lengths:
+///
+/// - Hop-by-hop fields, whether Connection names them or not, and fields that this side of the connection generates.
+/// - Fields in which proxies report a client or its request ([`is_report`](lowroad_http::forwarding::is_report)), other
+///   than X-Forwarded-…: applications believe them, and they are not part of a stored response's key.
+/// - Proxy: a gateway to CGI would turn it into HTTP_PROXY (httpoxy).
+const NOT_FORWARDED: [&[u8]; 24] = [
+    b"te",
+    b"via",
+    b"host",
+    b"close",
+    b"proxy",
+    b"expect",
+    b"x-host",
+    b"upgrade",
+    b"x-scheme",
+    b"forwarded",
+    b"x-real-ip",
+    b"connection",
+    b"keep-alive",
+    b"x-url-scheme",
+    b"x-rewrite-url",
+    b"content-length",
+    b"http2-settings",
+    b"x-original-url",
+    b"front-end-https",
+    b"x-original-host",
+    b"proxy-connection",
+    b"transfer-encoding",
+    b"proxy-authorization",
+    b"x-http-host-override",
+];
+
+/// The length of the longest of these names.
+const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len();
+
+/// The index of the first name of each length, so that a name is compared only with those of the same length.
+const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
+    let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
+    let (mut len, mut at) = (0, 0);
+    while len < starts.len() {
+        while at < NOT_FORWARDED.len() && NOT_FORWARDED[at].len() < len {
+            at += 1;
+        }
+        starts[len] = at as u8;
+        len += 1;
+    }
+    starts
+};
+
+/// Whether a response field is not forwarded, beyond those that [`ResponseFields`] drops. `close` is a reserved name, since it
+/// is a connection option.
+fn is_not_passed_on(name: &[u8], known: Option<StandardHeader>) -> bool {
+    match known {
+        Some(known) => matches!(known, StandardHeader::Via | StandardHeader::ProxyAuthenticate),
+        None => is_one_of(name, &[b"close", b"proxy-authentication-info"]),
+    }
+}
+
+/// Response fields about storing and sharing: they are end-to-end even if Connection names them (RFC 9110 §7.6.1).
+const END_TO_END: [&[u8]; 6] = [
+    b"cache-control",
+    b"cdn-cache-control",
+    b"expires",
+    b"pragma",
+    b"set-cookie",
+    b"vary",
+];
+
+/// Settings of the generated fields.
+pub struct ForwardTerms<'h> {
+    /// The Host field.
+    pub host: &'h [u8],
+    /// Whether this proxy appends itself to Via; if not, the client's Via is forwarded unchanged.
+    pub adds_via: bool,
+    /// Whether a body follows; then the request cannot ask for an upgrade.
+    pub has_body: bool,
+}
+
+/// Appends the field lines for the origin. Returns the protocol of an upgrade, if the client asks for one and sends no
+/// body.
+pub fn request_lines<'r>(
+    request: &'r HandlerRequest,
+    terms: &ForwardTerms<'_>,
+    out: &mut Vec<u8>,
+) -> Option<&'r [u8]> {
+    put_own(out, b"Host: ", terms.host);
+    let start = out.len();
+    // Fast path: Connection rarely names fields, and only then a second pass is needed.
+    let (named, seen) = match forwarded(request, &FieldNames::NONE, out) {
+        Some(seen) => (FieldNames::NONE, seen),
+        None => {
+            out.truncate(start);
+            let named = connection_options(request.fields());
+            let seen = forwarded(request, &named, out).unwrap_or_default();
+            (named, seen)
+        }
+    };
+    let asks_upgrade = named.has(b"upgrade") && !terms.has_body;
+    let protocol = asks_upgrade.then(|| request.upgrade()).flatten();
+    // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
+    if !request.version.is_http1()
+        && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+        && request.field("Sec-WebSocket-Key").is_none()
+    {
+        put_own(out, b"Sec-WebSocket-Key: ", &websocket_key());
+    }
+    // TE: trailers is forwarded, as trailers are; without it the origin may drop them. An upgrade sets its own
+    // Connection.
+    if seen.takes_trailers && protocol.is_none() {
+        out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
+    }
+    // IPv4-mapped IPv6 addresses are written as IPv4, the form that applications expect.
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    let peer_at = out.len();
+    put_address(out, request.peer.to_canonical());
+    let peer_end = out.len();
+    out.extend_from_slice(b"\r\nX-Real-IP: ");
+    out.extend_from_within(peer_at..peer_end);
+    out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+    out.extend_from_slice(request.scheme());
+    out.extend_from_slice(b"\r\n");
+    if !request.host().is_empty() {
+        put_own(out, b"X-Forwarded-Host: ", request.host());
+    }
+    if let Some(port) = request.forwarded.as_ref().and_then(|it| it.port) {
+        out.extend_from_slice(b"X-Forwarded-Port: ");
+        put_number(out, port.into());
+        out.extend_from_slice(b"\r\n");
+    }
+    if terms.adds_via {
+        out.extend_from_slice(b"Via: ");
+        put_via(out, request, seen.has_via);
+    } else if seen.has_via {
+        for (name, value) in request.fields().filter(|(name, _)| is_via(name)) {
+            put(out, name, value);
+        }
+    }
+    protocol
+}
+
+/// Properties of the fields that were not forwarded.
+#[derive(Default)]
+struct DroppedFields {
+    takes_trailers: bool,
+    has_via: bool,
+}
+
+/// Appends the forwarded fields, except those `named` by Connection. `None` if Connection names some and `named` is
+/// empty: the caller must collect them first.
+fn forwarded(
+    request: &HandlerRequest,
+    named: &FieldNames<&[u8]>,
+    out: &mut Vec<u8>,
+) -> Option<DroppedFields> {
+    let mut seen = DroppedFields::default();
+    let counts_forwards = counts_forwards(request.method);
+    let is_of_trusted = request.forwarded.is_some();
+    for (name, value) in request.fields() {
+        if is_not_forwarded(name, is_of_trusted) {
+            match name.len() {
+                2 => seen.takes_trailers |= has(value, b"trailers"),
+                3 => seen.has_via = true,
+                10 if named.is_empty()
+                    && name.eq_ignore_ascii_case(b"connection")
+                    && names_fields(value) =>
+                {
+                    return None;
+                }
+                _ => {}
+            }
+        } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
+            let left = max_forwards(request).and_then(|max| max.checked_sub(1));
+            if let Some(left) = left {
+                put(out, name, left.to_string().as_bytes());
+            }
+        } else if !named.has(name) && !is_ambiguous(name) {
+            put(out, name, value);
+        }
+    }
+    Some(seen)
+}
+
+/// Max-Forwards: how often the request may still be forwarded, for methods that count it (RFC 9110 §7.6.2).
+pub fn max_forwards(request: &HandlerRequest) -> Option<u64> {
+    let value = counts_forwards(request.method).then(|| request.field("Max-Forwards"));
+    let digits = value
+        .flatten()
+        .filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn counts_forwards(method: Method) -> bool {
+    matches!(method, Method::Options | Method::Trace)
+}
+
+fn is_not_forwarded(name: &[u8], is_of_trusted: bool) -> bool {
+    let len = name.len();
+    // The first byte is a cheap test that excludes most names.
+    // X-Forwarded-… of a trusted proxy is forwarded, except the fields that this server generates itself.
+    if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
+        return !is_of_trusted || !forwarding::is_other_report(name);
+    }
+    if matches!(name.first(), Some(b'c' | b'C')) && forwarding::is_other_report(name) {
+        return !is_of_trusted;
+    }
+    let (Some(start), Some(end)) = (STARTS.get(len), STARTS.get(len + 1)) else {
+        return false;
+    };
+    let those = NOT_FORWARDED.get(usize::from(*start)..usize::from(*end));
+    is_one_of(name, those.unwrap_or_default())
+}
+
+fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    put_own(out, b": ", value);
+}
+
+/// A Sec-WebSocket-Key, which a handshake over HTTP/2 lacks (RFC 8441 §5.1): 16 random bytes in base64. It prevents
+/// responses by caches, and is not secret.
+fn websocket_key() -> [u8; 24] {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let hasher = RandomState::new();
+    let random = u128::from(hasher.hash_one(0)) << 64 | u128::from(hasher.hash_one(1));
+    let mut key = [b'='; 24];
+    for (at, digit) in key.iter_mut().take(22).enumerate() {
+        let bits = match at {
+            ..21 => random >> (122 - 6 * at),
+            // 128 bits are 21 digits of 6 bits and one of 2 bits, padded with zeros.
+            _ => random << 4,
+        };
+        *digit = DIGITS[(bits & 63) as usize];
+    }
+    key
+}
+
+/// `start` is the name with its separator.
+fn put_own(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
+    out.extend_from_slice(start);
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The response fields for the client; `None` if one of them is invalid.
+pub fn response_fields(lines: FieldLines<'_>, now_s: fn() -> u64, dates: &mut DateCache) -> Option<ResponseFields> {
+    // The same fast path as for requests.
+    match passed_on(lines.clone(), &FieldNames::NONE, now_s, dates)? {
+        ForwardOutcome::All(fields) => Some(fields),
+        ForwardOutcome::Names => {
+            match passed_on(lines.clone(), &connection_options(lines), now_s, dates)? {
+                ForwardOutcome::All(fields) => Some(fields),
+                ForwardOutcome::Names => None,
+            }
+        }
+    }
+}
+
+/// The result of a forwarding pass.
+enum ForwardOutcome {
+    All(ResponseFields),
+    /// Connection names some fields, and `named` was empty.
+    Names,
+}
+
+fn passed_on(
+    lines: FieldLines<'_>,
+    named: &FieldNames<&[u8]>,
+    now_s: fn() -> u64,
+    dates: &mut DateCache,
+) -> Option<ForwardOutcome> {
+    let mut fields = ResponseFields::new();
+    let mut has_date = false;
+    for (name, value) in lines {
+        let known = StandardHeader::find(name);
+        match known {
+            Some(StandardHeader::Connection) if named.is_empty() && names_fields(value) => {
+                return Some(ForwardOutcome::Names);
+            }
+            Some(StandardHeader::Date) if !has_date => {
+                has_date = true;
+                if let Some(date) = dates.parse(value, now_s) {
+                    fields.set_date(date);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        let is_for_hop = named.has(name) && !is_one_of(name, &END_TO_END);
+        let stays = !is_not_passed_on(name, known) && !is_for_hop;
+        if stays && !fields.try_push_found(name, known, value) {
+            return None;
+        }
+    }
+    Some(ForwardOutcome::All(fields))
+}
+
+/// The last Date value of an origin and its normal form: successive responses mostly have the same.
+#[derive(Default)]
+pub struct DateCache(Option<([u8; 29], [u8; 29])>);
+
+impl DateCache {
+    /// Parses the Date of a response into its normal form; `None` if it is invalid.
+    fn parse(&mut self, value: &[u8], now_s: fn() -> u64) -> Option<[u8; 29]> {
+        if let Some((known, date)) = &self.0
+            && known == value
+        {
+            return Some(*date);
+        }
+        let date = date::format(date::parse(value, now_s())?);
+        if let Ok(value) = value.try_into() {
+            self.0 = Some((value, date));
+        }
+        Some(date)
+    }
+}
+
+/// Whether applications may confuse the field with another one: CGI maps both `-` and `_` to `_`.
+fn is_ambiguous(name: &[u8]) -> bool {
+    name.contains(&b'_')
+}
+
+fn is_via(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"via")
+}
+
+/// Appends the received Via values, this proxy's entry and the line end: the protocol of the received request, and the
+/// proxy's pseudonym (RFC 9110 §7.6.3).
+fn put_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
+    let fields = match has_via {
+        true => request.fields(),
+        false => FieldLines::NONE,
+    };
+    for (_, value) in fields.filter(|(name, _)| is_via(name)) {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b", ");
+    }
+    // RFC 9110 §7.6.3: the protocol's name may be omitted if it is HTTP.
+    out.extend_from_slice(request.version.number().as_bytes());
+    out.extend_from_slice(b" lowroad\r\n");
+}
+
+/// The fields that Connection names.
+fn connection_options(fields: FieldLines<'_>) -> FieldNames<&[u8]> {
+    let of_connection = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let options = of_connection.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+    options.map(<[u8]>::trim_ascii).collect()
+}
+
+/// Whether Connection names fields other than `close` and `keep-alive`, which are never forwarded anyway.
+fn names_fields(value: &[u8]) -> bool {
+    let names_none = |option: &[u8]| {
+        let option = option.trim_ascii();
+        option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
+    };
+    !value.split(|byte| *byte == b',').all(names_none)
+}
+
+/// Whether a comma-separated list has this member.
+fn has(list: &[u8], member: &[u8]) -> bool {
+    let mut members = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    members.any(|it| it.eq_ignore_ascii_case(member))
+}
+
+fn is_one_of(name: &[u8], known: &[&[u8]]) -> bool {
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_forwarded_is_found_in_any_case() {
+        assert!(NOT_FORWARDED.is_sorted_by_key(|name| name.len()));
+        for name in NOT_FORWARDED {
+            let upper = name.to_ascii_uppercase();
+            assert!(is_not_forwarded(name, true) && is_not_forwarded(&upper, true));
+            let other = [name, b"x"].concat();
+            let is_other = NOT_FORWARDED.contains(&&*other);
+            assert_eq!(is_not_forwarded(&other, true), is_other);
+        }
+        assert!(!is_not_forwarded(b"", false) && !is_not_forwarded(b"accept", false));
+        assert!(!is_not_forwarded(&[b'x'; 100], false));
+    }
+
+    #[test]
+    fn reports_of_clients_are_not_forwarded() {
+        for name in forwarding::REPORTS {
+            assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+        for name in ["X-Forwarded-For", "x-forwarded-host", "X-Forwarded"] {
+            assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+        for name in ["X-Forwarded-User", "x-forwarded-prefix", "CF-Visitor"] {
+            assert!(is_not_forwarded(name.as_bytes(), false), "{name}");
+            assert!(!is_not_forwarded(name.as_bytes(), true), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_connection_names_stays_wherever_it_stands() {
+        let fields = |lines: &[u8]| {
+            let fields = response_fields(FieldLines::new(lines), || 0, &mut DateCache::default());
+            let fields = fields.expect("fields");
+            fields
+                .iter()
+                .map(|(name, _)| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let lines =
+            b"X-A: 1\r\nconnection: close, x-a\r\nX-B: 2\r\nVary: c\r\nConnection: vary\r\n";
+        assert_eq!(fields(lines), ["X-B", "Vary"]);
+        assert_eq!(
+            fields(b"X-A: 1\r\nConnection: keep-alive\r\nVia: x\r\n"),
+            ["X-A"]
+        );
+    }
+
+    #[test]
+    fn a_date_is_what_it_is_after_another_too() {
+        let mut dates = DateCache::default();
+        let mut of = |date: &str| dates.parse(date.as_bytes(), || 784_111_777);
+        let good = *b"Sun, 06 Nov 1994 08:49:37 GMT";
+        // The day of the week is not checked, but generated.
+        for _ in 0..2 {
+            assert_eq!(of("Mon, 06 Nov 1994 08:49:37 GMT"), Some(good));
+            assert_eq!(of("Sunday, 06-Nov-94 08:49:37 GMT"), Some(good));
+            assert_eq!(of("yesterday"), None);
+        }
+    }
+}

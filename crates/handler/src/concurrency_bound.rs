@@ -1,0 +1,57 @@
+//! Bounds concurrency and time of a handler without limits of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lowroad_http::status::StatusCode;
+use lowroad_limits::{ConcurrencyLimit, Permit};
+
+use crate::{PendingResponse, HandlerResult, HandlerFailure, Handler, HandlerRequest};
+
+/// A handler with bounds.
+pub struct LimitedHandler<H> {
+    inner: Arc<H>,
+    timeout: Duration,
+    concurrency: Arc<ConcurrencyLimit>,
+}
+
+impl<H: Handler> LimitedHandler<H> {
+    /// A handler that answers within `timeout_ms`, for `concurrency_max` requests at a time.
+    pub fn new(inner: H, timeout_ms: u64, concurrency_max: usize) -> LimitedHandler<H> {
+        LimitedHandler {
+            inner: Arc::new(inner),
+            timeout: Duration::from_millis(timeout_ms),
+            concurrency: ConcurrencyLimit::new(concurrency_max),
+        }
+    }
+}
+
+impl<H: Handler + 'static> Handler for LimitedHandler<H> {
+    fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
+        let Some(permit) = self.concurrency.try_acquire() else {
+            let detail = format!(
+                "{} requests are being answered already; more are let in by concurrency",
+                self.concurrency.max()
+            );
+            return HandlerResult::Ready(Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)));
+        };
+        match self.inner.clone().begin(worker, request) {
+            HandlerResult::Ready(answer) => HandlerResult::Ready(answer),
+            HandlerResult::OnRuntime(answering) => HandlerResult::OnRuntime(within(self.timeout, permit, answering)),
+            // The timeout is a timer of the runtime, so the future must be polled there.
+            HandlerResult::OnWorker(answering) => HandlerResult::OnRuntime(within(self.timeout, permit, answering)),
+        }
+    }
+}
+
+/// A response that fails after a timeout.
+fn within(time: Duration, permit: Permit, answering: PendingResponse) -> PendingResponse {
+    Box::pin(async move {
+        let _permit = permit;
+        let answer = tokio::time::timeout(time, answering).await;
+        answer.unwrap_or_else(|_| {
+            let detail = format!("no answer in {} ms", time.as_millis());
+            Err(HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail))
+        })
+    })
+}

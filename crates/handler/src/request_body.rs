@@ -1,0 +1,110 @@
+//! Collects the start of a request's body for a program.
+//!
+//! A program costs a process or a connection, so it starts only after the whole body or a good part of it has arrived.
+//! A body of unknown length is collected completely, within a limit, since programs need its length (RFC 3875 §4.1.2).
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lowroad_engine::stream::{StreamItem, BodyReceiver};
+use lowroad_http::status::StatusCode;
+
+use crate::{RequestBody, HandlerFailure};
+
+/// The maximum of a body without a length, in bytes.
+const LEN_MAX: usize = 1 << 20;
+/// Bytes of a body with a length that must arrive before the program starts.
+const START_LEN: usize = 64 << 10;
+
+/// A body whose start was received.
+pub struct PartialBody {
+    /// The length in bytes, if there is a body.
+    pub len: Option<u64>,
+    here: VecDeque<Bytes>,
+    /// The rest; `None` if the body is complete.
+    rest: Option<BodyReceiver>,
+}
+
+impl PartialBody {
+    /// No body.
+    pub fn none() -> PartialBody {
+        PartialBody {
+            len: None,
+            here: VecDeque::new(),
+            rest: None,
+        }
+    }
+
+    /// Like [`new`](Gathered::of), but frees the request's permit while the body arrives, perhaps slowly, and acquires
+    /// one `again` afterwards. So slow uploads do not occupy the route's bound.
+    ///
+    /// # Errors
+    /// As `new`, or no permit is free.
+    pub async fn with_leave<P>(
+        body: RequestBody,
+        permit: P,
+        again: impl FnOnce() -> Result<P, HandlerFailure>,
+    ) -> Result<(PartialBody, P), HandlerFailure> {
+        if body.stream.is_none() {
+            return Ok((PartialBody::none(), permit));
+        }
+        drop(permit);
+        Ok((PartialBody::new(body).await?, again()?))
+    }
+
+    /// Waits for the whole body, or for a good part of it.
+    ///
+    /// # Errors
+    /// 411 if its length is unknown and it is too long to be collected, 400 if it was truncated.
+    pub async fn new(body: RequestBody) -> Result<PartialBody, HandlerFailure> {
+        let Some(stream) = body.stream else {
+            return Ok(PartialBody::none());
+        };
+        let (mut here, mut here_len) = (VecDeque::new(), 0);
+        loop {
+            if body.len.is_some() && here_len >= START_LEN {
+                return Ok(PartialBody {
+                    len: body.len,
+                    here,
+                    rest: Some(stream),
+                });
+            }
+            match stream.next().await {
+                StreamItem::Bytes(bytes) => {
+                    here_len += bytes.len();
+                    here.push_back(bytes);
+                }
+                StreamItem::End => break,
+                StreamItem::Cut => return Err(cut()),
+            }
+            if body.len.is_none() && here_len > LEN_MAX {
+                return Err(HandlerFailure::new(StatusCode::LENGTH_REQUIRED, ""));
+            }
+        }
+        Ok(PartialBody {
+            len: body.len.or(u64::try_from(here_len).ok()),
+            here,
+            rest: None,
+        })
+    }
+
+    /// Whether there is no body; an empty one is a body.
+    pub fn is_none(&self) -> bool {
+        self.len.is_none()
+    }
+
+    /// The next piece.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
+        match (self.here.pop_front(), &self.rest) {
+            (Some(bytes), _) => Poll::Ready(StreamItem::Bytes(bytes)),
+            (None, Some(rest)) => rest.poll_next(context),
+            (None, None) => Poll::Ready(StreamItem::End),
+        }
+    }
+}
+
+/// The failure for a truncated body; its client is gone, so it has no text.
+pub fn cut() -> HandlerFailure {
+    HandlerFailure::new(StatusCode::BAD_REQUEST, "")
+}

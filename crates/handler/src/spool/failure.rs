@@ -1,0 +1,53 @@
+//! Failures of spools, for clients and operators.
+
+use std::io;
+
+use lowroad_http::status::StatusCode;
+use rustix::io::Errno;
+
+use super::SpoolLimits;
+use crate::HandlerFailure;
+
+/// The reason why a body cannot be spooled.
+#[derive(Debug)]
+pub enum SpoolFailure {
+    /// All files together have reached their limit of bytes.
+    Bytes,
+    /// The maximum of files is reached.
+    Files,
+    /// The file system's error.
+    Failed(io::Error),
+}
+
+impl SpoolFailure {
+    /// The failure of a request whose body cannot be spooled.
+    pub fn failure(&self, spools: &SpoolLimits) -> HandlerFailure {
+        let status = match self {
+            SpoolFailure::Bytes | SpoolFailure::Files => StatusCode::SERVICE_UNAVAILABLE,
+            SpoolFailure::Failed(error) => match Errno::from_io_error(error) {
+                // Full disk, quota or file size limit: the client's body does not fit.
+                Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StatusCode::INSUFFICIENT_STORAGE,
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::INTERNAL_ERROR,
+            },
+        };
+        HandlerFailure::new(status, self.detail(spools))
+    }
+
+    /// The text for the operator.
+    pub fn detail(&self, spools: &SpoolLimits) -> String {
+        let folder = spools.folder.display();
+        match self {
+            SpoolFailure::Bytes => format!(
+                "the bodies that wait in files have {} bytes, which is temp_total_max; raise it if \
+                 {folder} has room",
+                spools.limits.temp_total_len_max
+            ),
+            SpoolFailure::Files => format!(
+                "{} bodies wait in files, which is a quarter of the file descriptors; raise fd_limit",
+                spools.account.files.max()
+            ),
+            SpoolFailure::Failed(error) => format!("can't use a file in {folder}: {error}"),
+        }
+    }
+}

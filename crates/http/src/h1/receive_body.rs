@@ -1,0 +1,44 @@
+//! Receives a body part by part, for both sides.
+
+use super::InputStep;
+use crate::body::BodyReader;
+use crate::fields::FieldLines;
+use crate::refusal::RequestRefusal;
+
+/// A part of a received body.
+pub(super) enum IncomingPart<'b> {
+    /// A piece of content, not empty.
+    Data(&'b [u8]),
+    /// The end, with trailers.
+    End(FieldLines<'b>),
+}
+
+/// A framing fault in a body.
+pub(super) struct BrokenBody {
+    /// The bytes before the fault, which is in the bytes after them.
+    pub(super) used: usize,
+    pub(super) refusal: RequestRefusal,
+}
+
+/// Consumes `input` from its start until a part is complete.
+pub(super) fn take<'b>(
+    reader: &mut BodyReader,
+    input: &'b [u8],
+) -> Result<InputStep<IncomingPart<'b>>, BrokenBody> {
+    let mut used = 0;
+    loop {
+        let fed = reader.feed(input.get(used..).unwrap_or_default());
+        let fed = fed.map_err(|refusal| BrokenBody { used, refusal })?;
+        used += fed.consumed;
+        if !fed.data.is_empty() {
+            return Ok(InputStep::event(used, IncomingPart::Data(fed.data)));
+        }
+        if fed.done {
+            return Ok(InputStep::event(used, IncomingPart::End(FieldLines::new(fed.trailers))));
+        }
+        // The reader needs a whole trailer section, or more input.
+        if fed.consumed == 0 {
+            return Ok(InputStep::used(used));
+        }
+    }
+}

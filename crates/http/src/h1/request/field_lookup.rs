@@ -1,0 +1,122 @@
+//! Looks up the names of the fields that the parser acts on: by length, then by whole words. This costs less than
+//! `StandardHeader::find`, which knows more names.
+//!
+//! A name is compared with one expected name, up to eight bytes at a time: the bit that distinguishes upper from lower
+//! case is set where the expected character is a letter, and only there, so that no other byte compares equal.
+
+use crate::fields::StandardHeader;
+
+/// The field with this name in any case. Every byte of a name that is found has been compared, so it needs no further
+/// validation as a token.
+#[inline(always)]
+pub(super) fn find(name: &[u8]) -> Option<StandardHeader> {
+    match name.len() {
+        4 if is(name, b"host") => Some(StandardHeader::Host),
+        5 if is(name, b"range") => Some(StandardHeader::Range),
+        6 if is(name, b"expect") => Some(StandardHeader::Expect),
+        6 if is(name, b"pragma") => Some(StandardHeader::Pragma),
+        7 if is(name, b"referer") => Some(StandardHeader::Referer),
+        8 if is(name, b"if-match") => Some(StandardHeader::IfMatch),
+        8 if is(name, b"if-range") => Some(StandardHeader::IfRange),
+        10 if is(name, b"user-agent") => Some(StandardHeader::UserAgent),
+        10 if is(name, b"connection") => Some(StandardHeader::Connection),
+        13 if is(name, b"if-none-match") => Some(StandardHeader::IfNoneMatch),
+        13 if is(name, b"cache-control") => Some(StandardHeader::CacheControl),
+        13 if is(name, b"x-http-method") => Some(StandardHeader::XHttpMethod),
+        13 if is(name, b"authorization") => Some(StandardHeader::Authorization),
+        14 if is(name, b"content-length") => Some(StandardHeader::ContentLength),
+        15 if is(name, b"accept-encoding") => Some(StandardHeader::AcceptEncoding),
+        17 if is(name, b"transfer-encoding") => Some(StandardHeader::TransferEncoding),
+        17 if is(name, b"x-method-override") => Some(StandardHeader::XMethodOverride),
+        17 if is(name, b"if-modified-since") => Some(StandardHeader::IfModifiedSince),
+        19 if is(name, b"if-unmodified-since") => Some(StandardHeader::IfUnmodifiedSince),
+        22 if is(name, b"x-http-method-override") => Some(StandardHeader::XHttpMethodOverride),
+        _ => None,
+    }
+}
+
+/// Whether `name` is `lower` in any case. `lower` is a literal of 4 to 24 characters, so that all but the loads and
+/// comparisons is evaluated at compile time.
+#[inline(always)]
+pub(super) fn is(name: &[u8], lower: &[u8]) -> bool {
+    if name.len() != lower.len() {
+        return false;
+    }
+    match lower.len() {
+        0..8 => is_at::<4>(name, lower, 0) && is_at::<4>(name, lower, lower.len() - 4),
+        8..=16 => is_at::<8>(name, lower, 0) && is_at::<8>(name, lower, lower.len() - 8),
+        _ => {
+            is_at::<8>(name, lower, 0)
+                && is_at::<8>(name, lower, 8)
+                && is_at::<8>(name, lower, lower.len() - 8)
+        }
+    }
+}
+
+/// Whether the `N` bytes at `at` are equal, ignoring case.
+#[inline(always)]
+fn is_at<const N: usize>(name: &[u8], lower: &[u8], at: usize) -> bool {
+    let (Some(name), Some(lower)) = (chunk::<N>(name, at), chunk::<N>(lower, at)) else {
+        return false;
+    };
+    word(name) | word(&lower.map(case_bit)) == word(lower)
+}
+
+#[inline(always)]
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..)?.first_chunk::<N>()
+}
+
+#[inline(always)]
+fn case_bit(lower: u8) -> u8 {
+    if lower.is_ascii_lowercase() { 0x20 } else { 0 }
+}
+
+/// Packs four or eight bytes into one number.
+#[inline(always)]
+fn word<const N: usize>(bytes: &[u8; N]) -> u64 {
+    let mut word = [0; 8];
+    word[..N].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StandardHeader, find, is};
+
+    const LITERALS: [&[u8]; 4] = [b"host", b"chunked", b"100-continue", b"if-unmodified-since"];
+
+    #[test]
+    fn literals_are_found_in_any_case_and_one_other_byte_makes_another() {
+        for lower in LITERALS {
+            assert!(is(lower, lower) && is(&lower.to_ascii_uppercase(), lower));
+            assert!(!is(&lower[1..], lower));
+            for at in 0..lower.len() {
+                for byte in 0..=255_u8 {
+                    let mut other = alloc::vec::Vec::from(lower);
+                    other[at] = byte;
+                    let same = other.eq_ignore_ascii_case(lower);
+                    assert_eq!(is(&other, lower), same, "{lower:?} {at} {byte}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_parsers_fields_are_found_as_all_known_ones_are() {
+        let mut count = 0;
+        for known in StandardHeader::ALL {
+            let name = known.as_str();
+            for name in [
+                name.into(),
+                name.to_ascii_lowercase(),
+                name.to_ascii_uppercase(),
+            ] {
+                let found = find(name.as_bytes());
+                assert!(found.is_none() || found == Some(*known), "{name}");
+                count += usize::from(found.is_some());
+            }
+        }
+        assert_eq!(count, 3 * 20);
+    }
+}

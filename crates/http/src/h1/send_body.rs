@@ -1,0 +1,120 @@
+//! Sends a body, for both sides: its framing, and the check of its announced length.
+
+use alloc::vec::Vec;
+
+/// The length of a body, as known when its head is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLen {
+    /// There is no body.
+    None,
+    /// The length in bytes.
+    Known(u64),
+    /// The length is unknown until the body ends.
+    Unknown,
+}
+
+/// The source of a body gave more or fewer bytes than announced. The connection has to close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyLengthMismatch;
+
+/// The part of a message that is sent next. The count of outstanding bytes is stored by the caller, to keep the state
+/// small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutgoingMessage {
+    /// No message; the next one may begin.
+    Idle,
+    /// The head.
+    Head,
+    /// A body with a length; the caller's `left` is outstanding.
+    Length,
+    /// Chunks, with the last chunk at the end.
+    Chunked,
+    /// A body that ends with the connection.
+    UntilClose,
+    /// A body that the receiver does not expect is dropped (HEAD, 204, 304).
+    Omitted,
+}
+
+impl OutgoingMessage {
+    /// Writes the framing before `len` bytes of the body, which must not be 0. Returns whether to send them.
+    pub(super) fn data(self, left: &mut u64, len: u64, out: &mut Vec<u8>) -> Result<bool, BodyLengthMismatch> {
+        match self {
+            OutgoingMessage::Length => {
+                *left = left.checked_sub(len).ok_or(BodyLengthMismatch)?;
+                Ok(true)
+            }
+            OutgoingMessage::Chunked => {
+                // A size of 0 would be the last chunk, hence the rule about `len`.
+                put_chunk_size(len, out);
+                Ok(true)
+            }
+            OutgoingMessage::UntilClose => Ok(true),
+            OutgoingMessage::Omitted => Ok(false),
+            OutgoingMessage::Idle | OutgoingMessage::Head => Err(BodyLengthMismatch),
+        }
+    }
+
+    /// The framing after those bytes.
+    pub(super) fn data_end(self) -> &'static [u8] {
+        match self {
+            OutgoingMessage::Chunked => b"\r\n",
+            _ => b"",
+        }
+    }
+
+    /// Writes the end of the body; `trailers` are field lines, sent with chunks only.
+    pub(super) fn end(
+        &mut self,
+        left: u64,
+        trailers: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), BodyLengthMismatch> {
+        match core::mem::replace(self, OutgoingMessage::Idle) {
+            OutgoingMessage::Chunked => {
+                out.extend_from_slice(b"0\r\n");
+                out.extend_from_slice(trailers);
+                out.extend_from_slice(b"\r\n");
+                Ok(())
+            }
+            OutgoingMessage::Length if left == 0 => Ok(()),
+            OutgoingMessage::UntilClose | OutgoingMessage::Omitted => Ok(()),
+            OutgoingMessage::Length | OutgoingMessage::Idle | OutgoingMessage::Head => Err(BodyLengthMismatch),
+        }
+    }
+}
+
+fn put_chunk_size(len: u64, out: &mut Vec<u8>) {
+    let digits = (u64::BITS - len.leading_zeros()).div_ceil(4).max(1);
+    for place in (0..digits).rev() {
+        let digit = (len >> (place * 4) & 15) as usize;
+        out.push(b"0123456789abcdef"[digit]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn chunk_sizes_are_hexadecimal() {
+        for len in [1, 9, 10, 15, 16, 255, 4096, 0xdead_beef, u64::MAX] {
+            let mut out = Vec::new();
+            put_chunk_size(len, &mut out);
+            assert_eq!(out, format!("{len:x}\r\n").into_bytes());
+        }
+    }
+
+    #[test]
+    fn a_length_is_kept_exactly() {
+        let (mut out, mut left) = (Vec::new(), 5);
+        let mut body = OutgoingMessage::Length;
+        assert_eq!(body.data(&mut left, 3, &mut out), Ok(true));
+        assert_eq!(body.data(&mut left, 3, &mut out), Err(BodyLengthMismatch));
+        assert_eq!(body.end(5, b"", &mut out), Err(BodyLengthMismatch));
+        let mut body = OutgoingMessage::Length;
+        assert_eq!(body.end(0, b"", &mut out), Ok(()));
+        assert!(out.is_empty());
+    }
+}

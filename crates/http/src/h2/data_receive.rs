@@ -1,0 +1,234 @@
+//! Receives bodies: DATA frames, in pieces of any size, for the streams that accept them. Read RFC 9113 §6.1 and
+//! §8.1.1.
+
+use alloc::vec::Vec;
+
+use super::ConnectionTurn;
+use super::connection::{H2Connection, ConnectionEvent};
+use super::error::{ErrorCode, ConnectionError};
+use super::frame::{self, FrameHead, HEAD_LEN, flag};
+use super::data_send::WORTHWHILE_LEN;
+use super::streams::{StreamInput, StreamOutput, H2Stream, UNKNOWN};
+use crate::refusal::RequestRefusal;
+
+/// The rest of a DATA frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DataPayload {
+    stream: u32,
+    left: usize,
+    pad_left: usize,
+    is_end: bool,
+    /// The content is discarded.
+    is_dropped: bool,
+}
+
+impl H2Connection {
+    /// Begins a DATA frame. Waits for the length of the padding, if there is any.
+    pub(super) fn begin_data<'b>(
+        &mut self,
+        head: FrameHead,
+        rest: &[u8],
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
+        let (mut used, mut left, mut pad_left) = (HEAD_LEN, head.len, 0);
+        if head.has(flag::PADDED) {
+            left = left.checked_sub(1).ok_or(frame::NO_PAD_LEN)?;
+            // The frame begins only when the length of its padding has arrived.
+            let Some(pad_len) = rest.get(HEAD_LEN) else {
+                return Ok((0, ConnectionEvent::Nothing));
+            };
+            used += 1;
+            pad_left = usize::from(*pad_len);
+            left = left.checked_sub(pad_left).ok_or(frame::PADDING)?;
+        }
+        // Padding counts for flow control, too (RFC 9113 §6.1).
+        if !self.window.take(head.len as u32) {
+            let why = "more data than the connection's window allows";
+            return Err(ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, why));
+        }
+        let is_end = head.has(flag::END_STREAM);
+        // Frames without content use little or no window, so only this bounds them.
+        if left == 0 && !is_end {
+            self.glitch(1, turn)?;
+        }
+        let mut data = DataPayload {
+            stream: head.stream,
+            left,
+            pad_left,
+            is_end,
+            is_dropped: false,
+        };
+        let got = match self.accept_data(head, left as u64, turn)? {
+            None => {
+                // The caller will consume only content: return the window of the padding here.
+                let padding = (head.len - left) as u32;
+                self.give_back(head.stream, padding, turn.out);
+                if self
+                    .estimate
+                    .came(head.len as u32, turn.settings.window_len_max)
+                {
+                    frame::put_ping(false, super::control::PING_ESTIMATE, turn.out);
+                }
+                ConnectionEvent::Nothing
+            }
+            Some(got) => {
+                // No caller will return the window of dropped data.
+                data.is_dropped = true;
+                self.give_connection(head.len as u32, turn.out);
+                got
+            }
+        };
+        self.data = Some(data);
+        Ok((used, got))
+    }
+
+    /// Checks whether a stream accepts data: `None`, or the result if it does not.
+    fn accept_data(
+        &mut self,
+        head: FrameHead,
+        len: u64,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<Option<ConnectionEvent<'static>>, ConnectionError> {
+        let id = head.stream;
+        let Some(stream) = self.streams.by_id(id) else {
+            self.check_closed(id)?;
+            // A few frames are expected after a reset; small ones could be a flood.
+            if len < u64::from(WORTHWHILE_LEN) {
+                self.glitch(1, turn)?;
+            }
+            return Ok(Some(ConnectionEvent::Nothing));
+        };
+        if stream.is_dead {
+            return Ok(Some(ConnectionEvent::Nothing));
+        }
+        let code = match stream.input {
+            StreamInput::Ended => ErrorCode::STREAM_CLOSED,
+            // RFC 9113 §8.1: DATA before the HEADERS of the response.
+            StreamInput::Head => ErrorCode::PROTOCOL_ERROR,
+            _ if !stream.window.take(head.len as u32) => ErrorCode::FLOW_CONTROL_ERROR,
+            // RFC 9113 §8.1.1: more content than Content-Length.
+            _ if len > stream.to_come => {
+                turn.counters.malformed += 1;
+                ErrorCode::PROTOCOL_ERROR
+            }
+            // The handler of the tunnel is not chosen yet, and WebSocket clients send no data before the response (RFC
+            // 8441 §5).
+            StreamInput::Open if stream.is_tunnel && stream.output == StreamOutput::Head && len > 0 => {
+                turn.counters.malformed += 1;
+                ErrorCode::PROTOCOL_ERROR
+            }
+            StreamInput::Unwanted => {
+                stream.subtract(len);
+                stream.give_dropped(head, 0, turn.out);
+                return Ok(Some(ConnectionEvent::Nothing));
+            }
+            StreamInput::Open => {
+                stream.subtract(len);
+                stream.came += len;
+                // A tunnel may carry any number of bytes.
+                let is_limited = self.is_server && !stream.is_tunnel;
+                let is_too_large = is_limited && stream.came > turn.settings.limits.body_len_max;
+                if !is_too_large {
+                    // With its padding, which `begin_data` returns at once.
+                    stream.untaken += head.len as u32;
+                    return Ok(None);
+                }
+                stream.input = StreamInput::Unwanted;
+                let untaken = core::mem::take(&mut stream.untaken);
+                stream.give_dropped(head, untaken, turn.out);
+                self.give_connection(untaken, turn.out);
+                return Ok(Some(ConnectionEvent::Refused {
+                    stream: id,
+                    refusal: RequestRefusal::BodyTooLarge,
+                }));
+            }
+        };
+        self.fail_stream(id, code, turn).map(Some)
+    }
+
+    pub(super) fn go_on_with_data<'b>(
+        &mut self,
+        rest: &'b [u8],
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
+        let Some(data) = &mut self.data else {
+            return Ok((0, ConnectionEvent::Nothing));
+        };
+        if data.left > 0 {
+            let part = rest.get(..data.left).unwrap_or(rest);
+            data.left -= part.len();
+            let got = match data.is_dropped || part.is_empty() {
+                true => ConnectionEvent::Nothing,
+                false => ConnectionEvent::Data {
+                    stream: data.stream,
+                    data: part,
+                },
+            };
+            return Ok((part.len(), got));
+        }
+        let used = data.pad_left.min(rest.len());
+        data.pad_left -= used;
+        if data.pad_left > 0 {
+            return Ok((used, ConnectionEvent::Nothing));
+        }
+        let (id, is_end) = (data.stream, data.is_end);
+        self.data = None;
+        let got = match is_end {
+            true => self.input_ended(id, turn)?,
+            false => ConnectionEvent::Nothing,
+        };
+        match (used, &got) {
+            // The frame has ended without consuming bytes; the caller would wait for input, so process the next frame
+            // now.
+            (0, ConnectionEvent::Nothing) => self.once(rest, turn),
+            _ => Ok((used, got)),
+        }
+    }
+
+    /// Handles the end of a message.
+    pub(super) fn input_ended<'b>(
+        &mut self,
+        id: u32,
+        turn: &mut ConnectionTurn<'_>,
+    ) -> Result<ConnectionEvent<'b>, ConnectionError> {
+        let Some(stream) = self.streams.by_id(id) else {
+            return Ok(ConnectionEvent::Nothing);
+        };
+        if stream.is_dead || stream.input == StreamInput::Ended {
+            return Ok(ConnectionEvent::Nothing);
+        }
+        // RFC 9113 §8.1.1: a body that is shorter than Content-Length makes the message malformed.
+        if stream.to_come != UNKNOWN && stream.to_come > 0 {
+            turn.counters.malformed += 1;
+            return self.fail_stream(id, ErrorCode::PROTOCOL_ERROR, turn);
+        }
+        let was_wanted = stream.input == StreamInput::Open;
+        stream.input = StreamInput::Ended;
+        stream.expects = false;
+        self.settle(id, turn.out);
+        Ok(match was_wanted {
+            true => ConnectionEvent::End { stream: id },
+            false => ConnectionEvent::Nothing,
+        })
+    }
+}
+
+impl H2Stream {
+    /// Returns the window of a dropped frame, and of `untaken` bytes before it, so that a client that sends its whole
+    /// body before it reads the response can finish.
+    fn give_dropped(&mut self, head: FrameHead, untaken: u32, out: &mut Vec<u8>) {
+        let len = head.len as u32 + untaken;
+        if !head.has(flag::END_STREAM)
+            && let Some(increment) = self.window.give(len)
+        {
+            frame::put_window_update(self.id, increment, out);
+        }
+    }
+
+    /// Subtracts received bytes from those announced.
+    fn subtract(&mut self, len: u64) {
+        if self.to_come != UNKNOWN {
+            self.to_come -= len;
+        }
+    }
+}

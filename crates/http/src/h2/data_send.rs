@@ -1,0 +1,234 @@
+//! Sends bodies in the order of priorities, as far as the windows allow, and returns windows to the peer. Read RFC
+//! 9113 §5.2 and §6.1.
+
+use alloc::vec::Vec;
+
+use super::StreamId;
+use super::connection::{H2Connection, ConnectionPhase};
+use super::frame::{self, HEAD_LEN, flag, kind};
+use super::streams::{StreamOutput, UNKNOWN};
+use crate::h1::BodyLengthMismatch;
+
+/// The size in bytes from which on a DATA frame is worth its cost, and compensates for window updates.
+pub(super) const WORTHWHILE_LEN: u32 = 256;
+/// The number of window updates that such a frame compensates.
+const UPDATES_OF_DATA: u32 = 4;
+
+/// The next bytes to send: `len` bytes of a stream's body, after the frame header just written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextData {
+    /// The stream.
+    pub stream: StreamId,
+    /// The number of bytes; 0 if only the end of the stream was written.
+    pub len: u32,
+    /// The response, or request, is complete with these bytes.
+    pub is_last: bool,
+}
+
+impl H2Connection {
+    /// Queues a stream if it has data to send.
+    pub(super) fn enqueue(&mut self, slot: u16) {
+        if self.streams.get(slot).can_send() {
+            self.queue.add(&mut self.streams, slot);
+        }
+    }
+
+    /// Announces more of a body. Returns whether it is to be sent.
+    pub(super) fn ready(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
+        let Some(slot) = self.streams.find(id) else {
+            return Ok(false);
+        };
+        let stream = self.streams.get(slot);
+        match stream.output {
+            StreamOutput::Head => return Err(BodyLengthMismatch),
+            StreamOutput::Ended => return Ok(false),
+            StreamOutput::Body => {}
+        }
+        if stream.to_be_ready != UNKNOWN {
+            stream.to_be_ready = stream.to_be_ready.checked_sub(len).ok_or(BodyLengthMismatch)?;
+        }
+        stream.ready += len;
+        self.enqueue(slot);
+        Ok(true)
+    }
+
+    /// Announces a whole body. Returns whether it is to be sent.
+    #[inline]
+    pub(super) fn ready_whole(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
+        let Some(slot) = self.streams.find(id) else {
+            return Ok(false);
+        };
+        let stream = self.streams.get(slot);
+        if stream.output != StreamOutput::Body {
+            return match stream.output {
+                StreamOutput::Head => Err(BodyLengthMismatch),
+                _ => Ok(false),
+            };
+        }
+        if stream.to_be_ready != UNKNOWN && stream.to_be_ready != len {
+            return Err(BodyLengthMismatch);
+        }
+        stream.to_be_ready = 0;
+        stream.ready += len;
+        stream.is_complete = true;
+        self.enqueue(slot);
+        Ok(true)
+    }
+
+    /// Announces the end of a body. `trailers` is their field block, or empty.
+    pub(super) fn complete(&mut self, id: u32, trailers: Vec<u8>) -> Result<(), BodyLengthMismatch> {
+        let Some(slot) = self.streams.find(id) else {
+            return Ok(());
+        };
+        let stream = self.streams.get(slot);
+        match stream.output {
+            StreamOutput::Head => return Err(BodyLengthMismatch),
+            StreamOutput::Ended => return Ok(()),
+            StreamOutput::Body => {}
+        }
+        if stream.to_be_ready != UNKNOWN && stream.to_be_ready > 0 {
+            return Err(BodyLengthMismatch);
+        }
+        stream.is_complete = true;
+        stream.trailers = (!trailers.is_empty()).then(|| trailers.into());
+        self.enqueue(slot);
+        Ok(())
+    }
+
+    /// Writes the header of the next DATA frame, or the end of a stream. `None`: no data is ready, or no window is
+    /// open.
+    #[inline]
+    pub(super) fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<NextData> {
+        self.settle_last(out);
+        if self.phase == ConnectionPhase::Ended {
+            return None; // nothing follows GOAWAY
+        }
+        let slot = self.queue.first()?;
+        let frame_len_max = self.peer.frame_len_max;
+        let stream = self.streams.get(slot);
+        let id = stream.id;
+        // END_STREAM alone, or trailers: neither needs a window.
+        if stream.ready == 0 {
+            match stream.trailers.take() {
+                None => frame::put_head(kind::DATA, flag::END_STREAM, id, 0, out),
+                Some(block) => {
+                    let at = self.open_block(out);
+                    out.extend_from_slice(&block);
+                    frame::close_block(id, true, at, frame_len_max as usize, out);
+                }
+            }
+            return Some(self.sent(slot, 0, true));
+        }
+        let window = self.send_window.min(stream.send_window);
+        // A change of settings may have made a window negative.
+        let window = u32::try_from(window).unwrap_or(0);
+        let len = window
+            .min(frame_len_max)
+            .min(u32::try_from(len_max).unwrap_or(u32::MAX));
+        let len = u32::try_from(stream.ready).unwrap_or(u32::MAX).min(len);
+        if len == 0 {
+            return None;
+        }
+        let is_last =
+            u64::from(len) == stream.ready && stream.is_complete && stream.trailers.is_none();
+        let flags = if is_last { flag::END_STREAM } else { 0 };
+        frame::put_head(kind::DATA, flags, id, len as usize, out);
+        stream.ready -= u64::from(len);
+        stream.send_window -= len as i32;
+        self.send_window -= len as i32;
+        // Small frames give no credit: a client that opens its window byte by byte must not pay for a flood with them.
+        if len >= WORTHWHILE_LEN {
+            self.glitch_credit = self.glitch_credit.saturating_add(UPDATES_OF_DATA);
+        }
+        Some(self.sent(slot, len, is_last))
+    }
+
+    /// Updates the queue after a frame. Must not write output: the caller appends the frame's body bytes to its header.
+    #[inline]
+    fn sent(&mut self, slot: u16, len: u32, is_last: bool) -> NextData {
+        let stream = self.streams.get(slot);
+        let id = stream.id;
+        self.queue.had_turn(stream.priority);
+        if is_last {
+            stream.output = StreamOutput::Ended;
+            // With untaken bytes, removing the stream writes a window update, which is not possible here.
+            let is_over = stream.is_over() && stream.untaken == 0;
+            self.queue.remove(&mut self.streams, slot);
+            match is_over {
+                true => self.streams.remove(id),
+                false => self.unsettled = id,
+            }
+        } else if stream.can_send() {
+            self.queue.again(&mut self.streams, slot);
+        } else {
+            self.queue.remove(&mut self.streams, slot);
+        }
+        NextData {
+            stream: StreamId(id),
+            len,
+            is_last,
+        }
+    }
+
+    /// Whether data is ready, but blocked by windows.
+    pub(super) fn is_blocked(&self) -> bool {
+        let has_stuck = |slot: u16| self.streams.peek(slot).ready > 0;
+        match self.queue.first() {
+            Some(slot) => self.send_window <= 0 && self.streams.peek(slot).ready > 0,
+            None => self.streams.slots().any(has_stuck),
+        }
+    }
+
+    /// Settles the stream in `unsettled`.
+    #[inline]
+    pub(super) fn settle_last(&mut self, out: &mut Vec<u8>) {
+        if self.unsettled != 0 {
+            let id = core::mem::take(&mut self.unsettled);
+            self.settle(id, out);
+        }
+    }
+
+    /// Begins a field block at the end of `out`, after room for its frame header. Returns the offset of that room.
+    #[inline]
+    pub(super) fn open_block(&mut self, out: &mut Vec<u8>) -> usize {
+        let at = out.len();
+        out.extend_from_slice(&[0; HEAD_LEN]);
+        if core::mem::replace(&mut self.owes_table_len, false) {
+            // A size update to 0: the dynamic table is never used (RFC 7541 §4.2, §6.3).
+            out.push(0x20);
+        }
+        at
+    }
+
+    /// Returns the window of `len` consumed bytes to a stream and the connection.
+    pub(super) fn give_back(&mut self, id: u32, len: u32, out: &mut Vec<u8>) {
+        let size = self.estimate.size;
+        let Some(stream) = self.streams.by_id(id) else {
+            return;
+        };
+        // A caller that returns more than it received must not enlarge the window.
+        let len = len.min(stream.untaken);
+        if len == 0 {
+            return;
+        }
+        stream.untaken -= len;
+        // The estimate may have grown since the last update.
+        stream.window.grow(size);
+        if let Some(increment) = stream.window.give(len)
+            // After its last frame a stream needs no window.
+            && stream.input == super::streams::StreamInput::Open
+        {
+            frame::put_window_update(id, increment, out);
+        }
+        self.give_connection(len, out);
+    }
+
+    /// Returns the window of `len` consumed bytes to the connection.
+    pub(super) fn give_connection(&mut self, len: u32, out: &mut Vec<u8>) {
+        if len > 0
+            && let Some(increment) = self.window.give(len)
+        {
+            frame::put_window_update(0, increment, out);
+        }
+    }
+}

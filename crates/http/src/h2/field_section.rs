@@ -1,0 +1,114 @@
+//! Field sections other than requests: response heads, trailers, and sections that are decoded only to update the
+//! dynamic table. Read RFC 9113 §8.1, §8.2 and §8.3.2.
+
+use alloc::vec::Vec;
+
+use super::hpack::{ENTRY_LEN, DecodedField, IndexingMode, FieldSink};
+use crate::list_values;
+
+/// Receives the fields of a response head or of trailers.
+pub(super) struct ResponseFieldSink<'t> {
+    text: &'t mut Vec<u8>,
+    len_max: usize,
+    section_len: usize,
+    is_trailers: bool,
+    has_lines: bool,
+    pub(super) status: Option<u16>,
+    pub(super) content_len: Option<u64>,
+    wrong: Option<&'static str>,
+}
+
+impl FieldSink for ResponseFieldSink<'_> {
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.text
+    }
+
+    fn came(&mut self, field: DecodedField) {
+        let len = self.text.len() - field.at;
+        self.section_len += len - 4 + ENTRY_LEN;
+        if self.section_len > self.len_max {
+            self.wrong
+                .get_or_insert("a field section that is too large");
+        }
+        if let Some(why) = self.fault(field) {
+            self.wrong.get_or_insert(why);
+        }
+        // Only regular fields stay in the text; the status is stored as a number.
+        if self.wrong.is_some() || field.kind.is_pseudo() {
+            self.text.truncate(field.at);
+        } else {
+            self.has_lines = true;
+        }
+    }
+}
+
+impl<'t> ResponseFieldSink<'t> {
+    pub(super) fn trailers(text: &'t mut Vec<u8>, len_max: usize) -> ResponseFieldSink<'t> {
+        ResponseFieldSink::new(text, len_max, true)
+    }
+
+    pub(super) fn response(text: &'t mut Vec<u8>, len_max: usize) -> ResponseFieldSink<'t> {
+        ResponseFieldSink::new(text, len_max, false)
+    }
+
+    fn new(text: &'t mut Vec<u8>, len_max: usize, is_trailers: bool) -> ResponseFieldSink<'t> {
+        text.clear();
+        ResponseFieldSink {
+            text,
+            len_max,
+            section_len: 0,
+            is_trailers,
+            has_lines: false,
+            status: None,
+            content_len: None,
+            wrong: None,
+        }
+    }
+
+    fn fault(&mut self, field: DecodedField) -> Option<&'static str> {
+        let line = &self.text[field.at..];
+        let value = line.get(field.name_len + 2..line.len() - 2);
+        let value = value.unwrap_or_default();
+        match field.kind {
+            _ if !field.is_sound => Some("a field value that can't be one"),
+            // RFC 9113 §8.3: once, and before all fields.
+            IndexingMode::Status if !self.is_trailers && !self.has_lines && self.status.is_none() => {
+                let code = list_values::decimal(value).filter(|_| value.len() == 3);
+                self.status = code.and_then(|code| u16::try_from(code).ok());
+                self.status.is_none().then_some("a status that is none")
+            }
+            kind if kind.is_pseudo() => Some("a pseudo-header where it can't be"),
+            IndexingMode::Bad => Some("a field name that can't be one"),
+            IndexingMode::OfConnection => Some("a field of HTTP/1's connection"),
+            IndexingMode::ContentLength if !self.is_trailers => {
+                let len = list_values::decimal(value);
+                // Equal repetitions count as one (RFC 9110 §8.6).
+                let is_good = len.is_some() && self.content_len.is_none_or(|it| Some(it) == len);
+                self.content_len = len;
+                (!is_good).then_some("Content-Length is not a number")
+            }
+            _ => None,
+        }
+    }
+
+    /// The fault of the section, if there is one.
+    pub(super) fn wrong(&self) -> Option<&'static str> {
+        match self.wrong {
+            None if !self.is_trailers && self.status.is_none() => Some("there is no status"),
+            wrong => wrong,
+        }
+    }
+}
+
+/// Discards all fields; decoding only updates the dynamic table.
+pub(super) struct DiscardSink<'t>(pub(super) &'t mut Vec<u8>);
+
+impl FieldSink for DiscardSink<'_> {
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.0
+    }
+
+    fn came(&mut self, field: DecodedField) {
+        self.0.truncate(field.at);
+    }
+}

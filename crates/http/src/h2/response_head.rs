@@ -1,0 +1,305 @@
+//! Response heads: field blocks built for one response, or prebuilt ones of stored responses. Read RFC 9113 §8.1 and
+//! §8.3.2.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use once_cell::race::OnceBox;
+
+use super::hpack;
+use super::streams::{StreamInput, StreamOutput, UNKNOWN};
+use super::{H2Server, StreamId, frame};
+use crate::stored_head::StoredSection;
+use crate::fields::{ResponseFields, StandardHeader, FieldLines, FieldName};
+use crate::h1::BodyLen;
+use crate::status::StatusCode;
+
+/// A response head that is being written at the end of a buffer.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct HeadInProgress {
+    stream: StreamId,
+    status: StatusCode,
+    /// The offset of its frame header.
+    at: usize,
+    /// It replaces a 2xx response that would have opened a tunnel without a handler.
+    is_refused: bool,
+}
+
+/// The head of a stored response as a field block: status, a date to be overwritten, and fields. Valid on all
+/// connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldBlock {
+    status: StatusCode,
+    bytes: Box<[u8]>,
+}
+
+/// The block of a stored response, built at the first request over HTTP/2; a null pointer until then.
+#[derive(Debug, Default)]
+pub struct LazyBlock(OnceBox<FieldBlock>);
+
+impl LazyBlock {
+    /// The block, built from these fields on the first call. The fields include Content-Length.
+    #[inline]
+    pub fn encode_lines(&self, status: StatusCode, lines: FieldLines<'_>) -> &FieldBlock {
+        let make = || Box::new(FieldBlock::new(status, lines.named(), BodyLen::None));
+        self.0.get_or_init(make)
+    }
+}
+
+impl FieldBlock {
+    /// Builds a block. It is built once, so it is Huffman-coded where that makes it shorter.
+    #[must_use]
+    pub fn new<'a>(
+        status: StatusCode,
+        fields: impl IntoIterator<Item = (FieldName<'a>, &'a [u8])>,
+        len: BodyLen,
+    ) -> FieldBlock {
+        let mut bytes = Vec::with_capacity(192);
+        hpack::put_status(status, &mut bytes);
+        // A placeholder that each response overwrites.
+        hpack::put_date(&[b' '; 29], &mut bytes);
+        for (name, value) in fields {
+            if is_for_h2(name) {
+                hpack::put_field_short(name, value, &mut bytes);
+            }
+        }
+        if let BodyLen::Known(len) = len {
+            hpack::put_field_u64(StandardHeader::ContentLength, len, &mut bytes);
+        }
+        let bytes = bytes.into_boxed_slice();
+        FieldBlock { status, bytes }
+    }
+}
+
+/// Whether HTTP/2 allows the field: connection-specific fields are forbidden (RFC 9113 §8.2.2).
+fn is_for_h2(name: FieldName<'_>) -> bool {
+    !matches!(
+        name,
+        FieldName::Known(
+            StandardHeader::Connection
+                | StandardHeader::KeepAlive
+                | StandardHeader::ProxyConnection
+                | StandardHeader::TransferEncoding
+                | StandardHeader::Upgrade
+        )
+    )
+}
+
+/// Appends the fields that are sent to clients.
+pub fn put_fields(fields: &ResponseFields, out: &mut Vec<u8>) {
+    for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
+        hpack::put_field(name, value, out);
+    }
+}
+
+/// Appends the fields of a stored head.
+pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
+    for (name, value) in section.fields().filter(|(name, _)| is_for_h2(*name)) {
+        hpack::put_field(name, value, out);
+    }
+}
+
+/// Appends fields given as lines.
+pub fn put_lines(lines: FieldLines<'_>, out: &mut Vec<u8>) {
+    for (name, value) in lines.named().filter(|(name, _)| is_for_h2(*name)) {
+        hpack::put_field(name, value, out);
+    }
+}
+
+impl H2Server {
+    /// Begins a response head at the end of `out`: status and date. The caller appends fields with
+    /// [`hpack::put_field`], [`put_fields`] or [`put_encoded`], then calls `H2Server::finish_head`. `None`: the stream
+    /// is gone or answered, and nothing may be written.
+    pub fn begin_head(
+        &mut self,
+        stream: StreamId,
+        status: StatusCode,
+        date: &[u8; 29],
+        out: &mut Vec<u8>,
+    ) -> Option<HeadInProgress> {
+        let it = self.http.streams.by_id(stream.0)?;
+        if it.output != StreamOutput::Head {
+            return None;
+        }
+        // For CONNECT any 2xx opens the tunnel (RFC 9113 §8.5). A handler that answers with a body does not implement
+        // the protocol.
+        let is_refused = it.is_tunnel && status.code() / 100 == 2;
+        let status = match is_refused {
+            true => StatusCode::NOT_IMPLEMENTED,
+            false => status,
+        };
+        let begun = self.begin(stream, status, date, out);
+        Some(HeadInProgress {
+            is_refused,
+            ..begun
+        })
+    }
+
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        status: StatusCode,
+        date: &[u8; 29],
+        out: &mut Vec<u8>,
+    ) -> HeadInProgress {
+        let at = self.http.open_block(out);
+        hpack::put_status(status, out);
+        hpack::put_date(date, out);
+        HeadInProgress {
+            stream,
+            status,
+            at,
+            is_refused: false,
+        }
+    }
+
+    /// Accepts a tunnel: from now on the stream's body carries its bytes in both directions. Returns false if the
+    /// request was not for a tunnel or the stream is gone. Omits Sec-WebSocket-Accept, which belongs to HTTP/1.1's
+    /// handshake (RFC 8441 §5).
+    pub fn open_tunnel(
+        &mut self,
+        stream: StreamId,
+        fields: &ResponseFields,
+        date: &[u8; 29],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let it = self.http.streams.by_id(stream.0);
+        if !it.is_some_and(|it| it.is_tunnel && it.output == StreamOutput::Head) {
+            return false;
+        }
+        // RFC 8441 §5: 200 takes the place of 101.
+        let begun = self.begin(stream, StatusCode::OK, date, out);
+        for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
+            if !name.as_str().eq_ignore_ascii_case("sec-websocket-accept") {
+                hpack::put_field(name, value, out);
+            }
+        }
+        self.finish_head(begun, BodyLen::Unknown, out)
+    }
+
+    /// Completes a head. Returns whether a body is to be sent; if not, body data given later is dropped.
+    pub fn finish_head(&mut self, begun: HeadInProgress, len: BodyLen, out: &mut Vec<u8>) -> bool {
+        let HeadInProgress {
+            stream,
+            status,
+            at,
+            is_refused,
+        } = begun;
+        // The body belongs to the 2xx response that was replaced.
+        let len = if is_refused { BodyLen::None } else { len };
+        let is_bodiless = status.is_bodiless();
+        match len {
+            BodyLen::Known(len) if !is_bodiless => {
+                hpack::put_field_u64(StandardHeader::ContentLength, len, out);
+            }
+            // A response that could have a body must state that it is empty.
+            BodyLen::None if !is_bodiless && !self.is_head(stream) => {
+                hpack::put_field_u64(StandardHeader::ContentLength, 0, out);
+            }
+            _ => {}
+        }
+        match self.http.streams.find(stream.0) {
+            Some(slot) => self.close_head(slot, status, len, at, out),
+            None => false,
+        }
+    }
+
+    /// Writes a response head; `lines` are its field lines. See `H2Server::finish_head`.
+    pub fn respond(
+        &mut self,
+        stream: StreamId,
+        status: StatusCode,
+        lines: FieldLines<'_>,
+        len: BodyLen,
+        date: &[u8; 29],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(begun) = self.begin_head(stream, status, date, out) else {
+            return false;
+        };
+        put_lines(lines, out);
+        self.finish_head(begun, len, out)
+    }
+
+    /// Writes a prebuilt head with this date and further field lines, for a response with a body of `len` bytes.
+    #[inline]
+    pub fn respond_built(
+        &mut self,
+        stream: StreamId,
+        block: &FieldBlock,
+        len: u64,
+        (date, lines): (&[u8; 29], FieldLines<'_>),
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(slot) = self.http.streams.find(stream.0) else {
+            return false;
+        };
+        if self.http.streams.get(slot).output != StreamOutput::Head {
+            return false;
+        }
+        // The refusal of a tunnel needs another status than the block's.
+        if self.http.streams.get(slot).is_tunnel && block.status.code() / 100 == 2 {
+            let begun = self.begin_head(stream, block.status, date, out);
+            return begun.is_some_and(|begun| self.finish_head(begun, BodyLen::None, out));
+        }
+        let at = self.http.open_block(out);
+        let date_at = out.len() + hpack::date_offset(block.status);
+        out.extend_from_slice(&block.bytes);
+        if let Some(place) = out.get_mut(date_at..date_at + date.len()) {
+            place.copy_from_slice(date);
+        }
+        put_lines(lines, out);
+        self.close_head(slot, block.status, BodyLen::Known(len), at, out)
+    }
+
+    fn is_head(&mut self, stream: StreamId) -> bool {
+        let stream = self.http.streams.by_id(stream.0);
+        stream.is_some_and(|stream| stream.is_head)
+    }
+
+    /// Selects how the body is sent, and completes the frame.
+    #[inline]
+    fn close_head(
+        &mut self,
+        slot: u16,
+        status: StatusCode,
+        len: BodyLen,
+        at: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let frame_len_max = self.http.peer.frame_len_max as usize;
+        let it = self.http.streams.get(slot);
+        let id = it.id;
+        // After the final response, 100 (Continue) is pointless (RFC 9110 §10.1.1).
+        it.expects = false;
+        let has_body = !it.is_head
+            && !status.is_bodiless()
+            && !matches!(len, BodyLen::None | BodyLen::Known(0));
+        it.output = if has_body {
+            StreamOutput::Body
+        } else {
+            StreamOutput::Ended
+        };
+        // A refused tunnel: the client may already have sent bytes for it.
+        if it.is_tunnel && status.code() / 100 != 2 && it.input == StreamInput::Open {
+            it.input = StreamInput::Unwanted;
+        }
+        it.to_be_ready = match len {
+            BodyLen::Known(len) => len,
+            BodyLen::None | BodyLen::Unknown => UNKNOWN,
+        };
+        frame::close_block(id, !has_body, at, frame_len_max, out);
+        if !has_body {
+            self.http.settle(id, out);
+        }
+        has_body
+    }
+
+    /// Whether the whole response to a request was written, with END_STREAM.
+    #[must_use]
+    pub fn is_response_complete(&mut self, stream: StreamId) -> bool {
+        let stream = self.http.streams.by_id(stream.0);
+        stream.is_none_or(|it| it.output == StreamOutput::Ended)
+    }
+}

@@ -1,0 +1,60 @@
+//! Modules that are built into the server. They need no ABI: a call is a virtual call.
+
+use std::any::Any;
+
+use crate::{step, CallEvent, CallHost, Module, CallStep, ModuleSettings};
+
+/// A module that is built into the server.
+#[derive(Clone, Copy)]
+pub struct LinkedModule {
+    /// Its name in the configuration: `linked = "NAME"`.
+    pub name: &'static str,
+    /// Starts it for one worker.
+    pub start: StartFunction,
+}
+
+/// Starts a module for one worker.
+pub type StartFunction = fn(&mut dyn CallHost) -> Result<Box<dyn WorkerModule>, String>;
+
+/// The memory that a worker keeps with a call for its module.
+pub type CallData = Option<Box<dyn Any + Send>>;
+
+/// A module started for one worker, independent of its type.
+pub trait WorkerModule: Send {
+    /// Passes an event to the module.
+    fn handle(&mut self, host: &mut dyn CallHost, kept: &mut CallData, event: CallEvent) -> CallStep;
+    /// Stops the module.
+    fn stop(self: Box<Self>);
+}
+
+/// Makes the module's entry for the server's list.
+pub fn linked<M: Module>(name: &'static str) -> LinkedModule {
+    LinkedModule {
+        name,
+        start: start::<M>,
+    }
+}
+
+fn start<M: Module>(host: &mut dyn CallHost) -> Result<Box<dyn WorkerModule>, String> {
+    let module = M::start(&mut ModuleSettings::new(host))?;
+    Ok(Box::new(StartedModule { module }))
+}
+
+struct StartedModule<M> {
+    module: M,
+}
+
+impl<M: Module> WorkerModule for StartedModule<M> {
+    fn handle(&mut self, host: &mut dyn CallHost, kept: &mut CallData, event: CallEvent) -> CallStep {
+        let mut memory = kept
+            .take()
+            .map(|kept| kept.downcast().expect("a call stays with its module"));
+        let next = step(&mut self.module, host, &mut memory, event);
+        *kept = memory.map(|memory| memory as Box<dyn Any + Send>);
+        next
+    }
+
+    fn stop(self: Box<Self>) {
+        self.module.stop();
+    }
+}

@@ -1,0 +1,328 @@
+//! Takes a call from its first event to its response: on the worker until the call must wait, then on the runtime.
+//! Independent of the kinds of modules, which it uses by the trait `ModuleBackend`.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_handler::{PendingResponse, HandlerResult, HandlerFailure, Handler, HandlerRequest, HandlerResponse};
+use lowroad_http::status::StatusCode;
+use lowroad_limits::{ConcurrencyLimit, Permit};
+use lowroad_module::{CallEvent, CallStep};
+
+use super::call::{HostedCall, WaitEvent};
+use super::counts::increment;
+use super::identity::ModuleIdentity;
+use super::call_wait::{AbandonReason, CallWait};
+use super::{ModuleBackend, Instance};
+
+/// Events that a call gets on the worker before other connections have their turn.
+const EVENTS_NOW_MAX: usize = 16;
+
+/// Limits of a module's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimits {
+    /// The longest time until the response's head, and between two parts of either body, in milliseconds. Default 30
+    /// 000.
+    pub timeout_ms: u64,
+    /// Concurrent calls; further requests get 503. Default 256.
+    pub concurrency_max: usize,
+    /// Bytes of a response that are buffered at a time, and of a fetch. Default 16 MiB.
+    pub response_len_max: usize,
+}
+
+impl Default for CallLimits {
+    fn default() -> CallLimits {
+        CallLimits {
+            timeout_ms: 30_000,
+            concurrency_max: 256,
+            response_len_max: 16 << 20,
+        }
+    }
+}
+
+/// A handler: a module answers the requests of a route.
+pub struct ModuleHandler<C> {
+    code: Arc<C>,
+    identity: Arc<ModuleIdentity>,
+    limits: CallLimits,
+    spools: Option<Arc<SpoolLimits>>,
+    concurrency: Arc<ConcurrencyLimit>,
+}
+
+impl<C: ModuleBackend> ModuleHandler<C> {
+    /// A handler of this code and identity, with the limits of the route.
+    pub fn new(code: Arc<C>, identity: Arc<ModuleIdentity>, limits: CallLimits) -> ModuleHandler<C> {
+        ModuleHandler {
+            code,
+            identity,
+            limits,
+            spools: None,
+            concurrency: ConcurrencyLimit::new(limits.concurrency_max),
+        }
+    }
+
+    /// Lets responses wait in spools if their clients read slowly.
+    #[must_use]
+    pub fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> ModuleHandler<C> {
+        self.spools = spools;
+        self
+    }
+}
+
+impl<C: ModuleBackend> Handler for ModuleHandler<C> {
+    fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
+        increment(&self.identity.counts.calls);
+        let limits = self.limits;
+        let slot = match CallSlot::take(&self) {
+            Ok(slot) => slot,
+            Err(failure) => return HandlerResult::Ready(Err(failure)),
+        };
+        let identity = self.identity.clone();
+        let call = HostedCall::new(identity, worker, request, limits.response_len_max)
+            .with_spools(self.spools.clone());
+        let mut instance = match self.code.instance(worker, call) {
+            Ok(instance) => instance,
+            Err(failure) => return HandlerResult::Ready(Err(failure)),
+        };
+        match instance.now(CallEvent::Request) {
+            Some(first) => match go_on_now(&mut instance, first) {
+                Ok(CallStep::Wait) => {
+                    HandlerResult::OnRuntime(Box::pin(drive(instance, Some(CallStep::Wait), limits, slot)))
+                }
+                Ok(CallStep::Done) => HandlerResult::Ready(Ok(instance.call().take_response())),
+                Ok(CallStep::Failed) => HandlerResult::Ready(Err(failed(&mut instance))),
+                Err(failure) => HandlerResult::Ready(Err(failure)),
+            },
+            None => try_now(Box::pin(drive(instance, None, limits, slot))),
+        }
+    }
+}
+
+/// Passes the events that are due at once to a module that waits.
+fn go_on_now<I: Instance>(instance: &mut I, first: Result<CallStep, HandlerFailure>) -> Result<CallStep, HandlerFailure> {
+    let mut next = first?;
+    for _ in 0..EVENTS_NOW_MAX {
+        // Once the head is to be sent, the response is a stream, which `stream` serves on the runtime.
+        if next != CallStep::Wait || instance.call().outgoing.is_flushed() {
+            break;
+        }
+        let Some(event) = event_now(instance) else {
+            break;
+        };
+        match instance.now(event) {
+            Some(after) => next = after?,
+            None => {
+                instance.call().again(event);
+                break;
+            }
+        }
+    }
+    Ok(next)
+}
+
+/// Polls a response once on the worker: a module that does not wait needs no task on the runtime.
+fn try_now(mut answering: PendingResponse) -> HandlerResult {
+    let mut context = Context::from_waker(Waker::noop());
+    match answering.as_mut().poll(&mut context) {
+        Poll::Ready(answer) => HandlerResult::Ready(answer),
+        Poll::Pending => HandlerResult::OnRuntime(answering),
+    }
+}
+
+/// Passes events to the module until the response, or its head, is complete.
+async fn drive<I: Instance, C: ModuleBackend>(
+    mut instance: I,
+    first: Option<CallStep>,
+    limits: CallLimits,
+    slot: CallSlot<C>,
+) -> Result<HandlerResponse, HandlerFailure> {
+    let mut next = match first {
+        Some(next) => next,
+        None => first_events(&mut instance, limits).await?,
+    };
+    let mut wait = None;
+    loop {
+        match next {
+            CallStep::Done => return Ok(instance.call().take_response()),
+            CallStep::Failed => return Err(failed(&mut instance)),
+            CallStep::Wait => {}
+        }
+        let wait = match &mut wait {
+            Some(wait) => wait,
+            None => {
+                increment(&instance.call().identity().counts.waited);
+                on_the_runtime().await;
+                wait.insert(CallWait::new(limits))
+            }
+        };
+        // A flushed response returns here. Its body is streamed by a task, which keeps the slot.
+        if instance.call().outgoing.is_flushed() {
+            let response = instance.call().outgoing.begin_stream();
+            let wait = CallWait::new(limits);
+            tokio::spawn(stream(instance, wait, slot));
+            return Ok(response);
+        }
+        next = step(&mut instance, wait).await?;
+    }
+}
+
+/// Passes the first event, and the events that are due at once after it.
+async fn first_events<I: Instance>(instance: &mut I, limits: CallLimits) -> Result<CallStep, HandlerFailure> {
+    let mut event = CallEvent::Request;
+    for _ in 0..EVENTS_NOW_MAX {
+        let next = early_event(instance, event, limits).await?;
+        if next != CallStep::Wait || instance.call().outgoing.is_flushed() {
+            return Ok(next);
+        }
+        match event_now(instance) {
+            Some(another) => event = another,
+            None => return Ok(next),
+        }
+    }
+    instance.call().again(event);
+    Ok(CallStep::Wait)
+}
+
+/// The next event, if one is due. A client that is gone is detected later, by the wait on the runtime.
+fn event_now(instance: &mut impl Instance) -> Option<CallEvent> {
+    let mut context = Context::from_waker(Waker::noop());
+    match instance.call().poll(&mut context) {
+        Poll::Ready(Ok(WaitEvent::Event(event))) => Some(event),
+        _ => None,
+    }
+}
+
+/// Passes an event on the worker as far as possible, then with the time limit.
+async fn early_event<I: Instance>(
+    instance: &mut I,
+    event: CallEvent,
+    limits: CallLimits,
+) -> Result<CallStep, HandlerFailure> {
+    let handled = {
+        let mut handling = pin!(instance.handle(event));
+        let begun = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
+        if let Poll::Ready(next) = begun {
+            return next;
+        }
+        on_the_runtime().await;
+        let limit = Duration::from_millis(limits.timeout_ms);
+        tokio::time::timeout(limit, handling).await
+    };
+    handled.unwrap_or_else(|_| Err(late(instance)))
+}
+
+/// Passes events to the module while the response streams.
+async fn stream<I: Instance, C: ModuleBackend>(mut instance: I, mut wait: CallWait, slot: CallSlot<C>) {
+    loop {
+        match step(&mut instance, &mut wait).await {
+            Ok(CallStep::Wait) => {}
+            Ok(CallStep::Done) => {
+                instance.call().outgoing.end_stream();
+                break;
+            }
+            // Truncating the response signals the failure to the client, since the head was already sent.
+            Ok(CallStep::Failed) => {
+                let failure = failed(&mut instance);
+                tell(&mut instance, &failure);
+                break;
+            }
+            Err(failure) => {
+                tell(&mut instance, &failure);
+                break;
+            }
+        }
+    }
+    drop(instance);
+    drop(slot);
+}
+
+/// Waits for one event and passes it to the module.
+async fn step<I: Instance>(instance: &mut I, wait: &mut CallWait) -> Result<CallStep, HandlerFailure> {
+    let event = match wait.event(instance.call()).await {
+        Ok(event) => event,
+        Err(AbandonReason::Gone) => return Err(gone(instance)),
+        Err(AbandonReason::Late) => return Err(late(instance)),
+    };
+    let handled = {
+        let handling = pin!(instance.handle(event));
+        tokio::time::timeout(wait.limit(), handling).await
+    };
+    handled.unwrap_or_else(|_| Err(late(instance)))
+}
+
+/// Pending once, so that the runtime polls the code that follows.
+async fn on_the_runtime() {
+    let mut first = true;
+    poll_fn(|context| {
+        if std::mem::take(&mut first) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// The failure for a client that is gone: nothing is sent, the status is for the log.
+fn gone(instance: &mut impl Instance) -> HandlerFailure {
+    increment(&instance.call().identity().counts.gone);
+    HandlerFailure::new(StatusCode::BAD_REQUEST, "")
+}
+
+fn failed(instance: &mut impl Instance) -> HandlerFailure {
+    let identity = instance.call().identity();
+    increment(&identity.counts.failed);
+    let name = &identity.name;
+    let detail = format!("module {name}: it says that it failed; its own lines say why");
+    HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail)
+}
+
+fn late(instance: &mut impl Instance) -> HandlerFailure {
+    instance.late();
+    let identity = instance.call().identity();
+    increment(&identity.counts.late);
+    let name = &identity.name;
+    let detail = format!(
+        "module {name}: no response within the route's timeout; raise it, or see what the module \
+         waits for"
+    );
+    HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
+}
+
+/// Logs a failure in a stream, which can no longer be reported to the client.
+fn tell(instance: &mut impl Instance, failure: &HandlerFailure) {
+    if !failure.detail.is_empty() {
+        let identity = instance.call().identity();
+        identity.log(lowroad_module::MessageLevel::Error, &failure.detail);
+    }
+}
+
+/// One of the permitted concurrent calls.
+struct CallSlot<C> {
+    _permit: Permit,
+    /// Keeps the module as long as its calls.
+    _running: Arc<ModuleHandler<C>>,
+}
+
+impl<C> CallSlot<C> {
+    fn take(running: &Arc<ModuleHandler<C>>) -> Result<CallSlot<C>, HandlerFailure> {
+        if let Some(permit) = running.concurrency.try_acquire() {
+            return Ok(CallSlot {
+                _permit: permit,
+                _running: running.clone(),
+            });
+        }
+        increment(&running.identity.counts.refused);
+        let detail = format!(
+            "module {}: {} calls are under way, which is the route's concurrency; raise it, or \
+             see why they take so long",
+            running.identity.name,
+            running.concurrency.max()
+        );
+        Err(HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail))
+    }
+}

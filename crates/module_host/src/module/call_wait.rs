@@ -1,0 +1,140 @@
+//! Waits for a call's next event on the runtime: the events of `HostedCall::poll`, and timers, fetches and the time
+//! limit.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lowroad_handler::spool::STALL;
+use lowroad_module::CallEvent;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::call::{HostedCall, FetchRequest, ClientGone, WaitEvent};
+use super::fetch::{FetchFuture, fetch};
+use super::call_loop::CallLimits;
+
+/// The shortest timer, so that other calls have their turn.
+const TIMER_MS_MIN: u64 = 1;
+
+/// Why a waiting call is abandoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbandonReason {
+    /// The client is gone.
+    Gone,
+    /// No progress within the time limit.
+    Late,
+}
+
+/// Timers and fetches of one call.
+pub struct CallWait {
+    limits: CallLimits,
+    timer: Option<Pin<Box<Sleep>>>,
+    deadline: Pin<Box<Sleep>>,
+    /// When a client that reads nothing gets a spool.
+    stall: Option<Pin<Box<Sleep>>>,
+    fetching: Vec<(u32, FetchFuture)>,
+}
+
+impl CallWait {
+    /// Starts to wait; needs the runtime.
+    pub fn new(limits: CallLimits) -> CallWait {
+        CallWait {
+            limits,
+            timer: None,
+            deadline: Box::pin(sleep_until(after(limits.timeout_ms))),
+            stall: None,
+            fetching: Vec::new(),
+        }
+    }
+
+    /// Waits for the module's next event.
+    ///
+    /// # Errors
+    /// `AbandonReason` if there will be none.
+    pub async fn event(&mut self, call: &mut HostedCall) -> Result<CallEvent, AbandonReason> {
+        poll_fn(|context| self.poll(call, context)).await
+    }
+
+    /// The time limit of one event.
+    pub fn limit(&self) -> Duration {
+        Duration::from_millis(self.limits.timeout_ms)
+    }
+
+    fn poll(&mut self, call: &mut HostedCall, context: &mut Context<'_>) -> Poll<Result<CallEvent, AbandonReason>> {
+        self.begin(call);
+        loop {
+            self.poll_fetches(call, context);
+            match call.poll(context) {
+                Poll::Ready(Ok(WaitEvent::Moved)) => self.progress(),
+                Poll::Ready(Ok(WaitEvent::Event(event))) => {
+                    if matches!(event, CallEvent::Body(_) | CallEvent::BodyEnd) {
+                        self.progress();
+                    }
+                    return Poll::Ready(Ok(event));
+                }
+                Poll::Ready(Err(ClientGone)) => return Poll::Ready(Err(AbandonReason::Gone)),
+                Poll::Pending if self.poll_stall(call, context) => call.outgoing.spool(),
+                Poll::Pending => break,
+            }
+        }
+        if self
+            .timer
+            .as_mut()
+            .is_some_and(|timer| timer.as_mut().poll(context).is_ready())
+        {
+            self.timer = None;
+            return Poll::Ready(Ok(CallEvent::Timer));
+        }
+        self.deadline
+            .as_mut()
+            .poll(context)
+            .map(|()| Err(AbandonReason::Late))
+    }
+
+    /// Whether the client has read nothing for so long that it gets a spool.
+    fn poll_stall(&mut self, call: &HostedCall, context: &mut Context<'_>) -> bool {
+        if !call.outgoing.is_stalled() {
+            self.stall = None;
+            return false;
+        }
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        stall.as_mut().poll(context).is_ready()
+    }
+
+    /// Starts the timer and the fetches that the module requested since the last poll.
+    fn begin(&mut self, call: &mut HostedCall) {
+        if let Some(after_ms) = call.timer_set_ms.take() {
+            let until = after(u64::from(after_ms).max(TIMER_MS_MIN));
+            self.timer = Some(Box::pin(sleep_until(until)));
+        }
+        let identity = call.identity().clone();
+        for (number, asked) in (1..).zip(&mut call.fetches) {
+            if let FetchRequest::Wanted(target) = asked {
+                let future = fetch(&identity, &call.request, target, &self.limits);
+                self.fetching.push((number, future));
+                *asked = FetchRequest::Begun;
+            }
+        }
+    }
+
+    fn poll_fetches(&mut self, call: &mut HostedCall, context: &mut Context<'_>) {
+        self.fetching
+            .retain_mut(|(number, fetching)| match fetching.as_mut().poll(context) {
+                Poll::Ready((status, bytes)) => {
+                    call.fetch_over(*number, status, bytes);
+                    false
+                }
+                Poll::Pending => true,
+            });
+    }
+
+    /// Restarts the time limit, since the client sent or received bytes.
+    fn progress(&mut self) {
+        self.deadline.as_mut().reset(after(self.limits.timeout_ms));
+    }
+}
+
+fn after(wait_ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(wait_ms)
+}

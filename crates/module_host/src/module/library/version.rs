@@ -1,0 +1,200 @@
+//! One version of a library in memory, and its state for a worker.
+//!
+//! The file is copied into memory and opened from there. So overwriting the file does not change running code, and
+//! the dynamic loader does not mistake a new version for the old one, as it does with libraries of the same name.
+//! `libloading` opens the library. Its types do not keep the copied function pointers from outliving the library;
+//! the order of the fields does.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use lowroad_module::abi::{ABI, CallPointer, HostTable};
+use lowroad_module::{CallEvent, CallStep};
+
+use super::super::call::HostedCall;
+use super::super::identity::{ModuleIdentity, StartContext};
+use super::super::native_worker::WorkerState;
+use super::super::table::{CallPointee, TABLE};
+
+/// The longest library in bytes.
+const LIBRARY_LEN_MAX: u64 = 256 << 20;
+
+type AbiFn = unsafe extern "C" fn() -> u32;
+type LoadFn = unsafe extern "C" fn(*const HostTable) -> i32;
+type StartFn = unsafe extern "C" fn(CallPointer) -> *mut c_void;
+type HandleFn = unsafe extern "C" fn(*mut c_void, CallPointer, i32, u32) -> i32;
+type StopFn = unsafe extern "C" fn(*mut c_void);
+
+/// A library in memory.
+pub struct LoadedLibrary {
+    start: Option<StartFn>,
+    handle: HandleFn,
+    stop: Option<StopFn>,
+    /// Closed after everything that may run its code; fields drop in order.
+    _library: Library,
+    /// The loader identifies the library by this descriptor's number, which no other library may get before the close.
+    _memory: OwnedFd,
+}
+
+impl LoadedLibrary {
+    /// Copies and opens a file, and checks that it is a module of this interface version.
+    pub fn open(path: &Path) -> Result<LoadedLibrary, String> {
+        let memory = copy(path)?;
+        let name = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        // SAFETY: this runs the initializers of a library that the operator configured as a module.
+        let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
+        let library =
+            library.map_err(|error| format!("it is no library that can be used: {error}"))?;
+        check(&library)?;
+        // SAFETY: the types are those of lowroad.h, whose version `check` has verified; the pointers live in
+        // `LoadedLibrary` next to the library.
+        let (start, handle, stop) = unsafe {
+            (
+                library.get(b"lowroad_start\0").ok().map(|found| *found),
+                library.get(b"lowroad_handle\0").map(|found| *found),
+                library.get(b"lowroad_stop\0").ok().map(|found| *found),
+            )
+        };
+        Ok(LoadedLibrary {
+            start,
+            handle: handle.map_err(|_| "it has no lowroad_handle; see docs/modules.md")?,
+            stop,
+            _library: library,
+            _memory: memory,
+        })
+    }
+}
+
+/// Checks the interface version, then passes the server's functions.
+fn check(library: &Library) -> Result<(), String> {
+    // SAFETY: these two functions have the same types in every version of lowroad.h.
+    let (abi, load) = unsafe {
+        (
+            library.get::<AbiFn>(b"lowroad_abi\0").map(|found| *found),
+            library.get::<LoadFn>(b"lowroad_load\0").map(|found| *found),
+        )
+    };
+    let (Ok(abi), Ok(load)) = (abi, load) else {
+        return Err(
+            "it is no module: it has no lowroad_abi and lowroad_load; include lowroad.h, or \
+                    use lowroad_module::export!"
+                .to_string(),
+        );
+    };
+    // SAFETY: the function has no arguments; its type is checked above.
+    let found = unsafe { abi() };
+    // SAFETY: the table is static and begins with its version and size.
+    if found != ABI || unsafe { load(&TABLE) } != 0 {
+        return Err(format!(
+            "it was built for version {found} of the module interface, and this server has version \
+             {ABI}; build it again with this server's lowroad.h or lowroad-module"
+        ));
+    }
+    Ok(())
+}
+
+/// Copies a file into an anonymous memory file.
+fn copy(path: &Path) -> Result<OwnedFd, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut from = File::open(path).map_err(text)?;
+    let len = from.metadata().map_err(text)?.len();
+    if len > LIBRARY_LEN_MAX {
+        return Err(format!(
+            "it has {len} bytes, and {LIBRARY_LEN_MAX} is the most"
+        ));
+    }
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let memory = rustix::fs::memfd_create("lowroad-module", flags)
+        .map_err(|error| format!("no memory for a copy: {error}"))?;
+    let mut to = File::from(memory);
+    let copied = std::io::copy(&mut from, &mut to).map_err(text)?;
+    if !is_whole(&to, copied) {
+        return Err("it is not a whole ELF file; write it elsewhere and move it here".to_string());
+    }
+    Ok(to.into())
+}
+
+/// Whether the file has the length that its ELF header implies; the section header table is at the end. Use of a
+/// truncated mapping would end the server with SIGBUS.
+fn is_whole(file: &File, len: u64) -> bool {
+    use std::os::unix::fs::FileExt;
+    let mut head = [0; 64];
+    if file.read_exact_at(&mut head, 0).is_err() || head[..5] != *b"\x7fELF\x02" {
+        return false;
+    }
+    let number = |at: usize, len: usize| {
+        let mut bytes = [0; 8];
+        bytes[..len].copy_from_slice(&head[at..at + len]);
+        u64::from_le_bytes(bytes)
+    };
+    let (sections_at, section_len, sections) = (number(40, 8), number(58, 2), number(60, 2));
+    sections_at
+        .checked_add(section_len * sections)
+        .is_some_and(|end| end <= len)
+}
+
+/// A library started for one worker.
+pub struct LibraryInstance {
+    loaded: Arc<LoadedLibrary>,
+    state: *mut c_void,
+    identity: Arc<ModuleIdentity>,
+}
+
+// SAFETY: by lowroad.h one thread at a time uses a state, not always the same one. All other fields are `Send`.
+unsafe impl Send for LibraryInstance {}
+
+impl LibraryInstance {
+    /// Starts the library for a worker.
+    pub fn new(
+        loaded: &Arc<LoadedLibrary>,
+        identity: &Arc<ModuleIdentity>,
+        worker: usize,
+    ) -> Result<LibraryInstance, String> {
+        let mut starting = StartContext::new(identity.clone(), worker);
+        let mut state = std::ptr::null_mut();
+        if let Some(start) = loaded.start {
+            // SAFETY: the pointer is valid during the call; `loaded` keeps the code mapped.
+            state = unsafe { start(CallPointee::new(&mut starting).pointer()) };
+            if state.is_null() {
+                let name = &identity.name;
+                return Err(format!(
+                    "module {name} does not start: its lowroad_start gave NULL; its own lines in \
+                     the log say why"
+                ));
+            }
+        }
+        Ok(LibraryInstance {
+            loaded: loaded.clone(),
+            state,
+            identity: identity.clone(),
+        })
+    }
+}
+
+impl WorkerState for LibraryInstance {
+    fn handle(&mut self, call: &mut HostedCall, event: CallEvent) -> CallStep {
+        let (event, number) = event.to_numbers();
+        let mut passed = CallPointee::new(call);
+        // SAFETY: `state` came from this library's `start`, and `self` is borrowed exclusively, so there is no other
+        // user. The call's pointer is valid during the call.
+        let next = unsafe { (self.loaded.handle)(self.state, passed.pointer(), event, number) };
+        if !(-1..=1).contains(&next) {
+            let line = format!("lowroad_handle gave {next}, which is none of enum lowroad_next");
+            self.identity.log(lowroad_module::MessageLevel::Error, &line);
+        }
+        CallStep::from_number(next)
+    }
+}
+
+impl Drop for LibraryInstance {
+    fn drop(&mut self) {
+        if let Some(stop) = self.loaded.stop {
+            // SAFETY: `state` came from this library, and this is its last use.
+            unsafe { stop(self.state) };
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The common part of built-in modules and libraries: one state for each worker, used by one thread at a time, and
+//! the calls that use it.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lowroad_handler::HandlerFailure;
+use lowroad_module::{CallEvent, CallStep};
+use tokio::sync::Mutex as Turns;
+
+use super::Instance;
+use super::call::HostedCall;
+
+/// A module started for one worker.
+pub trait WorkerState: Send + 'static {
+    /// Passes an event of a call to the module.
+    fn handle(&mut self, call: &mut HostedCall, event: CallEvent) -> CallStep;
+}
+
+/// A worker's state.
+pub struct NativeWorker<S: WorkerState> {
+    /// An asynchronous lock, so that a call that finds it taken waits without blocking a thread.
+    state: Turns<S>,
+    /// Calls abandoned while the state was in use. The next user of the state reports them to the module.
+    given_up: Mutex<Vec<HostedCall>>,
+    any_given_up: AtomicBool,
+}
+
+impl<S: WorkerState> NativeWorker<S> {
+    /// A worker with this state.
+    pub fn new(state: S) -> NativeWorker<S> {
+        NativeWorker {
+            state: Turns::new(state),
+            given_up: Mutex::default(),
+            any_given_up: AtomicBool::new(false),
+        }
+    }
+
+    fn handle(&self, state: &mut S, call: &mut HostedCall, event: CallEvent) -> CallStep {
+        let next = state.handle(call, event);
+        if self.any_given_up.load(SeqCst) {
+            self.tell(state);
+        }
+        next
+    }
+
+    fn give_up(&self, call: HostedCall) {
+        let mut calls = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.push(call);
+        drop(calls);
+        // Set after the push: a user of the state that sees the flag also finds the call.
+        self.any_given_up.store(true, SeqCst);
+        // If the state is in use now, its user reports the call after its own event.
+        if let Ok(mut state) = self.state.try_lock() {
+            self.tell(&mut state);
+        }
+    }
+
+    fn tell(&self, state: &mut S) {
+        self.any_given_up.store(false, SeqCst);
+        let calls = {
+            let mut calls = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *calls)
+        };
+        for mut call in calls {
+            state.handle(&mut call, CallEvent::Gone);
+        }
+    }
+}
+
+impl<S: WorkerState> Drop for NativeWorker<S> {
+    fn drop(&mut self) {
+        let calls = self.given_up.get_mut();
+        let calls = std::mem::take(calls.unwrap_or_else(PoisonError::into_inner));
+        for mut call in calls {
+            self.state.get_mut().handle(&mut call, CallEvent::Gone);
+        }
+    }
+}
+
+/// A call with the state of its worker.
+pub struct NativeCall<S: WorkerState> {
+    /// `None` only during the drop.
+    parts: Option<(Arc<NativeWorker<S>>, HostedCall)>,
+    /// The module waits, so it must be notified of the call's end.
+    waits: bool,
+}
+
+impl<S: WorkerState> NativeCall<S> {
+    /// A call that has not started.
+    pub fn new(worker: Arc<NativeWorker<S>>, call: HostedCall) -> NativeCall<S> {
+        NativeCall {
+            parts: Some((worker, call)),
+            waits: false,
+        }
+    }
+
+    fn parts(&mut self) -> &mut (Arc<NativeWorker<S>>, HostedCall) {
+        self.parts.as_mut().expect("there until it is dropped")
+    }
+}
+
+impl<S: WorkerState> Instance for NativeCall<S> {
+    fn call(&mut self) -> &mut HostedCall {
+        &mut self.parts().1
+    }
+
+    fn now(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
+        let (worker, call) = self.parts();
+        let mut state = worker.state.try_lock().ok()?;
+        let next = worker.handle(&mut state, call, event);
+        drop(state);
+        self.waits = next == CallStep::Wait;
+        Some(Ok(next))
+    }
+
+    async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
+        let (worker, call) = self.parts();
+        let mut state = worker.state.lock().await;
+        let next = worker.handle(&mut state, call, event);
+        drop(state);
+        self.waits = next == CallStep::Wait;
+        Ok(next)
+    }
+}
+
+/// Abandons a waiting call: the module is notified, so that it frees the call's memory.
+impl<S: WorkerState> Drop for NativeCall<S> {
+    fn drop(&mut self) {
+        if !self.waits {
+            return;
+        }
+        if let Some((worker, call)) = self.parts.take() {
+            worker.give_up(call);
+        }
+    }
+}

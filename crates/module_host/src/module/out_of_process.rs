@@ -1,0 +1,327 @@
+//! Libraries in a separate process: a crash of a module ends only that process. Its requests under way get 502. A spare
+//! process, started in advance, takes over; if there is none yet, new calls wait for one. Calls that the dead process
+//! had not begun go to the next one.
+//!
+//! The process runs the same code over its own calls (`process_main.rs`). After each event it sends the module's
+//! output, which is replayed to the call here. Operations are not forwarded one by one, so an event costs one message
+//! each way.
+
+mod process;
+mod restart;
+mod process_main;
+mod supervisor;
+mod pending_messages;
+mod messages;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lowroad_handler::HandlerFailure;
+use lowroad_http::status::StatusCode;
+use lowroad_module::{CallEvent, CallHost, CallStep, SendStatus};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::call::HostedCall;
+use super::identity::ModuleIdentity;
+use super::call_loop::CallLimits;
+use super::{ModuleBackend, Instance};
+use process::{ProcessConnection, ModuleReply, ModuleProcess, SpawnProcess};
+pub use process_main::serve;
+use messages::{EventReply, CallHead, ToModule};
+
+/// A library in a separate process.
+pub struct SeparateCode(Arc<SeparateState>);
+
+/// State shared by the calls and the supervisor of the processes.
+pub(in crate::module) struct SeparateState {
+    identity: Arc<ModuleIdentity>,
+    library: PathBuf,
+    workers: usize,
+    response_len_max: usize,
+    command: SpawnProcess,
+    service: watch::Sender<ModuleService>,
+    last_call: AtomicU64,
+    /// Notified when the module is no longer used.
+    ended: Notify,
+}
+
+/// Whether a process accepts calls.
+#[derive(Clone)]
+enum ModuleService {
+    /// This process does.
+    Up(Arc<ProcessConnection>),
+    /// One is starting: calls wait for it.
+    Starting,
+    /// The last one failed to start, and the next attempt is later: calls fail at once.
+    Down,
+}
+
+impl SeparateState {
+    /// Waits for a process other than `dead` that accepts calls.
+    async fn connection(&self, dead: Option<Arc<ProcessConnection>>) -> Result<Arc<ProcessConnection>, HandlerFailure> {
+        let is_dead =
+            |it: &Arc<ProcessConnection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
+        let mut service = self.service.subscribe();
+        let known = service.wait_for(|service| match service {
+            ModuleService::Up(connection) => !is_dead(connection),
+            ModuleService::Starting => false,
+            ModuleService::Down => true,
+        });
+        match known.await.as_deref() {
+            Ok(ModuleService::Up(connection)) => Ok(connection.clone()),
+            _ => Err(self.down()),
+        }
+    }
+
+    fn down(&self) -> HandlerFailure {
+        let name = &self.identity.name;
+        let detail = format!("module {name}: its process does not start; it is tried again soon");
+        HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+}
+
+impl SeparateCode {
+    /// Starts the process and the library in it for this many workers, and waits until they have started. `command`
+    /// makes the command of a program that calls [`process_main`] with its standard input.
+    ///
+    /// # Errors
+    /// A text for the operator: the fault of the process or the library.
+    pub fn open(
+        library: &Path,
+        identity: &Arc<ModuleIdentity>,
+        workers: usize,
+        runtime: &Handle,
+        command: impl Fn() -> Command + Send + Sync + 'static,
+    ) -> Result<SeparateCode, String> {
+        let shared = Arc::new(SeparateState {
+            identity: identity.clone(),
+            library: library.to_path_buf(),
+            workers,
+            response_len_max: CallLimits::default().response_len_max,
+            command: Box::new(command),
+            service: watch::Sender::new(ModuleService::Starting),
+            last_call: AtomicU64::new(0),
+            ended: Notify::new(),
+        });
+        let process = ModuleProcess::start(&shared)?;
+        let connection = process.connection.clone();
+        shared.service.send_replace(ModuleService::Up(connection));
+        runtime.spawn(supervisor::supervise(shared.clone(), process));
+        Ok(SeparateCode(shared))
+    }
+}
+
+/// Ends the module's processes, since the module is no longer used.
+impl Drop for SeparateCode {
+    fn drop(&mut self) {
+        self.0.ended.notify_one();
+    }
+}
+
+impl ModuleBackend for SeparateCode {
+    type CallInstance = RemoteCall;
+
+    fn instance(&self, worker: usize, call: HostedCall) -> Result<RemoteCall, HandlerFailure> {
+        let shared = &self.0;
+        let connection = match &*shared.service.borrow() {
+            ModuleService::Up(connection) => Some(connection.clone()),
+            ModuleService::Starting => None,
+            ModuleService::Down => return Err(shared.down()),
+        };
+        Ok(RemoteCall {
+            shared: shared.clone(),
+            connection,
+            number: shared.last_call.fetch_add(1, Relaxed),
+            worker: worker % shared.workers,
+            call,
+            asked: false,
+            waits: false,
+        })
+    }
+}
+
+/// A call that a process has, or will get once it has started.
+pub struct RemoteCall {
+    shared: Arc<SeparateState>,
+    connection: Option<Arc<ProcessConnection>>,
+    number: u64,
+    worker: usize,
+    call: HostedCall,
+    /// An event was sent and is not answered yet.
+    asked: bool,
+    /// The module waits, so it must be notified of the call's end.
+    waits: bool,
+}
+
+impl Instance for RemoteCall {
+    fn call(&mut self) -> &mut HostedCall {
+        &mut self.call
+    }
+
+    /// The module is stuck, and with it all other calls of its worker: the process is killed.
+    fn late(&mut self) {
+        if let Some(connection) = self.connection.as_ref().filter(|_| self.asked) {
+            connection.kill();
+        }
+    }
+
+    async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
+        let message = self.message(event);
+        let handled = loop {
+            let reply = self.ask(event, &message).await?;
+            self.waits = true;
+            self.asked = true;
+            let reply = match reply {
+                Some(reply) => reply.await.ok(),
+                None => None,
+            };
+            self.asked = false;
+            match reply {
+                Some(ModuleReply::Handled(handled)) => break handled,
+                // A process that never saw the call may begin it. A later event cannot be repeated: the call's state
+                // died.
+                Some(ModuleReply::NotBegun) if event == CallEvent::Request => self.waits = false,
+                _ => {
+                    self.waits = false;
+                    return Err(self.died());
+                }
+            }
+        };
+        let next = CallStep::from_number(handled.next);
+        self.waits = next == CallStep::Wait;
+        match self.replay(&handled) {
+            true => Ok(next),
+            false => Ok(CallStep::Failed),
+        }
+    }
+}
+
+impl RemoteCall {
+    /// Sends an event. The first event goes to the next process if the last one is dead, since the call has no state
+    /// yet. `None`: the process that has the call is dead.
+    async fn ask(
+        &mut self,
+        event: CallEvent,
+        message: &ToModule,
+    ) -> Result<Option<oneshot::Receiver<ModuleReply>>, HandlerFailure> {
+        loop {
+            let dead = match &self.connection {
+                Some(connection) => match connection.ask(self.number, message) {
+                    Some(reply) => return Ok(Some(reply)),
+                    None if event != CallEvent::Request || !connection.is_closed() => return Ok(None),
+                    None => self.connection.take(),
+                },
+                None => None,
+            };
+            self.connection = Some(self.shared.connection(dead).await?);
+        }
+    }
+
+    fn message(&mut self, event: CallEvent) -> ToModule {
+        let (call, worker) = (self.number, self.worker);
+        if event == CallEvent::Request {
+            let head = Box::new(head(&self.call));
+            return ToModule::Request { call, worker, head };
+        }
+        let (status, bytes) = match event {
+            CallEvent::Body(_) => (0, self.all(0)),
+            CallEvent::Fetched(number) => {
+                let status = self.call.fetched(number).unwrap_or(0);
+                (status, self.all(number))
+            }
+            _ => (0, Vec::new()),
+        };
+        let (event, number) = event.to_numbers();
+        ToModule::Event {
+            call,
+            worker,
+            event,
+            number,
+            status,
+            bytes,
+        }
+    }
+
+    fn all(&mut self, from: u32) -> Vec<u8> {
+        let mut bytes = vec![0; self.call.left(from)];
+        self.call.read(from, &mut bytes);
+        bytes
+    }
+
+    /// Replays the module's output to the call; false if the response became too long.
+    fn replay(&mut self, handled: &EventReply) -> bool {
+        let call = &mut self.call;
+        if call.outgoing.is_held() {
+            call.status(u32::from(handled.status));
+        }
+        for (name, value) in &handled.fields {
+            call.field(name.as_bytes(), value);
+        }
+        if handled.flushed && call.outgoing.is_held() {
+            call.flush();
+        }
+        let mut good = handled.before.is_empty() || call.send(&handled.before) != SendStatus::Refused;
+        if let Some((path, after)) = &handled.stored {
+            call.send_stored(path);
+            good &= call.send(after) != SendStatus::Refused;
+        }
+        if let Some(after_ms) = handled.timer_ms {
+            call.timer(after_ms);
+        }
+        for target in &handled.fetches {
+            call.fetch(target);
+        }
+        // The ticket resumes a waiting call also when its process dies.
+        if self.waits
+            && call.held.is_none()
+            && let Some(connection) = &self.connection
+        {
+            connection.ticket(self.number, call.ticket().number());
+        }
+        call.body_held = handled.body_held;
+        good
+    }
+
+    fn died(&self) -> HandlerFailure {
+        let name = &self.call.identity().name;
+        let detail = format!("module {name}: its process died, or was ended as it did not answer");
+        HandlerFailure::new(StatusCode::BAD_GATEWAY, detail)
+    }
+}
+
+impl Drop for RemoteCall {
+    fn drop(&mut self) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let (event, number) = CallEvent::Gone.to_numbers();
+        let gone = ToModule::Event {
+            call: self.number,
+            worker: self.worker,
+            event,
+            number,
+            status: 0,
+            bytes: Vec::new(),
+        };
+        connection.forget(self.number, self.waits.then_some(&gone));
+    }
+}
+
+fn head(call: &HostedCall) -> CallHead {
+    let request = call.request();
+    CallHead {
+        method: request.method.as_str().to_string(),
+        http10: request.version.is_10(),
+        target: request.target().to_vec(),
+        path: request.path().to_vec(),
+        query: request.query().map(|query| query.to_vec().into()),
+        host: request.host().to_vec(),
+        lines: request.lines().to_vec(),
+        peer: request.peer,
+        local: request.local,
+        root: request.root.to_path_buf(),
+    }
+}

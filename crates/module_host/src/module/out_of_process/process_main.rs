@@ -1,0 +1,305 @@
+//! The main function of a module's process: one thread reads the server's messages, and one for each worker calls
+//! the library. The process ends when the socket closes.
+
+use std::collections::HashMap;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use bytes::{Bytes, BytesMut};
+use lowroad_children::message::stream;
+use lowroad_handler::{RequestBody, SubrequestLoad, SubrequestSource, HandlerRequest};
+use lowroad_http::method::Method;
+use lowroad_http::version::HttpVersion;
+use lowroad_module::{CallEvent, CallHost, CallStep};
+
+use super::super::call::{HostedCall, FetchRequest};
+use super::super::identity::ModuleIdentity;
+use super::super::library::LibraryCode;
+use super::super::{ModuleBackend, Instance};
+use super::messages::{EventReply, CallHead, ToModule, FromModule};
+
+type ServedCall = <LibraryCode as ModuleBackend>::CallInstance;
+
+/// Serves a module over a socket until its other end is closed.
+///
+/// # Errors
+/// A fault of the socket, or an invalid message.
+pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
+    let out = MessageWriter(Arc::new(Mutex::new(socket.try_clone()?)));
+    let ToModule::Start {
+        name,
+        library,
+        settings,
+        workers,
+        response_len_max,
+    } = stream::read(&mut socket)?
+    else {
+        return Err(std::io::Error::other("the first message must be the start"));
+    };
+    let lines = out.clone();
+    let sink = Box::new(move |level, text: &str| {
+        let (level, text) = (level as u32, text.to_string());
+        lines.send(&FromModule::Line { level, text });
+    });
+    let identity = Arc::new(ModuleIdentity::with_sink(&name, settings, sink));
+    let code = match LibraryCode::open(&library, &identity, workers) {
+        Ok(code) => code,
+        Err(problem) => {
+            out.send(&FromModule::Started(Err(problem)));
+            return Ok(());
+        }
+    };
+    out.send(&FromModule::Started(Ok(())));
+    let threads: Vec<_> = (0..workers)
+        .map(|number| {
+            let worker = ServeThread {
+                number,
+                code: code.clone(),
+                identity: identity.clone(),
+                response_len_max,
+                out: out.clone(),
+                calls: HashMap::new(),
+            };
+            let (sender, receiver) = channel();
+            thread::spawn(move || worker.run(&receiver));
+            sender
+        })
+        .collect();
+    distribute(&mut socket, &threads)
+}
+
+/// Distributes messages to the workers' threads. A stuck thread does not keep this one from seeing the socket's end.
+fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io::Result<()> {
+    loop {
+        let message: ToModule = match stream::read(socket) {
+            Ok(message) => message,
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let worker = message.worker();
+        // A thread that has panicked no longer receives; its calls time out.
+        let _ = threads[worker % threads.len()].send(message);
+    }
+}
+
+/// The socket that all threads write to.
+#[derive(Clone)]
+struct MessageWriter(Arc<Mutex<UnixStream>>);
+
+impl MessageWriter {
+    fn send(&self, message: &FromModule) {
+        let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if stream::write(&mut *socket, message).is_err() {
+            // The shutdown wakes the reader, and the process ends.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// A worker's thread. It answers each message, except the end of a call, before it takes the next.
+struct ServeThread {
+    number: usize,
+    code: Arc<LibraryCode>,
+    identity: Arc<ModuleIdentity>,
+    response_len_max: usize,
+    out: MessageWriter,
+    calls: HashMap<u64, ServedCall>,
+}
+
+impl ServeThread {
+    fn run(mut self, messages: &Receiver<ToModule>) {
+        while let Ok(message) = messages.recv() {
+            match message {
+                ToModule::Start { .. } => {}
+                ToModule::Request { call, head, .. } => {
+                    let request = request(*head);
+                    let made = HostedCall::new(
+                        self.identity.clone(),
+                        self.number,
+                        request,
+                        self.response_len_max,
+                    );
+                    match self.code.instance(self.number, made) {
+                        Ok(calling) => {
+                            self.calls.insert(call, calling);
+                            self.handle(call, CallEvent::Request);
+                        }
+                        Err(_) => self.answer(call, failed()),
+                    }
+                }
+                ToModule::Event {
+                    call,
+                    event,
+                    number,
+                    status,
+                    bytes,
+                    ..
+                } => self.event(
+                    call,
+                    CallEvent::from_numbers(event, number),
+                    status,
+                    bytes.into(),
+                ),
+            }
+        }
+    }
+
+    fn event(&mut self, number: u64, event: Option<CallEvent>, status: u16, bytes: Bytes) {
+        if event == Some(CallEvent::Gone) {
+            // Dropping the instance notifies the module.
+            return drop(self.calls.remove(&number));
+        }
+        let Some((calling, event)) = self.calls.get_mut(&number).zip(event) else {
+            // The server counts the answers, so an unknown call is answered too.
+            return self.answer(number, failed());
+        };
+        let call = calling.call();
+        match event {
+            CallEvent::Body(_) => {
+                let mut at_hand = BytesMut::from(&call.at_hand[..]);
+                at_hand.extend_from_slice(&bytes);
+                call.at_hand = at_hand.freeze();
+            }
+            CallEvent::Fetched(fetch) => {
+                if let Some(place) = call.fetches.get_mut((fetch as usize).wrapping_sub(1)) {
+                    *place = FetchRequest::Over { status, bytes };
+                }
+            }
+            CallEvent::Continued => {
+                // All uses of the ticket until now are one event.
+                let mut context = Context::from_waker(Waker::noop());
+                let held = call.held.as_ref();
+                let _ = held.map(|held| held.poll_used(&mut context));
+            }
+            _ => {}
+        }
+        self.handle(number, event);
+    }
+
+    fn answer(&self, call: u64, handled: EventReply) {
+        let handled = Box::new(handled);
+        self.out.send(&FromModule::Handled { call, handled });
+    }
+
+    fn handle(&mut self, number: u64, event: CallEvent) {
+        let Some(calling) = self.calls.get_mut(&number) else {
+            return;
+        };
+        let next = match calling.now(event) {
+            Some(Ok(next)) => next,
+            _ => CallStep::Failed,
+        };
+        let handled = take(calling.call(), next);
+        self.answer(number, handled);
+        let Some(calling) = self.calls.get_mut(&number) else {
+            return;
+        };
+        if next != CallStep::Wait {
+            self.calls.remove(&number);
+        } else if let Some(held) = &calling.call().held {
+            let waker = Waker::from(Arc::new(ContinueSignal {
+                call: number,
+                out: self.out.clone(),
+            }));
+            if let Poll::Ready(()) = held.poll_used(&mut Context::from_waker(&waker)) {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// The answer for a call that this process does not have.
+fn failed() -> EventReply {
+    EventReply {
+        next: CallStep::Failed.to_number(),
+        ..EventReply::default()
+    }
+}
+
+/// Reports to the server that a call's ticket was used.
+struct ContinueSignal {
+    call: u64,
+    out: MessageWriter,
+}
+
+impl Wake for ContinueSignal {
+    fn wake(self: Arc<Self>) {
+        self.out.send(&FromModule::Continued { call: self.call });
+    }
+}
+
+/// Collects the module's output and requests since the last event.
+fn take(call: &mut HostedCall, next: CallStep) -> EventReply {
+    let taken = call.outgoing.take();
+    let wanted = call.fetches.iter_mut().filter_map(|fetch| match fetch {
+        FetchRequest::Wanted(target) => {
+            let target = target.to_vec().into();
+            *fetch = FetchRequest::Begun;
+            Some(target)
+        }
+        _ => None,
+    });
+    let fields = taken.fields.iter();
+    EventReply {
+        fetches: wanted.collect(),
+        next: next.to_number(),
+        status: taken.status.code(),
+        fields: fields
+            .map(|(name, value)| (name.into(), value.to_vec().into()))
+            .collect(),
+        before: taken.before,
+        stored: taken
+            .stored
+            .map(|(path, after)| (path.to_vec().into(), after.into())),
+        flushed: taken.flushed,
+        timer_ms: call.timer_set_ms.take(),
+        body_held: call.left(0) > 0,
+    }
+}
+
+fn request(head: CallHead) -> HandlerRequest {
+    let query = head.query.as_ref().map(|query| &query[..]);
+    let query_len = query.map_or(0, |query| query.len() + 1);
+    let raw_path = &head.target[..head.target.len().saturating_sub(query_len)];
+    HandlerRequest {
+        method: Method::parse(head.method.as_bytes()).unwrap_or(Method::Get),
+        version: if head.http10 {
+            HttpVersion::Http10
+        } else {
+            HttpVersion::Http11
+        },
+        head: lowroad_handler::request::RequestHead::new(
+            (raw_path, query),
+            &head.path,
+            &head.host,
+            &head.lines,
+        ),
+        peer: head.peer,
+        peer_port: 0,
+        local: head.local,
+        secured: None,
+        forwarded: None,
+        root: head.root.into(),
+        objects: Arc::new(RemoteObjects),
+        body: RequestBody::none(),
+        interims: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+/// The server has the objects; a call gets them by fetches.
+struct RemoteObjects;
+
+impl SubrequestSource for RemoteObjects {
+    fn now(&self, _: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    fn load(&self, _: &[u8]) -> SubrequestLoad {
+        Box::pin(std::future::ready(None))
+    }
+}

@@ -1,0 +1,72 @@
+//! When the next process of a module starts. Independent of processes and clocks.
+
+use std::time::Duration;
+
+use lowroad_children::backoff::RestartBackoff;
+
+/// The delay after a process that failed to start.
+const WAIT_MIN: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// A process that lived at least this long started successfully.
+const LONG_LIFE: Duration = Duration::from_secs(10);
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// It failed to start.
+    NotStarted,
+    /// It died before its first call, after this time.
+    Unasked(Duration),
+    /// It died after its first call.
+    Asked,
+}
+
+/// The back-off of a module. A process that had a call had started successfully, so its death causes no delay:
+/// otherwise a request that crashes the module would block it for all others.
+#[derive(Debug)]
+pub struct RestartPolicy(RestartBackoff);
+
+impl RestartPolicy {
+    /// A back-off without failures.
+    pub fn new() -> RestartPolicy {
+        RestartPolicy(RestartBackoff::new(WAIT_MIN, WAIT_MAX, LONG_LIFE))
+    }
+
+    /// The delay after a process that ended in this way.
+    pub fn delay(&mut self, end: ProcessEnd) -> Duration {
+        let is_well = match end {
+            ProcessEnd::NotStarted => false,
+            ProcessEnd::Unasked(lifetime) => self.0.is_long(lifetime),
+            ProcessEnd::Asked => true,
+        };
+        if is_well {
+            self.0.reset();
+            return Duration::ZERO;
+        }
+        self.0.failed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_that_can_not_start_delays_the_next() {
+        let mut policy = RestartPolicy::new();
+        let mut wait_ms = |end| policy.delay(end).as_millis();
+        for _ in 0..1_000 {
+            assert_eq!(wait_ms(ProcessEnd::Asked), 0);
+        }
+        let early = ProcessEnd::Unasked(Duration::from_millis(9_999));
+        let ends = [ProcessEnd::NotStarted, early];
+        let waits = (0..9).map(|at| wait_ms(ends[at % 2]));
+        let waits: Vec<_> = waits.collect();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        let late = ProcessEnd::Unasked(Duration::from_millis(10_000));
+        for well in [ProcessEnd::Asked, late] {
+            assert_eq!(wait_ms(well), 0);
+            assert_eq!(wait_ms(ProcessEnd::NotStarted), 50);
+        }
+    }
+}

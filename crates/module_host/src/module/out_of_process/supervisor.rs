@@ -1,0 +1,198 @@
+//! Supervises two processes of a module: one that has the calls, and a spare that takes over when it dies. Independent
+//! of calls.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lowroad_module::MessageLevel;
+use tokio::time::{Sleep, sleep};
+
+use super::super::counts::increment;
+use super::process::{ProcessConnection, ModuleProcess, run};
+use super::restart::{ProcessEnd, RestartPolicy};
+use super::{ModuleService, SeparateState};
+
+/// Keeps processes running until the module is no longer used; `first` has the calls.
+pub async fn supervise(shared: Arc<SeparateState>, first: ModuleProcess) {
+    let mut processes = ProcessTable {
+        active: Some(LiveProcess::new(&shared, first)),
+        spare: None,
+        starting: Some(start(shared.clone())),
+        retry: None,
+        restart: RestartPolicy::new(),
+        shared: shared.clone(),
+    };
+    loop {
+        tokio::select! {
+            () = shared.ended.notified() => return,
+            dead = end_of(&mut processes.active) => {
+                processes.replace_active(&dead);
+                bury(dead);
+            }
+            dead = end_of(&mut processes.spare) => {
+                processes.replace_spare(&dead);
+                bury(dead);
+            }
+            started = start_of(&mut processes.starting) => processes.take_started(started),
+            () = end_of_wait(&mut processes.retry) => {
+                processes.start_after(Duration::ZERO);
+                processes.show();
+            }
+        }
+    }
+}
+
+type ConversationFuture = Pin<Box<dyn Future<Output = ModuleProcess> + Send>>;
+type StartFuture = Pin<Box<dyn Future<Output = Result<ModuleProcess, String>> + Send>>;
+
+struct ProcessTable {
+    shared: Arc<SeparateState>,
+    active: Option<LiveProcess>,
+    spare: Option<LiveProcess>,
+    /// The next process: starting, or delayed by the back-off.
+    starting: Option<StartFuture>,
+    retry: Option<Pin<Box<Sleep>>>,
+    restart: RestartPolicy,
+}
+
+/// A process with its exchange of messages.
+struct LiveProcess {
+    connection: Arc<ProcessConnection>,
+    talking: ConversationFuture,
+    began: Instant,
+}
+
+/// A dead process.
+struct DeadProcess {
+    process: ModuleProcess,
+    began: Instant,
+}
+
+impl LiveProcess {
+    fn new(shared: &Arc<SeparateState>, process: ModuleProcess) -> LiveProcess {
+        LiveProcess {
+            connection: process.connection.clone(),
+            talking: Box::pin(run(shared.clone(), process)),
+            began: Instant::now(),
+        }
+    }
+}
+
+impl ProcessTable {
+    /// Moves the calls to the spare, and fails those of the dead process once it can receive no new ones.
+    fn replace_active(&mut self, dead: &DeadProcess) {
+        self.active = self.spare.take();
+        if self.starting.is_none() {
+            // A spare may fail only while another process runs: some modules need a resource exclusively.
+            self.retry = None;
+            self.start_next(end(dead));
+        }
+        self.show();
+        self.close(dead);
+    }
+
+    fn replace_spare(&mut self, dead: &DeadProcess) {
+        self.start_next(end(dead));
+        self.close(dead);
+    }
+
+    fn take_started(&mut self, started: Result<ModuleProcess, String>) {
+        match started {
+            Ok(process) => {
+                let live = LiveProcess::new(&self.shared, process);
+                match &self.active {
+                    Some(_) => self.spare = Some(live),
+                    None => {
+                        self.active = Some(live);
+                        self.start_after(Duration::ZERO);
+                    }
+                }
+            }
+            Err(problem) => {
+                self.shared.identity.log(MessageLevel::Error, &problem);
+                self.start_next(ProcessEnd::NotStarted);
+            }
+        }
+        self.show();
+    }
+
+    /// Starts another process after one that ended in this way.
+    fn start_next(&mut self, after: ProcessEnd) {
+        let delay = self.restart.delay(after);
+        self.start_after(delay);
+    }
+
+    /// Starts another process, at once or later.
+    fn start_after(&mut self, delay: Duration) {
+        match delay {
+            Duration::ZERO => self.starting = Some(start(self.shared.clone())),
+            _ => self.retry = Some(Box::pin(sleep(delay))),
+        }
+    }
+
+    /// Publishes the process that accepts calls.
+    fn show(&self) {
+        let service = match (&self.active, &self.retry) {
+            (Some(active), _) => ModuleService::Up(active.connection.clone()),
+            (None, Some(_)) => ModuleService::Down,
+            (None, None) => ModuleService::Starting,
+        };
+        self.shared.service.send_replace(service);
+    }
+
+    fn close(&self, dead: &DeadProcess) {
+        let identity = &self.shared.identity;
+        increment(&identity.counts.crashes);
+        identity.log(MessageLevel::Error, "its process died; it is started again");
+        dead.process.connection.close();
+    }
+}
+
+fn end(dead: &DeadProcess) -> ProcessEnd {
+    match dead.process.connection.was_asked() {
+        true => ProcessEnd::Asked,
+        false => ProcessEnd::Unasked(dead.began.elapsed()),
+    }
+}
+
+fn start(shared: Arc<SeparateState>) -> StartFuture {
+    Box::pin(async move {
+        let started = tokio::task::spawn_blocking(move || ModuleProcess::start(&shared));
+        started.await.unwrap_or_else(|error| Err(error.to_string()))
+    })
+}
+
+/// Waits for the end of a killed process on a blocking thread. It is short, but must not delay the runtime.
+fn bury(dead: DeadProcess) {
+    tokio::task::spawn_blocking(move || drop(dead.process));
+}
+
+/// Waits until this process dies, if there is one.
+async fn end_of(live: &mut Option<LiveProcess>) -> DeadProcess {
+    let Some(talked_to) = live else {
+        return pending().await;
+    };
+    let process = talked_to.talking.as_mut().await;
+    let began = talked_to.began;
+    *live = None;
+    DeadProcess { process, began }
+}
+
+async fn start_of(starting: &mut Option<StartFuture>) -> Result<ModuleProcess, String> {
+    let Some(begun) = starting else {
+        return pending().await;
+    };
+    let started = begun.await;
+    *starting = None;
+    started
+}
+
+async fn end_of_wait(retry: &mut Option<Pin<Box<Sleep>>>) {
+    let Some(wait) = retry else {
+        return pending().await;
+    };
+    wait.as_mut().await;
+    *retry = None;
+}

@@ -1,0 +1,69 @@
+//! Idle instances that were reset to their start state, a few for each worker. Independent of how they are reset.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::code::CompiledWasm;
+use super::counts::{WasmCounters, increment};
+use super::instance::LiveInstance;
+use super::runtime::WasmRuntime;
+
+/// Idle instances per worker, for calls that wait while others arrive. Each keeps its memory and a copy of it: 256 KiB
+/// at most.
+const REST_MAX: usize = 32;
+
+/// The idle instances of all workers.
+pub(super) struct IdleInstances(Box<[Mutex<Vec<IdleInstance>>]>);
+
+/// An idle instance.
+struct IdleInstance {
+    code: Arc<CompiledWasm>,
+    live: Option<LiveInstance>,
+    counts: Arc<WasmCounters>,
+}
+
+impl Drop for IdleInstance {
+    fn drop(&mut self) {
+        self.counts.now_resting.fetch_sub(1, Relaxed);
+    }
+}
+
+impl IdleInstances {
+    pub(super) fn new(workers: usize) -> IdleInstances {
+        IdleInstances((0..workers.max(1)).map(|_| Mutex::default()).collect())
+    }
+
+    /// Takes an idle instance of the worker, if it is of this code version.
+    pub(super) fn take(&self, worker: usize, code: &Arc<CompiledWasm>) -> Option<LiveInstance> {
+        let mut found = self.place(worker).pop()?;
+        let live = found
+            .live
+            .take()
+            .filter(|_| Arc::ptr_eq(&found.code, code))?;
+        increment(&found.counts.reused);
+        Some(live)
+    }
+
+    /// Keeps an instance for the worker. It is discarded if the worker has enough, or if half of all possible instances
+    /// exist: idle ones must not exhaust the pool for other modules and workers.
+    pub(super) fn put(&self, runtime: &WasmRuntime, worker: usize, code: &Arc<CompiledWasm>, live: LiveInstance) {
+        let counts = &runtime.counts;
+        let scarce = u64::from(runtime.limits.instances_max) / 2;
+        let mut place = self.place(worker);
+        place.retain(|rested| Arc::ptr_eq(&rested.code, code));
+        if place.len() >= REST_MAX || counts.now_instances.load(Relaxed) > scarce {
+            return;
+        }
+        counts.now_resting.fetch_add(1, Relaxed);
+        place.push(IdleInstance {
+            code: code.clone(),
+            live: Some(live),
+            counts: counts.clone(),
+        });
+    }
+
+    fn place(&self, worker: usize) -> std::sync::MutexGuard<'_, Vec<IdleInstance>> {
+        let place = &self.0[worker % self.0.len()];
+        place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

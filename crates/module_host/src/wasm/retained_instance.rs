@@ -1,0 +1,247 @@
+//! Instances that are retained from one request to the next: one for each worker. Waiting calls share it with others,
+//! one at a time. If it traps, all its calls fail, and the next request gets a new one. A newer version of the code
+//! starts with a new instance, too; the old one lives as long as its calls. Abandoned calls that wait are reported to
+//! the instance, since it would otherwise keep their memory for its whole life.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
+
+use lowroad_handler::HandlerFailure;
+use lowroad_http::status::StatusCode;
+use lowroad_module::{CallEvent, MessageLevel, CallStep};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use wasmtime::Store;
+
+use super::code::CompiledWasm;
+use super::guest::{GuestState, wind};
+use super::instance::{ReadyInstance, computing};
+use super::trap::failure;
+use super::shared::WasmContext;
+use crate::module::{HostedCall, StartContext};
+
+/// The instances of all workers.
+pub(super) struct InstanceKeeper(Box<[Lock<Option<Arc<InstanceHome>>>]>);
+
+/// The place of one code version's instance.
+struct InstanceHome {
+    code: Arc<CompiledWasm>,
+    live: Mutex<InstanceLife>,
+    /// Abandoned calls that were not yet reported to the instance.
+    given_up: Lock<Vec<AbandonedCall>>,
+    any_given_up: AtomicBool,
+}
+
+/// A call that was abandoned while it waited.
+struct AbandonedCall {
+    generation: u64,
+    number: u32,
+    call: HostedCall,
+}
+
+/// An instance, or none: before the first request, while it computes, and after a trap.
+#[derive(Default)]
+struct InstanceLife {
+    live: Option<InstanceState>,
+    /// Counts the instances of this place.
+    generation: u64,
+    /// Counts the calls.
+    number: u32,
+}
+
+struct InstanceState {
+    store: Store<GuestState>,
+    ready: ReadyInstance,
+}
+
+impl InstanceState {
+    /// Passes an event to the call of this number. The call is swapped into the store for the event, and out again.
+    async fn handle(
+        &mut self,
+        number: u32,
+        call: &mut Option<HostedCall>,
+        event: CallEvent,
+    ) -> wasmtime::Result<CallStep> {
+        wind(&mut self.store);
+        let guest = self.store.data_mut();
+        guest.number = number;
+        mem::swap(&mut guest.call, call);
+        let next = self.ready.handle(&mut self.store, event).await;
+        mem::swap(&mut self.store.data_mut().call, call);
+        next
+    }
+}
+
+impl InstanceHome {
+    fn new(code: Arc<CompiledWasm>) -> InstanceHome {
+        InstanceHome {
+            code,
+            live: Mutex::default(),
+            given_up: Lock::default(),
+            any_given_up: AtomicBool::new(false),
+        }
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, Vec<AbandonedCall>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports all abandoned calls to the instance.
+    async fn tell(&self, shared: &WasmContext, life: &mut InstanceLife) {
+        if !self.any_given_up.swap(false, SeqCst) {
+            return;
+        }
+        let calls = mem::take(&mut *self.given_up());
+        for given_up in calls {
+            // An instance that is gone freed the call's memory with it.
+            if given_up.generation != life.generation {
+                continue;
+            }
+            let Some(live) = life.live.take() else {
+                return;
+            };
+            match computing(&shared.runtime, given_up.tell(live)).await {
+                Ok(live) => life.live = Some(live),
+                Err(error) => {
+                    let told = failure(&shared.runtime.counts, &shared.identity.name, &error);
+                    shared.identity.log(MessageLevel::Error, &told.detail);
+                }
+            }
+        }
+    }
+}
+
+impl AbandonedCall {
+    async fn tell(self, mut live: InstanceState) -> wasmtime::Result<InstanceState> {
+        let mut call = Some(self.call);
+        live.handle(self.number, &mut call, CallEvent::Gone).await?;
+        Ok(live)
+    }
+}
+
+impl InstanceKeeper {
+    pub(super) fn new(workers: usize) -> InstanceKeeper {
+        InstanceKeeper((0..workers.max(1)).map(|_| Lock::default()).collect())
+    }
+
+    /// Makes a call with the worker's instance.
+    pub(super) fn call(&self, shared: &Arc<WasmContext>, worker: usize, call: HostedCall) -> RetainedCall {
+        let code = shared.file.code();
+        let slot = &self.0[worker % self.0.len()];
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match &*slot {
+            Some(place) if Arc::ptr_eq(&place.code, &code) => place.clone(),
+            _ => slot.insert(Arc::new(InstanceHome::new(code))).clone(),
+        };
+        RetainedCall {
+            shared: shared.clone(),
+            place,
+            call: Some(call),
+            began: None,
+            waits: false,
+        }
+    }
+}
+
+/// A call with a retained instance.
+pub struct RetainedCall {
+    shared: Arc<WasmContext>,
+    place: Arc<InstanceHome>,
+    /// `None` while the instance has it.
+    call: Option<HostedCall>,
+    /// The generation of its instance, and its number there.
+    began: Option<(u64, u32)>,
+    /// The module waits, so it must be notified of the call's end.
+    waits: bool,
+}
+
+impl RetainedCall {
+    pub(super) fn call(&mut self) -> &mut HostedCall {
+        self.call.as_mut().expect("between two events it is here")
+    }
+
+    pub(super) async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
+        let place = self.place.clone();
+        let mut life = place.live.lock().await;
+        let shared = self.shared.clone();
+        place.tell(&shared, &mut life).await;
+        self.waits = false;
+        let live = self.take(&mut life)?;
+        // If this future is dropped in between, the instance is dropped with its half-done work.
+        let (live, next) = computing(&shared.runtime, self.step(live, event))
+            .await
+            .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
+        life.live = Some(live);
+        self.waits = next == CallStep::Wait;
+        Ok(next)
+    }
+
+    /// Takes the instance if it is still the one that the call began with.
+    fn take(&mut self, life: &mut InstanceLife) -> Result<Option<InstanceState>, HandlerFailure> {
+        if life.live.is_none() {
+            life.generation += 1;
+        }
+        let generation = life.generation;
+        match self.began {
+            Some((began, _)) if began != generation => Err(HandlerFailure::new(
+                StatusCode::INTERNAL_ERROR,
+                format!(
+                    "module {}: the instance with which it waited trapped for another request",
+                    self.shared.identity.name
+                ),
+            )),
+            Some(_) => Ok(life.live.take()),
+            None => {
+                life.number = life.number.wrapping_add(1).max(1);
+                self.began = Some((generation, life.number));
+                Ok(life.live.take())
+            }
+        }
+    }
+
+    async fn step(&mut self, live: Option<InstanceState>, event: CallEvent) -> wasmtime::Result<(InstanceState, CallStep)> {
+        let mut live = match live {
+            Some(live) => live,
+            None => self.begin().await?,
+        };
+        let number = self.began.map_or(1, |(_, number)| number);
+        let next = live.handle(number, &mut self.call, event).await?;
+        Ok((live, next))
+    }
+
+    async fn begin(&mut self) -> wasmtime::Result<InstanceState> {
+        let mut store = self.shared.store();
+        let worker = self.call().worker();
+        let starting = || StartContext::new(self.shared.identity.clone(), worker);
+        let (ready, _) = ReadyInstance::new(&self.place.code, &mut store, starting).await?;
+        Ok(InstanceState { store, ready })
+    }
+}
+
+/// Abandons a waiting call. It is reported to the instance at once if there is a runtime, otherwise before the
+/// instance's next event.
+impl Drop for RetainedCall {
+    fn drop(&mut self) {
+        if !self.waits {
+            return;
+        }
+        let Some((call, (generation, number))) = self.call.take().zip(self.began) else {
+            return;
+        };
+        let place = self.place.clone();
+        place.given_up().push(AbandonedCall {
+            generation,
+            number,
+            call,
+        });
+        place.any_given_up.store(true, SeqCst);
+        if let Ok(runtime) = Handle::try_current() {
+            let shared = self.shared.clone();
+            runtime.spawn(async move {
+                let mut life = place.live.lock().await;
+                place.tell(&shared, &mut life).await;
+            });
+        }
+    }
+}

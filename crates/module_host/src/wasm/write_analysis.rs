@@ -1,0 +1,206 @@
+//! Finds by static analysis of its code which parts of an instance can change. If these are only memory and numeric
+//! globals, the instance can be reset to its start state. For that, globals that are not exported get an export here,
+//! under generated names. Independent of instances.
+//!
+//! An instance consists of functions, memories, tables, globals, and droppable segments (core specification, 4.2).
+//! Functions never change. Code that can change tables or segments is found by its instructions.
+
+use wasmparser::{Operator, Parser, Payload, ValType};
+
+/// The most globals of a resettable module.
+const GLOBALS_MAX: usize = 16;
+const EXPORT_SECTION: u8 = 7;
+const GLOBAL: u8 = 3;
+
+/// A module with resettable instances.
+pub(super) struct ResettableModule {
+    /// The module with the added exports.
+    pub(super) bytes: Vec<u8>,
+    /// Names of all mutable globals.
+    pub(super) globals: Vec<String>,
+}
+
+/// Analyses a module; `None` if its instances cannot be reset, or it is invalid.
+pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
+    let mut changing = Vec::new();
+    let mut made = b"\0asm\x01\0\0\0".to_vec();
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.ok()?;
+        match &payload {
+            Payload::GlobalSection(globals) => {
+                for (index, global) in (0..).zip(globals.clone()) {
+                    let kind = global.ok()?.ty;
+                    match kind.content_type {
+                        _ if !kind.mutable => {}
+                        ValType::I32 | ValType::I64 | ValType::F32 | ValType::F64 => {
+                            changing.push(index);
+                        }
+                        _ => return None,
+                    }
+                }
+            }
+            // Global indices begin with the imported globals; there is no global to import from this server.
+            Payload::CodeSectionEntry(body) => {
+                for operator in body.get_operators_reader().ok()? {
+                    if changes_more(&operator.ok()?) {
+                        return None;
+                    }
+                }
+            }
+            _ => {}
+        }
+        let Some((id, range)) = payload.as_section() else {
+            continue;
+        };
+        // The parser reports a section before its end was read, and a truncated file may lack the end.
+        let content = bytes.get(range)?;
+        match id {
+            EXPORT_SECTION => section(&mut made, id, &exports(content, &changing)?),
+            _ => section(&mut made, id, content),
+        }
+    }
+    let globals: Vec<_> = changing.into_iter().map(name).collect();
+    (globals.len() <= GLOBALS_MAX).then_some(ResettableModule {
+        bytes: made,
+        globals,
+    })
+}
+
+/// Whether an instruction changes tables or segments.
+fn changes_more(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::TableSet { .. }
+            | Operator::TableGrow { .. }
+            | Operator::TableFill { .. }
+            | Operator::TableCopy { .. }
+            | Operator::TableInit { .. }
+            | Operator::ElemDrop { .. }
+            | Operator::DataDrop { .. }
+    )
+}
+
+fn name(global: u32) -> String {
+    format!("lowroad:global:{global}")
+}
+
+/// The export section with the globals added.
+fn exports(section: &[u8], globals: &[u32]) -> Option<Vec<u8>> {
+    let count_len = section.iter().position(|byte| byte & 0x80 == 0)? + 1;
+    let count = section[..count_len]
+        .iter()
+        .rev()
+        .fold(0, |count, byte| count << 7 | u64::from(byte & 0x7f));
+    let mut made = Vec::new();
+    number(&mut made, count.checked_add(globals.len() as u64)?);
+    made.extend_from_slice(&section[count_len..]);
+    for global in globals {
+        let name = name(*global);
+        number(&mut made, name.len() as u64);
+        made.extend_from_slice(name.as_bytes());
+        made.push(GLOBAL);
+        number(&mut made, u64::from(*global));
+    }
+    Some(made)
+}
+
+fn section(made: &mut Vec<u8>, id: u8, content: &[u8]) {
+    made.push(id);
+    number(made, content.len() as u64);
+    made.extend_from_slice(content);
+}
+
+/// Appends a number in LEB128.
+fn number(made: &mut Vec<u8>, mut value: u64) {
+    loop {
+        let low = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            made.push(low);
+            return;
+        }
+        made.push(low | 0x80);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Vec<u8> {
+        wat::parse_str(format!("(module {text})")).expect("the text is a module")
+    }
+
+    #[test]
+    fn globals_that_change_are_exported() {
+        let bytes = parsed(
+            r#"(global (mut i32) (i32.const 1)) (global i64 (i64.const 2))
+            (global $named (export "named") (mut f64) (f64.const 3))
+            (memory (export "memory") 1) (data (i32.const 0) "text")
+            (func (export "work") (global.set $named (f64.const 4)))"#,
+        );
+        let found = resettable(&bytes).expect("it can be put back");
+        assert_eq!(found.globals, ["lowroad:global:0", "lowroad:global:2"]);
+        let mut names = Vec::new();
+        for payload in Parser::new(0).parse_all(&found.bytes) {
+            if let Payload::ExportSection(exports) = payload.expect("it is whole") {
+                names = exports
+                    .into_iter()
+                    .map(|export| export.expect("whole").name)
+                    .collect();
+            }
+        }
+        let expected = [
+            "named",
+            "memory",
+            "work",
+            "lowroad:global:0",
+            "lowroad:global:2",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_or_spoilt_is_none_that_can_be_put_back() {
+        let whole = parsed(
+            r#"(global (mut i32) (i32.const 1)) (table 1 funcref) (memory (export "memory") 1)
+            (elem (i32.const 0) $work) (data (i32.const 0) "text")
+            (func $work (export "work") (param i32) (loop (br_if 0 (local.get 0))))"#,
+        );
+        assert!(resettable(&whole).is_some());
+        // Cut between two sections it is still a valid module. The test only checks that no length panics or hangs.
+        for len in 0..whole.len() {
+            let _ = resettable(&whole[..len]);
+        }
+        for at in 0..whole.len() {
+            for byte in 0..=u8::MAX {
+                let mut spoilt = whole.clone();
+                spoilt[at] = byte;
+                let _ = resettable(&spoilt);
+                let _ = resettable(&spoilt[..at + 1]);
+            }
+        }
+    }
+
+    #[test]
+    fn code_that_changes_more_is_found() {
+        for code in [
+            "(table.set $t (i32.const 0) (ref.null func))",
+            "(drop (table.grow $t (ref.null func) (i32.const 1)))",
+            "(table.fill $t (i32.const 0) (ref.null func) (i32.const 1))",
+            "(table.copy $t $t (i32.const 0) (i32.const 1) (i32.const 1))",
+            "(table.init $t $e (i32.const 0) (i32.const 0) (i32.const 0))",
+            "(elem.drop $e)",
+            "(data.drop $d)",
+        ] {
+            let bytes = parsed(&format!(
+                r#"(table $t 2 funcref) (memory 1) (elem $e func) (data $d "text")
+                (func $work (export "work") {code})"#
+            ));
+            assert!(resettable(&bytes).is_none(), "{code}");
+        }
+        let global = parsed(r#"(global (mut funcref) (ref.null func)) (func (export "work"))"#);
+        assert!(resettable(&global).is_none());
+        assert!(resettable(b"no module").is_none());
+    }
+}

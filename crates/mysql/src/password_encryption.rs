@@ -1,0 +1,285 @@
+//! RSA-OAEP (RFC 8017 §7.1.1, with SHA-1 and no label) with a server's public key: the only part of RSA that
+//! `caching_sha2_password` needs, in a hundredth of a full library's size. Encryption only; the message is padded with
+//! random bytes, so that timing reveals nothing of the password.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use sha1::{Digest, Sha1};
+
+use crate::error::MySqlError;
+
+/// The length of a SHA-1 digest in bytes.
+const DIGEST_LEN: usize = 20;
+
+/// The longest PEM text in bytes; that of a 4,096-bit key has 800.
+const PEM_LEN_MAX: usize = 1_024;
+
+const NO_KEY: MySqlError = MySqlError::Protocol("its public key can't be read");
+
+/// A public key: numbers in big-endian bytes.
+struct LoginKey {
+    modulus: Vec<u8>,
+    exponent: u32,
+}
+
+/// Encrypts a message for the owner of a key. `random` must be used for nothing else.
+///
+/// # Errors
+/// The key is not of 1,024 to 4,096 bits, or too short for the message.
+pub fn password_encryption(message: &[u8], key_pem: &[u8], random: &[u8; DIGEST_LEN]) -> Result<Vec<u8>, MySqlError> {
+    let key = key(key_pem).ok_or(NO_KEY)?;
+    let len = key.modulus.len();
+    // OAEP needs two digests and two bytes besides the message.
+    let padding = (len - 2 * DIGEST_LEN - 2).checked_sub(message.len());
+    let padding = padding.ok_or(MySqlError::Protocol(
+        "its public key is too short for the password",
+    ))?;
+    // The OAEP block: 0, seed, digest of the label, zeroes, 1, message.
+    let mut block = vec![0];
+    block.extend_from_slice(random);
+    block.extend_from_slice(&Sha1::digest([]));
+    block.resize(block.len() + padding, 0);
+    block.push(1);
+    block.extend_from_slice(message);
+    // The seed masks the data, then the masked data mask the seed (RFC 8017 §7.1.1, step 2).
+    let (seed, data) = block[1..].split_at_mut(DIGEST_LEN);
+    mask(data, seed);
+    mask(seed, data);
+    Ok(power(&block, &key))
+}
+
+/// MGF1: masks `data` with the output of `seed`.
+fn mask(data: &mut [u8], seed: &[u8]) {
+    for (count, part) in (0_u32..).zip(data.chunks_mut(DIGEST_LEN)) {
+        let digest = Sha1::new()
+            .chain_update(seed)
+            .chain_update(count.to_be_bytes());
+        part.iter_mut()
+            .zip(digest.finalize())
+            .for_each(|(byte, mask)| *byte ^= mask);
+    }
+}
+
+/// Parses `-----BEGIN PUBLIC KEY-----` (RFC 7468) with an RSA key in it (RFC 3279 §2.3.1).
+fn key(pem: &[u8]) -> Option<LoginKey> {
+    let text = core::str::from_utf8(pem.get(..pem.len().min(PEM_LEN_MAX))?).ok()?;
+    let body = text
+        .split_once("-----BEGIN PUBLIC KEY-----")?
+        .1
+        .split_once("-----END")?
+        .0;
+    let der = base64(body)?;
+    let (info, _) = element(&der, 0x30)?;
+    let (_algorithm, info) = element(info, 0x30)?;
+    let (bits, _) = element(info, 0x03)?;
+    // The first byte of a BIT STRING is the number of unused bits.
+    let (numbers, _) = element(bits.strip_prefix(&[0])?, 0x30)?;
+    let (modulus, numbers) = element(numbers, 0x02)?;
+    let (exponent, _) = element(numbers, 0x02)?;
+    let modulus = trimmed(modulus);
+    let exponent = trimmed(exponent);
+    let exponent = exponent.iter().try_fold(0_u32, |number, &byte| {
+        number.checked_mul(256)?.checked_add(u32::from(byte))
+    })?;
+    // Bounds the work, which grows with both; servers use 65,537 and 2,048 bits.
+    let is_usual = (128..=512).contains(&modulus.len()) && exponent <= 65_537;
+    // An RSA modulus is odd; with an even one the reduction below would be meaningless.
+    (is_usual && modulus.last()? % 2 == 1).then(|| LoginKey {
+        modulus: modulus.into(),
+        exponent,
+    })
+}
+
+fn trimmed(number: &[u8]) -> &[u8] {
+    let zeroes = number.iter().take_while(|&&byte| byte == 0).count();
+    &number[zeroes..]
+}
+
+/// The content of the first DER element, which must have this tag, and the bytes after it.
+fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (&[found, first], rest) = der.split_first_chunk::<2>()?;
+    // DER lengths up to 127 are one byte; longer ones have a prefix with their size.
+    let (len, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81 => rest
+            .split_first()
+            .map(|(&len, rest)| (usize::from(len), rest))?,
+        0x82 => {
+            let (len, rest) = rest.split_first_chunk::<2>()?;
+            (usize::from(u16::from_be_bytes(*len)), rest)
+        }
+        _ => return None,
+    };
+    (found == tag).then_some(())?;
+    rest.split_at_checked(len)
+}
+
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
+    for byte in text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=')
+    {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(digit);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+/// `block` to the power of the key's exponent, modulo the key's modulus; of the modulus's length.
+fn power(block: &[u8], key: &LoginKey) -> Vec<u8> {
+    let modulus = limbs(&key.modulus);
+    let base = limbs(block);
+    let mut made = vec![0; modulus.len()];
+    made[0] = 1;
+    // Square and multiply. The exponent is public, so its bits may influence the time.
+    for bit in (0..u32::BITS - key.exponent.leading_zeros()).rev() {
+        made = product(&made, &made, &modulus);
+        if key.exponent >> bit & 1 == 1 {
+            made = product(&made, &base, &modulus);
+        }
+    }
+    let mut bytes: Vec<u8> = made.iter().flat_map(|limb| limb.to_le_bytes()).collect();
+    bytes.truncate(key.modulus.len());
+    bytes.reverse();
+    bytes
+}
+
+/// A number in 64-bit limbs, little-endian.
+fn limbs(bytes: &[u8]) -> Vec<u64> {
+    let limb = |part: &[u8]| {
+        part.iter()
+            .fold(0, |limb, &byte| limb << 8 | u64::from(byte))
+    };
+    bytes.rchunks(8).map(limb).collect()
+}
+
+/// `left * right` modulo the modulus, bit by bit; both are below the modulus.
+fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
+    let mut made = vec![0; modulus.len()];
+    let mut same = made.clone();
+    for limb in left.iter().rev() {
+        // Double and add, reduced after each step, so that numbers stay below the modulus.
+        for bit in (0..64).rev() {
+            same.copy_from_slice(&made);
+            add(&mut made, &same, modulus);
+            if limb >> bit & 1 == 1 {
+                add(&mut made, right, modulus);
+            }
+        }
+    }
+    made
+}
+
+/// Adds modulo the modulus; both numbers are below it.
+fn add(to: &mut [u64], number: &[u64], modulus: &[u64]) {
+    let mut carry = false;
+    for (limb, more) in to.iter_mut().zip(number) {
+        let (sum, first) = limb.overflowing_add(*more);
+        let (sum, second) = sum.overflowing_add(u64::from(carry));
+        (*limb, carry) = (sum, first | second);
+    }
+    // Both operands are below the modulus, so one subtraction suffices.
+    if carry || to.iter().rev().ge(modulus.iter().rev()) {
+        let mut borrow = false;
+        for (limb, less) in to.iter_mut().zip(modulus) {
+            let (rest, first) = limb.overflowing_sub(*less);
+            let (rest, second) = rest.overflowing_sub(u64::from(borrow));
+            (*limb, borrow) = (rest, first | second);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rsa::pkcs8::{EncodePublicKey, LineEnding};
+    use rsa::rand_core::{self, CryptoRng, RngCore};
+    use rsa::{Oaep, RsaPrivateKey};
+
+    /// A generator of numbers that are not secret.
+    struct Numbers(u64);
+
+    impl RngCore for Numbers {
+        fn next_u32(&mut self) -> u32 {
+            self.next_u64() as u32
+        }
+        fn next_u64(&mut self) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        }
+        fn fill_bytes(&mut self, to: &mut [u8]) {
+            to.fill_with(|| self.next_u64() as u8);
+        }
+        fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), rand_core::Error> {
+            self.fill_bytes(to);
+            Ok(())
+        }
+    }
+
+    impl CryptoRng for Numbers {}
+
+    #[test]
+    fn only_the_owner_of_the_key_reads_it() {
+        let mut numbers = Numbers(11);
+        for bits in [1_024, 1_031, 1_536] {
+            let private = RsaPrivateKey::new(&mut numbers, bits).expect("a key");
+            let pem = private
+                .to_public_key()
+                .to_public_key_pem(LineEnding::LF)
+                .expect("PEM");
+            for len in [0, 1, 7, 62] {
+                let message = vec![0xa5; len];
+                let mut random = [0; 20];
+                numbers.fill_bytes(&mut random);
+                let sealed = password_encryption(&message, pem.as_bytes(), &random).expect("sealed");
+                let open = private
+                    .decrypt(Oaep::new::<Sha1>(), &sealed)
+                    .expect("opened");
+                assert_eq!(open, message, "{bits} bits");
+            }
+            let long = vec![1; bits / 8];
+            assert!(password_encryption(&long, pem.as_bytes(), &[0; 20]).is_err());
+        }
+    }
+
+    #[test]
+    fn changed_keys_do_no_harm() {
+        let mut numbers = Numbers(12);
+        let private = RsaPrivateKey::new(&mut numbers, 1_024).expect("a key");
+        let pem = private
+            .to_public_key()
+            .to_public_key_pem(LineEnding::LF)
+            .expect("PEM");
+        for _ in 0..300 {
+            let mut changed = pem.clone().into_bytes();
+            for _ in 0..=numbers.next_u32() % 3 {
+                let at = 26 + numbers.next_u32() as usize % 40;
+                changed[at] = b"A/+z90=\n"[numbers.next_u32() as usize % 8];
+            }
+            let _ = password_encryption(b"geheim", &changed, &[5; 20]);
+        }
+        for key in [
+            "",
+            "-----BEGIN PUBLIC KEY-----",
+            "-----BEGIN PUBLIC KEY-----\nMA==\n-----END",
+        ] {
+            assert!(password_encryption(b"x", key.as_bytes(), &[0; 20]).is_err());
+        }
+    }
+}

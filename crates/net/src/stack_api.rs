@@ -1,0 +1,197 @@
+//! The interface of the stack: settings, frames, and the traits of the link and the service.
+
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use crate::steering::FlowShare;
+
+/// Settings of a stack. All memory is allocated at the start.
+pub struct StackSettings {
+    /// The device's address.
+    pub mac: [u8; 6],
+    /// The device's MTU, 576 to 1500.
+    pub mtu: u16,
+    /// The source of the machine's address.
+    pub address: AddressSource,
+    /// The ports with a listener.
+    pub ports: Vec<u16>,
+    /// The largest number of TCP connections, without those in TIME_WAIT.
+    pub connections_max: usize,
+    /// Buffers of [`SMALL`] bytes, for unread input and response heads.
+    pub small_buffers: usize,
+    /// Buffers of [`LARGE`] bytes, for pages.
+    pub large_buffers: usize,
+    /// A connection ends after this long without input, or without progress while the peer's window is closed.
+    pub idle_timeout_ms: u32,
+    /// Secret from a good random source, new at each start: for initial sequence numbers, cookies and hash tables.
+    pub secret: [u8; 32],
+    /// This core's share, if several cores, each with a stack, share the machine's connections. All other settings are
+    /// per core; the rate limits of resets and challenge ACKs are divided.
+    pub share: Option<FlowShare>,
+}
+
+/// The source of the machine's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressSource {
+    /// By DHCP (RFC 2131).
+    Dhcp,
+    /// From the operator.
+    Static {
+        /// The machine's address.
+        address: Ipv4Addr,
+        /// 0 to 32.
+        prefix_len: u8,
+        /// The router for other networks.
+        gateway: Option<Ipv4Addr>,
+    },
+    /// From another core's stack, by `TcpStack::set_address`.
+    Told,
+}
+
+/// A frame as received from the device.
+#[derive(Clone, Copy)]
+pub struct ReceivedFrame<'f> {
+    /// From the Ethernet header on, without the frame's checksum.
+    pub frame: &'f [u8],
+    /// The device has verified the TCP or UDP checksum.
+    pub sum_is_good: bool,
+}
+
+/// Offloads of the device.
+#[derive(Clone, Copy, Default)]
+pub struct DeviceOffload {
+    /// Checksum offload: the device completes the TCP checksum (`OutgoingFrame::partial_sum`).
+    pub sum: bool,
+    /// Segmentation offload: the device cuts long segments (`OutgoingFrame::cut_len`); needs `sum`.
+    pub segmentation: bool,
+}
+
+/// A frame to be sent: `head`, then `copied`, then `lasting`.
+///
+/// `head` and `copied` together fit a frame of the MTU; with `OutgoingFrame::cut_len`, `lasting` may have up to 60 KB.
+pub struct OutgoingFrame<'f> {
+    /// Headers; copied before the call returns.
+    pub head: &'f [u8],
+    /// Payload that is copied before the call returns.
+    pub copied: &'f [u8],
+    /// Payload in static memory, from which the device may read later.
+    pub lasting: &'static [u8],
+    /// Offset of the TCP header if the device completes the checksum. The checksum field then holds the sum of the
+    /// pseudo header, not inverted.
+    pub partial_sum: Option<u16>,
+    /// Payload bytes of each segment into which the device cuts the frame.
+    pub cut_len: Option<u16>,
+}
+
+/// The device's sending side. A frame that can't be sent now is dropped and counted by the device.
+pub trait LinkDevice {
+    /// Sends a frame.
+    fn send(&mut self, frame: &OutgoingFrame<'_>);
+    /// The device's offloads; constant.
+    fn offload(&self) -> DeviceOffload;
+}
+
+/// A connection's identifier, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    /// Index in the table, below `connections_max`; usable for the service's own arrays.
+    pub index: u32,
+    /// Number of earlier connections at this index.
+    pub generation: u32,
+}
+
+/// Data to be sent, in order, and retransmitted after losses.
+#[derive(Clone, Copy)]
+pub enum SendPiece<'p> {
+    /// Copied into the stack's buffers; at most [`LARGE`] bytes.
+    Copied(&'p [u8]),
+    /// Static bytes, sent without copying. `sums` is empty, or the result of [`crate::sums`] for `bytes`.
+    Lasting {
+        /// The bytes to send.
+        bytes: &'static [u8],
+        /// Their checksums.
+        sums: &'static [u16],
+    },
+}
+
+/// Bytes of a small buffer.
+pub const SMALL: usize = 2048;
+/// Bytes of a large buffer.
+pub const LARGE: usize = 65_536;
+
+/// The most unread input of a connection, in bytes: always [`SMALL`]; this much if a large buffer can be spared.
+pub const WAITING_MAX: usize = 16_384;
+
+/// No free buffer, or no free place in the connection's queue. No byte was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendQueueFull;
+
+/// The reason of a connection's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// Both sides sent their FIN.
+    Closed,
+    /// The peer reset or refused it.
+    Reset,
+    /// The peer was silent for too long.
+    TimedOut,
+}
+
+/// A new connection, and the side that opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionInitiator {
+    /// The peer's address and port.
+    pub peer: SocketAddrV4,
+    /// The local port.
+    pub port: u16,
+    /// Opened by this side (`StackCalls::connect`).
+    pub by_us: bool,
+}
+
+/// The application. `TcpStack` calls it; it acts through `calls`.
+pub trait TcpService {
+    /// A connection is open.
+    fn opened(&mut self, calls: &mut impl StackCalls, id: ConnectionId, opened: ConnectionInitiator);
+    /// Delivers all unread bytes; returns how many were taken. Called again with the remainder when more bytes arrive,
+    /// or after `StackCalls::resume`. At most [`WAITING_MAX`] bytes are buffered; the window closes for a service that
+    /// takes none.
+    fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize;
+    /// The peer sent its FIN. Its data were delivered, though some may still be unread. The connection can still send,
+    /// until `StackCalls::close`.
+    fn finished(&mut self, calls: &mut impl StackCalls, id: ConnectionId);
+    /// All queued data are acknowledged.
+    fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId);
+    /// The connection ended; `id` is invalid from now on. Not called after `StackCalls::abort`. An outgoing connection
+    /// may end without having been open.
+    fn ended(&mut self, calls: &mut impl StackCalls, id: ConnectionId, end: ConnectionEnd);
+}
+
+/// The operations of a service on connections.
+pub trait StackCalls {
+    /// Microseconds since the start.
+    fn now_us(&self) -> u64;
+    /// Queues data. Several calls within one callback leave in full segments when the callback ends.
+    ///
+    /// # Errors
+    /// `SendQueueFull`: try again after `TcpService::sent`, or end the connection.
+    fn send(&mut self, id: ConnectionId, piece: SendPiece<'_>) -> Result<(), SendQueueFull>;
+    /// Bytes that are queued or sent, and not acknowledged.
+    fn unsent_len(&self, id: ConnectionId) -> usize;
+    /// Unread bytes.
+    fn waiting_len(&self, id: ConnectionId) -> usize;
+    /// Names and values of the stack's counters.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+    /// Sends a FIN behind the queued data. Unread and later input is dropped. The connection stays until the peer's
+    /// FIN or the idle timeout. A connection that isn't open yet is aborted.
+    fn close(&mut self, id: ConnectionId);
+    /// Resets the connection at once; `TcpService::ended` is not called.
+    fn abort(&mut self, id: ConnectionId);
+    /// Calls `TcpService::input` for unread bytes after the present callback. Without effect within an
+    /// `TcpService::input` that takes no bytes.
+    fn resume(&mut self, id: ConnectionId);
+    /// Opens a connection to another machine.
+    ///
+    /// # Errors
+    /// `SendQueueFull`: no free place in the table, no free port, or no address yet.
+    fn connect(&mut self, to: SocketAddrV4) -> Result<ConnectionId, SendQueueFull>;
+}

@@ -1,0 +1,234 @@
+//! Segments without a connection: SYNs, the ACK of a handshake, segments in TIME_WAIT, and those that are reset.
+
+use core::net::SocketAddrV4;
+
+use lowroad_wire::options::TcpOptions;
+
+use super::connection::{TcpConnection, WINDOW, agreed_mss};
+use super::end::end;
+use super::half_open::HandshakeMatch;
+use super::stateless_reply::{ReplySegment, takes_numbers};
+use super::segment::{ACK, FIN, RST, SYN, TcpSegment};
+use super::time_wait::ClosedConnection;
+use super::{input, output};
+use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, ConnectionInitiator, TcpService};
+use crate::bytes::before;
+use crate::context::{StackContext, StackCore, address_of};
+
+/// A connection with input in this time is not idle.
+const IDLE_MIN_US: u64 = 1_000_000;
+/// A longer handshake is no sample of the round trip time.
+const ROUND_TRIP_MAX_US: u64 = 1_000_000;
+
+/// Processes a segment without a connection.
+pub(crate) fn segment<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    segment: &TcpSegment<'_>,
+) {
+    let now_us = cx.core.now_us;
+    if let Some((at, over)) = cx.core.time_wait.find(segment.key, now_us) {
+        if segment.flags & RST != 0 {
+            return time_wait_reset(cx, at, segment.seq == over.rcv_nxt);
+        }
+        // RFC 9293 §3.6.1: a SYN above the old numbers may reuse a connection in TIME_WAIT.
+        let is_syn = segment.flags & (SYN | ACK) == SYN;
+        if !is_syn || !before(over.rcv_nxt, segment.seq) {
+            return time_wait(cx, segment, &over);
+        }
+        cx.core.time_wait.unlink(at);
+        cx.core.counters.time_wait_reused += 1;
+    }
+    if segment.flags & RST != 0 {
+        // A reset is never answered; it may end a half-open connection.
+        return cx.core.half_open.forget(segment.key, segment.seq);
+    }
+    match segment.flags & (SYN | ACK) {
+        SYN => syn(cx, segment),
+        ACK => completes(cx, service, segment),
+        _ => cx.refuse(segment),
+    }
+}
+
+/// A reset with exactly the next number (RFC 5961 §3.2) ends TIME_WAIT.
+///
+/// A client with a new SYN that has a number below the old ones gets an ACK, answers it by this reset, and connects
+/// with its next SYN.
+fn time_wait_reset<L: LinkDevice>(cx: &mut StackContext<'_, L>, at: u32, is_exact: bool) {
+    if !is_exact {
+        cx.core.counters.resets_ignored += 1;
+        return;
+    }
+    cx.core.time_wait.unlink(at);
+    cx.core.counters.time_wait_reset += 1;
+}
+
+fn time_wait<L: LinkDevice>(cx: &mut StackContext<'_, L>, segment: &TcpSegment<'_>, over: &ClosedConnection) {
+    let now_us = cx.core.now_us;
+    if takes_numbers(segment) && cx.core.rates.challenges.take(now_us) {
+        let reply = ReplySegment {
+            seq: over.snd_nxt,
+            ack: over.rcv_nxt,
+            flags: ACK,
+            window: WINDOW as u16,
+            options: &[],
+        };
+        cx.reply(segment, reply);
+    }
+}
+
+fn syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, syn: &TcpSegment<'_>) {
+    if !cx.core.ports.contains(&syn.key.port()) || cx.core.refuses_new {
+        cx.core.counters.syns_refused += 1;
+        return cx.refuse(syn);
+    }
+    if syn.flags & FIN != 0 {
+        cx.core.counters.syns_malformed += 1;
+        return;
+    }
+    let can = TcpOptions::read_well_formed(syn.options);
+    // A SYN may be forged, so it evicts no connection.
+    if cx.core.table.is_full() && may_go(cx.core).is_none() {
+        cx.core.counters.syns_dropped_full += 1;
+        return;
+    }
+    let now_us = cx.core.now_us;
+    let (isn, displaces) = cx.core.half_open.record_syn(syn.key, syn.seq, can, now_us);
+    cx.core.counters.half_open_displaced += u64::from(displaces);
+    cx.core.counters.syns_answered += 1;
+    // Filled with no-operation options, which align the others.
+    let mut options = [1; 12];
+    let [high, low] = cx.core.own_mss().to_be_bytes();
+    options[..4].copy_from_slice(&[2, 4, high, low]);
+    let mut len = 4;
+    if can.sack {
+        options[len + 2..len + 4].copy_from_slice(&[4, 2]);
+        len += 4;
+    }
+    if can.scale.is_some() {
+        // Scale 0: only the windows of the peer are scaled.
+        options[len + 1..len + 4].copy_from_slice(&[3, 3, 0]);
+        len += 4;
+    }
+    let reply = ReplySegment {
+        seq: isn,
+        ack: syn.seq.wrapping_add(1),
+        flags: SYN | ACK,
+        window: WINDOW as u16,
+        options: &options[..len],
+    };
+    cx.reply(syn, reply);
+}
+
+fn completes<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S, segment: &TcpSegment<'_>) {
+    let (key, seq, ack) = (segment.key, segment.seq, segment.ack);
+    let now_us = cx.core.now_us;
+    let (can, asked_us) = match cx.core.half_open.relation(key, seq, ack) {
+        HandshakeMatch::Completes { can, asked_us } => (can, Some(asked_us)),
+        // The segment that completes the handshake is still on its way; the peer retransmits this one.
+        HandshakeMatch::Overtakes => return,
+        HandshakeMatch::None if cx.core.half_open.takes_cookies(now_us) => {
+            match cx.core.half_open.cookie(key, seq, ack, now_us) {
+                Some(can) => {
+                    cx.core.counters.cookies_good += 1;
+                    (can, None)
+                }
+                None => {
+                    cx.core.counters.cookies_wrong += 1;
+                    return cx.refuse(segment);
+                }
+            }
+        }
+        HandshakeMatch::None => return cx.refuse(segment),
+    };
+    // A cookie may be for a port that has no listener any more, or for a draining stack.
+    let is_served = cx.core.ports.contains(&key.port()) && !cx.core.refuses_new;
+    if !is_served {
+        cx.core.counters.syns_refused += 1;
+        return cx.refuse(segment);
+    }
+    let rtt_us = asked_us.map(|asked_us| now_us.saturating_sub(asked_us));
+    if let Some(id) = accept(cx, service, segment, can, rtt_us) {
+        input::segment(cx, service, id.index, segment);
+    }
+}
+
+fn accept<L: LinkDevice, S: TcpService>(
+    cx: &mut StackContext<'_, L>,
+    service: &mut S,
+    segment: &TcpSegment<'_>,
+    can: TcpOptions,
+    rtt_us: Option<u64>,
+) -> Option<ConnectionId> {
+    if !make_room(cx, service) {
+        cx.core.counters.accept_dropped_full += 1;
+        return None;
+    }
+    let core = &mut *cx.core;
+    let local = core.local?;
+    let key = segment.key;
+    let mut it = TcpConnection::new(key, agreed_mss(&can, core.own_mss()), core.now_us);
+    it.has_sack = can.sack;
+    it.scale = can.scale.unwrap_or(0);
+    it.rcv_nxt = segment.seq;
+    it.rcv_end = segment.seq.wrapping_add(WINDOW);
+    it.snd_una = segment.ack;
+    it.snd_nxt = segment.ack;
+    // One below, so that the segment itself counts as recent and updates the window.
+    it.snd_wl1 = segment.seq.wrapping_sub(1);
+    it.snd_wl2 = segment.ack;
+    it.is_told = true;
+    // The handshake is the first sample; without one the timeout is a second.
+    if let Some(rtt_us) = rtt_us.filter(|rtt_us| *rtt_us < ROUND_TRIP_MAX_US) {
+        it.rtt.sample(rtt_us as u32);
+    }
+    output::prepare(&mut it, core.mac, segment.mac, local.address);
+    let id = core.table.insert(it)?;
+    core.half_open.forget(key, segment.seq);
+    core.counters.opened_passive += 1;
+    core.wheel.ask(id.index, core.now_us + core.idle_timeout_us);
+    let opened = ConnectionInitiator {
+        peer: SocketAddrV4::new(address_of(key.remote()), key.remote_port()),
+        port: key.port(),
+        by_us: false,
+    };
+    service.opened(cx, id, opened);
+    cx.core.table.get(id).map(|_| id)
+}
+
+/// A connection that may be evicted for a new one.
+fn may_go(core: &mut StackCore) -> Option<u32> {
+    let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
+    let idle = core.table.idle(before_us);
+    idle.or_else(|| core.table.stalled(core.now_us, false))
+}
+
+/// Whether there is a free place, after the eviction of an idle or stalled connection if necessary.
+fn make_room<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) -> bool {
+    if !cx.core.table.is_full() {
+        return true;
+    }
+    let Some(index) = may_go(cx.core) else {
+        return false;
+    };
+    let is_idle = cx.core.table.at(index).is_some_and(TcpConnection::is_idle);
+    match is_idle {
+        true => cx.core.counters.evicted_idle += 1,
+        false => cx.core.counters.evicted_stalled += 1,
+    }
+    cx.reset(index);
+    end(cx, service, index, ConnectionEnd::TimedOut);
+    true
+}
+
+/// While few buffers are free, evicts stalled connections that hold some.
+pub(crate) fn free_buffers<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
+    let now_us = cx.core.now_us;
+    while cx.core.pool.is_short()
+        && let Some(index) = cx.core.table.stalled(now_us, true)
+    {
+        cx.core.counters.evicted_stalled += 1;
+        cx.reset(index);
+        end(cx, service, index, ConnectionEnd::TimedOut);
+    }
+}

@@ -1,0 +1,123 @@
+//! Segments without a connection: SYN-ACKs, resets, and ACKs in TIME_WAIT. Each is sent to the MAC that its cause came
+//! from.
+
+use super::segment::{ACK, FIN, HEADER_LEN, RST, SYN, TcpSegment};
+use crate::stack_api::{OutgoingFrame, LinkDevice};
+use crate::bytes::{fold, put16, put32};
+use crate::context::StackContext;
+
+/// The header fields of a reply.
+#[derive(Clone, Copy)]
+pub(crate) struct ReplySegment<'o> {
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub options: &'o [u8],
+}
+
+const TCP_AT: usize = 34;
+
+impl<L: LinkDevice> StackContext<'_, L> {
+    /// Replies to a segment.
+    pub(crate) fn reply(&mut self, to: &TcpSegment<'_>, reply: ReplySegment<'_>) {
+        let Some(local) = self.core.local else {
+            return;
+        };
+        let len = HEADER_LEN + reply.options.len();
+        let mut frame = [0; TCP_AT + HEADER_LEN + 40];
+        frame[..6].copy_from_slice(&to.mac);
+        frame[6..12].copy_from_slice(&self.core.mac);
+        frame[12..14].copy_from_slice(&crate::ipv4::ETHERTYPE);
+        let remote = to.key.remote();
+        crate::ipv4::header(
+            &mut frame[14..],
+            crate::ipv4::TCP,
+            len,
+            local.address,
+            remote,
+        );
+        let tcp = &mut frame[TCP_AT..TCP_AT + len];
+        put16(tcp, 0, to.key.port());
+        put16(tcp, 2, to.key.remote_port());
+        put32(tcp, 4, reply.seq);
+        put32(tcp, 8, reply.ack);
+        tcp[12] = (len as u8 / 4) << 4;
+        tcp[13] = reply.flags;
+        put16(tcp, 14, reply.window);
+        tcp[HEADER_LEN..].copy_from_slice(reply.options);
+        let pseudo = crate::ipv4::pseudo_sum(crate::ipv4::TCP, local.address, remote) + len as u32;
+        let sum = match self.offload.sum {
+            true => fold(pseudo),
+            false => !fold(pseudo + u32::from(crate::payload_checksums::sum_of(tcp))),
+        };
+        put16(tcp, 16, sum);
+        let frame = OutgoingFrame {
+            head: &frame[..TCP_AT + len],
+            copied: &[],
+            lasting: &[],
+            partial_sum: self.offload.sum.then_some(TCP_AT as u16),
+            cut_len: None,
+        };
+        self.core.counters.frames_sent += 1;
+        self.link.send(&frame);
+    }
+
+    /// Resets the sender of a segment without a connection (RFC 9293 §3.10.7.1).
+    pub(crate) fn refuse(&mut self, segment: &TcpSegment<'_>) {
+        // A reset is never answered by a reset, or two stacks could loop.
+        if segment.flags & RST != 0 {
+            return;
+        }
+        let now_us = self.core.now_us;
+        if !self.core.rates.resets.take(now_us) {
+            self.core.counters.resets_limited += 1;
+            return;
+        }
+        self.core.counters.resets_sent += 1;
+        let (seq, ack, flags) = match segment.flags & ACK != 0 {
+            true => (segment.ack, 0, RST),
+            // Without an ACK there is no number that the peer expects, so the segment is acknowledged.
+            false => (0, segment.seq.wrapping_add(segment.len()), RST | ACK),
+        };
+        let reply = ReplySegment {
+            seq,
+            ack,
+            flags,
+            window: 0,
+            options: &[],
+        };
+        self.reply(segment, reply);
+    }
+
+    /// Sends a reset for a connection.
+    pub(crate) fn reset(&mut self, index: u32) {
+        // Without the next hop's MAC no segment was ever sent.
+        if let Some(it) = self.core.table.at(index)
+            && !it.needs_mac
+        {
+            let seq = it.snd_nxt;
+            self.bare(index, seq, RST | ACK, &[]);
+        }
+    }
+
+    /// Sends a challenge ACK, which a genuine peer answers and a blind attacker can't see (RFC 5961).
+    pub(crate) fn challenge(&mut self, index: u32) {
+        let now_us = self.core.now_us;
+        let is_within = match self.core.table.at_mut(index) {
+            Some(it) => it.takes_challenge(now_us),
+            None => false,
+        };
+        if !is_within {
+            self.core.counters.challenges_limited += 1;
+            return;
+        }
+        self.core.counters.challenges_sent += 1;
+        self.send_ack(index);
+    }
+}
+
+/// Whether a segment occupies sequence numbers, so that its sender expects an ACK.
+pub(crate) fn takes_numbers(segment: &TcpSegment<'_>) -> bool {
+    !segment.payload.is_empty() || segment.flags & (SYN | FIN) != 0
+}

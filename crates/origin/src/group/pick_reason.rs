@@ -1,0 +1,103 @@
+//! Explanations of picks and members, for `explain`, status and logs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::MemberId;
+use super::selection::SelectionReason;
+use super::member::{MemberCounters, MemberHealth};
+
+/// The set of candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CandidateTier {
+    /// Healthy primary members.
+    Primary,
+    /// Healthy backups, because too few primary members are healthy.
+    Backup,
+    /// All members, because too few are healthy (panic routing).
+    Panic,
+}
+
+impl CandidateTier {
+    /// The tier to try after all members of this one.
+    pub(super) fn next(self) -> Option<CandidateTier> {
+        (self == CandidateTier::Primary).then_some(CandidateTier::Backup)
+    }
+}
+
+/// The reason for a pick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PickReason {
+    /// The set of candidates.
+    pub tier: CandidateTier,
+    /// The policy's selection.
+    pub by: SelectionReason,
+    /// The number of candidates.
+    pub candidates: usize,
+}
+
+impl fmt::Display for PickReason {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.by {
+            SelectionReason::Only => to.write_str("the only one")?,
+            SelectionReason::Turn => to.write_str("its turn")?,
+            SelectionReason::LeastLoaded { load } => write!(to, "the fewest requests for its weight, {load}")?,
+            SelectionReason::LessOfTwo { load } => write!(to, "the less loaded of two drawn, {load} requests")?,
+            SelectionReason::Key { passed_over: 0 } => to.write_str("its key")?,
+            SelectionReason::Key { passed_over } => {
+                write!(to, "its key, after {passed_over} with too much load")?
+            }
+        }
+        let count = self.candidates;
+        match self.tier {
+            CandidateTier::Primary => write!(to, "; {count} could be asked"),
+            CandidateTier::Backup => write!(to, "; a backup, because too few members are well"),
+            CandidateTier::Panic => write!(to, "; too few are well, so all {count} are asked"),
+        }
+    }
+}
+
+/// The reason why no member was picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoMember {
+    /// The group is empty, or all members are draining.
+    Empty,
+    /// No member is healthy.
+    AllDown,
+    /// All healthy members have the maximum of requests.
+    AllFull,
+    /// All healthy members were tried.
+    AllTried,
+}
+
+impl fmt::Display for NoMember {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            NoMember::Empty => "the group has no members",
+            NoMember::AllDown => "no member is well",
+            NoMember::AllFull => "all members have as many requests as they may",
+            NoMember::AllTried => "all members were tried",
+        })
+    }
+}
+
+/// The health and counters of a member.
+#[derive(Clone, Debug)]
+pub struct MemberStatus {
+    /// The member.
+    pub member: MemberId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its full weight.
+    pub weight: u32,
+    /// Whether it is a backup.
+    pub backup: bool,
+    /// Its health.
+    pub standing: MemberHealth,
+    /// Requests in progress.
+    pub requests: u32,
+    /// Of them, those that wait for a connection.
+    pub pending: u32,
+    /// Its counters.
+    pub counts: MemberCounters,
+}

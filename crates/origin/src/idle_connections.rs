@@ -1,0 +1,285 @@
+//! Idle connections: which are kept, for which worker, and when they are closed to make room for others.
+//!
+//! Pure: the connections may be of any type, and the caller passes the time: monotonic ms of any worker.
+//!
+//! Crowding: an idle connection may occupy one of the server's processes (php-fpm, prefork servers), while a new
+//! connection without a response may still wait in the backlog for a process. So no connection is kept while such a
+//! silent one has waited longer than a whole request took and for [`UNHEARD_MS`], or for [`CROWDED_MS`]. Younger silent
+//! connections do not count, nor those whose request the server has read, since a process works at them: closing idle
+//! connections for them would only cause another new connection, and so on.
+
+use lowroad_engine::upstream_socket::PeerReception;
+
+/// After this silence of a new connection the server is considered crowded.
+pub const CROWDED_MS: u64 = 20;
+/// The least silence that counts even if other requests take less: durations of quick requests vary, too.
+const UNHEARD_MS: u64 = 5;
+
+/// The idle connections of all workers.
+pub struct IdleConnections<C> {
+    /// For each worker; the most recently used one is last.
+    of: Vec<Vec<IdleConnection<C>>>,
+    /// The number of uses so far.
+    uses: u64,
+    /// Uses of new connections without any bytes from the server so far.
+    unheard: Vec<UnprovenEntry>,
+    /// Whether one of them has been silent for too long.
+    crowded: bool,
+}
+
+struct UnprovenEntry {
+    number: u64,
+    since_ms: u64,
+    /// Whether the server has read the request; unknown until connected, and for TCP.
+    reception: Option<PeerReception>,
+}
+
+impl UnprovenEntry {
+    /// Whether it has been silent for this long, and may still be in the backlog.
+    fn may_wait(&self, now_ms: u64, silent_ms: u64) -> bool {
+        let is_read = || self.reception.as_ref().is_some_and(|is_read| is_read());
+        now_ms.saturating_sub(self.since_ms) >= silent_ms && !is_read()
+    }
+}
+
+struct IdleConnection<C> {
+    connection: C,
+    opened_ms: u64,
+    since_ms: u64,
+}
+
+/// A use of a connection by one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionUse {
+    /// A sequence number in the order of the uses' starts.
+    pub number: u64,
+    /// When the connection was opened.
+    pub opened_ms: u64,
+}
+
+impl<C> IdleConnections<C> {
+    /// No connections, for this number of workers.
+    pub fn new(workers: usize) -> IdleConnections<C> {
+        IdleConnections {
+            of: (0..workers).map(|_| Vec::new()).collect(),
+            uses: 0,
+            unheard: Vec::new(),
+            crowded: false,
+        }
+    }
+
+    /// Takes an idle connection: one of the worker, or of another worker if it has none.
+    pub fn take(&mut self, worker: usize) -> Option<(C, ConnectionUse)> {
+        // The most recently used one is the least likely to be closed by the server, and the others can expire.
+        let own = self.of[worker].pop();
+        let any = || self.of.iter_mut().find_map(Vec::pop);
+        let kept = own.or_else(any)?;
+        Some((kept.connection, self.next_use(kept.opened_ms)))
+    }
+
+    /// Registers the use of a new connection.
+    pub fn begin(&mut self, now_ms: u64) -> ConnectionUse {
+        let begun = self.next_use(now_ms);
+        self.unheard.push(UnprovenEntry {
+            number: begun.number,
+            since_ms: now_ms,
+            reception: None,
+        });
+        begun
+    }
+
+    /// A new connection is established; `reception` reports whether the server has read its request.
+    pub fn connected(&mut self, number: u64, reception: Option<PeerReception>) {
+        let mut unheard = self.unheard.iter_mut();
+        if let Some(unheard) = unheard.find(|unheard| unheard.number == number) {
+            unheard.reception = reception;
+        }
+    }
+
+    fn next_use(&mut self, opened_ms: u64) -> ConnectionUse {
+        self.uses += 1;
+        let number = self.uses;
+        ConnectionUse { number, opened_ms }
+    }
+
+    /// A new connection has received bytes, or is closed.
+    pub fn heard(&mut self, number: u64) {
+        self.unheard.retain(|unheard| unheard.number != number);
+        self.crowded &= !self.unheard.is_empty();
+    }
+
+    /// Keeps a connection after its use.
+    ///
+    /// # Errors
+    /// Returns the connection if it must not be kept.
+    pub fn put(&mut self, worker: usize, of: ConnectionUse, connection: C, now_ms: u64) -> Result<(), C> {
+        // A silent connection that began before this use has already waited longer than the whole use took.
+        let waits_longer =
+            |unheard: &UnprovenEntry| unheard.number < of.number && unheard.may_wait(now_ms, UNHEARD_MS);
+        if self.crowded || self.unheard.iter().any(waits_longer) {
+            return Err(connection);
+        }
+        self.of[worker].push(IdleConnection {
+            connection,
+            opened_ms: of.opened_ms,
+            since_ms: now_ms,
+        });
+        Ok(())
+    }
+
+    /// Returns the connections to close because the server is crowded. `None` if no connection is silent any more.
+    pub fn make_room(&mut self, now_ms: u64) -> Option<Vec<C>> {
+        if self.unheard.is_empty() {
+            return None;
+        }
+        let waits = |unheard: &UnprovenEntry| unheard.may_wait(now_ms, CROWDED_MS);
+        self.crowded = self.unheard.iter().any(waits);
+        match self.crowded {
+            true => Some(self.clear()),
+            false => Some(Vec::new()),
+        }
+    }
+
+    /// Returns the connections that were idle for too long. `None` if there were no idle connections at all.
+    pub fn take_old(&mut self, now_ms: u64, idle_ms_max: u64) -> Option<Vec<C>> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut old = Vec::new();
+        for idle in &mut self.of {
+            // Connections are pushed in the order of time, so the old ones are in front.
+            let is_old = |kept: &&IdleConnection<C>| now_ms.saturating_sub(kept.since_ms) >= idle_ms_max;
+            let count = idle.iter().take_while(is_old).count();
+            old.extend(idle.drain(..count).map(|kept| kept.connection));
+        }
+        Some(old)
+    }
+
+    /// The number of idle connections.
+    pub fn len(&self) -> usize {
+        self.of.iter().map(Vec::len).sum()
+    }
+
+    /// Removes all idle connections.
+    pub fn clear(&mut self) -> Vec<C> {
+        let idle = self.of.iter_mut().flat_map(|idle| idle.drain(..));
+        idle.map(|kept| kept.connection).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE_MS_MAX: u64 = 2_000;
+
+    /// A new connection receives bytes, is kept, and is used for another request.
+    fn used_again(idle: &mut IdleConnections<&'static str>, of: ConnectionUse, now_ms: u64) -> (&'static str, ConnectionUse) {
+        idle.heard(of.number);
+        assert_eq!(idle.put(0, of, "a", now_ms), Ok(()));
+        idle.take(0).expect("it was kept")
+    }
+
+    #[test]
+    fn a_worker_takes_its_own_and_else_anothers() {
+        let (mut idle, now) = (IdleConnections::new(2), 1000);
+        for (worker, connection) in [(0, "a"), (1, "b"), (0, "c")] {
+            let begun = idle.begin(now);
+            idle.heard(begun.number);
+            assert_eq!(idle.put(worker, begun, connection, now), Ok(()));
+        }
+        let next = || idle.take(0).map(|(connection, _)| connection);
+        let order: Vec<_> = std::iter::from_fn(next).collect();
+        assert_eq!(order, ["c", "a", "b"]);
+    }
+
+    #[test]
+    fn a_use_knows_how_old_its_connection_is() {
+        let mut idle = IdleConnections::new(1);
+        let begun = idle.begin(1000);
+        idle.heard(begun.number);
+        assert_eq!(idle.put(0, begun, "a", 3000), Ok(()));
+        let (_, again) = idle.take(0).expect("it was kept");
+        assert_eq!(again.opened_ms, 1000);
+        assert!(again.number > begun.number);
+    }
+
+    /// Two processes, always two requests: new connections must not cause further new ones.
+    #[test]
+    fn what_is_just_begun_elsewhere_closes_nothing() {
+        let (mut idle, now) = (IdleConnections::new(1), 1000);
+        let a = idle.begin(now);
+        let b = idle.begin(now);
+        idle.heard(a.number);
+        assert_eq!(idle.put(0, a, "a", now), Ok(()));
+        assert_eq!(idle.take(0).map(|(connection, _)| connection), Some("a"));
+        idle.heard(b.number);
+        assert_eq!(idle.put(0, b, "b", now), Ok(()));
+    }
+
+    /// One process: a connection that it did not accept gets its turn after a request or two.
+    #[test]
+    fn what_has_waited_for_a_whole_request_is_made_room_for() {
+        let (mut idle, now) = (IdleConnections::new(1), 1000);
+        let a = idle.begin(now);
+        let _waits = idle.begin(now);
+        let (connection, a) = used_again(&mut idle, a, now);
+        assert_eq!(idle.put(0, a, connection, now + UNHEARD_MS), Err("a"));
+    }
+
+    /// Enough processes, and requests of one or two milliseconds: no new connection makes another close.
+    #[test]
+    fn what_takes_longer_by_chance_closes_nothing() {
+        let (mut idle, now) = (IdleConnections::new(1), 1000);
+        let a = idle.begin(now);
+        let _takes_longer = idle.begin(now);
+        let (connection, a) = used_again(&mut idle, a, now);
+        assert_eq!(idle.put(0, a, connection, now + 1), Ok(()));
+    }
+
+    #[test]
+    fn what_was_read_is_worked_at_however_long_it_takes() {
+        let (mut idle, later) = (IdleConnections::new(1), 1000 + CROWDED_MS);
+        let (a, slow) = (idle.begin(1000), idle.begin(1000));
+        idle.connected(slow.number, Some(Box::new(|| true)));
+        idle.heard(a.number);
+        assert_eq!(idle.make_room(later), Some(vec![]));
+        assert_eq!(idle.put(0, a, "a", later), Ok(()));
+        let (connection, a) = idle.take(0).expect("it was kept");
+        assert_eq!(idle.put(0, a, connection, later), Ok(()));
+        idle.connected(slow.number, Some(Box::new(|| false)));
+        assert_eq!(idle.make_room(later), Some(vec!["a"]));
+    }
+
+    #[test]
+    fn what_has_waited_for_long_is_made_room_for() {
+        let (mut idle, now) = (IdleConnections::new(2), 1000);
+        let (a, b) = (idle.begin(now), idle.begin(now));
+        idle.heard(a.number);
+        idle.heard(b.number);
+        assert_eq!(idle.put(0, a, "a", now), Ok(()));
+        assert_eq!(idle.make_room(now), None);
+        let waits = idle.begin(now);
+        assert_eq!(idle.make_room(now + CROWDED_MS / 2), Some(vec![]));
+        assert_eq!(idle.make_room(now + CROWDED_MS), Some(vec!["a"]));
+        assert_eq!(idle.put(1, b, "b", now), Err("b"));
+        idle.heard(waits.number);
+        assert_eq!(idle.put(1, b, "b", now), Ok(()));
+    }
+
+    #[test]
+    fn what_nobody_uses_is_closed() {
+        let (mut idle, now) = (IdleConnections::new(2), 1000);
+        let (a, b) = (idle.begin(now), idle.begin(now));
+        idle.heard(a.number);
+        idle.heard(b.number);
+        assert_eq!(idle.take_old(now, IDLE_MS_MAX), None);
+        assert_eq!(idle.put(0, a, "a", now), Ok(()));
+        assert_eq!(idle.put(0, b, "b", now + IDLE_MS_MAX), Ok(()));
+        let mut old = |after_ms| idle.take_old(now + after_ms, IDLE_MS_MAX);
+        assert_eq!(old(IDLE_MS_MAX / 2), Some(vec![]));
+        assert_eq!(old(IDLE_MS_MAX), Some(vec!["a"]));
+        assert_eq!(old(IDLE_MS_MAX * 2), Some(vec!["b"]));
+        assert_eq!(old(IDLE_MS_MAX * 2), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Multiplexed connections: several requests share a connection, for protocols that support it. The protocol drives the
+//! connections; this module chooses one, and decides when to open another.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lowroad_engine::WorkerHandle;
+use lowroad_limits::{ConcurrencyLimit, Permit};
+
+use crate::connector::{PoolConnector, PoolUnavailable};
+use crate::pool::{AcquireTimeouts, ConnectionPool};
+
+/// A connection with several concurrent requests.
+pub trait MultiplexedConnection: Send + Sync {
+    /// The worker that drives it.
+    fn worker(&self) -> usize;
+
+    /// Whether it can take another request.
+    fn has_room(&self) -> bool;
+
+    /// Whether the connection is closed.
+    fn is_over(&self) -> bool;
+}
+
+/// The multiplexed connections to one server. They count as connections of its pool.
+pub struct SharedConnections<S> {
+    /// A permit to open a connection: others wait for it and then share it.
+    opening: Arc<ConcurrencyLimit>,
+    carriers: Mutex<Vec<Arc<S>>>,
+}
+
+impl<S: MultiplexedConnection> SharedConnections<S> {
+    /// No connections, for this number of workers.
+    pub fn new(workers: usize) -> SharedConnections<S> {
+        SharedConnections {
+            opening: ConcurrencyLimit::queued(1, workers, usize::MAX),
+            carriers: Mutex::default(),
+        }
+    }
+
+    /// Returns a connection with room, or opens one, which `start` runs on its worker. A connection of another worker
+    /// is used only if the pool's bound is reached. `fresh` = existing connections get no new requests.
+    ///
+    /// # Errors
+    /// [`PoolUnavailable`]
+    pub async fn get<O: PoolConnector>(
+        &self,
+        pool: &ConnectionPool<O>,
+        worker: usize,
+        fresh: bool,
+        patience: AcquireTimeouts,
+        start: impl FnOnce(O::PooledConnection, Permit, usize, &WorkerHandle) -> Arc<S>,
+    ) -> Result<Arc<S>, PoolUnavailable> {
+        let worker = pool.number_of(worker);
+        if let Some(carrier) = self.with_room(Some(worker), fresh) {
+            return Ok(carrier);
+        }
+        let mut connecting = false;
+        let getting = async {
+            let opening = self.opening.acquire(worker, pool.now_ms(worker)).await;
+            let _opening = opening.map_err(|_| PoolUnavailable::TooManyWait)?;
+            // Another request may have opened one during the wait.
+            if let Some(carrier) = self.with_room(Some(worker), false) {
+                return Ok(carrier);
+            }
+            // A connection on the own worker avoids messages between workers, so another worker's is only the second
+            // choice.
+            let permit = pool.bound().try_acquire_on(worker);
+            if permit.is_none()
+                && let Some(carrier) = self.with_room(None, false)
+            {
+                return Ok(carrier);
+            }
+            let permit = match permit {
+                Some(permit) => permit,
+                None => pool.permit(worker).await?,
+            };
+            connecting = true;
+            let connection = pool.connect(worker, patience).await?;
+            let carrier = start(connection, permit, worker, pool.local(worker));
+            self.lock().push(carrier.clone());
+            Ok(carrier)
+        };
+        // Boxed, as in `ConnectionPool::lease`.
+        let got = Box::pin(pool.in_time(worker, patience.total, getting)).await;
+        got.unwrap_or(Err(match connecting {
+            true => PoolUnavailable::ConnectTimeout,
+            false => PoolUnavailable::NoneFree,
+        }))
+    }
+
+    /// A connection with room, of this worker or of any.
+    fn with_room(&self, worker: Option<usize>, fresh: bool) -> Option<Arc<S>> {
+        let mut carriers = self.lock();
+        carriers.retain(|carrier| !carrier.is_over());
+        if fresh {
+            carriers.clear();
+        }
+        let of = |carrier: &S| worker.is_none_or(|worker| worker == carrier.worker());
+        let mut carriers = carriers.iter();
+        carriers
+            .find(|carrier| of(carrier) && carrier.has_room())
+            .cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<S>>> {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,299 @@
+//! Name resolution: resolves host names periodically and keeps a group's members equal to their addresses.
+
+mod resolved_members;
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lowroad_engine::WorkerHandle;
+use lowroad_engine::tasks::TaskHandle;
+
+use crate::group::{MemberId, NewMember, NoMember};
+use crate::upstream::Upstream;
+use resolved_members::{MemberChanges, ResolvedMembers};
+
+/// Resolves names.
+pub trait NameResolver: Send + Sync + 'static {
+    /// Resolves a name once, on the worker of `local`.
+    ///
+    /// # Errors
+    /// The resolution failed.
+    fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+        local: &WorkerHandle,
+    ) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
+}
+
+/// The system's resolver: `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper thread, and does not return the TTL.
+pub struct SystemResolver;
+
+impl NameResolver for SystemResolver {
+    async fn resolve(&self, host: &str, port: u16, local: &WorkerHandle) -> io::Result<Vec<SocketAddr>> {
+        let host = host.to_string();
+        let asking = local.offload(move || addresses(&host, port));
+        let asking = asking.map_err(|_| io::Error::other("too much waits for helpers"))?;
+        asking
+            .await
+            .unwrap_or_else(|| Err(io::Error::other("the resolver panicked")))
+    }
+}
+
+/// Time limit of a look-up while a configuration is loaded.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same while the resolver is known to be slow, so that many names don't add up their timeouts.
+const SLOW_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long the resolver counts as slow after a timeout.
+const SLOW_PERIOD: Duration = Duration::from_secs(10);
+
+/// The time of the last look-up that timed out.
+static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Resolves a name while a configuration is loaded. Blocks for a short time. Returns no addresses if the look-up fails
+/// or takes too long: [`follow`] repeats it, so that one bad name does not delay the start of the other origins.
+pub fn look_up(host: &str, port: u16) -> Vec<SocketAddr> {
+    let mut last_timeout = LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_slow = last_timeout.is_some_and(|at| at.elapsed() < SLOW_PERIOD);
+    let (sender, answer) = channel();
+    let host = host.to_string();
+    let lookup = move || drop(sender.send(addresses(&host, port)));
+    // A call of the system's resolver can't be cancelled: after a timeout the thread ends by itself.
+    let thread = thread::Builder::new().name("resolve".into());
+    if thread.spawn(lookup).is_err() {
+        return Vec::new();
+    }
+    match answer.recv_timeout(if is_slow { SLOW_TIMEOUT } else { FIRST_TIMEOUT }) {
+        Ok(found) => found.unwrap_or_default(),
+        Err(RecvTimeoutError::Timeout) => {
+            *last_timeout = Some(Instant::now());
+            Vec::new()
+        }
+        Err(RecvTimeoutError::Disconnected) => Vec::new(),
+    }
+}
+
+fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    (host, port).to_socket_addrs().map(Iterator::collect)
+}
+
+/// A host name and its resolution settings.
+#[derive(Clone, Debug)]
+pub struct HostName {
+    /// The host.
+    pub host: Arc<str>,
+    /// The port of all its addresses.
+    pub port: u16,
+    /// The pause between look-ups.
+    pub interval: Duration,
+    /// The pause after a failed lookup while the name has no member.
+    pub retry_interval: Duration,
+    /// Time limit of a look-up.
+    pub timeout: Duration,
+    /// An address is removed after this many successive answers without it: some DNS servers return only a part of the
+    /// addresses each time.
+    pub gone_after: u32,
+    /// The maximum of addresses that become members.
+    pub addresses_max: usize,
+    /// The weight of each member.
+    pub weight: u32,
+    /// Whether the members are backups.
+    pub backup: bool,
+    /// Addresses from an earlier look-up: they become members immediately, and the next look-up is an interval later.
+    pub first: Vec<SocketAddr>,
+}
+
+impl HostName {
+    /// Settings for members that are not backups, with a look-up every 10 s.
+    pub fn new(host: impl Into<Arc<str>>, port: u16) -> HostName {
+        HostName {
+            host: host.into(),
+            port,
+            interval: Duration::from_secs(10),
+            retry_interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(5),
+            gone_after: 2,
+            addresses_max: 64,
+            weight: 1,
+            backup: false,
+            first: Vec::new(),
+        }
+    }
+}
+
+/// Creates and releases the targets of resolved members.
+pub trait MemberFactory<P>: Send + 'static {
+    /// Creates the target for a new address.
+    fn come(&mut self, address: SocketAddr) -> P;
+
+    /// The address is a member now: health checks may begin.
+    fn added(&mut self, member: MemberId, address: SocketAddr);
+
+    /// The address is no longer a member: returns its target, which gets no new requests. Idle connections must be
+    /// closed, and those in use when they are returned.
+    fn gone(&mut self, member: MemberId, place: P);
+
+    /// Look-ups began to fail, for this reason, or (`None`) succeed again.
+    fn lookup_changed(&mut self, _failure: Option<&str>) {}
+}
+
+/// The state of a name's resolution.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResolveStatus {
+    /// Successful look-ups.
+    pub answers: u64,
+    /// Failed look-ups.
+    pub failures: u64,
+    /// The error of the last look-up, if it failed.
+    pub error: Option<String>,
+}
+
+/// A name that is resolved periodically. Dropping it stops the look-ups; its members stay.
+pub struct NameWatch {
+    _task: TaskHandle,
+    host: Arc<str>,
+    resolved: Arc<Mutex<ResolveStatus>>,
+}
+
+impl NameWatch {
+    /// Describes the failure of the last look-up, if it failed.
+    pub fn failure(&self) -> Option<String> {
+        let why = self.resolved().error?;
+        Some(format!("the name {} can't be looked up: {why}", self.host))
+    }
+
+    /// The state of the resolution.
+    pub fn resolved(&self) -> ResolveStatus {
+        let resolved = self.resolved.lock();
+        resolved.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Explains why a group has no member for a request. For an empty group, failed look-ups of its names are the reason.
+pub fn explain_absence(none: NoMember, following: &[NameWatch]) -> String {
+    let failures: Vec<String> = match none {
+        NoMember::Empty => following.iter().filter_map(NameWatch::failure).collect(),
+        _ => Vec::new(),
+    };
+    match failures.is_empty() {
+        true => none.to_string(),
+        false => failures.join(", "),
+    }
+}
+
+/// Starts the periodic resolution of a name, on the worker of `local`. It ends with the group.
+pub fn follow<P, R, S>(
+    upstream: &Arc<Upstream<P>>,
+    name: HostName,
+    resolver: Arc<R>,
+    mut places: S,
+    local: &WorkerHandle,
+) -> NameWatch
+where
+    P: Clone + Send + Sync + 'static,
+    R: NameResolver,
+    S: MemberFactory<P>,
+{
+    let resolved: Arc<Mutex<ResolveStatus>> = Arc::default();
+    let mut known = ResolvedMembers::new(name.gone_after, name.addresses_max);
+    let is_known = !name.first.is_empty();
+    if is_known {
+        let changes = known.update(&name.first);
+        apply(upstream, &name, &mut known, changes, &mut places, local);
+    }
+    let (upstream, on, told) = (Arc::downgrade(upstream), local.clone(), resolved.clone());
+    let host = name.host.clone();
+    let task = local.tasks.spawn(async move {
+        let mut has_members = is_known;
+        let mut is_failing = false;
+        if is_known {
+            on.timers.sleep(name.interval).await;
+        }
+        // The task holds only a weak reference, or it would keep the group alive.
+        while upstream.strong_count() > 0 {
+            let asking = resolver.resolve(&name.host, name.port, &on);
+            let answer = on.timers.timeout(name.timeout, asking).await;
+            let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let answer = answer.and_then(or_no_address);
+            let Some(upstream) = upstream.upgrade() else {
+                return;
+            };
+            record_resolution(&told, &answer);
+            let failure = answer.as_ref().err().map(ToString::to_string);
+            if failure.is_some() != is_failing {
+                is_failing = failure.is_some();
+                places.lookup_changed(failure.as_deref());
+            }
+            if let Ok(addresses) = answer {
+                let changes = known.update(&addresses);
+                apply(&upstream, &name, &mut known, changes, &mut places, &on);
+                has_members = true;
+            }
+            drop(upstream);
+            // Until the first success requests fail, so it is retried sooner.
+            let pause = match has_members {
+                true => name.interval,
+                false => name.retry_interval,
+            };
+            on.timers.sleep(pause).await;
+        }
+    });
+    NameWatch {
+        _task: task,
+        host,
+        resolved,
+    }
+}
+
+/// Treats an empty answer as a failure: the known members stay.
+fn or_no_address(addresses: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+    match addresses.is_empty() {
+        true => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the name has no address",
+        )),
+        false => Ok(addresses),
+    }
+}
+
+fn record_resolution(told: &Mutex<ResolveStatus>, answer: &io::Result<Vec<SocketAddr>>) {
+    let mut resolved = told.lock().unwrap_or_else(PoisonError::into_inner);
+    match answer {
+        Ok(_) => resolved.answers += 1,
+        Err(_) => resolved.failures += 1,
+    }
+    resolved.error = answer.as_ref().err().map(ToString::to_string);
+}
+
+/// Adds new members before it removes old ones, so that the group is never empty in between.
+fn apply<P: Clone>(
+    upstream: &Upstream<P>,
+    name: &HostName,
+    known: &mut ResolvedMembers,
+    changes: MemberChanges,
+    places: &mut impl MemberFactory<P>,
+    local: &WorkerHandle,
+) {
+    let now_ms = local.timers.now_ms();
+    for address in changes.come {
+        let place = places.come(address);
+        let new = NewMember {
+            name: address.to_string().into(),
+            weight: name.weight,
+            backup: name.backup,
+        };
+        let member = upstream.with(|group| group.add(new, place, now_ms));
+        known.added(address, member);
+        places.added(member, address);
+    }
+    for member in changes.gone {
+        if let Some(place) = upstream.with(|group| group.remove(member)) {
+            places.gone(member, place);
+        }
+    }
+}

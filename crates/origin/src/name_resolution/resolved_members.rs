@@ -1,0 +1,113 @@
+//! The addresses of a name that are members, and the changes by each answer. Pure.
+
+use std::net::SocketAddr;
+
+use crate::group::MemberId;
+
+/// The addresses that are members.
+pub struct ResolvedMembers {
+    addresses: Vec<MemberAddress>,
+    gone_after: u32,
+    addresses_max: usize,
+}
+
+struct MemberAddress {
+    address: SocketAddr,
+    member: MemberId,
+    /// Successive answers without it.
+    missed: u32,
+}
+
+/// The changes by an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct MemberChanges {
+    /// To be added.
+    pub come: Vec<SocketAddr>,
+    /// To be removed.
+    pub gone: Vec<MemberId>,
+}
+
+impl ResolvedMembers {
+    /// No addresses.
+    pub fn new(gone_after: u32, addresses_max: usize) -> ResolvedMembers {
+        ResolvedMembers {
+            addresses: Vec::new(),
+            gone_after: gone_after.max(1),
+            addresses_max: addresses_max.max(1),
+        }
+    }
+
+    /// Applies an answer. The caller must add the new addresses.
+    pub fn update(&mut self, answer: &[SocketAddr]) -> MemberChanges {
+        let mut changes = MemberChanges::default();
+        let gone_after = self.gone_after;
+        self.addresses.retain_mut(|known| {
+            let is_missed = !answer.contains(&known.address);
+            known.missed = if is_missed { known.missed + 1 } else { 0 };
+            let stays = known.missed < gone_after;
+            if !stays {
+                changes.gone.push(known.member);
+            }
+            stays
+        });
+        let mut answer = answer.to_vec();
+        // DNS servers rotate the order of addresses; sorted, the same ones fall below the bound each time.
+        answer.sort_unstable();
+        answer.dedup();
+        for address in answer {
+            let is_known = self.addresses.iter().any(|known| known.address == address);
+            let count = self.addresses.len() + changes.come.len();
+            if !is_known && count < self.addresses_max {
+                changes.come.push(address);
+            }
+        }
+        changes
+    }
+
+    /// Records that a new address is a member.
+    pub fn added(&mut self, address: SocketAddr, member: MemberId) {
+        self.addresses.push(MemberAddress {
+            address,
+            member,
+            missed: 0,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::{MemberGroup, NewMember, GroupSettings};
+
+    fn at(number: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, number], 80))
+    }
+
+    #[test]
+    fn addresses_come_once_and_go_when_they_were_missed_often_enough() {
+        let mut group = MemberGroup::new(GroupSettings::default());
+        let mut known = ResolvedMembers::new(2, 3);
+        let mut tell = |answer: &[u8]| {
+            let answer: Vec<_> = answer.iter().map(|number| at(*number)).collect();
+            let changes = known.update(&answer);
+            for address in &changes.come {
+                let new = NewMember {
+                    name: address.to_string().into(),
+                    weight: 1,
+                    backup: false,
+                };
+                known.added(*address, group.add(new, (), 0));
+            }
+            (changes.come, changes.gone.len())
+        };
+        assert_eq!(tell(&[2, 1, 2]), (vec![at(1), at(2)], 0));
+        assert_eq!(tell(&[1]), (vec![], 0));
+        assert_eq!(tell(&[1, 2]), (vec![], 0));
+        assert_eq!(tell(&[1]), (vec![], 0));
+        assert_eq!(tell(&[1]), (vec![], 1));
+        // At most three, the lowest first.
+        assert_eq!(tell(&[9, 8, 7, 1]), (vec![at(7), at(8)], 0));
+        assert_eq!(tell(&[9, 8]), (vec![], 0));
+        assert_eq!(tell(&[9, 8]), (vec![at(9)], 2));
+    }
+}

@@ -1,0 +1,222 @@
+//! A TLS connection on a socket: decrypts and encrypts by `lowroad_tls`, and buffers partial input and output.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use lowroad_engine::upstream_socket::UpstreamSocket;
+use lowroad_tls::{TlsClient, PeerClose};
+use tokio::io::AsyncWrite as _;
+
+use super::handshake_error::HandshakeRefusal;
+
+/// Bytes of one read from a socket: two full records.
+const READ_LEN: usize = 33 << 10;
+/// Bytes that are encrypted in one call.
+const SEND_LEN_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// The read buffer for records, shared by the thread's connections. Records are decrypted immediately, so that an
+    /// idle connection needs no buffer.
+    static WIRE: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_LEN].into());
+}
+
+/// A TLS connection. Dropping it closes the socket.
+pub struct EncryptedStream {
+    client: TlsClient,
+    socket: UpstreamSocket,
+    name: Arc<str>,
+    /// Decrypted bytes that were not read yet.
+    plain: Pending,
+    /// Encrypted records to send.
+    records: Pending,
+    /// How the origin's data ended.
+    end: Option<PeerClose>,
+    finished: bool,
+}
+
+/// Bytes, some of which are processed already. An empty buffer has no allocation.
+#[derive(Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    done: usize,
+}
+
+impl Pending {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.done..]
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.done += len;
+        if self.done == self.bytes.len() {
+            *self = Pending::default();
+        }
+    }
+}
+
+impl EncryptedStream {
+    /// `records` are the first records of the handshake.
+    pub(super) fn new(
+        client: TlsClient,
+        records: Vec<u8>,
+        socket: UpstreamSocket,
+        name: Arc<str>,
+    ) -> EncryptedStream {
+        EncryptedStream {
+            client,
+            socket,
+            name,
+            plain: Pending::default(),
+            records: Pending {
+                bytes: records,
+                done: 0,
+            },
+            end: None,
+            finished: false,
+        }
+    }
+
+    /// The protocol that the origin chose by ALPN.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.client.protocol()
+    }
+
+    /// Whether the session was resumed.
+    pub fn is_resumed(&self) -> bool {
+        self.client.is_resumed()
+    }
+
+    /// The socket.
+    pub fn socket(&mut self) -> &mut UpstreamSocket {
+        &mut self.socket
+    }
+
+    pub(super) fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_flush(context))?;
+            if self.client.is_established() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.end.is_some() {
+                let message = format!("{} closed during the TLS handshake", self.name);
+                return Poll::Ready(Err(io::Error::new(ErrorKind::UnexpectedEof, message)));
+            }
+            ready!(self.poll_read_more(context))?;
+        }
+    }
+
+    /// See [`crate::Stream::poll_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_recv(
+        &mut self,
+        context: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        // The origin may be waiting for pending output before it responds. On an error, received data can still be
+        // read.
+        let _ = self.poll_flush(context);
+        loop {
+            let rest = self.plain.rest();
+            if !rest.is_empty() {
+                let len = rest.len().min(into.len());
+                into[..len].copy_from_slice(&rest[..len]);
+                self.plain.advance(len);
+                return Poll::Ready(Ok(len));
+            }
+            match self.end {
+                None => ready!(self.poll_read_more(context))?,
+                Some(PeerClose::Cleanly) => return Poll::Ready(Ok(0)),
+                Some(PeerClose::Truncated | PeerClose::InHandshake) => {
+                    let message = format!("{} closed without ending TLS", self.name);
+                    return Poll::Ready(Err(io::Error::new(ErrorKind::UnexpectedEof, message)));
+                }
+            }
+        }
+    }
+
+    /// See [`crate::Stream::poll_send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // Backpressure: no new data is accepted while the socket has not taken the previous records.
+        ready!(self.poll_flush(context))?;
+        let mut len = 0;
+        let mut taken: Vec<&[u8]> = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let part = &piece[..piece.len().min(SEND_LEN_MAX - len)];
+            len += part.len();
+            taken.push(part);
+        }
+        // Time 0: record sizes that grow after a pause serve browsers and are not needed here.
+        let sealed = self.client.encrypt(&taken, &mut self.records.bytes, 0);
+        sealed.map_err(io::Error::other)?;
+        match self.poll_flush(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(len)),
+        }
+    }
+
+    /// See [`crate::Stream::poll_flush`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.records.rest().is_empty() {
+            let pieces = [IoSlice::new(self.records.rest())];
+            match ready!(self.socket.poll_send(context, &pieces))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                len => self.records.advance(len),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// See [`crate::Stream::poll_finish`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !std::mem::replace(&mut self.finished, true) {
+            // close_notify; after a failed connection there is no point in sending it.
+            let _ = self.client.close(&mut self.records.bytes);
+        }
+        ready!(self.poll_flush(context))?;
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
+    /// Reads and decrypts the socket's input.
+    fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let received = WIRE.with_borrow_mut(|wire| {
+            let len = ready!(self.socket.poll_recv(context, wire))?;
+            if len == 0 {
+                self.end = Some(self.client.ended());
+                return Poll::Ready(Ok(()));
+            }
+            let (plain, records) = (&mut self.plain.bytes, &mut self.records.bytes);
+            match self.client.receive(&mut wire[..len], plain, records) {
+                Ok(progress) => {
+                    if progress.closed {
+                        self.end = Some(PeerClose::Cleanly);
+                    }
+                    Poll::Ready(Ok(()))
+                }
+                Err(failure) => Poll::Ready(Err(HandshakeRefusal::error(failure, &self.name))),
+            }
+        });
+        if let Poll::Ready(Err(_)) = received {
+            // Sends the alert to the origin, if that is possible without waiting.
+            let _ = self.poll_flush(context);
+        }
+        received
+    }
+}

@@ -1,0 +1,200 @@
+//! Compiles a page's tokens to operations in one pass. Knows the grammar, and the subset that the unikernel supports.
+
+mod call;
+mod expression;
+mod part;
+mod scope;
+mod statement;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::error::ParseError;
+use crate::lexer::{self, PageToken};
+use crate::opcode::{PageOp, SourceSpan};
+use crate::page::{CompiledPage, SourceLine};
+use scope::ScopeStack;
+
+/// The deepest nesting of expressions and blocks.
+const DEPTH_MAX: u32 = 64;
+
+/// The most bytes of a page's texts with all its parts, and the most operations.
+const TEXT_LEN_MAX: usize = 4 << 20;
+const OP_COUNT_MAX: usize = 1 << 18;
+
+/// Returns the source of the part of a name.
+pub type PartLookup<'f, 's> = &'f mut dyn FnMut(&str) -> Option<&'s str>;
+
+/// Compiles a page of this name.
+pub fn page<'s>(name: &str, source: &'s str, find: PartLookup<'_, 's>) -> Result<CompiledPage, ParseError> {
+    let mut compiler = PageCompiler {
+        tokens: lexer::tokens(source)?,
+        at: 0,
+        find,
+        names: alloc::vec![String::from(name)],
+        part: 0,
+        text: String::new(),
+        ops: Vec::new(),
+        lines: Vec::new(),
+        scopes: ScopeStack::default(),
+        depth: 0,
+    };
+    compiler.body(&[])?;
+    Ok(CompiledPage {
+        text: compiler.text,
+        ops: compiler.ops,
+        lines: compiler.lines,
+        slots: compiler.scopes.slot_count(),
+        parts: compiler.names,
+    })
+}
+
+struct PageCompiler<'s, 'f> {
+    tokens: Vec<(PageToken<'s>, u32)>,
+    at: usize,
+    find: PartLookup<'f, 's>,
+    /// The names of the page and its parts.
+    names: Vec<String>,
+    /// The index of the part being parsed.
+    part: usize,
+    text: String,
+    ops: Vec<PageOp>,
+    lines: Vec<SourceLine>,
+    scopes: ScopeStack<'s>,
+    depth: u32,
+}
+
+impl<'s> PageCompiler<'s, '_> {
+    fn peek(&self) -> Option<&PageToken<'s>> {
+        self.tokens.get(self.at).map(|(token, _)| token)
+    }
+
+    fn next(&mut self) -> Option<PageToken<'s>> {
+        let token = self.tokens.get(self.at).map(|(token, _)| token.clone());
+        self.at += 1;
+        token
+    }
+
+    /// The line of the last taken token.
+    fn line(&self) -> u32 {
+        let at = self
+            .at
+            // At the end of the page the last token's line is used.
+            .saturating_sub(1)
+            .min(self.tokens.len().saturating_sub(1));
+        self.tokens.get(at).map_or(1, |(_, line)| *line)
+    }
+
+    fn wrong<T>(&self, what: impl Into<String>) -> Result<T, ParseError> {
+        let error = ParseError {
+            line: self.line(),
+            what: what.into(),
+        };
+        Err(self.named_error(self.part, error))
+    }
+
+    fn emit(&mut self, op: PageOp) -> usize {
+        self.ops.push(op);
+        // Each operation has a line, so that run-time failures can name it.
+        self.lines.push(SourceLine {
+            part: self.part as u32,
+            line: self.line(),
+        });
+        self.ops.len() - 1
+    }
+
+    /// Sets the jump at `from` to lead to the next operation.
+    fn land(&mut self, from: usize) {
+        // Relative distances: operations can be moved as a block, as `choice` does.
+        let distance = (self.ops.len() - from - 1) as i32;
+        if let Some(
+            PageOp::Jump(jump)
+            | PageOp::JumpIfNot(jump)
+            | PageOp::JumpKeeping { jump, .. }
+            | PageOp::LoadIfSet { jump, .. }
+            | PageOp::For { jump, .. },
+        ) = self.ops.get_mut(from)
+        {
+            *jump = distance;
+        }
+    }
+
+    /// Appends a text to the page's texts.
+    fn span(&mut self, text: &str) -> SourceSpan {
+        let at = self.text.len() as u32;
+        self.text.push_str(text);
+        SourceSpan {
+            at,
+            len: text.len() as u32,
+        }
+    }
+
+    fn is_sign(&self, sign: &str) -> bool {
+        matches!(self.peek(), Some(PageToken::Sign(it)) if *it == sign)
+    }
+
+    fn is_name(&self, name: &str) -> bool {
+        matches!(self.peek(), Some(PageToken::Name(it)) if *it == name)
+    }
+
+    fn take_sign(&mut self, sign: &str) -> bool {
+        let is = self.is_sign(sign);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn take_name(&mut self, name: &str) -> bool {
+        let is = self.is_name(name);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn expect_sign(&mut self, sign: &str) -> Result<(), ParseError> {
+        match self.take_sign(sign) {
+            true => Ok(()),
+            false => self.unexpected(&format!("{sign} is expected")),
+        }
+    }
+
+    /// Expects the end of the tag.
+    fn expect_end(&mut self) -> Result<(), ParseError> {
+        match self.next() {
+            Some(PageToken::End) => Ok(()),
+            _ => {
+                // Put back, so that the message names the unexpected token.
+                self.at -= 1;
+                self.unexpected("the tag should end")
+            }
+        }
+    }
+
+    fn unexpected<T>(&mut self, what: &str) -> Result<T, ParseError> {
+        // Consumed, so that `line` is that of the found token.
+        self.at += 1;
+        let found = match self.tokens.get(self.at - 1) {
+            None => "the page ends".to_string(),
+            Some((PageToken::Name(name), _)) => format!("there is {name}"),
+            Some((PageToken::Sign(sign), _)) => format!("there is {sign}"),
+            Some((PageToken::Text(_), _)) => "there is a text".to_string(),
+            Some((PageToken::Whole(_) | PageToken::Float(_), _)) => "there is a number".to_string(),
+            Some(_) => "the tag ends".to_string(),
+        };
+        self.wrong(format!("{what}, but {found}"))
+    }
+
+    /// Runs `inner` one level deeper, within the nesting limit.
+    fn deeper<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, ParseError>,
+    ) -> Result<T, ParseError> {
+        // Bounds the recursion of the parser, and so its stack.
+        if self.depth == DEPTH_MAX {
+            return self.wrong(format!("more than {DEPTH_MAX} things are in each other"));
+        }
+        self.depth += 1;
+        let parsed = inner(self);
+        self.depth -= 1;
+        parsed
+    }
+}

@@ -1,0 +1,168 @@
+//! Calls: functions, filters and tests. Ensures that the text of a statement is a literal in the page, which prevents
+//! SQL injection.
+
+use alloc::format;
+
+use super::PageCompiler;
+use crate::error::ParseError;
+use crate::lexer::PageToken;
+use crate::opcode::{FilterOp, BuiltinFunction, PageOp, TestOp};
+use crate::statement;
+
+impl PageCompiler<'_, '_> {
+    /// Compiles a function's arguments and its call.
+    pub fn call(&mut self, name: &str) -> Result<(), ParseError> {
+        let (function, from, to) = match name {
+            "query" => return self.query(name, false),
+            "row" => return self.query(name, true),
+            "status" => (BuiltinFunction::Status, 1, 1),
+            "header" => (BuiltinFunction::Header, 2, 2),
+            "cache" => (BuiltinFunction::Cache, 1, 1),
+            "execute" => {
+                return self.wrong(
+                    "execute is not for pages of the image, which only read: write query or row",
+                );
+            }
+            "redirect" | "cookie" | "csrf_token" | "csrf_field" => {
+                return self.wrong(format!("{name}() is not for pages of the image"));
+            }
+            _ => {
+                return self.wrong(format!(
+                    "{name}() is not for pages of the image: there are query, row, status, header and cache"
+                ));
+            }
+        };
+        let arguments = self.arguments(name, from, to)?;
+        self.emit(PageOp::Call {
+            function,
+            arguments,
+        });
+        Ok(())
+    }
+
+    /// Compiles the arguments in parentheses, and checks their number.
+    fn arguments(&mut self, name: &str, from: u16, to: u16) -> Result<u16, ParseError> {
+        let count = match self.take_sign("(") {
+            true => self.items(")")?,
+            false => 0,
+        };
+        // Checked at compile time, so that operations can rely on the number of their arguments.
+        if !(from..=to).contains(&count) {
+            return self.wrong(format!(
+                "{name} wants {from} to {to} values, but {count} are given"
+            ));
+        }
+        Ok(count)
+    }
+
+    fn query(&mut self, name: &str, is_row: bool) -> Result<(), ParseError> {
+        self.expect_sign("(")?;
+        // The token after the text must end the argument: an operator there would compute a statement.
+        let written_out = match (self.peek(), self.tokens.get(self.at + 1)) {
+            (Some(PageToken::Text(text)), Some((PageToken::Sign("," | ")"), _))) => Some(text.clone()),
+            _ => None,
+        };
+        let Some(text) = written_out else {
+            return self.wrong(format!(
+                "the first argument of {name} must be one text, written out; put ? where a value belongs and give \
+                 the value as a further argument: {name}(\"… WHERE id = ?\", id)"
+            ));
+        };
+        self.at += 1;
+        // Pages rendered here only read.
+        if !statement::reads(&text) {
+            return self.wrong("pages of the image only read: a statement begins with SELECT, WITH, VALUES, SHOW, EXPLAIN, DESCRIBE or TABLE");
+        }
+        self.take_sign(",");
+        if self.is_name("db") && matches!(self.tokens.get(self.at + 1), Some((PageToken::Sign("="), _)))
+        {
+            return self.wrong("the image has one database: leave db= out");
+        }
+        let line = self.line();
+        let values = self.items(")")?;
+        let wanted = statement::values(&text);
+        // Databases would report the mismatch only when the page runs.
+        if wanted != usize::from(values) {
+            return self.wrong(format!(
+                "the statement has {wanted} times ?, but {values} values are given for them"
+            ));
+        }
+        let statement = self.span(&text);
+        let at = self.emit(PageOp::Query {
+            statement,
+            values,
+            is_row,
+        });
+        // The query's line is that of the call, not of its last argument.
+        self.lines[at].line = line;
+        Ok(())
+    }
+
+    /// Compiles a sequence of `| filter` and `is test`.
+    pub fn filters(&mut self) -> Result<(), ParseError> {
+        loop {
+            if self.take_sign("|") {
+                self.filter()?;
+            } else if self.take_name("is") {
+                self.test()?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn filter(&mut self) -> Result<(), ParseError> {
+        let Some(PageToken::Name(name)) = self.next() else {
+            self.at -= 1;
+            return self.unexpected("a filter's name is expected");
+        };
+        let (filter, to) = match name {
+            "safe" => (FilterOp::Safe, 0),
+            "escape" | "e" => (FilterOp::Escape, 0),
+            "upper" => (FilterOp::Upper, 0),
+            "lower" => (FilterOp::Lower, 0),
+            "trim" => (FilterOp::Trim, 0),
+            "length" | "count" => (FilterOp::Length, 0),
+            "default" | "d" => (FilterOp::Default, 2),
+            "join" => (FilterOp::Join, 1),
+            "round" => (FilterOp::Round, 1),
+            "tojson" => (FilterOp::ToJson, 0),
+            _ => {
+                return self.wrong(format!(
+                    "the filter {name} is not for pages of the image: there are safe, escape, upper, lower, trim, \
+                     length, default, join, round and tojson; or let the statement do it"
+                ));
+            }
+        };
+        let arguments = self.arguments(name, 0, to)?;
+        self.emit(PageOp::Filter { filter, arguments });
+        Ok(())
+    }
+
+    fn test(&mut self) -> Result<(), ParseError> {
+        let is_negated = self.take_name("not");
+        let test = match self.next() {
+            Some(PageToken::Name("defined")) => TestOp::Defined,
+            Some(PageToken::Name("undefined")) => TestOp::Undefined,
+            Some(PageToken::Name("none")) => TestOp::None,
+            _ => {
+                return self.wrong(
+                    "of tests there are: is defined, is undefined, is none; compare the rest",
+                );
+            }
+        };
+        // minijinja would take the next token as the test's argument.
+        let is_argument = match self.peek() {
+            Some(PageToken::Name(name)) => !["and", "or", "else", "is"].contains(name),
+            Some(PageToken::Text(_) | PageToken::Whole(_) | PageToken::Float(_)) => true,
+            Some(PageToken::Sign(sign)) => ["+", "-", "[", "{"].contains(sign),
+            _ => false,
+        };
+        if is_argument {
+            return self
+                .wrong("a test that something follows stands in parentheses: (x is none) …");
+        }
+        self.emit(PageOp::Test { test, is_negated });
+        Ok(())
+    }
+}

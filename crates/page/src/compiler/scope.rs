@@ -1,0 +1,72 @@
+//! Scopes: the known names and the slots of their values. A loop's body is a scope: its names are cleared in each
+//! round, and hide outer ones.
+
+use alloc::vec::Vec;
+
+/// The scopes around a position in the page, the innermost last.
+pub struct ScopeStack<'s> {
+    open: Vec<VariableScope<'s>>,
+    slots: u16,
+    loops: usize,
+}
+
+struct VariableScope<'s> {
+    names: Vec<(&'s str, u16)>,
+}
+
+impl Default for ScopeStack<'_> {
+    fn default() -> Self {
+        ScopeStack {
+            open: alloc::vec![VariableScope { names: Vec::new() }],
+            slots: 0,
+            loops: 0,
+        }
+    }
+}
+
+impl<'s> ScopeStack<'s> {
+    pub fn slot_count(&self) -> usize {
+        usize::from(self.slots)
+    }
+
+    /// Begins a loop's body; returns the first slot that it may use.
+    pub fn enter(&mut self) -> u16 {
+        self.loops += 1;
+        self.open.push(VariableScope { names: Vec::new() });
+        self.slots
+    }
+
+    /// Ends a loop's body; returns the first slot that it has not used.
+    pub fn leave(&mut self) -> u16 {
+        self.loops -= 1;
+        self.open.pop();
+        self.slots
+    }
+
+    pub fn is_in_loop(&self) -> bool {
+        self.loops > 0
+    }
+
+    /// The slot of a name assigned here; `None` if there are too many.
+    pub fn set(&mut self, name: &'s str) -> Option<u16> {
+        let scope = self.open.last_mut()?;
+        // A second assignment in the same scope uses the same slot.
+        if let Some((_, slot)) = scope.names.iter().find(|(known, _)| *known == name) {
+            return Some(*slot);
+        }
+        let slot = self.slots;
+        // Slots are not reused after a scope ends.
+        self.slots = slot.checked_add(1)?;
+        scope.names.push((name, slot));
+        Some(slot)
+    }
+
+    /// The slots that may have a name's value, the innermost first.
+    pub fn find(&self, name: &str) -> Vec<u16> {
+        let of = |scope: &VariableScope<'s>| {
+            let found = scope.names.iter().find(|(known, _)| *known == name);
+            found.map(|(_, slot)| *slot)
+        };
+        self.open.iter().rev().filter_map(of).collect()
+    }
+}

@@ -1,0 +1,290 @@
+//! The machine that runs pages: a stack machine that stops at each query and continues with its rows. Independent of
+//! databases.
+
+mod filter;
+mod list;
+mod step;
+mod store;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::error::RunFailure;
+use crate::opcode::PageOp;
+use crate::page::CompiledPage;
+use crate::reply::PageReply;
+use crate::request::PageRequest;
+use crate::value::{MachineValue, PageValue};
+use store::ValueStore;
+
+/// The limits of a page. Exceeding each has a distinct failure.
+#[derive(Clone, Copy, Debug)]
+pub struct PageLimits {
+    /// Bytes of the page's text.
+    pub output_len_max: usize,
+    /// Bytes of the rows and of computed texts; at most 1 GiB.
+    pub memory_len_max: usize,
+    /// Operations.
+    pub step_count_max: u64,
+    /// Statements.
+    pub query_count_max: u32,
+}
+
+impl Default for PageLimits {
+    fn default() -> PageLimits {
+        PageLimits {
+            output_len_max: 8 << 20,
+            memory_len_max: 8 << 20,
+            step_count_max: 5_000_000,
+            query_count_max: 100,
+        }
+    }
+}
+
+/// The next action of a run's caller.
+#[derive(Debug)]
+pub enum RunStep<'r> {
+    /// A statement to execute: pass its rows by `PageRun::columns`, `PageRun::value` and `PageRun::row_end`, end with
+    /// `PageRun::answered` or `PageRun::refused`, and call `PageRun::step` again. Until then a further call returns
+    /// the same statement again.
+    Query {
+        /// A literal in the page.
+        statement: &'r str,
+        /// The values of its `?`, one for each.
+        values: StatementValues<'r>,
+    },
+    /// The page is complete.
+    Done,
+    /// The page failed: its output so far is void, and `PageRun::begin` is next.
+    Failed(RunFailure),
+}
+
+/// The values for a statement.
+#[derive(Clone, Debug)]
+pub struct StatementValues<'r> {
+    values: core::slice::Iter<'r, MachineValue>,
+    page: &'r CompiledPage,
+    store: &'r ValueStore,
+}
+
+impl<'r> Iterator for StatementValues<'r> {
+    type Item = PageValue<'r>;
+
+    fn next(&mut self) -> Option<PageValue<'r>> {
+        Some(match *self.values.next()? {
+            MachineValue::Bool(it) => PageValue::Bool(it),
+            MachineValue::Int(it) => PageValue::Int(it),
+            MachineValue::UInt(it) => PageValue::UInt(it),
+            MachineValue::Float(it) => PageValue::Float(it),
+            MachineValue::Text(it) => PageValue::Text(self.store.text(self.page, it)),
+            // None is NULL.
+            _ => PageValue::Null,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.values.size_hint()
+    }
+}
+
+impl ExactSizeIterator for StatementValues<'_> {}
+
+/// A loop in progress.
+#[derive(Clone, Copy, Debug)]
+struct LoopState {
+    over: MachineValue,
+    index: u32,
+    len: u32,
+    slot: u16,
+}
+
+/// The progress of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QueryState {
+    No,
+    /// Rows are expected; for `row(…)` only the first one counts.
+    Rows {
+        is_row: bool,
+    },
+    Answered,
+}
+
+/// A page that runs for a request. Its allocations are reused by the next page.
+#[derive(Debug)]
+pub struct PageRun {
+    limits: PageLimits,
+    /// The next operation.
+    at: usize,
+    stack: Vec<MachineValue>,
+    slots: Vec<MachineValue>,
+    loops: Vec<LoopState>,
+    store: ValueStore,
+    reply: PageReply,
+    asking: QueryState,
+    values: Vec<MachineValue>,
+    steps: u64,
+    queries: u32,
+    /// A failure outside of an operation.
+    wrong: Option<String>,
+}
+
+impl PageRun {
+    /// A machine; call [`begin`](Run::begin) next.
+    pub fn new(limits: PageLimits) -> PageRun {
+        /// Positions in memory are 32-bit numbers.
+        const MEMORY_LEN_MAX: usize = 1 << 30;
+        PageRun {
+            limits: PageLimits {
+                memory_len_max: limits.memory_len_max.min(MEMORY_LEN_MAX),
+                ..limits
+            },
+            at: 0,
+            stack: Vec::new(),
+            slots: Vec::new(),
+            loops: Vec::new(),
+            store: ValueStore::default(),
+            reply: PageReply::default(),
+            asking: QueryState::No,
+            values: Vec::new(),
+            steps: 0,
+            queries: 0,
+            wrong: None,
+        }
+    }
+
+    /// Begins a page at its start, in any state.
+    pub fn begin(&mut self, page: &CompiledPage) {
+        self.at = 0;
+        self.stack.clear();
+        self.slots.clear();
+        self.slots.resize(page.slots, MachineValue::Unset);
+        self.loops.clear();
+        self.store.clear();
+        self.reply.clear();
+        self.asking = QueryState::No;
+        self.values.clear();
+        self.steps = 0;
+        self.queries = 0;
+        self.wrong = None;
+    }
+
+    /// Runs the page until it needs rows or ends. The page, the request and the output must be the same in all calls
+    /// for a page. Text is appended to `out`.
+    pub fn step<'r>(
+        &'r mut self,
+        page: &'r CompiledPage,
+        request: &impl PageRequest,
+        out: &mut Vec<u8>,
+    ) -> RunStep<'r> {
+        if let Err(what) = self.go(page, request, out) {
+            return RunStep::Failed(self.failure(page, what));
+        }
+        // `go` stops behind the operation, so the last one is at `at - 1`.
+        let last = self.at.checked_sub(1).and_then(|at| page.ops.get(at));
+        match last {
+            Some(&PageOp::Query { statement, .. }) if self.asking != QueryState::No => RunStep::Query {
+                statement: page.text(statement),
+                values: StatementValues {
+                    values: self.values.iter(),
+                    page,
+                    store: &self.store,
+                },
+            },
+            _ => RunStep::Done,
+        }
+    }
+
+    /// Begins a result with the names of its columns, replacing one that was begun before.
+    pub fn columns<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        if matches!(self.asking, QueryState::Rows { .. }) {
+            self.store.begin_rows(names);
+        }
+    }
+
+    /// Adds the next value of the row; one for each column.
+    #[inline]
+    pub fn value(&mut self, value: PageValue<'_>) {
+        let QueryState::Rows { is_row } = self.asking else {
+            return;
+        };
+        // After a failure, and after the first row of `row(…)`, values are ignored.
+        if self.wrong.is_none() && (!is_row || self.store.row_count() == 0) {
+            self.store.push_cell(value);
+        }
+    }
+
+    /// Completes the row.
+    #[inline]
+    pub fn row_end(&mut self) {
+        let QueryState::Rows { is_row } = self.asking else {
+            return;
+        };
+        if self.wrong.is_some() || is_row && self.store.row_count() > 0 {
+            return;
+        }
+        self.store.end_row();
+        // Checked per row: a result may be larger than the memory of the machine.
+        if self.store.len() > self.limits.memory_len_max {
+            // Further rows are dropped; the next `step` reports the failure.
+            self.wrong = Some(self.over_memory());
+        }
+    }
+
+    /// Completes the result.
+    pub fn answered(&mut self) {
+        if let QueryState::Rows { is_row } = self.asking {
+            let rows = self.store.end_rows();
+            self.stack.push(match (is_row, rows) {
+                (false, (result, _)) => MachineValue::Rows(result),
+                (true, (_, 0)) => MachineValue::None,
+                (true, (result, _)) => MachineValue::Row { result, row: 0 },
+            });
+            self.asking = QueryState::Answered;
+        }
+    }
+
+    /// Reports that the query failed; the next `step` fails with this reason.
+    pub fn refused(&mut self, reason: &str) {
+        self.wrong = Some(format!("the database says: {reason}"));
+        self.asking = QueryState::Answered;
+    }
+
+    /// The operations that its loops have run so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The page's status, fields and cache lifetime; final when it is complete.
+    pub fn reply(&self) -> &PageReply {
+        &self.reply
+    }
+
+    /// The source of the last operation: the name of the page or its part, and the line.
+    pub fn place<'p>(&self, page: &'p CompiledPage) -> (&'p str, u32) {
+        let (part, line) = self.part_and_line(page);
+        (page.parts.get(part).map_or("", String::as_str), line)
+    }
+
+    fn part_and_line(&self, page: &CompiledPage) -> (usize, u32) {
+        let place = self.at.checked_sub(1).and_then(|at| page.lines.get(at));
+        place.map_or((0, 1), |place| (place.part as usize, place.line))
+    }
+
+    /// The failure of the last operation.
+    fn failure(&self, page: &CompiledPage, what: String) -> RunFailure {
+        let (part, line) = self.part_and_line(page);
+        let what = match page.parts.get(part) {
+            Some(name) if part > 0 => format!("in {name}: {what}"),
+            _ => what,
+        };
+        RunFailure { line, what }
+    }
+
+    fn over_memory(&self) -> String {
+        format!(
+            "the page takes more than {} bytes of memory: ask for fewer rows",
+            self.limits.memory_len_max
+        )
+    }
+}

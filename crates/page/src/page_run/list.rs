@@ -1,0 +1,221 @@
+//! Loops, and access to rows, lists and the request.
+
+use alloc::format;
+use alloc::string::ToString;
+use core::fmt::Write;
+
+use super::step::{NO_VALUE, RunError};
+use super::{LoopState, PageRun};
+use crate::opcode::LoopPart;
+use crate::page::CompiledPage;
+use crate::request::{self, PageRequest};
+use crate::value::{RequestPairs, MachineValue};
+
+impl PageRun {
+    pub(super) fn begin_loop(&mut self, slot: u16, jump: i32) -> Result<(), RunError> {
+        let over = match self.pop()? {
+            // Iterating over a row gives its column names, as over a map.
+            MachineValue::Row { result, .. } => self.store.names(result),
+            other => other,
+        };
+        let len = match over {
+            MachineValue::List { len, .. } => len,
+            MachineValue::Rows(result) => self.store.rows_len(result),
+            MachineValue::None => 0,
+            MachineValue::Unset | MachineValue::Undefined => {
+                return Err(
+                    "what shall be gone through is undefined; is its name spelt right?".to_string(),
+                );
+            }
+            other => {
+                let kind = other.kind();
+                return Err(format!(
+                    "{kind} can't be gone through; only rows and lists can"
+                ));
+            }
+        };
+        // Without elements the body is skipped, and the `else` part runs.
+        if len == 0 {
+            self.jump(jump);
+            return Ok(());
+        }
+        let round = LoopState {
+            over,
+            index: 0,
+            len,
+            slot,
+        };
+        self.loops.push(round);
+        self.set_slot(slot, self.element(&round));
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn next_round(&mut self, jump: i32) -> Result<(), RunError> {
+        let round = self.loops.last_mut().ok_or(NO_VALUE)?;
+        round.index += 1;
+        // The last round is done, so execution continues after the loop.
+        if round.index == round.len {
+            self.loops.pop();
+            return Ok(());
+        }
+        let round = *round;
+        // A round runs at most the operations between here and the loop's begin, so the step limit needs no other
+        // check.
+        self.steps += u64::from(jump.unsigned_abs());
+        if self.steps > self.limits.step_count_max {
+            let max = self.limits.step_count_max;
+            return Err(format!("the page takes more than {max} steps"));
+        }
+        self.set_slot(round.slot, self.element(&round));
+        self.jump(jump);
+        Ok(())
+    }
+
+    #[inline]
+    fn element(&self, round: &LoopState) -> MachineValue {
+        match round.over {
+            MachineValue::Rows(result) => MachineValue::Row {
+                result,
+                row: round.index,
+            },
+            MachineValue::List { at, len } => {
+                let items = self.store.items(at, len);
+                let item = items.get(round.index as usize);
+                item.copied().unwrap_or(MachineValue::Undefined)
+            }
+            _ => MachineValue::Undefined,
+        }
+    }
+
+    pub(super) fn loop_part(&self, part: LoopPart) -> Result<MachineValue, RunError> {
+        let round = self.loops.last().ok_or(NO_VALUE)?;
+        let whole = |number: u32| MachineValue::Int(i64::from(number));
+        Ok(match part {
+            LoopPart::Index => whole(round.index + 1),
+            LoopPart::Index0 => whole(round.index),
+            LoopPart::RevIndex => whole(round.len - round.index),
+            LoopPart::RevIndex0 => whole(round.len - round.index - 1),
+            LoopPart::First => MachineValue::Bool(round.index == 0),
+            LoopPart::Last => MachineValue::Bool(round.index + 1 == round.len),
+            LoopPart::Length => whole(round.len),
+        })
+    }
+
+    /// The cell, or the part of the request, of this name.
+    #[inline]
+    pub(super) fn attribute(
+        &mut self,
+        page: &CompiledPage,
+        request: &impl PageRequest,
+        of: MachineValue,
+        name: &str,
+    ) -> Result<MachineValue, RunError> {
+        match of {
+            MachineValue::Row { result, row } => {
+                let cell = self.store.cell(page, result, row, name.as_bytes());
+                Ok(cell.unwrap_or(MachineValue::Undefined))
+            }
+            MachineValue::Request => self.part(request, name),
+            MachineValue::Pairs(pairs) => Ok(self.pair(request, pairs, name)),
+            MachineValue::Unset | MachineValue::Undefined => Err(format!(
+                "what .{name} is asked of is undefined; is its name spelt right?"
+            )),
+            _ => Ok(MachineValue::Undefined),
+        }
+    }
+
+    /// The value of `of[key]`.
+    pub(super) fn item(
+        &mut self,
+        page: &CompiledPage,
+        request: &impl PageRequest,
+        of: MachineValue,
+        key: MachineValue,
+    ) -> Result<MachineValue, RunError> {
+        let place = |len: u32| match key {
+            MachineValue::Int(at @ 0..) => u32::try_from(at).ok().filter(|at| *at < len),
+            // Negative indices count from the end.
+            MachineValue::Int(back) => u32::try_from(back + i64::from(len)).ok(),
+            _ => None,
+        };
+        match (of, key) {
+            (MachineValue::Rows(result), _) => {
+                let row = place(self.store.rows_len(result));
+                Ok(row.map_or(MachineValue::Undefined, |row| MachineValue::Row { result, row }))
+            }
+            (MachineValue::List { at, len }, _) => {
+                let item = place(len).and_then(|it| self.store.items(at, len).get(it as usize));
+                Ok(item.copied().unwrap_or(MachineValue::Undefined))
+            }
+            (MachineValue::Row { .. } | MachineValue::Request | MachineValue::Pairs(_), MachineValue::Text(name)) => {
+                // A copy, since the lookup may write texts. Names are short.
+                let name = self.store.text(page, name).to_string();
+                self.attribute(page, request, of, &name)
+            }
+            (MachineValue::Unset | MachineValue::Undefined, _) => {
+                Err("what [] is asked of is undefined; is its name spelt right?".to_string())
+            }
+            (MachineValue::Text(_), _) => Err("a text's characters can't be asked for".to_string()),
+            _ => Ok(MachineValue::Undefined),
+        }
+    }
+
+    fn part(&mut self, request: &impl PageRequest, name: &str) -> Result<MachineValue, RunError> {
+        let bytes = match name {
+            "params" => return Ok(MachineValue::Pairs(RequestPairs::Params)),
+            "cookies" => return Ok(self.personal(MachineValue::Pairs(RequestPairs::Cookies))),
+            "fields" => return Ok(self.personal(MachineValue::Pairs(RequestPairs::Fields))),
+            "peer" => {
+                let at = self.store.texts().len();
+                let _ = write!(self.store.texts(), "{}", request.peer());
+                let peer = self.store.text_from(at, false);
+                return Ok(self.personal(peer));
+            }
+            "method" => return Ok(self.store.add(request.method())),
+            "path" => request.path(),
+            "target" => request.target(),
+            "host" => request.host(),
+            // Named like the parts of the server's pages that this subset lacks.
+            "form" | "body" => {
+                return Err(format!("request.{name} is not for pages that only read"));
+            }
+            _ => return Ok(MachineValue::Undefined),
+        };
+        let at = self.store.texts().len();
+        request::lossy(bytes, self.store.texts());
+        Ok(self.store.text_from(at, false))
+    }
+
+    fn personal(&mut self, value: MachineValue) -> MachineValue {
+        // Such a response is only for this visitor's browser.
+        self.reply.is_personal = true;
+        value
+    }
+
+    /// The first value of a name, or none.
+    fn pair(&mut self, request: &impl PageRequest, pairs: RequestPairs, name: &str) -> MachineValue {
+        let at = self.store.texts().len();
+        let to = self.store.texts();
+        let is_found = match pairs {
+            RequestPairs::Params => request::parameter(request.query(), name, to),
+            RequestPairs::Cookies => {
+                let line = request.field("cookie");
+                line.is_some_and(|line| request::cookie(line, name, to))
+            }
+            // Field names are in lower case here, as in the server's pages.
+            RequestPairs::Fields if name.bytes().any(|byte| byte.is_ascii_uppercase()) => false,
+            RequestPairs::Fields => match request.field(name) {
+                Some(value) => {
+                    request::lossy(value, to);
+                    true
+                }
+                None => false,
+            },
+        };
+        match is_found {
+            true => self.store.text_from(at, false),
+            false => MachineValue::None,
+        }
+    }
+}

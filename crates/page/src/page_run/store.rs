@@ -1,0 +1,234 @@
+//! A run's texts, rows and lists, in two buffers that only grow until the next page.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::page::CompiledPage;
+use crate::request;
+use crate::value::{TextRef, MachineValue, PageValue};
+
+/// A result: its column names, then its cells row by row.
+#[derive(Clone, Copy, Debug, Default)]
+struct ResultRows {
+    /// The position of the names among the cells.
+    names: u32,
+    width: u32,
+    /// The position of the first cell.
+    cells: u32,
+    count: u32,
+}
+
+/// Texts, rows and lists.
+#[derive(Debug, Default)]
+pub struct ValueStore {
+    texts: String,
+    cells: Vec<MachineValue>,
+    results: Vec<ResultRows>,
+    /// The result being received.
+    coming: ResultRows,
+}
+
+/// A buffer larger than this is freed when the next page begins.
+const KEPT_LEN_MAX: usize = 256 << 10;
+
+impl ValueStore {
+    pub fn clear(&mut self) {
+        // One large page must not occupy memory for the life of the machine.
+        if self.texts.capacity() > KEPT_LEN_MAX {
+            self.texts = String::new();
+        }
+        if self.cells.capacity() > KEPT_LEN_MAX / size_of::<MachineValue>() {
+            self.cells = Vec::new();
+        }
+        self.texts.clear();
+        self.cells.clear();
+        self.results.clear();
+        self.coming = ResultRows::default();
+    }
+
+    /// Bytes in use.
+    pub fn len(&self) -> usize {
+        self.texts.len()
+            + self.cells.len() * size_of::<MachineValue>()
+            + self.results.len() * size_of::<ResultRows>()
+    }
+
+    #[inline]
+    pub fn text<'s>(&'s self, page: &'s CompiledPage, text: TextRef) -> &'s str {
+        let from = if text.in_page {
+            &page.text
+        } else {
+            &self.texts
+        };
+        let at = text.at as usize;
+        // Positions come from this machine, so they are always valid; the default avoids a panic path.
+        from.get(at..at + text.len as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    pub fn bytes<'s>(&'s self, page: &'s CompiledPage, text: TextRef) -> &'s [u8] {
+        let from = if text.in_page {
+            &page.text
+        } else {
+            &self.texts
+        };
+        let at = text.at as usize;
+        let bytes = from.as_bytes().get(at..at + text.len as usize);
+        bytes.unwrap_or_default()
+    }
+
+    /// All texts, for appending.
+    pub fn texts(&mut self) -> &mut String {
+        &mut self.texts
+    }
+
+    /// The text from a position to the end.
+    pub fn text_from(&self, at: usize, is_safe: bool) -> MachineValue {
+        MachineValue::Text(TextRef {
+            at: at as u32,
+            len: (self.texts.len() - at) as u32,
+            in_page: false,
+            is_safe,
+        })
+    }
+
+    /// Appends a text.
+    #[inline]
+    pub fn add(&mut self, text: &str) -> MachineValue {
+        let at = self.texts.len();
+        self.texts.push_str(text);
+        self.text_from(at, false)
+    }
+
+    /// Appends a text of the page or the run.
+    pub fn append(&mut self, page: &CompiledPage, text: TextRef) {
+        let at = text.at as usize;
+        let end = at + text.len as usize;
+        if text.in_page {
+            self.texts
+                .push_str(page.text.get(at..end).unwrap_or_default());
+        } else if self.texts.get(at..end).is_some() {
+            self.texts.extend_from_within(at..end);
+        }
+    }
+
+    pub fn list(&mut self, items: &[MachineValue]) -> MachineValue {
+        let at = self.cells.len() as u32;
+        self.cells.extend_from_slice(items);
+        MachineValue::List {
+            at,
+            len: items.len() as u32,
+        }
+    }
+
+    pub fn items(&self, at: u32, len: u32) -> &[MachineValue] {
+        self.cells
+            .get(at as usize..(at + len) as usize)
+            .unwrap_or_default()
+    }
+
+    /// Begins a result; an unfinished one is dropped.
+    pub fn begin_rows<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        // A repeated query replaces the rows received so far.
+        if self.coming.width > 0 {
+            self.cells.truncate(self.coming.names as usize);
+        }
+        let at = self.cells.len();
+        for name in names {
+            let name = self.add(name);
+            self.cells.push(name);
+        }
+        self.coming = ResultRows {
+            names: at as u32,
+            width: (self.cells.len() - at) as u32,
+            cells: self.cells.len() as u32,
+            count: 0,
+        };
+    }
+
+    pub fn row_count(&self) -> u32 {
+        self.coming.count
+    }
+
+    #[inline]
+    pub fn push_cell(&mut self, value: PageValue<'_>) {
+        let cell = match value {
+            PageValue::Null => MachineValue::None,
+            PageValue::Bool(it) => MachineValue::Bool(it),
+            PageValue::Int(it) => MachineValue::Int(it),
+            // The smaller representation is preferred, so that equal numbers have one form.
+            PageValue::UInt(it) => i64::try_from(it).map_or(MachineValue::UInt(it), MachineValue::Int),
+            PageValue::Float(it) => MachineValue::Float(it),
+            PageValue::Text(it) => self.add(it),
+            PageValue::Bytes(it) => {
+                let at = self.texts.len();
+                request::lossy(it, &mut self.texts);
+                self.text_from(at, false)
+            }
+        };
+        self.cells.push(cell);
+    }
+
+    /// Completes a row to one cell per column, even if fewer or more values were received.
+    #[inline]
+    pub fn end_row(&mut self) {
+        self.coming.count += 1;
+        // A server may send fewer or more values than columns; the row keeps its width.
+        let end = self.coming.cells + self.coming.count * self.coming.width;
+        self.cells.resize(end as usize, MachineValue::None);
+    }
+
+    /// Completes the result; returns its index and its number of rows.
+    pub fn end_rows(&mut self) -> (u32, u32) {
+        let rows = core::mem::take(&mut self.coming);
+        self.results.push(rows);
+        (self.results.len() as u32 - 1, rows.count)
+    }
+
+    pub fn rows_len(&self, result: u32) -> u32 {
+        self.results
+            .get(result as usize)
+            .map_or(0, |rows| rows.count)
+    }
+
+    /// The names and cells of a row.
+    #[inline]
+    pub fn row(&self, result: u32, row: u32) -> (&[MachineValue], &[MachineValue]) {
+        let Some(rows) = self.results.get(result as usize) else {
+            return (&[], &[]);
+        };
+        let width = rows.width as usize;
+        let names = rows.names as usize;
+        let cells = rows.cells as usize + row as usize * width;
+        (
+            self.cells.get(names..names + width).unwrap_or_default(),
+            self.cells.get(cells..cells + width).unwrap_or_default(),
+        )
+    }
+
+    /// A result's column names as a list.
+    pub fn names(&self, result: u32) -> MachineValue {
+        let rows = self
+            .results
+            .get(result as usize)
+            .copied()
+            .unwrap_or_default();
+        MachineValue::List {
+            at: rows.names,
+            len: rows.width,
+        }
+    }
+
+    /// A cell of a row.
+    #[inline]
+    pub fn cell(&self, page: &CompiledPage, result: u32, row: u32, name: &[u8]) -> Option<MachineValue> {
+        let rows = self.results.get(result as usize)?;
+        let (names, width) = (rows.names as usize, rows.width as usize);
+        // Results have few columns, so names are compared one by one.
+        let is =
+            |known: &MachineValue| matches!(known, MachineValue::Text(known) if self.bytes(page, *known) == name);
+        let column = self.cells.get(names..names + width)?.iter().position(is)?;
+        let cell = rows.cells as usize + row as usize * width + column;
+        self.cells.get(cell).copied()
+    }
+}

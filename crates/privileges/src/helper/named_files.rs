@@ -1,0 +1,75 @@
+//! The files that a configuration names and that root may have to open.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use lowroad_config::{RuleAction, ClientAuthConfig, Config, LogTarget, RouteTo, SiteConfig};
+
+/// Absolute paths.
+#[derive(Default)]
+pub struct NamedFiles {
+    /// Certificates, keys, files of users, authorities, and the configuration itself.
+    pub read: HashSet<PathBuf>,
+    /// Logs.
+    pub append: HashSet<PathBuf>,
+}
+
+impl NamedFiles {
+    /// Those of the configuration in `file`.
+    pub fn from_config(config: &Config, file: &Path) -> NamedFiles {
+        let mut read: HashSet<PathBuf> = HashSet::from([file.to_owned()]);
+        for site in &config.sites {
+            read.extend(site_files(site).filter_map(absolute));
+        }
+        let authorities = config.acme.iter().flat_map(|acme| &acme.authorities);
+        let external = authorities.filter_map(|it| Some(&it.external.as_ref()?.1));
+        read.extend(external.filter_map(absolute));
+        let access = config.log.access.as_ref().map(|access| &access.path);
+        let logs = [Some(&config.log.error), access].into_iter().flatten();
+        let logs = logs.filter_map(|target| match target {
+            LogTarget::File(path) => absolute(path),
+            LogTarget::Stdout | LogTarget::Stderr => None,
+        });
+        NamedFiles {
+            read,
+            append: logs.collect(),
+        }
+    }
+}
+
+fn site_files(site: &SiteConfig) -> impl Iterator<Item = &PathBuf> {
+    let tls = site.tls.iter();
+    let certificates = tls.clone().flat_map(|tls| &tls.certificates);
+    let certificates = certificates.flat_map(|files| {
+        let all = [
+            Some(&files.certificate),
+            Some(&files.key),
+            files.staple.as_ref(),
+        ];
+        all.into_iter().flatten()
+    });
+    let clients = tls.filter_map(|tls| match &tls.clients {
+        ClientAuthConfig::None => None,
+        ClientAuthConfig::Request(path) | ClientAuthConfig::Require(path) => Some(path),
+    });
+    let users = site.access.iter().filter_map(|rule| match &rule.action {
+        RuleAction::Auth(auth) => Some(&auth.file),
+        _ => None,
+    });
+    let origins = site.routes.iter().filter_map(|route| match &route.to {
+        RouteTo::Origin(origin) => Some(&origin.tls),
+        _ => None,
+    });
+    let origins = origins.flat_map(|tls| {
+        let identity = tls
+            .identity
+            .iter()
+            .flat_map(|(certificate, key)| [certificate, key]);
+        tls.authorities.iter().chain(identity)
+    });
+    certificates.chain(clients).chain(users).chain(origins)
+}
+
+fn absolute(path: impl AsRef<Path>) -> Option<PathBuf> {
+    std::path::absolute(path).ok()
+}

@@ -1,0 +1,290 @@
+//! Opens a file only if root alone controls its path: other users can change no folder along it, with symbolic links
+//! followed. The walk opens each component by descriptor, so that nothing can change between the check and the opening
+//! (TOCTOU).
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::Errno;
+
+/// Symbolic links followed on the way, as many as the kernel follows (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+/// The mode of a new log. Logs hold addresses, so other users may not read them.
+const LOG_MODE: Mode = Mode::from_raw_mode(0o640);
+const SECRET_MODE: Mode = Mode::from_raw_mode(0o600);
+
+/// The reason why a file is not opened.
+#[derive(Debug)]
+pub enum UntrustedPath {
+    /// Others than root may change this folder, or the file itself.
+    By(PathBuf),
+    /// It is no file.
+    Kind,
+    /// As of the system's calls.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for UntrustedPath {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            UntrustedPath::By(path) => write!(
+                to,
+                "root does not open it, since others than root may change {}",
+                path.display()
+            ),
+            UntrustedPath::Kind => to.write_str("root does not open it, since it is no regular file"),
+            UntrustedPath::Io(error) => write!(to, "nor can root: {error}"),
+        }
+    }
+}
+
+impl From<Errno> for UntrustedPath {
+    fn from(error: Errno) -> UntrustedPath {
+        UntrustedPath::Io(error.into())
+    }
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// Others can change the way to it, or it can't be opened.
+pub fn open_read(path: &Path) -> Result<File, UntrustedPath> {
+    open(path, OFlags::RDONLY, Mode::empty())
+}
+
+/// Opens a log to append to it, and creates it where it is missing.
+///
+/// # Errors
+/// Others can change the way to it, or it can't be opened.
+pub fn open_log(path: &Path) -> Result<File, UntrustedPath> {
+    open(
+        path,
+        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE,
+        LOG_MODE,
+    )
+}
+
+/// Opens a file for reading and writing, and creates it for root only where it is missing.
+///
+/// # Errors
+/// Others can change the way to it, or it can't be opened.
+pub fn open_secret(path: &Path) -> Result<File, UntrustedPath> {
+    open(path, OFlags::RDWR | OFlags::CREATE, SECRET_MODE)
+}
+
+/// Whether root alone decides the file of a path, as far as it exists.
+pub fn is_roots(path: &Path) -> bool {
+    !matches!(
+        open(path, OFlags::PATH, Mode::empty()),
+        Err(UntrustedPath::By(_))
+    )
+}
+
+/// Opens the configuration: only root may change the file itself, too.
+///
+/// # Errors
+/// Others can change it or the way to it, or it can't be opened.
+pub fn open_config(path: &Path) -> Result<File, UntrustedPath> {
+    let file = open_read(path)?;
+    let stat = fstat(&file)?;
+    match stat.st_uid == 0 && stat.st_mode & 0o022 == 0 {
+        true => Ok(file),
+        false => Err(UntrustedPath::By(path.to_owned())),
+    }
+}
+
+/// The users that may choose the entries of a folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TrustedOwners {
+    /// Root alone.
+    Roots,
+    /// All users, but none can replace another's (`/tmp`). Only a folder that root owns is surely no link.
+    Sticky,
+}
+
+fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
+    let mut way = FolderTrail::new()?;
+    let mut rest = Vec::new();
+    push(&mut rest, path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part == "/" {
+            way = FolderTrail::new()?;
+            continue;
+        }
+        if part == ".." {
+            way.up();
+            continue;
+        }
+        let found = way.look(&part);
+        match found {
+            Ok((_, stat)) if kind(&stat) == FileType::Directory => way.enter(found?, part)?,
+            Ok((link, stat)) if kind(&stat) == FileType::Symlink => {
+                way.check_entries()?;
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Errno::LOOP.into());
+                }
+                let target = readlinkat(&link, "", Vec::new())?.into_bytes();
+                push(&mut rest, Path::new(&OsString::from_vec(target)));
+            }
+            Ok(_) if rest.is_empty() => return way.open(&part, flags, mode),
+            Err(Errno::NOENT) if rest.is_empty() => return way.open(&part, flags, mode),
+            Ok(_) => return Err(Errno::NOTDIR.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(UntrustedPath::Kind)
+}
+
+/// The folders along the path, from the root on.
+struct FolderTrail(Vec<(OwnedFd, TrustedOwners, PathBuf)>);
+
+impl FolderTrail {
+    fn new() -> Result<FolderTrail, UntrustedPath> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open("/", flags, Mode::empty())?;
+        let stat = fstat(&root)?;
+        let mut way = FolderTrail(Vec::new());
+        way.0
+            .push((root, entries(&stat, Path::new("/"))?, "/".into()));
+        Ok(way)
+    }
+
+    fn last(&self) -> &(OwnedFd, TrustedOwners, PathBuf) {
+        self.0.last().expect("the root is never left")
+    }
+
+    fn up(&mut self) {
+        if self.0.len() > 1 {
+            self.0.pop();
+        }
+    }
+
+    fn look(&self, part: &OsStr) -> rustix::io::Result<(OwnedFd, Stat)> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = openat(&self.last().0, part, flags, Mode::empty())?;
+        let stat = fstat(&found)?;
+        Ok((found, stat))
+    }
+
+    fn enter(&mut self, found: (OwnedFd, Stat), part: OsString) -> Result<(), UntrustedPath> {
+        let path = self.last().2.join(part);
+        let entries = entries(&found.1, &path)?;
+        self.0.push((found.0, entries, path));
+        Ok(())
+    }
+
+    /// Checks that root created an entry that is not a folder.
+    fn check_entries(&self) -> Result<(), UntrustedPath> {
+        let (_, entries, path) = self.last();
+        match entries {
+            TrustedOwners::Roots => Ok(()),
+            TrustedOwners::Sticky => Err(UntrustedPath::By(path.clone())),
+        }
+    }
+
+    fn open(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
+        self.check_entries()?;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        // Opening a FIFO would block the helper until its other end is opened.
+        let flags = flags | OFlags::NONBLOCK;
+        let file = openat(&self.last().0, name, flags, mode)?;
+        match kind(&fstat(&file)?) {
+            FileType::RegularFile => Ok(file.into()),
+            _ => Err(UntrustedPath::Kind),
+        }
+    }
+}
+
+fn entries(stat: &Stat, path: &Path) -> Result<TrustedOwners, UntrustedPath> {
+    let mode = stat.st_mode;
+    match stat.st_uid {
+        0 if mode & 0o022 == 0 => Ok(TrustedOwners::Roots),
+        0 if mode & 0o1000 != 0 => Ok(TrustedOwners::Sticky),
+        _ => Err(UntrustedPath::By(path.to_owned())),
+    }
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Puts the components of a path before those that are left, the next one last.
+fn push(rest: &mut Vec<OsString>, path: &Path) {
+    let parts = path.components().rev();
+    let parts = parts.filter(|part| !matches!(part, Component::CurDir));
+    rest.extend(parts.map(|part| part.as_os_str().to_owned()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use lowroad_testkit::{TempFolder, skip};
+
+    const NOBODY: u32 = 65534;
+
+    #[test]
+    fn only_root_decides_what_is_opened() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("only_root_decides_what_is_opened", "not root");
+        }
+        let folder = TempFolder::new();
+        let at = |name: &str| folder.path().join(name);
+        let mode = |name: &str, mode| {
+            fs::set_permissions(at(name), Permissions::from_mode(mode)).expect("a mode");
+        };
+        for name in ["own", "service", "group", "all", "sticky"] {
+            folder.file(format!("{name}/key"), "secret");
+            symlink(at("own/key"), at(name).join("link")).expect("a link");
+            symlink(at("own"), at(name).join("way")).expect("a link");
+            fs::create_dir(at(name).join("folder")).expect("a folder");
+            folder.file(format!("{name}/folder/key"), "secret");
+        }
+        chown(at("service"), Some(NOBODY), None).expect("an owner");
+        mode("group", 0o775);
+        mode("all", 0o777);
+        mode("sticky", 0o1777);
+        symlink("../service/key", at("own/out")).expect("a link");
+        symlink("loop", at("own/loop")).expect("a link");
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("own/fifo"), Mode::RUSR).expect("a FIFO");
+        let is_read = |name: &str| open_read(&at(name)).is_ok();
+        for name in ["key", "link", "way/key", "folder/key", "../own/./key"] {
+            assert!(is_read(&format!("own/{name}")), "own/{name}");
+            for other in ["service", "group", "all"] {
+                assert!(!is_read(&format!("{other}/{name}")), "{other}/{name}");
+            }
+        }
+        for (name, want) in [
+            ("folder/key", true),
+            ("key", false),
+            ("link", false),
+            ("way/key", false),
+        ] {
+            assert_eq!(is_read(&format!("sticky/{name}")), want, "sticky/{name}");
+        }
+        for name in ["out", "loop", "fifo", "folder", "missing", "key/key"] {
+            assert!(!is_read(&format!("own/{name}")), "own/{name}");
+        }
+        // A file itself may be another's, but for the configuration.
+        assert!(open_config(&at("own/key")).is_ok());
+        chown(at("own/key"), Some(NOBODY), None).expect("an owner");
+        assert!(is_read("own/key"));
+        assert!(open_config(&at("own/key")).is_err());
+        assert!(open_log(&at("own/new.log")).is_ok() && at("own/new.log").is_file());
+        assert!(open_log(&at("own/fifo")).is_err() && open_secret(&at("own/fifo")).is_err());
+        assert!(open_secret(&at("own/secret")).is_ok());
+        let secret = at("own/secret").metadata().expect("a file");
+        assert_eq!(secret.permissions().mode() & 0o777, 0o600);
+        assert!(open_secret(&at("service/secret")).is_err() && !at("service/secret").exists());
+        assert!(open_log(&at("service/new.log")).is_err() && !at("service/new.log").exists());
+    }
+}

@@ -1,0 +1,227 @@
+//! The helper process with root's rights: answers a server that has given them up.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::fchown;
+use std::path::{Path, PathBuf};
+
+use lowroad_children::message::PacketChannel;
+use lowroad_file_stamp::FileStamp;
+use rustix::thread::CapabilitySet;
+
+use super::named_files::NamedFiles;
+use super::path_walk::{self, UntrustedPath};
+use super::messages::{self, OpenPurpose};
+use crate::{capabilities, hide_process};
+
+/// To open files of others, and to give a new log to the server's user.
+const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::CHOWN);
+
+/// The helper's state.
+struct HelperState {
+    /// The configuration's file.
+    config: PathBuf,
+    /// The server's user and group.
+    owner: (u32, u32),
+    /// The names in the last valid configuration.
+    named: NamedFiles,
+    /// The stamp of the configuration when it was last read.
+    seen: Option<FileStamp>,
+}
+
+/// Answers questions that come over standard input, until the server is gone.
+///
+/// # Errors
+/// This process can't give up its other rights.
+pub fn serve(config: PathBuf, owner: (u32, u32)) -> Result<(), String> {
+    capabilities::reduce(KEPT)?;
+    hide_process()?;
+    let channel = PacketChannel::to_parent().map_err(|error| format!("the server's socket: {error}"))?;
+    let mut helper = HelperState {
+        config,
+        owner,
+        named: NamedFiles::default(),
+        seen: None,
+    };
+    while let Some((purpose, path)) = messages::next_question(&channel) {
+        let opened = helper.open(purpose, &path);
+        let sent = messages::answer(&channel, opened.as_ref().map_err(String::as_str));
+        if sent.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl HelperState {
+    fn open(&mut self, purpose: OpenPurpose, path: &Path) -> Result<File, String> {
+        self.follow().map_err(|why| why.to_string())?;
+        let named = match purpose {
+            OpenPurpose::Read => &self.named.read,
+            OpenPurpose::Append => &self.named.append,
+        };
+        if !named.contains(path) {
+            return Err("root does not open it, since the configuration does not name it".into());
+        }
+        let opened = match purpose {
+            OpenPurpose::Read => path_walk::open_read(path),
+            OpenPurpose::Append => path_walk::open_log(path),
+        };
+        let file = opened.map_err(|why| why.to_string())?;
+        if purpose == OpenPurpose::Append {
+            // The server can then open it itself, if it may enter the folder.
+            fchown(&file, Some(self.owner.0), Some(self.owner.1))
+                .map_err(|error| format!("root can't give it away: {error}"))?;
+        }
+        Ok(file)
+    }
+
+    /// Reads the configuration if it has changed. An invalid one leaves the previous names in force, as in the server.
+    fn follow(&mut self) -> Result<(), UntrustedPath> {
+        let mut file = path_walk::open_config(&self.config)?;
+        let stamp = FileStamp::from_file(&file).map_err(UntrustedPath::Io)?;
+        if self.seen == Some(stamp) {
+            return Ok(());
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(UntrustedPath::Io)?;
+        if let Ok(config) = lowroad_config::parse(&text, &self.config) {
+            self.named = NamedFiles::from_config(&config, &self.config);
+        } else {
+            self.named.read.insert(self.config.clone());
+        }
+        self.seen = Some(stamp);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use lowroad_testkit::{TempFolder, skip};
+
+    const NOBODY: u32 = 65534;
+
+    fn helper(folder: &TempFolder, key: &Path) -> HelperState {
+        let text = format!(
+            "[log]\nerror = \"error.log\"\n[[site]]\nroot = \"/srv\"\n[site.tls]\ncertificate = \"cert.pem\"\nkey = \"{}\"\n",
+            key.display()
+        );
+        HelperState {
+            config: folder.file("lowroad.toml", text),
+            owner: (NOBODY, NOBODY),
+            named: NamedFiles::default(),
+            seen: None,
+        }
+    }
+
+    /// The files that a compromised server may obtain.
+    #[test]
+    fn only_what_the_configuration_names_is_opened() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("only_what_the_configuration_names_is_opened", "not root");
+        }
+        let folder = TempFolder::new();
+        let at = |name: &str| folder.path().join(name);
+        folder.file("cert.pem", "certificate");
+        folder.file("key.pem", "key");
+        let mut helper = helper(&folder, &at("key.pem"));
+        for name in ["cert.pem", "key.pem", "lowroad.toml"] {
+            let file = helper.open(OpenPurpose::Read, &at(name)).expect(name);
+            // Nothing can be written through it.
+            assert!(std::io::Write::write(&mut &file, b"x").is_err());
+        }
+        for path in [
+            "/etc/shadow".into(),
+            at("other"),
+            at("error.log"),
+            at("./../x/key.pem"),
+        ] {
+            let refused = helper.open(OpenPurpose::Read, &path).expect_err("refused");
+            assert!(refused.contains("does not name it"), "{refused}");
+        }
+        for name in ["key.pem", "lowroad.toml", "other.log"] {
+            assert!(helper.open(OpenPurpose::Append, &at(name)).is_err(), "{name}");
+        }
+        let log = helper
+            .open(OpenPurpose::Append, &at("error.log"))
+            .expect("a log");
+        assert_eq!(log.metadata().expect("it is open").uid(), NOBODY);
+    }
+
+    #[test]
+    fn nothing_is_opened_by_a_configuration_that_others_can_change() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("nothing_is_opened_by_a_configuration", "not root");
+        }
+        let folder = TempFolder::new();
+        let config = folder.path().join("lowroad.toml");
+        let mut helper = helper(&folder, Path::new("/etc/shadow"));
+        let mut is_opened = || helper.open(OpenPurpose::Read, Path::new("/etc/shadow")).is_ok();
+        assert!(is_opened(), "root has named it");
+        let modes = |file, of_folder| {
+            fs::set_permissions(&config, Permissions::from_mode(file)).expect("a mode");
+            fs::set_permissions(folder.path(), Permissions::from_mode(of_folder)).expect("a mode");
+        };
+        for (file, of_folder) in [
+            (0o666, 0o755),
+            (0o664, 0o755),
+            (0o644, 0o777),
+            (0o644, 0o775),
+        ] {
+            modes(file, of_folder);
+            assert!(!is_opened(), "{file:o} in {of_folder:o}");
+        }
+        modes(0o644, 0o755);
+        assert!(is_opened());
+        for owned in [&config, &folder.path().to_owned()] {
+            chown(owned, Some(NOBODY), None).expect("an owner");
+            assert!(!is_opened(), "{}", owned.display());
+            chown(owned, Some(0), None).expect("an owner");
+        }
+    }
+
+    #[test]
+    fn a_named_path_that_the_server_can_lead_elsewhere_is_not_opened() {
+        if !rustix::process::geteuid().is_root() {
+            return skip(
+                "a_named_path_that_the_server_can_lead_elsewhere",
+                "not root",
+            );
+        }
+        let folder = TempFolder::new();
+        let own = folder.path().join("own");
+        fs::create_dir(&own).expect("a folder");
+        chown(&own, Some(NOBODY), None).expect("an owner");
+        symlink("/etc/shadow", own.join("key.pem")).expect("a link");
+        let mut helper = helper(&folder, &own.join("key.pem"));
+        let refused = helper.open(OpenPurpose::Read, &own.join("key.pem"));
+        assert!(
+            refused
+                .expect_err("refused")
+                .contains("others than root may change")
+        );
+    }
+
+    #[test]
+    fn a_wrong_configuration_leaves_the_names_of_the_one_before() {
+        if !rustix::process::geteuid().is_root() {
+            return skip("a_wrong_configuration_leaves_the_names", "not root");
+        }
+        let folder = TempFolder::new();
+        let key = folder.file("key.pem", "key");
+        let mut helper = helper(&folder, &key);
+        assert!(helper.open(OpenPurpose::Read, &key).is_ok());
+        folder.file("lowroad.toml", "[[");
+        assert!(helper.open(OpenPurpose::Read, &key).is_ok());
+        folder.file("lowroad.toml", "[[site]]\nroot = \"/srv\"\n");
+        assert!(helper.open(OpenPurpose::Read, &key).is_err());
+    }
+}

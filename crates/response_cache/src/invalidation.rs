@@ -1,0 +1,117 @@
+//! Invalidation: a successful unsafe request deletes the stored responses for its target, for the URLs of Location and
+//! Content-Location in its response (RFC 9111 §4.4), and for groups (RFC 9875 §3).
+
+use std::sync::Arc;
+
+use lowroad_cache::groups;
+use lowroad_cache::invalidation::{self, BaseUri};
+use lowroad_cache::pattern::RequestPattern;
+use lowroad_engine::Exchange;
+use lowroad_handler::ResponseFields;
+use lowroad_http::request::{Request, RequestTarget};
+use lowroad_http::status::StatusCode;
+use lowroad_routes::routes::{Route, RouteTable};
+use lowroad_site_rules::SiteRules;
+use lowroad_store::change_feed::ChangeFeed;
+use lowroad_store::disk_cache::{self, SiteIdentity};
+use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};
+use lowroad_store::{SharedStore, key};
+
+/// The stored responses that a request invalidates.
+pub struct InvalidationSet {
+    site_id: u32,
+    /// The site's number on disk.
+    stable: SiteIdentity,
+    is_https: bool,
+    authority: Box<[u8]>,
+    target: Box<[u8]>,
+    changes: Arc<ChangeFeed>,
+}
+
+impl InvalidationSet {
+    /// The responses that this request invalidates, if the site may have any; `change_feed` notifies the levels that keep
+    /// copies.
+    pub fn from_request(
+        request: &Request<'_>,
+        exchange: &Exchange,
+        rules: &SiteRules,
+        routes: &RouteTable,
+        changes: &Arc<ChangeFeed>,
+    ) -> Option<InvalidationSet> {
+        let changes_nothing = !invalidation::is_unsafe(request.method.as_str().as_bytes());
+        // An origin's response may be in flight and stored after this check, so its routes always count.
+        let may_store = |route: &Route| route.is_origin || route.is_storing();
+        if changes_nothing || !routes.iter().any(may_store) {
+            return None;
+        }
+        let (is_https, authority) = (exchange.is_https(), request.authority.unwrap_or_default());
+        let forwarded = exchange.forwarded.as_ref();
+        let complete = forwarded.and_then(|it| it.authority_with_port(authority, is_https));
+        Some(InvalidationSet {
+            site_id: rules.id,
+            stable: rules.disk_id,
+            is_https,
+            authority: complete.unwrap_or_else(|| authority.into()).into(),
+            target: target_of(request)?.into(),
+            changes: changes.clone(),
+        })
+    }
+
+    /// Deletes the invalidated responses, depending on the status of the response.
+    pub fn forget(&self, status: StatusCode, fields: &ResponseFields, store: &SharedStore) {
+        let base = BaseUri {
+            scheme: if self.is_https { b"https" } else { b"http" },
+            authority: &self.authority,
+            target: &self.target,
+        };
+        let lines = fields.iter().map(|(name, value)| (name.as_bytes(), value));
+        let targets = invalidation::invalidated(status.code(), &base, lines);
+        for target in &targets {
+            self.forget_one(target, store);
+        }
+        if targets.is_empty() {
+            return;
+        }
+        for group in groups::names(fields.values("Cache-Group-Invalidation")) {
+            store.purge(&PurgeRequest::Group(&self.authority, &group), PurgeMode::Hard);
+            // The levels below have no groups, so they discard all copies.
+            self.changes.tell();
+        }
+    }
+
+    fn forget_one(&self, target: &[u8], store: &SharedStore) {
+        let mut key = Vec::new();
+        let split = target.iter().position(|b| *b == b'?');
+        let (path, query) = match split {
+            Some(at) => (&target[..at], Some(&target[at + 1..])),
+            None => (target, None),
+        };
+        // The resource is the same over http and https, whichever the request used.
+        for over_tls in [false, true] {
+            let site = (self.site_id, over_tls);
+            key::write_of_program(&mut key, site, &self.authority, (path, query));
+            let in_memory = || store.forget(store.hash(&key), &key);
+            match (store.tier(), disk_cache::primary(&self.stable, &key)) {
+                (Some(tier), Some(primary)) => tier.forget(&primary, in_memory),
+                _ => in_memory(),
+            }
+        }
+        match RequestPattern::from_url(&self.authority, target, false) {
+            Ok(url) => self.changes.tell_of(&url),
+            Err(_) => self.changes.tell(),
+        }
+    }
+}
+
+/// Path and query of a request, as the client sent them.
+pub fn target_of(request: &Request<'_>) -> Option<Vec<u8>> {
+    let RequestTarget::Origin { path, query, .. } = request.target else {
+        return None;
+    };
+    let mut target = path.to_vec();
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    Some(target)
+}

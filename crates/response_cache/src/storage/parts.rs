@@ -1,0 +1,466 @@
+//! Storage of partial content (RFC 9111 §3.3, §3.4; RFC 9110 §15.3.7): each part is stored as it passes and combined
+//! with stored parts of the same version; a response with the last missing range is completed with the stored parts.
+//!
+//! A part without a strong validator is stored alone and replaces other parts: it answers ranges within it and is never
+//! combined.
+//!
+//! An origin may be wrong. A part is accepted only if it has the requested range and the announced length. If two
+//! parts of one version differ in common bytes or in the length of the whole, only the last part stays.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use lowroad_cache::partial_content::{ContentRange, PartSet};
+use lowroad_cache::validation::StoredValidators;
+use lowroad_cache::vary::SelectingFields;
+use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+use lowroad_handler::{ResponseContent as Made, ResponseFields};
+use lowroad_http::fields::FieldLines;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::range::ByteRange;
+use lowroad_http::status::StatusCode;
+use lowroad_store::object::{BodyLocation, ObjectKind, Representation};
+use lowroad_store::partial_content::{PartialContent, ContentPiece, PieceList, range_of};
+use lowroad_store::placement;
+use lowroad_store::{StoredObject, ObjectArc};
+
+use super::{StoreRequest, complete_object, whole};
+use crate::reply::HandlerReply;
+use crate::reuse::RequestedPart;
+use crate::validation::{merged, name_of, renew};
+
+/// With more pieces, adjacent ones are joined; if too many remain, only the last part stays.
+const PIECES_MAX: usize = 16;
+/// The maximum number of bytes between the sender of a part and its receiver.
+const WAITING_LEN_MAX: usize = 64 << 10;
+
+/// A received part, with all data to store it.
+struct ReceivedPart {
+    range: ByteRange,
+    /// The length of the whole.
+    len: u64,
+    /// The strong validator, if there is one.
+    etag: Option<Box<[u8]>>,
+    fields: ResponseFields,
+    /// Decoded path and field lines of the request.
+    path: Box<[u8]>,
+    lines: Box<[u8]>,
+    selecting: SelectingFields,
+    /// The 206 may omit fields that the client already has (RFC 9110 §15.3.7).
+    is_short_of_fields: bool,
+}
+
+/// Stores the part in a 206, if storable, once it has passed; the response itself is unchanged.
+pub fn keep(storing: StoreRequest, mut reply: HandlerReply, path: &[u8], lines: &[u8]) -> HandlerReply {
+    let Some(came) = ReceivedPart::from_reply(&storing, &reply, path, lines) else {
+        return reply;
+    };
+    match &mut reply.response.content {
+        Made::Bytes(body) => came.put(&storing, body),
+        Made::Stream { stream: from, .. } => {
+            let (to, passed) = stream(WAITING_LEN_MAX);
+            let passing = PassingBody {
+                from: std::mem::replace(from, passed),
+                to,
+            };
+            storing
+                .executor
+                .clone()
+                .spawn(keep_passing(storing, came, passing));
+        }
+        Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => {}
+    }
+    reply
+}
+
+async fn keep_passing(storing: StoreRequest, came: ReceivedPart, passing: PassingBody) {
+    let len_max = came.range.end - came.range.start;
+    let (mut kept, mut len) = (Some(Vec::new()), 0);
+    let ended = passing
+        .run(|bytes| {
+            len += bytes.len() as u64;
+            // The bytes count towards the memory of arriving bodies until the part is stored.
+            let drawn = storing.store.draw(bytes.clone());
+            match (&mut kept, drawn) {
+                (Some(kept), Ok(drawn)) if len <= len_max => kept.push(drawn),
+                _ => kept = None,
+            }
+        })
+        .await;
+    let (Some((from, to)), Some(kept)) = (ended, kept) else {
+        return;
+    };
+    // Stored before the end is sent: a client that has all of it finds it stored.
+    came.put(&storing, &kept.concat());
+    to.end_with(from.take_trailers());
+}
+
+/// A body that is forwarded.
+struct PassingBody {
+    from: BodyReceiver,
+    to: BodySender,
+}
+
+impl PassingBody {
+    /// Forwards the whole body and shows it to `see`; returns both ends if it was complete and still wanted.
+    async fn run(self, mut see: impl FnMut(&Bytes)) -> Option<(BodyReceiver, BodySender)> {
+        let PassingBody { from, to } = self;
+        loop {
+            poll_fn(|context| to.poll_room(context)).await.ok()?;
+            let next = poll_fn(|context| match to.poll_closed(context).is_ready() {
+                true => std::task::Poll::Ready(StreamItem::Cut),
+                false => from.poll_next(context),
+            });
+            match next.await {
+                StreamItem::Bytes(bytes) => {
+                    see(&bytes);
+                    to.push(bytes).ok()?;
+                }
+                StreamItem::End => return Some((from, to)),
+                StreamItem::Cut => return None,
+            }
+        }
+    }
+}
+
+impl StoreRequest {
+    /// Whether the answer of an origin to a request for the one missing part is unusable: another part, 416, or the
+    /// same version with another length. Then the stored parts are deleted, and the whole must be requested.
+    pub fn is_misled(&self, reply: &HandlerReply) -> bool {
+        let Some(object) = &self.completes else {
+            return false;
+        };
+        let is_misled = match reply.status() {
+            StatusCode::PARTIAL_CONTENT => gap_filled(object, reply).is_none(),
+            StatusCode::RANGE_NOT_SATISFIABLE => true,
+            StatusCode::OK => is_of_other_len(object, reply),
+            _ => false,
+        };
+        if is_misled {
+            self.forget(object);
+        }
+        is_misled
+    }
+
+    /// Turns a 206 with the missing part into a 200 with the stored parts; returns whether the part was the missing
+    /// one.
+    pub(super) fn completed(&self, reply: &mut HandlerReply) -> bool {
+        let object = self.completes.as_ref();
+        let Some(partial) = object.and_then(|object| gap_filled(object, reply)) else {
+            return false;
+        };
+        let response = &mut reply.response;
+        response.status = StatusCode::OK;
+        response.fields = without_range(&merged(&partial.representation, &response.fields));
+        let gap_start = partial.gap().map_or(0, |gap| gap.start);
+        let is_before = |piece: &&ContentPiece| piece.start < gap_start;
+        let before = partial.pieces().iter().filter(is_before);
+        let before: Vec<Bytes> = before.map(ContentPiece::bytes).collect();
+        let after = partial.pieces().iter().filter(|piece| !is_before(piece));
+        let after: Vec<Bytes> = after.map(ContentPiece::bytes).collect();
+        match &mut response.content {
+            Made::Bytes(body) => {
+                let parts = before.iter().chain([&*body]).chain(&after);
+                *body = parts.flat_map(|part| part.iter().copied()).collect();
+            }
+            Made::Stream { len, stream: from } => {
+                *len = Some(partial.representation.len());
+                let (to, joined) = stream(WAITING_LEN_MAX);
+                let passing = PassingBody {
+                    from: std::mem::replace(from, joined),
+                    to,
+                };
+                let len = partial.gap().map_or(0, |gap| gap.end - gap.start);
+                self.executor.spawn(join(before, (passing, len), after));
+            }
+            Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => {}
+        }
+        true
+    }
+}
+
+/// Sends the bytes before a part, the part, which must have its length, and the bytes after it.
+async fn join(before: Vec<Bytes>, (passing, len): (PassingBody, u64), after: Vec<Bytes>) {
+    if before
+        .into_iter()
+        .any(|part| passing.to.push(part).is_err())
+    {
+        return;
+    }
+    let mut come = 0;
+    let Some((_, to)) = passing.run(|bytes| come += bytes.len() as u64).await else {
+        return;
+    };
+    if come == len && !after.into_iter().any(|part| to.push(part).is_err()) {
+        to.end();
+    }
+}
+
+/// The stored parts, if a response contains the missing one.
+fn gap_filled<'o>(object: &'o StoredObject, reply: &HandlerReply) -> Option<&'o PartialContent> {
+    let ObjectKind::Parts(partial) = &object.kind else {
+        return None;
+    };
+    let gap = partial.gap()?;
+    let fields = reply.response.fields.iter();
+    let fields = fields.map(|(name, value)| (name.as_bytes(), value));
+    let part = ContentRange::from_fields(range_of(gap).as_bytes(), fields)?;
+    let is_it = part.range == gap
+        && part.len == partial.representation.len()
+        && part.etag.is_some()
+        && part.etag == strong_tag(&partial.representation)
+        && has_len(reply, gap.end - gap.start);
+    is_it.then_some(partial)
+}
+
+/// Whether a response reports another length for the version that is stored in parts.
+fn is_of_other_len(object: &StoredObject, reply: &HandlerReply) -> bool {
+    let ObjectKind::Parts(partial) = &object.kind else {
+        return false;
+    };
+    let news = reply.response.fields.iter();
+    let news = StoredValidators::from_fields(news.map(|(name, value)| (name.as_bytes(), value)));
+    news.etag == strong_tag(&partial.representation)
+        && !has_len(reply, partial.representation.len())
+}
+
+/// Whether the body has this length, as far as it is known.
+fn has_len(reply: &HandlerReply, len: u64) -> bool {
+    match reply.len() {
+        BodyLen::Known(known) => known == len,
+        BodyLen::Unknown => true,
+        BodyLen::None => false,
+    }
+}
+
+fn strong_tag(representation: &Representation) -> Option<&[u8]> {
+    let stored = representation.head.all(representation.bytes()).fields();
+    let stored = stored.map(|(name, value)| (name_of(name), value));
+    let tag = StoredValidators::from_fields(stored).etag;
+    tag.filter(|tag| tag.starts_with(b"\""))
+}
+
+fn without_range(fields: &ResponseFields) -> ResponseFields {
+    let is_range = |name: &str| name.eq_ignore_ascii_case("content-range");
+    let kept = fields.iter().filter(|(name, _)| !is_range(name));
+    let mut kept: ResponseFields = kept.collect();
+    if let Some(date) = fields.date() {
+        kept.set_date(*date);
+    }
+    kept
+}
+
+impl ReceivedPart {
+    /// The part of a response, if it may be stored.
+    fn from_reply(storing: &StoreRequest, reply: &HandlerReply, path: &[u8], lines: &[u8]) -> Option<ReceivedPart> {
+        let response = &reply.response;
+        if storing.key.wants != RequestedPart::Part {
+            return None;
+        }
+        let fields = response.fields.iter();
+        let fields = fields.map(|(name, value)| (name.as_bytes(), value));
+        let ContentRange { range, len, etag } = ContentRange::from_fields(values(lines, b"range").next()?, fields)?;
+        let part_len = range.end - range.start;
+        if !has_len(reply, part_len) || part_len > storing.store.object_len_max() {
+            return None;
+        }
+        let judge = storing.judge();
+        if let Err(why) = judge.lifetime(response.status, &response.fields) {
+            storing.store.refusals.record(storing.key.hash, why);
+            return None;
+        }
+        Some(ReceivedPart {
+            range,
+            len,
+            etag: etag.map(Box::from),
+            fields: without_range(&response.fields),
+            path: path.into(),
+            lines: lines.into(),
+            selecting: judge.selecting(&response.fields, lines)?,
+            is_short_of_fields: values(lines, b"if-range").next().is_some(),
+        })
+    }
+
+    /// Stores the part, combined with the stored parts where possible.
+    fn put(&self, storing: &StoreRequest, body: &[u8]) {
+        if body.len() as u64 != self.range.end - self.range.start {
+            return;
+        }
+        let key = &storing.key;
+        let entry = storing.store.peek_kept(key.hash, &key.bytes);
+        let is_same = |object: &&ObjectArc| object.selecting() == Some(&self.selecting);
+        let stored = entry.as_ref().and_then(|it| it.variants().find(is_same));
+        let Some(stored) = stored else {
+            return self.begin(storing, body);
+        };
+        match &stored.kind {
+            ObjectKind::Representation(whole) => self.compare(storing, (stored, whole), body),
+            ObjectKind::Parts(partial) if self.is_of(&partial.representation) => {
+                self.join(storing, partial, body);
+            }
+            ObjectKind::Parts(_) => self.begin(storing, body),
+            _ => {}
+        }
+    }
+
+    fn is_of(&self, stored: &Representation) -> bool {
+        let etag = self.etag.as_deref();
+        stored.len() == self.len && etag.is_some() && strong_tag(stored) == etag
+    }
+
+    /// If the whole is stored: a part of the same version validates it, a part of another version replaces it.
+    fn compare(
+        &self,
+        storing: &StoreRequest,
+        (stored, whole): (&ObjectArc, &Representation),
+        body: &[u8],
+    ) {
+        let (Some(tag), Some(etag)) = (strong_tag(whole), self.etag.as_deref()) else {
+            return;
+        };
+        if tag != etag {
+            return self.begin(storing, body);
+        }
+        let range = self.range.start as usize..self.range.end as usize;
+        let is_true = whole.len() == self.len
+            && whole.head.status() == StatusCode::OK
+            && whole.body(range).is_none_or(|own| own == body);
+        let request = (&*self.path, &*self.lines);
+        if !is_true || renew(storing, stored, &self.fields, request).is_none() {
+            storing.forget(stored);
+        }
+    }
+
+    /// Stores the first part of a version.
+    fn begin(&self, storing: &StoreRequest, body: &[u8]) {
+        if self.is_short_of_fields {
+            return;
+        }
+        let parts = PartSet::with_part(self.len, self.range);
+        let piece = placement::piece(&storing.store, storing.key.hash, body);
+        let Some(block) = piece else {
+            return;
+        };
+        let start = self.range.start;
+        let object = self.object(storing, &self.fields, vec![ContentPiece { start, block }], parts);
+        self.insert(storing, object);
+    }
+
+    /// Adds a part to the stored version.
+    fn join(&self, storing: &StoreRequest, partial: &PartialContent, body: &[u8]) {
+        let Some((pieces, parts)) = self.joined(storing, partial, body) else {
+            return self.begin(storing, body);
+        };
+        let fields = merged(&partial.representation, &self.fields);
+        let object = self.object(storing, &fields, pieces, parts);
+        self.insert(storing, object);
+    }
+
+    /// The combined pieces; `None`: they contradict each other, are too many or too long.
+    fn joined(
+        &self,
+        storing: &StoreRequest,
+        partial: &PartialContent,
+        body: &[u8],
+    ) -> Option<(Vec<ContentPiece>, PartSet)> {
+        let of_body = |range: ByteRange| {
+            let at = |place: u64| (place - self.range.start) as usize;
+            body.get(at(range.start)..at(range.end))
+        };
+        for piece in partial.pieces() {
+            if let Some(own) = piece.within(self.range) {
+                let start = piece.start + own.start as u64;
+                let end = piece.start + own.end as u64;
+                if of_body(ByteRange { start, end }) != piece.block.get(own) {
+                    return None;
+                }
+            }
+        }
+        let (store, hash) = (&storing.store, storing.key.hash);
+        let news = partial.parts.news(self.range);
+        let old_len: usize = partial.pieces().iter().map(|it| it.block.len()).sum();
+        let new_len: u64 = news.iter().map(|new| new.end - new.start).sum();
+        if old_len as u64 + new_len > store.object_len_max() {
+            return None;
+        }
+        let mut pieces = partial.pieces().to_vec();
+        for new in news {
+            let block = placement::piece(store, hash, of_body(new)?)?;
+            let start = new.start;
+            pieces.push(ContentPiece { start, block });
+        }
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        if pieces.len() > PIECES_MAX {
+            pieces = compacted(storing, &pieces)?;
+        }
+        let mut parts = partial.parts.clone();
+        let etag = self.etag.as_deref()?;
+        let is_added = parts.add(self.range, self.len, (etag, etag));
+        (is_added && pieces.len() <= PIECES_MAX).then_some((pieces, parts))
+    }
+
+    /// The object to store: a whole representation if no range is missing.
+    fn object(
+        &self,
+        storing: &StoreRequest,
+        fields: &ResponseFields,
+        pieces: Vec<ContentPiece>,
+        parts: PartSet,
+    ) -> Option<StoredObject> {
+        let (store, under) = (&storing.store, storing.under());
+        let judge = storing.judge();
+        let selecting = judge.selecting(fields, &self.lines)?;
+        let judged = judge.lifetime(StatusCode::OK, fields).ok()?;
+        let head = storing.head((StatusCode::OK, fields), &self.path, (judged, selecting));
+        if parts.is_whole() {
+            let pieces: Vec<Bytes> = pieces.iter().map(ContentPiece::bytes).collect();
+            return whole(store, under, head, &pieces);
+        }
+        let content = BodyLocation::Pieces(Box::new(PieceList(pieces.into())));
+        let placed = placement::head_alone(store, under, head.built, content).ok()?;
+        let object = complete_object(placed, self.len, head.about);
+        let ObjectKind::Representation(representation) = object.kind else {
+            return None;
+        };
+        let partial = PartialContent {
+            representation,
+            parts,
+            may_be_whole: self.etag.is_some() && self.len <= store.object_len_max(),
+        };
+        Some(StoredObject {
+            kind: ObjectKind::Parts(Box::new(partial)),
+            ..object
+        })
+    }
+
+    fn insert(&self, storing: &StoreRequest, object: Option<StoredObject>) {
+        if let Some(object) = object {
+            // Parts are in memory only and newer than a whole on disk.
+            storing.forget_on_disk();
+            storing.insert(ObjectArc::new(object));
+        }
+    }
+}
+
+/// The same bytes with adjacent pieces joined.
+fn compacted(storing: &StoreRequest, pieces: &[ContentPiece]) -> Option<Vec<ContentPiece>> {
+    let touch = |one: &ContentPiece, two: &ContentPiece| one.range().end == two.start;
+    let groups = pieces.chunk_by(touch);
+    groups
+        .map(|group| match group {
+            [alone] => Some(alone.clone()),
+            _ => {
+                let bytes: Vec<u8> = group.iter().flat_map(|it| it.block.to_vec()).collect();
+                let block = placement::piece(&storing.store, storing.key.hash, &bytes)?;
+                let start = group.first()?.start;
+                Some(ContentPiece { start, block })
+            }
+        })
+        .collect()
+}
+
+/// The values of a request field.
+fn values<'l>(lines: &'l [u8], name: &'l [u8]) -> impl Iterator<Item = &'l [u8]> {
+    let named = move |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name);
+    FieldLines::new(lines).filter(named).map(|(_, value)| value)
+}

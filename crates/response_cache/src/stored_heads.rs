@@ -1,0 +1,59 @@
+//! Builds the head of a stored response once, so that a hit costs a copy and a date. The order is that of a file's
+//! head: first the fields of every response, then those about the content, which a 304 omits.
+
+use lowroad_handler::ResponseFields;
+use lowroad_handler::fields::TAG_FIELD;
+use lowroad_http::stored_head::{HeadMap, HeadEncoder};
+use lowroad_http::fields::FieldNames;
+use lowroad_http::status::StatusCode;
+use lowroad_site_rules::SiteFields;
+
+/// Builds the head of a handler's response without Content-Length, with a date to be overwritten; `left_out` names
+/// the fields that are not stored.
+pub fn write_head(
+    status: StatusCode,
+    fields: &ResponseFields,
+    left_out: &FieldNames,
+    rules: &SiteFields<'_>,
+) -> (Vec<u8>, HeadMap) {
+    let mut head = HeadEncoder::start(status);
+    if let Some(date) = fields.date() {
+        head.set_date(date);
+    }
+    // Age is recomputed from the stored value at each use. Trailers are not stored, so Trailer is dropped.
+    let kept = |name: &str| {
+        let is_dropped = [TAG_FIELD, "Age", "Trailer"].iter().any(|it| is(name, it));
+        !is_dropped && !left_out.has(name.as_bytes())
+    };
+    let has = |name: &str| fields.values(name).next().is_some();
+    let fields = || {
+        let kept = fields.iter().filter(|(name, _)| kept(name));
+        kept.filter(|(name, value)| rules.keeps(name, value))
+    };
+    for (name, value) in fields().filter(|(name, _)| !is_about_bytes(name)) {
+        head.field(name, value);
+    }
+    for (name, value) in rules.added(has) {
+        head.field(name, value.as_bytes());
+    }
+    head.begin_content();
+    for (name, value) in fields().filter(|(name, _)| is_about_bytes(name)) {
+        head.field(name, value);
+    }
+    head.finish_open()
+}
+
+/// Whether a field describes the content; a 304 omits these (RFC 9110 §15.4.5).
+fn is_about_bytes(name: &str) -> bool {
+    const ABOUT: [&str; 4] = [
+        "Content-Encoding",
+        "Content-Language",
+        "Content-Type",
+        "Accept-Ranges",
+    ];
+    ABOUT.iter().any(|known| is(name, known))
+}
+
+fn is(name: &str, known: &str) -> bool {
+    name.eq_ignore_ascii_case(known)
+}

@@ -1,0 +1,210 @@
+//! Validation of a stored response (RFC 9111 §4.3): it is renewed, replaced, or used stale because the origin failed.
+
+use lowroad_cache::request::RequestDirectives;
+use lowroad_cache::validation::{self, HeadComparison, StoredValidators};
+use lowroad_handler::{HandlerFailure, ResponseFields};
+use lowroad_http::fields::{FieldNames, StandardHeader, FieldLines, FieldName};
+use lowroad_http::h1::BodyLen;
+use lowroad_http::status::StatusCode;
+use lowroad_routes::compression_handler::{self, fields::names_coding};
+use lowroad_site_rules::SiteFields;
+use lowroad_store::clock;
+use lowroad_store::object::{ObjectKind, Representation};
+use lowroad_store::{StoredObject, ObjectArc};
+
+use crate::reply::HandlerReply;
+use crate::reuse::RequestedPart;
+use crate::storage::{StoredResponse, StoreRequest, HitKind};
+
+/// The conditional field lines that validate a stored response, or that request its missing part; empty without
+/// validators.
+pub fn conditions(stale: &StoredObject) -> Vec<u8> {
+    let mut lines = Vec::new();
+    if let ObjectKind::Parts(partial) = &stale.kind {
+        return partial.conditions();
+    }
+    let Some(representation) = stale.representation() else {
+        return lines;
+    };
+    let stored = representation.head.all(representation.bytes()).fields();
+    let validators = StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
+    let conditions = validation::conditions(validators, []);
+    if let Some(tags) = conditions.if_none_match {
+        put(&mut lines, b"If-None-Match", &tags);
+    }
+    if let Some(date) = conditions.if_modified_since {
+        put(&mut lines, b"If-Modified-Since", &date);
+    }
+    lines
+}
+
+pub(super) fn name_of(name: FieldName<'_>) -> &[u8] {
+    match name {
+        FieldName::Known(known) => known.as_str().as_bytes(),
+        FieldName::Other(name) => name.as_bytes(),
+    }
+}
+
+/// Fields that can change a response from the whole representation. If-Match and If-Unmodified-Since are missing:
+/// requests with those are forwarded unchanged.
+const CONDITIONS: [&[u8]; 4] = [
+    b"if-none-match",
+    b"if-modified-since",
+    b"range",
+    b"if-range",
+];
+
+/// Field lines with these conditions in place of their own.
+pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
+    let is_condition = |name: &[u8]| CONDITIONS.iter().any(|own| name.eq_ignore_ascii_case(own));
+    let mut out = Vec::with_capacity(lines.len() + conditions.len());
+    for (name, value) in FieldLines::new(lines).filter(|(name, _)| !is_condition(name)) {
+        put(&mut out, name, value);
+    }
+    out.extend_from_slice(conditions);
+    out
+}
+
+fn put(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        lines.extend_from_slice(part);
+    }
+}
+
+/// A stored response while its origin is called.
+pub struct StaleResponse {
+    pub object: ObjectArc,
+    /// The origin gets the cache's conditions: a 304 is about the stored response, not about the client's copy.
+    pub is_validated: bool,
+    /// The request's cache directives.
+    pub asked: RequestDirectives,
+}
+
+impl StaleResponse {
+    /// Whether a 304 names another version than the stored one, which makes it unusable (RFC 9111 §4.3.4).
+    pub fn is_mistaken(&self, answer: &Result<HandlerReply, HandlerFailure>) -> bool {
+        let (Ok(reply), Some(representation)) = (answer, self.object.representation()) else {
+            return false;
+        };
+        let stored = representation.head.all(representation.bytes()).fields();
+        let stored = StoredValidators::from_fields(stored.map(|(name, value)| (name_of(name), value)));
+        let news = reply.response.fields.iter();
+        let news = StoredValidators::from_fields(news.map(|(name, value)| (name.as_bytes(), value)));
+        self.is_validated
+            && reply.status() == StatusCode::NOT_MODIFIED
+            && validation::selected(&[stored], 0, news).is_none()
+    }
+
+    /// Applies the response to a HEAD: it updates the stored response if it is for the same representation, else
+    /// invalidates it (RFC 9111 §4.3.5). `request` is the decoded path and the field lines.
+    pub fn hear_head(&self, reply: &HandlerReply, storing: &StoreRequest, request: (&[u8], &[u8])) {
+        let stored = self.object.representation();
+        let (RequestedPart::Head, Some(representation)) = (storing.key.wants, stored) else {
+            return;
+        };
+        // A page made from a stored object may have other content than the response to HEAD describes.
+        let is_made = reply.response.made_from.is_some();
+        if is_made || reply.status() != StatusCode::OK || representation.head.status() != StatusCode::OK {
+            return;
+        }
+        let renewed = || renew(storing, &self.object, &reply.response.fields, request);
+        let is_over = match head_says(representation, reply) {
+            HeadComparison::Same => renewed().is_none(),
+            HeadComparison::Other => true,
+            HeadComparison::Nothing => false,
+        };
+        if is_over {
+            storing.forget(&self.object);
+        }
+    }
+
+    /// The stored response to send; `request` is the decoded path and the field lines. `None`: the origin's response
+    /// is sent.
+    pub fn outcome(
+        &self,
+        answer: &Result<HandlerReply, HandlerFailure>,
+        storing: Option<&StoreRequest>,
+        request: (&[u8], &[u8]),
+    ) -> Option<StoredResponse> {
+        let stale = &self.object;
+        let status = match answer {
+            Ok(reply) => reply.status(),
+            Err(failure) => failure.status,
+        };
+        if let Ok(reply) = answer
+            && self.is_validated
+            && status == StatusCode::NOT_MODIFIED
+        {
+            let renewed =
+                storing.and_then(|storing| renew(storing, stale, &reply.response.fields, request));
+            if let (None, Some(storing)) = (&renewed, storing) {
+                storing.forget(stale);
+            }
+            let object = renewed.as_ref().unwrap_or(stale);
+            return Some(StoredResponse::from_object(object, HitKind::Validated));
+        }
+        let is_error = matches!(status.code(), 500 | 502..=504);
+        let may_stand_in = is_error && stale.validity.stands_in(&self.asked, clock::now_ms());
+        may_stand_in.then(|| StoredResponse::from_object(stale, HitKind::OnError))
+    }
+}
+
+/// Compares the response to HEAD with the stored response.
+fn head_says(representation: &Representation, reply: &HandlerReply) -> HeadComparison {
+    let stored = representation.head.all(representation.bytes()).fields();
+    let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
+    let news = reply.response.fields.iter();
+    let news: Vec<_> = news.map(|(name, value)| (name.as_bytes(), value)).collect();
+    let has_len = match reply.len() {
+        BodyLen::Known(len) => len == representation.len(),
+        BodyLen::None | BodyLen::Unknown => true,
+    };
+    match has_len {
+        true => validation::head_says(&stored, &news),
+        false => HeadComparison::Other,
+    }
+}
+
+/// Renews a stored response with the fields of a 304 (RFC 9111 §3.2, §4.3.4).
+pub(super) fn renew(
+    storing: &StoreRequest,
+    stale: &StoredObject,
+    news: &ResponseFields,
+    request: (&[u8], &[u8]),
+) -> Option<ObjectArc> {
+    let representation = stale.representation()?;
+    // The stored lifetime comes from the site's header rules, not from the origin.
+    let status = representation.head.status();
+    let rules = SiteFields::new(&storing.rules, request.0, status);
+    if rules.change_lifetime() && !news.give_lifetime() {
+        return None;
+    }
+    let fields = merged(representation, news);
+    storing.renew(representation, &fields, request)
+}
+
+/// The fields of a stored response, updated with new ones.
+pub(super) fn merged(representation: &Representation, news: &ResponseFields) -> ResponseFields {
+    let bytes = representation.bytes();
+    let stored = representation.head.all(bytes).fields();
+    let stored: Vec<_> = stored.map(|(name, value)| (name_of(name), value)).collect();
+    let new: Vec<_> = news
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value))
+        .collect();
+    let mut fields = ResponseFields::new();
+    for (name, value) in validation::merged(&stored, &new, &FieldNames::NONE) {
+        // Both were valid fields when stored or received, so the push can't fail.
+        fields.try_push(name, value);
+    }
+    // The response was compressed by this server, so the origin's 304 may lack Vary: Accept-Encoding.
+    let is_vary = |(name, _): &&(&[u8], &[u8])| name.eq_ignore_ascii_case(b"vary");
+    let vary = stored.iter().filter(is_vary).map(|(_, value)| *value);
+    if fields.known(StandardHeader::ContentEncoding).next().is_some() && names_coding(vary) {
+        compression_handler::fields::vary(&mut fields);
+    }
+    if let Some(date) = news.date().or(representation.head.date(bytes)) {
+        fields.set_date(*date);
+    }
+    fields
+}

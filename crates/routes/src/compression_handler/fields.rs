@@ -1,0 +1,102 @@
+//! The header fields that decide about compression, and their values afterwards (RFC 9110 §8.4, §8.8.3, §12.5.5).
+
+use lowroad_files::mime;
+use lowroad_handler::{ResponseFields, HandlerResponse};
+use lowroad_http::preconditions;
+use lowroad_http::content_coding::ContentCoding;
+use lowroad_http::fields::{StandardHeader, FieldName};
+use lowroad_http::status::StatusCode;
+
+/// Fields that prevent compression: of partial content, of an encoded body, and of a body with a digest.
+const KEEP_AS_IT_IS: [&str; 6] = [
+    "Content-Encoding",
+    "Content-Range",
+    "Content-Digest",
+    "Content-MD5",
+    "Digest",
+    "Repr-Digest",
+];
+const VARY: &[u8] = b"Accept-Encoding";
+
+/// Whether a response may be compressed profitably.
+pub fn allow(response: &HandlerResponse) -> bool {
+    let HandlerResponse { status, fields, .. } = response;
+    if status.is_bodiless() || *status == StatusCode::PARTIAL_CONTENT {
+        return false;
+    }
+    let is_text = fields
+        .known(StandardHeader::ContentType)
+        .next()
+        .is_some_and(is_compressible);
+    let is_fixed = |name: &str| {
+        let is = |kept: &&str| name.eq_ignore_ascii_case(kept);
+        KEEP_AS_IT_IS.iter().any(is)
+    };
+    let no_transform = || {
+        let values = fields.known(StandardHeader::CacheControl);
+        let mut directives = values.flat_map(|value| value.split(|byte| *byte == b','));
+        directives.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+    };
+    is_text && !fields.iter().any(|(name, _)| is_fixed(name)) && !no_transform()
+}
+
+/// Excludes event streams: compressing few events together gains little, and delays them.
+fn is_compressible(content_type: &[u8]) -> bool {
+    let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
+    mime::compresses(&content_type) && !content_type.starts_with("text/event-stream")
+}
+
+/// Adds Vary: Accept-Encoding.
+pub fn vary(fields: &mut ResponseFields) {
+    if !names_coding(fields.known(StandardHeader::Vary)) {
+        fields.push("Vary", VARY);
+    }
+}
+
+/// Whether values of Vary include Accept-Encoding.
+pub fn names_coding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> bool {
+    let mut names = vary.flat_map(|value| value.split(|byte| *byte == b','));
+    names.any(|name| {
+        let name = name.trim_ascii();
+        name == b"*" || name.eq_ignore_ascii_case(VARY)
+    })
+}
+
+/// Sets the content coding, if known. The bytes differ from the handler's, so the tag becomes weak and ranges are not
+/// offered.
+pub fn mark(fields: &mut ResponseFields, coding: Option<ContentCoding>) {
+    let mut marked = ResponseFields::new();
+    if let Some(date) = fields.date() {
+        marked.set_date(*date);
+    }
+    for (name, value) in fields.entries() {
+        match name {
+            FieldName::Known(StandardHeader::AcceptRanges) => {}
+            FieldName::Known(StandardHeader::Etag) => marked.push(name.as_str(), &weak(value)),
+            _ => marked.push(name.as_str(), value),
+        }
+    }
+    if let Some(coding) = coding {
+        marked.push("Content-Encoding", coding.as_str().as_bytes());
+    }
+    *fields = marked;
+}
+
+/// Weakens the tag of a 304 if the client sent the weak tag, which belongs to a compressed response.
+pub fn mark_unchanged(fields: &mut ResponseFields, weak_tags: &[u8]) {
+    let names = |tag: &[u8]| {
+        let weak = weak(tag);
+        preconditions::list_matches(weak_tags, |asked| asked == weak)
+    };
+    if fields.known(StandardHeader::Etag).any(names) {
+        vary(fields);
+        fields.replace(StandardHeader::Etag, |tag| Some(weak(tag)));
+    }
+}
+
+fn weak(tag: &[u8]) -> Vec<u8> {
+    match tag.starts_with(b"\"") {
+        true => [b"W/", tag].concat(),
+        false => tag.to_vec(),
+    }
+}

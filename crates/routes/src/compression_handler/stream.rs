@@ -1,0 +1,133 @@
+//! Compresses a body as it arrives. Backpressure: nothing is read from the handler while the reader takes nothing.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use std::time::Duration;
+
+use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender};
+use lowroad_files::compression::streaming::BodyEncoder;
+use lowroad_limits::Permit;
+
+/// The maximum length of bytes on the way to the reader.
+pub const WAITING_LEN_MAX: usize = 64 << 10;
+/// The input after which other tasks get a turn.
+const PIECE_LEN: usize = 32 << 10;
+/// Output is passed to the reader in pieces of this length, unless the input pauses.
+const GIVEN_LEN: usize = 8 << 10;
+/// After a pause of this length the output is flushed. An immediate flush would worsen the compression of a body that
+/// arrives in small parts.
+const QUIET: Duration = Duration::from_millis(10);
+
+/// A body being compressed.
+pub struct CompressedStream {
+    from: BodyReceiver,
+    /// The missing bytes, if the length was announced.
+    missing: Option<u64>,
+    to: BodySender,
+    encoder: BodyEncoder,
+    /// The encoder holds bytes that the reader has not received.
+    holds: bool,
+    _turn: Permit,
+}
+
+/// The reason why compression stops.
+enum CompressionStop {
+    /// The reader is gone.
+    Closed,
+    /// The encoder failed, so the body is cut.
+    Failed,
+}
+
+impl From<io::Error> for CompressionStop {
+    fn from(_: io::Error) -> CompressionStop {
+        CompressionStop::Failed
+    }
+}
+
+impl CompressedStream {
+    /// Creates it from a body with its length, if announced, the sender to the reader, and the permit.
+    pub fn new(
+        (from, len): (BodyReceiver, Option<u64>),
+        to: BodySender,
+        encoder: BodyEncoder,
+        turn: Permit,
+    ) -> CompressedStream {
+        CompressedStream {
+            from,
+            missing: len,
+            to,
+            encoder,
+            holds: false,
+            _turn: turn,
+        }
+    }
+
+    /// Compresses the body to its end.
+    pub async fn run(mut self) {
+        loop {
+            let step = match self.next().await {
+                Some(StreamItem::Bytes(bytes)) => self.take_in(&bytes).await,
+                None => self.flush().await,
+                Some(StreamItem::Cut) => return drop(self.flush().await),
+                Some(StreamItem::End) => return drop(self.end().await),
+            };
+            if step.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next input; `None`: flush now. A reader that is gone counts as a cut.
+    async fn next(&mut self) -> Option<StreamItem> {
+        let next = poll_fn(|context| match self.to.poll_closed(context) {
+            Poll::Ready(()) => Poll::Ready(StreamItem::Cut),
+            Poll::Pending => self.from.poll_next(context),
+        });
+        match self.holds {
+            true => tokio::time::timeout(QUIET, next).await.ok(),
+            false => Some(next.await),
+        }
+    }
+
+    async fn take_in(&mut self, bytes: &[u8]) -> Result<(), CompressionStop> {
+        self.holds = true;
+        if let Some(missing) = &mut self.missing {
+            *missing = missing.saturating_sub(bytes.len() as u64);
+        }
+        for piece in bytes.chunks(PIECE_LEN) {
+            self.encoder.write(piece)?;
+            if self.encoder.output_len() >= GIVEN_LEN {
+                self.give().await?;
+            }
+            if bytes.len() > PIECE_LEN {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), CompressionStop> {
+        self.encoder.flush()?;
+        self.holds = false;
+        self.give().await
+    }
+
+    async fn give(&mut self) -> Result<(), CompressionStop> {
+        let given = self.encoder.take();
+        let sent = self.to.send(given.into()).await;
+        sent.map_err(|_| CompressionStop::Closed)
+    }
+
+    async fn end(self) -> Result<(), CompressionStop> {
+        if self.missing.is_some_and(|missing| missing > 0) {
+            // The handler announced more: the cut body must not look complete.
+            return Err(CompressionStop::Failed);
+        }
+        let last = self.encoder.finish()?;
+        let sent = self.to.send(last.into()).await;
+        sent.map_err(|_| CompressionStop::Closed)?;
+        self.to.end_with(self.from.take_trailers());
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! CGI programs, FastCGI servers and origins of configurations.
+
+use std::os::unix::process::CommandExt;
+use std::sync::Arc;
+
+use lowroad_children::message::PacketChannel;
+use lowroad_children::process::helper_command;
+use lowroad_config::{CgiConfig, Config, FastCgiConfig, OriginConfig, RouteTo};
+use lowroad_engine::WorkerHandle;
+use lowroad_gateway::cgi::CgiHandler;
+use lowroad_gateway::cgi::spawner::{self, CgiSpawner};
+use lowroad_gateway::fastcgi::FastCgiHandler;
+use lowroad_gateway::fastcgi::server::FastCgiServers;
+pub use lowroad_gateway::proxy::check_tls;
+use lowroad_gateway::proxy::{OriginRegistry, ProxyHandler};
+use lowroad_handler::Handler;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_privileges::account;
+use lowroad_privileges::hide_process;
+
+use crate::handler_kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
+
+/// Connections to FastCGI servers and origins, and the spawner of CGI programs, shared by routes and configurations.
+pub struct GatewayConnections {
+    spawner: Arc<CgiSpawner>,
+    servers: FastCgiServers,
+    origins: OriginRegistry,
+}
+
+impl GatewayConnections {
+    /// Creates them for these workers. `operator_notice` receives reports that concern no route.
+    pub fn new(workers: &[WorkerHandle], notice: OperatorNotice) -> GatewayConnections {
+        let spawner = || {
+            let mut command = helper_command("spawner");
+            // In its own process group: a terminal's signals are for the server, which lets programs finish.
+            command.env_clear().process_group(0);
+            command
+        };
+        GatewayConnections {
+            spawner: CgiSpawner::new(spawner, notice),
+            servers: FastCgiServers::new(workers),
+            origins: OriginRegistry::new(workers),
+        }
+    }
+
+    fn cgi(&self, cgi: &CgiConfig, route: &RouteContext<'_>, notice: OperatorNotice) -> BuiltHandler {
+        let spawner = self.spawner.clone();
+        let handler = CgiHandler::new(route.rules, cgi, route.symlinks, spawner, notice);
+        let handler = handler.map_err(|error| error.to_string())?;
+        let handler = match account::program_account(cgi.user.as_deref())? {
+            Some(user) => handler.as_user(user),
+            None => handler,
+        };
+        Ok(Arc::new(handler.with_spools(route.spools.clone())))
+    }
+
+    fn fastcgi(&self, fastcgi: &FastCgiConfig, route: &RouteContext<'_>, notice: OperatorNotice) -> BuiltHandler {
+        let (rules, servers) = (route.rules, &self.servers);
+        let handler = FastCgiHandler::new(rules, fastcgi, route.symlinks, servers, notice);
+        Ok(Arc::new(handler.with_spools(route.spools.clone())))
+    }
+
+    /// Creates a proxy handler and resolves the origin's name.
+    fn origin(&self, origin: &OriginConfig, route: &RouteContext<'_>) -> BuiltHandler {
+        // Without a label: the handler's reports already name the origin and the server.
+        let (notice, spools) = (route.notice(None), route.spools.clone());
+        let handler = ProxyHandler::new(route.rules, origin, &self.origins, notice, spools)?;
+        Ok(Arc::new(handler))
+    }
+}
+
+type BuiltHandler = Result<Arc<dyn Handler>, String>;
+
+impl HandlerKind for GatewayConnections {
+    fn open(
+        self: Arc<Self>,
+        _: &Config,
+        _: &OpenContext<'_>,
+    ) -> Result<Box<dyn OpenedKind>, String> {
+        Ok(Box::new(self))
+    }
+
+    fn origins(&self) -> Vec<String> {
+        self.origins.status()
+    }
+
+    /// Ends the spawner of CGI programs, and the programs.
+    fn end(&self) {
+        self.spawner.end();
+    }
+}
+
+impl OpenedKind for Arc<GatewayConnections> {
+    fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>> {
+        let (label, handler) = match &route.rules.to {
+            RouteTo::Cgi(cgi) => {
+                let label = match &cgi.path {
+                    Some(path) => format!("cgi {}", path.display()),
+                    None => "cgi".to_string(),
+                };
+                let notice = route.notice(Some(&label));
+                let handler = self.cgi(cgi, route, notice);
+                (label, handler)
+            }
+            RouteTo::FastCgi(fastcgi) => {
+                let names: Vec<String> = fastcgi.servers.iter().map(ToString::to_string).collect();
+                let label = format!("fastcgi {}", names.join(", "));
+                let notice = route.notice(Some(&label));
+                let handler = self.fastcgi(fastcgi, route, notice);
+                (label, handler)
+            }
+            RouteTo::Origin(origin) => {
+                let handler = self.origin(origin, route);
+                return Some(handler.map(|handler| (format!("origin {}", origin.name), handler)));
+            }
+            RouteTo::Module(_) | RouteTo::Pages(_) => return None,
+        };
+        Some(match handler {
+            Ok(handler) => Ok((label, handler)),
+            Err(problem) => Err(format!("{label}: {problem}")),
+        })
+    }
+}
+
+/// Starts CGI programs for the server at the other end of the socket that is the standard input.
+///
+/// # Errors
+/// A text for the log.
+pub fn spawner() -> Result<(), String> {
+    hide_process()?;
+    let served = PacketChannel::to_parent().and_then(spawner::serve);
+    served.map_err(|error| error.to_string())
+}

@@ -1,0 +1,110 @@
+//! The kinds of handlers: modules, programs, pages; a build may omit any. Each is behind one trait, so that only the
+//! list of built-in kinds depends on features. A configuration that names a missing kind is refused earlier, with line
+//! and key (`lowroad_config::Feature`).
+
+use std::sync::Arc;
+
+use lowroad_config::{Config, RouteConfig, SymlinkPolicy};
+use lowroad_engine::WorkerHandle;
+use lowroad_handler::Handler;
+use lowroad_handler::operator_notice::OperatorNotice;
+use lowroad_handler::spool::SpoolLimits;
+use lowroad_log::ErrorLogger;
+use lowroad_store::SharedStore;
+use lowroad_store::change_feed::ChangeFeed;
+use tokio::runtime::Handle;
+
+/// A label for logs and explanations, and the handler.
+pub type LabelledHandler = (String, Arc<dyn Handler>);
+
+/// The context in which a configuration is opened.
+pub struct OpenContext<'a> {
+    /// The number of workers.
+    pub workers: usize,
+    /// The error log.
+    pub logger: &'a ErrorLogger,
+    /// A runtime for work that does not block workers.
+    pub runtime: &'a Handle,
+}
+
+/// A route for which a handler is created.
+pub struct RouteContext<'a> {
+    pub rules: &'a RouteConfig,
+    /// The symbolic links that its site follows.
+    pub symlinks: SymlinkPolicy,
+    /// The error log.
+    pub logger: &'a ErrorLogger,
+    /// Spool files for responses with slow readers.
+    pub spools: Option<Arc<SpoolLimits>>,
+}
+
+impl RouteContext<'_> {
+    /// A callback that logs a handler's reports, after its label if it has one.
+    pub fn notice(&self, label: Option<&str>) -> OperatorNotice {
+        let (logger, label) = (self.logger.clone(), label.map(String::from));
+        Arc::new(move |text| match &label {
+            Some(label) => logger.warn(format_args!("{label}: {text}")),
+            None => logger.warn(format_args!("{text}")),
+        })
+    }
+}
+
+/// A kind of handlers, for all configurations.
+pub trait HandlerKind: Send + Sync {
+    /// Opens the handlers that the routes of a configuration name.
+    ///
+    /// # Errors
+    /// A text for the operator: the failure, its reason and its remedy.
+    fn open(
+        self: Arc<Self>,
+        config: &Config,
+        context: &OpenContext<'_>,
+    ) -> Result<Box<dyn OpenedKind>, String>;
+
+    /// Counters.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// The servers of origins, each on a line.
+    fn origins(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Makes the store drop responses whose sources change, and reports that to `change_feed`.
+    fn drop_changed(&self, _store: &Arc<SharedStore>, _changes: &Arc<ChangeFeed>) {}
+
+    /// Ends the running processes.
+    fn end(&self) {}
+}
+
+/// A kind of handlers, for one configuration.
+pub trait OpenedKind: Send {
+    /// The handler of a route; `None`: the route is of another kind.
+    fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>>;
+
+    /// Counters, by module.
+    fn counts(&self) -> Vec<(&str, Vec<(&'static str, u64)>)> {
+        Vec::new()
+    }
+}
+
+/// The kinds of this build. `operator_notice` receives reports that concern no route.
+///
+/// # Errors
+/// The system returns no random bytes.
+#[allow(unused_variables, reason = "a build may lack the kinds that need them")]
+pub fn built_in(workers: &[WorkerHandle], notice: OperatorNotice) -> Result<Vec<Arc<dyn HandlerKind>>, String> {
+    Ok(listed([
+        #[cfg(feature = "modules")]
+        Arc::new(crate::modules::ModuleRuntimes::default()),
+        #[cfg(feature = "programs")]
+        Arc::new(crate::gateway_handlers::GatewayConnections::new(workers, notice)),
+        #[cfg(feature = "sql")]
+        Arc::new(crate::pages::FormKeys::new()?),
+    ]))
+}
+
+fn listed<const N: usize>(kinds: [Arc<dyn HandlerKind>; N]) -> Vec<Arc<dyn HandlerKind>> {
+    kinds.into()
+}

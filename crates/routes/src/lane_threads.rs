@@ -1,0 +1,70 @@
+//! Threads for waiting on programs: one beside each worker, each with its own runtime.
+//!
+//! A shared pool would balance the load, but wake a second thread for almost every call, which costs more than the
+//! rest of a short response. Tasks that a worker polls itself use its I/O and timers and none of these threads.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// The name of all these threads.
+const THREAD_NAME: &str = "programs";
+
+/// A thread for each worker.
+pub struct LaneThreads(Vec<LaneThread>);
+
+struct LaneThread {
+    handle: Handle,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl LaneThreads {
+    /// Starts `count` threads.
+    ///
+    /// # Errors
+    /// A thread can't be started.
+    pub fn start(count: usize) -> io::Result<LaneThreads> {
+        let lanes: io::Result<Vec<LaneThread>> = (0..count.max(1)).map(|_| LaneThread::start()).collect();
+        lanes.map(LaneThreads)
+    }
+
+    /// The runtime beside a worker.
+    pub fn handle(&self, worker: usize) -> Handle {
+        self.0[worker % self.0.len()].handle.clone()
+    }
+
+    /// Cancels all calls, which ends the processes that work for them.
+    pub fn end(&mut self) {
+        for lane in self.0.drain(..) {
+            // The thread may have ended already.
+            let _ = lane.stop.send(());
+            let _ = lane.thread.join();
+        }
+    }
+}
+
+impl LaneThread {
+    fn start() -> io::Result<LaneThread> {
+        let runtime = Builder::new_current_thread()
+            .thread_name(THREAD_NAME)
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name(THREAD_NAME.into())
+            .spawn(move || {
+                // Ends also if the sender is dropped.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })?;
+        Ok(LaneThread {
+            handle,
+            stop,
+            thread,
+        })
+    }
+}

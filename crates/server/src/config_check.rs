@@ -1,0 +1,417 @@
+//! `lowroad check`: finds problems of a configuration on this machine, beyond its syntax. Each part of the server
+//! checks its own settings; this module checks users, logs, variables, libraries and address prefixes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use lowroad_config::{RuleAction, Config, LogTarget, ModuleCode, AddressPrefix, SiteRoot, RouteTo};
+use lowroad_disk::{DiskFolder, FolderError};
+use lowroad_handler::spool;
+use lowroad_privileges::account;
+use lowroad_privileges::helper;
+use lowroad_routes::applications;
+use nix::unistd::{Group, User};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use crate::admin_socket::AdminSocket;
+use crate::{cli, terminal_output};
+
+/// The result of a check of a configuration with which `run` would start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// No problems.
+    Fine,
+    /// Only warnings: some clients may be affected.
+    Warnings,
+}
+
+/// Exit code of `check` if there are only warnings.
+pub const WARNINGS_CODE: u8 = 3;
+
+/// Prints the problems of a configuration file, or that there are none.
+///
+/// # Errors
+/// All problems, one a line.
+pub fn check(file: &Path) -> Result<CheckOutcome, String> {
+    let config = cli::load(file)?;
+    let mut problems = Vec::new();
+    let mut warnings = narrow_rules(&config);
+    warnings.extend(host_bits(&config));
+    accounts(&config, &mut problems);
+    ticket_keys(&config, &mut problems);
+    #[cfg(feature = "programs")]
+    origins(&config, &mut problems);
+    // Root's helper opens its log files after the change of user, so they are checked as root.
+    let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
+        log_files(&config).partition(|path| helper::is_roots(path));
+    logs(&as_root, &mut problems);
+    variables(&config, &mut problems);
+    admin_socket(&config, &mut warnings);
+    disk_cache(&config, &mut warnings);
+    // The server opens certificates and keys before it gives up root, so they are checked as root.
+    let (refused, doubts) = lowroad_tls_listener::check(&config);
+    warnings.extend(doubts);
+    // Changes to the server's user, as `run` does, so that the checks below meet the same permissions.
+    if problems.is_empty()
+        && let (Some(account), _) = account::account(&config)?
+    {
+        account.leave_root(Some(file))?;
+        cli::load(file)?;
+        // After the start, changed certificates are read as the server's user.
+        let (now, _) = lowroad_tls_listener::check(&config);
+        let new = now.iter().flat_map(|text| text.lines());
+        // Problems that also exist for root are reported once.
+        let new = new.filter(|line| !refused.iter().any(|text| text.contains(line)));
+        warnings.extend(new.map(|line| format!("after the start: {line}")));
+    }
+    problems.extend(refused);
+    problems.extend(spool::check_folder(&config.buffering).err());
+    logs(&as_user, &mut problems);
+    roots(&config, &mut problems);
+    reach_disk_cache(&config, &mut warnings);
+    match applications::check(&config.applications) {
+        Ok(failures) => warnings.extend(failures),
+        Err(refusal) => problems.push(refusal),
+    }
+    libraries(&config, &mut problems);
+    #[cfg(feature = "wasm")]
+    problems.extend(lowroad_routes::modules::check(&config).err());
+    // Only for line numbers: without the text the problems are printed without them.
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    if !problems.is_empty() {
+        problems.extend(warnings);
+        let lines = placed(&problems.join("\n"), &text, file);
+        return Err(lines.join("\n"));
+    }
+    if !warnings.is_empty() {
+        let lines = placed(&warnings.join("\n"), &text, file);
+        terminal_output::note(format_args!("{}", lines.join("\n")));
+        return Ok(CheckOutcome::Warnings);
+    }
+    let count = config.sites.len();
+    let sites = if count == 1 { "site" } else { "sites" };
+    terminal_output::out(format_args!(
+        "{}: {count} {sites}, nothing wrong\n",
+        file.display()
+    ))?;
+    Ok(CheckOutcome::Fine)
+}
+
+/// Deny rules that match a folder's name, but not its contents.
+fn narrow_rules(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for rule in config.sites.iter().flat_map(|site| &site.access) {
+        let text = rule.pattern.to_string();
+        // A pattern with a trailing slash matches only the folder itself.
+        let is_folder = text.len() > 1 && text.ends_with('/') && !text.contains('*');
+        if is_folder && matches!(rule.action, RuleAction::Deny(_)) {
+            warnings.push(format!(
+                "rule {text}: what is in the folder is not denied; {text}** denies that, too"
+            ));
+        }
+    }
+    warnings
+}
+
+/// Prefixes with host bits: the operator may have meant that one address.
+fn host_bits(config: &Config) -> Vec<String> {
+    let mut lists: Vec<(&str, &[AddressPrefix])> = Vec::new();
+    for site in &config.sites {
+        lists.push(("trusted_proxies", &site.trusted_proxies.addresses));
+        lists.push(("proxy_protocol", &site.proxy_protocol));
+        lists.push(("purge_from", &site.purge_from));
+        for rule in &site.access {
+            lists.push(("rule addresses", &rule.addresses));
+            lists.push(("rule except", &rule.except));
+        }
+    }
+    for class in &config.classes {
+        lists.push(("class addresses", &class.members.addresses));
+    }
+    let all = lists
+        .into_iter()
+        .flat_map(|(key, prefixes)| prefixes.iter().map(move |prefix| (key, prefix)));
+    let loose = all.filter(|(_, prefix)| prefix.network() != **prefix);
+    let warning = |(key, prefix): (&str, &AddressPrefix)| {
+        let network = prefix.network();
+        format!("{key}: {prefix} is all of {network}; write that, or one address without /BITS")
+    };
+    loose.map(warning).collect()
+}
+
+/// Prefixes each problem with the first line of the file that contains the problem's path, if there is one.
+pub fn placed(problems: &str, text: &str, file: &Path) -> Vec<String> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let lines = PathLines::new(text, folder);
+    let place = |problem: &str| match lines.find(problem) {
+        Some(line) => format!("{}:{line}: {problem}", file.display()),
+        None => problem.to_owned(),
+    };
+    problems.lines().map(place).collect()
+}
+
+/// The first line of a configuration at which each path occurs.
+struct PathLines(HashMap<String, usize>);
+
+impl PathLines {
+    /// Collects the quoted strings of a configuration, as paths relative to its folder.
+    fn new(text: &str, folder: &Path) -> PathLines {
+        let mut lines = HashMap::new();
+        for (number, line) in text.lines().enumerate() {
+            // Every second piece is inside quotes.
+            let quoted = line.split('"').skip(1).step_by(2);
+            for path in quoted.filter(|it| !it.is_empty()) {
+                // The configuration's relative paths are relative to its folder.
+                let path = folder.join(path).display().to_string();
+                lines.entry(path).or_insert(number + 1);
+            }
+        }
+        PathLines(lines)
+    }
+
+    /// The line of the longest path that occurs as a word of the problem.
+    fn find(&self, problem: &str) -> Option<usize> {
+        // A word may end at a colon, a space or a comma, and a path may contain them: all ends are tried.
+        let starts = problem.match_indices(' ').map(|(at, _)| at + 1);
+        let words = [0].into_iter().chain(starts).flat_map(|start| {
+            let rest = &problem[start..];
+            let ends = rest.match_indices([':', ' ', ',']).map(|(at, _)| at);
+            ends.chain([rest.len()]).map(|end| &rest[..end])
+        });
+        let known = words.filter_map(|word| Some((word.len(), self.0.get(word)?)));
+        // The longest: a folder's path may begin that of a file in it.
+        known.max_by_key(|(len, _)| *len).map(|(_, line)| *line)
+    }
+}
+
+fn accounts(config: &Config, problems: &mut Vec<String>) {
+    let server = &config.server;
+    if let Some(name) = &server.user
+        && !matches!(User::from_name(name), Ok(Some(_)))
+    {
+        problems.push(format!("server.user: there is no user {name}"));
+    }
+    if let Some(name) = &server.group
+        && !matches!(Group::from_name(name), Ok(Some(_)))
+    {
+        problems.push(format!("server.group: there is no group {name}"));
+    }
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    let users = routes.filter_map(|route| match &route.to {
+        RouteTo::Cgi(cgi) => cgi.user.as_deref(),
+        _ => None,
+    });
+    for name in users.collect::<BTreeSet<_>>() {
+        if !matches!(User::from_name(name), Ok(Some(_))) {
+            problems.push(format!("cgi: there is no user {name}"));
+        }
+    }
+}
+
+/// Checks the ticket key file, which a server opens before it gives up root.
+fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
+    let Some(path) = &config.server.ticket_keys else {
+        return;
+    };
+    let able = can_write(path).map_err(|error| error.to_string());
+    if let Err(error) = able.and_then(|()| lowroad_tls_listener::check_ticket_keys(path)) {
+        problems.push(format!("ticket_keys: {}: {error}", path.display()));
+    }
+}
+
+/// Checks the admin socket, which a server opens before it gives up root; it runs without one if that fails. The
+/// default path depends on how the server is started, so only a configured one is checked.
+fn admin_socket(config: &Config, warnings: &mut Vec<String>) {
+    let path = config.server.admin.as_deref();
+    warnings.extend(path.and_then(|path| AdminSocket::check(path).err()));
+}
+
+/// Checks the disk cache's folder, which a server takes before it gives up root; it runs without one if that fails. A
+/// folder in use is no problem: it may be a running server's.
+fn disk_cache(config: &Config, warnings: &mut Vec<String>) {
+    let path = config.server.disk_cache.as_deref();
+    let failure = path.and_then(|path| DiskFolder::check(path).err());
+    warnings.extend(failure.map(|error| without_disk_cache(&error)));
+}
+
+/// Checks whether the server's user can reach the disk cache's folder, in which it opens files.
+fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
+    let Some(path) = &config.server.disk_cache else {
+        return;
+    };
+    let found = path.symlink_metadata();
+    let denied = found
+        .err()
+        .filter(|it| it.kind() == io::ErrorKind::PermissionDenied);
+    let warning = denied.map(|error| without_disk_cache(&FolderError::System(path.clone(), error)));
+    // If the user has not changed, `disk_cache` has reported it already.
+    warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
+}
+
+fn without_disk_cache(why: &FolderError) -> String {
+    format!("goes on without disk_cache: {why}")
+}
+
+/// Checks the files for TLS to origins. The privileged helper opens those that only root can read.
+#[cfg(feature = "programs")]
+fn origins(config: &Config, problems: &mut Vec<String>) {
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    let mut wrong = BTreeSet::new();
+    for route in routes {
+        if let RouteTo::Origin(origin) = &route.to
+            && let Err(error) = lowroad_routes::gateway_handlers::check_tls(origin)
+        {
+            wrong.insert(error);
+        }
+    }
+    problems.extend(wrong);
+}
+
+/// The paths of log files.
+fn log_files(config: &Config) -> impl Iterator<Item = &Path> {
+    let access = config.log.access.as_ref().map(|access| &access.path);
+    let all = [Some(&config.log.error), access].into_iter().flatten();
+    all.filter_map(|target| match target {
+        LogTarget::File(path) => Some(path.as_path()),
+        LogTarget::Stdout | LogTarget::Stderr => None,
+    })
+}
+
+fn logs(paths: &[&Path], problems: &mut Vec<String>) {
+    for path in paths {
+        if let Err(error) = can_write(path) {
+            problems.push(format!("log: can't write {}: {error}", path.display()));
+        }
+    }
+}
+
+/// Whether a file can be written, or created if it does not exist.
+fn can_write(path: &Path) -> io::Result<()> {
+    let folder = path.parent();
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+    // An error here means that the folder can't be searched.
+    match path.try_exists()? {
+        // access(2) would permit writing to a folder.
+        true if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        true => access(path, Access::WRITE_OK),
+        false => access(
+            folder.unwrap_or(Path::new(".")),
+            Access::WRITE_OK | Access::EXEC_OK,
+        ),
+    }
+}
+
+/// Checks that the served folders can be read.
+fn roots(config: &Config, problems: &mut Vec<String>) {
+    for site in &config.sites {
+        let root = match &site.root {
+            SiteRoot::Folder(folder) => Some(folder),
+            // The hosts' folders are opened at their first requests.
+            SiteRoot::PerHost { prefix, .. } => Some(prefix),
+            SiteRoot::None => None,
+        };
+        let aliases = site.aliases.iter().map(|alias| &alias.folder);
+        for folder in root.into_iter().chain(aliases) {
+            if let Err(error) = access(folder, Access::READ_OK | Access::EXEC_OK) {
+                let folder = folder.display();
+                problems.push(format!("the folder {folder} can't be served: {error}"));
+            }
+        }
+    }
+}
+
+fn access(path: &Path, how: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, how, AtFlags::EACCESS)?)
+}
+
+/// Checks the environment variables (`${NAME}`) of database URLs.
+fn variables(config: &Config, problems: &mut Vec<String>) {
+    for database in &config.databases {
+        for text in database.url.split("${").skip(1) {
+            let name = text.split('}').next().unwrap_or_default();
+            if std::env::var_os(name).is_none() {
+                problems.push(format!(
+                    "database {}: ${{{name}}} is not set in this environment",
+                    database.name
+                ));
+            }
+        }
+    }
+}
+
+/// Checks the ELF headers of native modules. They are not loaded, since loading runs their code.
+fn libraries(config: &Config, problems: &mut Vec<String>) {
+    for module in &config.modules {
+        let ModuleCode::Library(path) = &module.code else {
+            continue;
+        };
+        // Up to and including `e_machine`.
+        let mut header = [0; 20];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+        if let Err(error) = read {
+            problems.push(format!(
+                "module {}: {}: {error}",
+                module.name,
+                path.display()
+            ));
+        } else if !is_library(&header) {
+            problems.push(format!(
+                "module {}: {} is no shared library for this machine",
+                module.name,
+                path.display()
+            ));
+        }
+    }
+}
+
+/// Whether a file begins as a 64-bit ELF shared object for this architecture (System V ABI, ELF header).
+fn is_library(header: &[u8; 20]) -> bool {
+    const SHARED_OBJECT: u16 = 3;
+    let machine: u16 = match std::env::consts::ARCH {
+        "x86_64" => 62,
+        "aarch64" => 183,
+        _ => return header.starts_with(b"\x7fELF"),
+    };
+    // `e_type` is at offset 16, `e_machine` at 18.
+    let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    header.starts_with(b"\x7fELF\x02\x01") && number(16) == SHARED_OBJECT && number(18) == machine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_with_host_bits_are_named() {
+        let text = "[[site]]\nroot = \"/srv\"\ntrusted_proxies = [\"10.0.0.1/8\", \"10.0.0.1\", \"0.0.0.0/0\"]\n\
+                    purge_from = [\"2001:db8::1/32\", \"2001:db8::/32\"]\n\
+                    [[site.rule]]\nexcept = \"192.0.2.9/24\"\naddresses = \"192.0.2.9/32\"\ndeny = 403\n";
+        let config = lowroad_config::parse(text, Path::new("lowroad.toml"));
+        let found = host_bits(&config.expect("a configuration"));
+        let meaning = "; write that, or one address without /BITS";
+        let expected = [
+            "trusted_proxies: 10.0.0.1/8 is all of 10.0.0.0/8",
+            "purge_from: 2001:db8::1/32 is all of 2001:db8::/32",
+            "rule except: 192.0.2.9/24 is all of 192.0.2.0/24",
+        ];
+        assert_eq!(found, expected.map(|text| format!("{text}{meaning}")));
+    }
+
+    #[test]
+    fn a_problem_has_the_line_of_its_path() {
+        let text = "root = \"/srv\"\n# a\ncertificate = [\"x.pem\", \"/srv/x.pem\"]\nkey = \"x.key\" # \"x.key\"\n";
+        let lines = PathLines::new(text, Path::new("/etc/lowroad"));
+        for (problem, want) in [
+            ("/etc/lowroad/x.pem: cannot be read", Some(3)),
+            ("can't write /etc/lowroad/x.key: no", Some(4)),
+            ("/srv/x.pem: cannot be read", Some(3)),
+            ("/srv/x.pem.old: cannot be read", None),
+            ("/mnt/etc/lowroad/x.key: no", None),
+            ("no certificate of its site is for a.example", None),
+        ] {
+            assert_eq!(lines.find(problem), want, "{problem}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The shared state of a running server: the admin socket reads it, a reload changes it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use lowroad_config::{ApplicationConfig, Config};
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::epoll::EpollDriver;
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::worker::{Worker, WorkerMessage};
+use lowroad_files::file_fetcher::FileFetcher;
+use lowroad_limits::ConnectionLimit;
+use lowroad_log::{ErrorLogger, LineSink};
+use lowroad_response_cache::handler_outcome::OutcomeWaiter;
+use lowroad_routes::applications::{ApplicationSet, ApplicationChanges};
+use lowroad_routes::route_builder::{OpenedKinds, HandlerRuntime};
+use lowroad_site::decision::SiteService;
+use lowroad_site::cache_counters::CacheCounters;
+use lowroad_site::listeners::ListenerSet;
+use lowroad_site::sites::SiteTable;
+use lowroad_store::SharedStore;
+use lowroad_store::change_feed::ChangeFeed;
+use lowroad_tls_listener::TlsListeners;
+
+use crate::level::LevelHealth;
+
+/// The mailbox of one worker.
+pub type WorkerBox = WorkerMailbox<WorkerMessage<EpollDriver, SiteService>>;
+
+/// Maximum bytes of an idle connection: ten thousand of them are usual.
+const CONNECTION_LEN_MAX: usize = 128;
+const _: () = assert!(Worker::<EpollDriver, SiteService>::CONNECTION_LEN <= CONNECTION_LEN_MAX);
+
+/// The shared state of a running server.
+pub struct RunningServer {
+    /// The configuration in force.
+    pub config: Config,
+    /// The sites of the configuration.
+    pub sites: Arc<SiteTable>,
+    /// The listening sockets and their addresses.
+    pub listeners: ListenerSet,
+    /// Certificates and settings of the TLS listeners.
+    pub tls: TlsListeners,
+    /// The handlers' runtime: modules, CGI, FastCGI, origins.
+    pub programs: HandlerRuntime,
+    /// The handler kinds of the configuration.
+    pub handlers: OpenedKinds,
+    /// Supervised applications.
+    pub applications: ApplicationSet,
+    /// Notifies caches of changes to responses.
+    pub changes: Arc<ChangeFeed>,
+    /// The stored responses.
+    pub store: Arc<SharedStore>,
+    /// Loads files on helper threads.
+    pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
+    /// The workers' mailboxes.
+    pub workers: Vec<WorkerBox>,
+    /// The workers' counters.
+    pub counters: Vec<Arc<WorkerCounters>>,
+    /// The workers' counters of cache use.
+    pub cache_counters: Vec<Arc<CacheCounters>>,
+    /// Counts and limits open connections.
+    pub admission: Arc<ConnectionLimit>,
+    /// The limit of descriptors (`RLIMIT_NOFILE`).
+    pub fd_limit: u64,
+    /// The error log.
+    pub logger: ErrorLogger,
+    /// Sinks of all logs, for their counts of lost lines.
+    pub sinks: Vec<LineSink>,
+    /// Number of reloads.
+    pub reloads: u64,
+    /// Describes the softirq level's state, if it is configured.
+    pub softirq: Option<LevelHealth>,
+    /// Time of the start.
+    pub started: Instant,
+}
+
+/// Starts and ends applications until exactly the wanted ones run, and waits until they accept connections or `is_over`
+/// returns true. Blocks only its caller, the main thread: the shared state is locked for moments.
+///
+/// # Errors
+/// As [`ApplicationSet::keep`].
+pub fn keep_applications(
+    running: &Mutex<RunningServer>,
+    wanted: &[ApplicationConfig],
+    is_over: impl Fn() -> bool,
+) -> Result<ApplicationChanges, String> {
+    // Taken out of the shared state, so that starting processes does not hold the lock.
+    let (mut applications, logger) = {
+        let mut running = lock(running);
+        let applications = std::mem::take(&mut running.applications);
+        (applications, running.logger.clone())
+    };
+    let changed = applications.keep(wanted, &logger);
+    lock(running).applications = applications;
+    let changed = changed?;
+    changed.wait(&logger, is_over);
+    Ok(changed)
+}
+
+/// Locks the shared state. A poisoned lock is valid: a background thread that panicked has left the state consistent,
+/// since a reload changes it only when everything is ready.
+pub fn lock(running: &Mutex<RunningServer>) -> MutexGuard<'_, RunningServer> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}

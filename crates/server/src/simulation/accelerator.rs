@@ -1,0 +1,297 @@
+//! The server's workers on simulated drivers, in front of a scripted origin. They are built as `process` builds those
+//! on epoll, and run one turn each in rotation while a client waits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use lowroad_config::Config;
+use lowroad_engine::counters::WorkerCounters;
+use lowroad_engine::helper_pool::HelperPool;
+use lowroad_engine::mailbox::WorkerMailbox;
+use lowroad_engine::worker::{MailboxMessage, Worker, WorkerMessage};
+use lowroad_engine::{IoDriver, ListenerId, WorkerHandle};
+use lowroad_engine_sim::{FaultRates, SharedWorld, SimDriver};
+use lowroad_files::file_fetcher::FileFetcher;
+use lowroad_files::file_loader::FileLoader;
+use lowroad_limits::ConnectionLimit;
+use lowroad_log::{LogLevel, ErrorLogger, LogDestination, LogWriter};
+use lowroad_response_cache::calls::HandlerCalls;
+use lowroad_response_cache::handler_outcome::OutcomeWaiter;
+use lowroad_routes::route_builder::HandlerRuntime;
+use lowroad_site::decision::SiteService;
+use lowroad_site::cache_counters::CacheCounters;
+use lowroad_site::listeners::ListenerSet;
+use lowroad_site::sites::SiteTable;
+use lowroad_store::SharedStore;
+use lowroad_store::change_feed::ChangeFeed;
+use lowroad_store::clock;
+use lowroad_testkit::origin::OriginRequest;
+use lowroad_tls_listener::TlsListeners;
+
+use super::WORLD;
+use crate::limits;
+
+/// The address that clients connect to. No real socket is bound.
+const ADDRESS: &str = "192.0.2.1:80";
+/// The origin's URL.
+const ORIGIN: &str = "http://192.0.2.9:80";
+/// The store's size in bytes.
+const STORE_LEN: u64 = 16 << 20;
+/// Maximum turns for one response.
+const TURNS_MAX: usize = 1_000_000;
+
+/// An origin's behaviour: writes a response, part of one, or nothing. Returns whether the connection stays open.
+pub type OriginScript = dyn Fn(&OriginRequest, &mut Vec<u8>) -> bool + Send + Sync;
+
+/// A simulated world with the server's workers and an origin.
+pub struct SimAccelerator {
+    /// The simulated network and clock.
+    pub world: SharedWorld,
+    workers: Vec<RefCell<Worker<SimDriver, SiteService>>>,
+    cache_counters: Vec<Arc<CacheCounters>>,
+    turn: Cell<usize>,
+    origin: RefCell<OriginPeers>,
+    programs: RefCell<HandlerRuntime>,
+}
+
+/// The origin's ends of connections.
+struct OriginPeers {
+    script: Box<OriginScript>,
+    asked: Arc<Mutex<Vec<OriginRequest>>>,
+    open: Vec<(usize, Vec<u8>)>,
+}
+
+/// The objects that a server's workers share.
+struct SharedParts {
+    sites: Arc<SiteTable>,
+    store: Arc<SharedStore>,
+    fetcher: Arc<FileFetcher<OutcomeWaiter>>,
+    changes: Arc<ChangeFeed>,
+    logger: ErrorLogger,
+}
+
+impl SimAccelerator {
+    /// Creates a world with a seed and a number of workers, a configuration, and a script for the origin.
+    pub fn new(
+        (seed, workers): (u64, usize),
+        config: &Config,
+        script: Box<OriginScript>,
+        asked: Arc<Mutex<Vec<OriginRequest>>>,
+    ) -> SimAccelerator {
+        let world = SharedWorld::new(seed, faults(seed));
+        WORLD.set(Some(world.clone()));
+        // Code outside of workers asks the global clock, which must show the simulated time.
+        clock::replace(super::now_ms);
+        let drivers: Vec<SimDriver> = (0..workers).map(|_| world.driver()).collect();
+        let locals: Vec<WorkerHandle> = drivers
+            .iter()
+            .map(|driver| driver.local().clone())
+            .collect();
+        let programs = HandlerRuntime::start(logger(), locals).expect("threads");
+        let parts = SharedParts::new(config, &programs);
+        let (workers, cache_counters) = drivers
+            .into_iter()
+            .enumerate()
+            .map(|(number, driver)| parts.worker(number, driver, config, &programs))
+            .map(|(worker, counters)| (RefCell::new(worker), counters))
+            .unzip();
+        SimAccelerator {
+            world,
+            workers,
+            cache_counters,
+            turn: Cell::new(0),
+            origin: RefCell::new(OriginPeers {
+                script,
+                asked,
+                open: Vec::new(),
+            }),
+            programs: RefCell::new(programs),
+        }
+    }
+
+    /// Runs one turn of the next worker, then the origin. A worker that is interrupted in the middle of a turn is
+    /// skipped.
+    pub fn turn(&self) {
+        let number = (self.turn.get() + 1) % self.workers.len();
+        self.turn.set(number);
+        // Borrowed by an outer turn that is interrupted.
+        let Ok(mut worker) = self.workers[number].try_borrow_mut() else {
+            return;
+        };
+        // A worker must be borrowed only during its turn: `meanwhile` may run within it.
+        let runtime = self.programs.borrow().runtime(number);
+        let _lane = runtime.enter();
+        worker.turn();
+        drop(worker);
+        self.origin.borrow_mut().step(&self.world);
+    }
+
+    /// Runs `others` while the current worker is interrupted.
+    pub fn meanwhile(&self, others: impl FnOnce()) {
+        let number = self.turn.get();
+        self.world.stop(number, true);
+        others();
+        self.world.stop(number, false);
+        self.turn.set(number);
+    }
+
+    /// The sums of all workers' cache counters.
+    pub fn cache_counters(&self) -> BTreeMap<&'static str, u64> {
+        let mut sums = BTreeMap::new();
+        for (name, value) in self.cache_counters.iter().flat_map(|of| of.list()) {
+            *sums.entry(name).or_default() += value;
+        }
+        sums
+    }
+
+    /// Runs turns until `look` returns a value.
+    pub fn until<T>(&self, what: &str, mut look: impl FnMut(&SharedWorld) -> Option<T>) -> T {
+        for _ in 0..TURNS_MAX {
+            if let Some(found) = look(&self.world) {
+                return found;
+            }
+            self.turn();
+        }
+        panic!("waited in vain for {what}");
+    }
+}
+
+impl Drop for SimAccelerator {
+    fn drop(&mut self) {
+        self.programs.get_mut().end();
+        // Before `WORLD` is cleared, which the workers' clock needs.
+        self.workers.clear();
+        WORLD.set(None);
+    }
+}
+
+impl OriginPeers {
+    /// Accepts new connections and answers complete requests.
+    fn step(&mut self, world: &SharedWorld) {
+        let dialed = world.dialed();
+        self.open
+            .extend(dialed.into_iter().map(|id| (id, Vec::new())));
+        let (script, all) = (&self.script, &self.asked);
+        self.open.retain_mut(|(id, input)| {
+            // A request may arrive in pieces, or several at once.
+            input.extend(world.take_read(*id));
+            while let Some(asked) = OriginRequest::take(input) {
+                let asked = asked.keep(&mut lock(all));
+                let mut answer = Vec::new();
+                let is_kept = script(&asked, &mut answer);
+                world.send(*id, &answer);
+                if !is_kept {
+                    world.end(*id);
+                    return false;
+                }
+            }
+            !world.over(*id)
+        });
+    }
+}
+
+impl SharedParts {
+    fn new(config: &Config, programs: &HandlerRuntime) -> SharedParts {
+        let store = SharedStore::new(STORE_LEN).expect("memory");
+        let store = Arc::new(store.with_interleaving(super::interrupt));
+        let changes = Arc::<ChangeFeed>::default();
+        let loader = FileLoader::new(store.clone(), None, changes.clone(), 0);
+        SharedParts {
+            sites: Arc::new(sites(config, programs, None)),
+            store,
+            fetcher: Arc::new(FileFetcher::new(Arc::new(loader), helpers())),
+            changes,
+            logger: logger(),
+        }
+    }
+
+    fn worker(
+        &self,
+        number: usize,
+        driver: SimDriver,
+        config: &Config,
+        programs: &HandlerRuntime,
+    ) -> (Worker<SimDriver, SiteService>, Arc<CacheCounters>) {
+        let mailbox: WorkerMailbox<WorkerMessage<SimDriver, SiteService>> = WorkerMailbox::new(driver.waker());
+        let (own, interims) = (mailbox.clone(), mailbox.clone());
+        let calls = HandlerCalls {
+            worker: number,
+            runtime: programs.runtime(number),
+            local: driver.local().clone(),
+            post: Arc::new(move |id, outcome| own.post(MailboxMessage::Outcome(id, outcome))),
+            post_interim: Arc::new(move |id, interim| {
+                interims.post(MailboxMessage::Interim(id, Box::new(interim)));
+            }),
+            store: self.store.clone(),
+            fetcher: self.fetcher.clone(),
+            changes: self.changes.clone(),
+            last: RefCell::default(),
+        };
+        let web = SiteService::new(self.sites.clone(), calls, self.logger.clone(), None);
+        // The simulated driver needs no socket.
+        mailbox.post(MailboxMessage::Listen(ListenerId(0), ()));
+        let settings = Arc::new(limits::settings(config, &ListenerSet::default(), 1 << 16));
+        let (admission, counters) = (
+            Arc::<ConnectionLimit>::default(),
+            Arc::<WorkerCounters>::default(),
+        );
+        let cache_counters = web.cache_counters();
+        let worker = Worker::new(driver, web, mailbox, settings, admission, counters);
+        (worker, cache_counters)
+    }
+}
+
+/// The network faults of a seed.
+fn faults(seed: u64) -> FaultRates {
+    let pick = |at: u64, from: [usize; 4]| from[(seed >> at) as usize % 4];
+    FaultRates {
+        piece_len_max: pick(0, [70_000, 300, 7, 1]),
+        delay_ms_max: pick(1, [3, 0, 20, 1]) as u64,
+        window_len: pick(2, [300_000, 9_000, 500, 30_000]),
+        // The clock advances only where scripts wait: most of them test lifetimes.
+        clock_jumps: 0,
+        accept_failures: 0,
+        file_failures: 0,
+        late_sends: pick(1, [0, 300, 1000, 0]) as u64,
+    }
+}
+
+/// A configuration of one site: `site` holds lines before its route to the origin, `caching` lines of
+/// `[site.route.cache]`.
+pub fn config(site: &str, caching: &str) -> Config {
+    let text = format!(
+        "[[site]]\nlisten = \"{ADDRESS}\"\n{site}\n[[site.route]]\npattern = \"/**\"\norigin = \"{ORIGIN}\"\n\
+         [site.route.cache]\n{caching}\n"
+    );
+    lowroad_config::parse(&text, Path::new("/simulated.toml")).expect("a configuration")
+}
+
+/// The sites of a configuration for [`ADDRESS`], as a reload after `before` builds them.
+pub fn sites(config: &Config, programs: &HandlerRuntime, before: Option<&SiteTable>) -> SiteTable {
+    let opened = programs.open(config).expect("programs");
+    let tls = TlsListeners::start(config, &logger(), None).expect("no TLS");
+    let listeners = ListenerSet::with_address(ADDRESS.parse().expect("an address"));
+    SiteTable::new(config, (&listeners, &tls), &opened, before).expect("sites")
+}
+
+/// A helper thread that all tests share; the simulation gives it no work.
+fn helpers() -> HelperPool {
+    static HELPERS: OnceLock<HelperPool> = OnceLock::new();
+    HELPERS
+        .get_or_init(|| HelperPool::start(1).expect("a thread"))
+        .clone()
+}
+
+/// A logger to /dev/null: tests check responses, not log messages about origins.
+pub fn logger() -> ErrorLogger {
+    static WRITER: OnceLock<LogWriter> = OnceLock::new();
+    let open = || LogWriter::open(&LogDestination::File("/dev/null".into())).expect("a log");
+    ErrorLogger::new(WRITER.get_or_init(open).sink(), LogLevel::Error)
+}
+
+/// Locks shared data, also after a panic.
+pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,34 @@
+//! Seeds of simulated worlds: from the environment, else 0. One test runs the others with many seeds, each in a new
+//! process, since tests take no arguments.
+
+use std::process::Command;
+
+/// The number of seeds beyond 0, with which all tests run anyway.
+const SEEDS: u64 = 12;
+
+/// The seed from the environment, and a number of workers derived from it.
+pub fn world_seed() -> (u64, usize) {
+    let seed = number("LOWROAD_SEED").unwrap_or(0);
+    (seed, 1 + (seed % 2) as usize)
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn rfc_9111_holds_by_every_seed() {
+    // A child process: it must not start others.
+    if number("LOWROAD_SEED").is_some() {
+        return;
+    }
+    for seed in 1..=number("LOWROAD_SEEDS").unwrap_or(SEEDS) {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["simulation::rfc9111", "--test-threads=2"]);
+        command.env("LOWROAD_SEED", seed.to_string());
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "LOWROAD_SEED={seed}\n{said}");
+    }
+}

@@ -1,0 +1,259 @@
+//! The level's share of requests and bytes, and the most frequent punt reasons, computed from a `LevelView`.
+//!
+//! The level does not see requests on a migrated connection. A Lowroad server above counts them; without one, the
+//! number of punts is a lower bound.
+
+use lowroad_softirq::layout::REASONS;
+use lowroad_softirq::learner::DenialKind;
+use serde_json::{Value, json};
+
+use super::upper_server::ServerCounts;
+use super::advice;
+use super::levels::grouped;
+use super::level_view::LevelView;
+
+/// Maximum number of reasons in the output.
+const REASONS_MAX: usize = 3;
+
+/// Counts since the beginning, or of a time span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerShares {
+    answered: u64,
+    bytes: u64,
+    handed_up: u64,
+    above: Option<ServerCounts>,
+}
+
+impl AnswerShares {
+    /// The counts since counting began.
+    #[must_use]
+    pub fn from_view(view: &LevelView) -> AnswerShares {
+        AnswerShares {
+            // A response that is sent again is not a second request, so only hits count.
+            answered: view.count("answer_hit"),
+            bytes: view.answered_bytes,
+            handed_up: view.sum("up_"),
+            above: view.above,
+        }
+    }
+
+    /// The difference to earlier counts.
+    #[must_use]
+    pub fn since(&self, before: &AnswerShares) -> AnswerShares {
+        AnswerShares {
+            answered: self.answered.saturating_sub(before.answered),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            handed_up: self.handed_up.saturating_sub(before.handed_up),
+            above: since(self.above, before.above),
+        }
+    }
+
+    /// The level's share of requests, from 0 to 1; without the server's counts the upper bound. `None`: no requests.
+    #[must_use]
+    pub fn requests(&self) -> Option<f64> {
+        share(self.answered, self.answered + self.requests_above())
+    }
+
+    /// The level's share of bytes, from 0 to 1; `None`: no bytes, or the server's count is unknown.
+    #[must_use]
+    pub fn bytes(&self) -> Option<f64> {
+        share(self.bytes, self.bytes + self.above?.bytes)
+    }
+
+    /// Requests to the server. The server is queried a moment after the level: it may have counted a request that is
+    /// not punted yet, or a punted request may not be complete.
+    fn requests_above(&self) -> u64 {
+        let told = self.above.map_or(0, |above| above.requests);
+        told.max(self.handed_up)
+    }
+
+    /// The requests as text for the operator.
+    #[must_use]
+    pub fn requests_text(&self) -> String {
+        let (here, share) = (grouped(self.answered), percent(self.requests()));
+        let above = grouped(self.requests_above());
+        match self.above {
+            Some(server) => format!(
+                "{here} answered here ({share}), {above} by the server (process {})",
+                server.process
+            ),
+            None => format!(
+                "{here} answered here (at most {share}), at least {above} handed up: what came later on \
+                 their connections is not seen here"
+            ),
+        }
+    }
+
+    /// Bytes as text.
+    #[must_use]
+    pub fn bytes_text(&self) -> String {
+        let here = grouped(self.bytes);
+        match self.above {
+            Some(above) => format!(
+                "{here} sent here ({}), {} by the server",
+                percent(self.bytes()),
+                grouped(above.bytes)
+            ),
+            None => format!("{here} sent here; the server's are not known"),
+        }
+    }
+
+    /// All counts as JSON. Unknown ones are null.
+    #[must_use]
+    pub fn to_json(self) -> Value {
+        let above = self.above.map(|above| {
+            json!({"process": above.process, "age_s": above.age_s, "requests": above.requests,
+                   "bytes": above.bytes})
+        });
+        json!({
+            "answered": {"requests": self.answered, "bytes": self.bytes},
+            "handed_up": self.handed_up,
+            "server": above,
+            "requests": self.requests(),
+            "bytes": self.bytes(),
+        })
+    }
+}
+
+/// The difference between counts of one process; a restarted process counts from 0.
+fn since(now: Option<ServerCounts>, before: Option<ServerCounts>) -> Option<ServerCounts> {
+    let (now, before) = (now?, before?);
+    // A restarted server counts from 0 again.
+    (now.process == before.process).then_some(ServerCounts {
+        requests: now.requests.saturating_sub(before.requests),
+        bytes: now.bytes.saturating_sub(before.bytes),
+        ..now
+    })
+}
+
+/// A reason for punts, or for connections left to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PuntReasons {
+    /// The reason's name.
+    pub name: &'static str,
+    /// Requests, or SYNs.
+    pub count: u64,
+    /// A remedy.
+    pub advice: &'static str,
+}
+
+/// The most frequent reasons, given each one's count.
+pub fn went_up(count: impl Fn(&str) -> u64) -> Vec<PuntReasons> {
+    let all = REASONS.iter().filter_map(|(name, _)| {
+        let (count, advice) = (count(name), advice::for_reason(name)?);
+        (count > 0).then_some(PuntReasons {
+            name,
+            count,
+            advice,
+        })
+    });
+    let mut all: Vec<PuntReasons> = all.collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.count));
+    all.truncate(REASONS_MAX);
+    all
+}
+
+/// The most frequent kinds of reasons why the daemon did not store responses, with counts.
+pub fn not_stored(counts: [u64; DenialKind::ALL.len()]) -> Vec<(u64, DenialKind)> {
+    let all = counts.into_iter().zip(DenialKind::ALL);
+    let mut all: Vec<(u64, DenialKind)> = all.filter(|(count, _)| *count > 0).collect();
+    all.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    all.truncate(REASONS_MAX);
+    all
+}
+
+/// A share in percent, with one decimal.
+#[must_use]
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format!("{:.1} %", 100.0 * share))
+}
+
+fn share(part: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| float(part) / float(all))
+}
+
+/// A number as a floating-point number.
+#[must_use]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "for people, who read three digits"
+)]
+pub fn float(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::softirq::level_view::tests::made_up;
+
+    fn above(process: u32, requests: u64, bytes: u64) -> Option<ServerCounts> {
+        Some(ServerCounts {
+            process,
+            age_s: 60,
+            requests,
+            bytes,
+        })
+    }
+
+    #[test]
+    fn without_a_server_that_tells_the_share_is_the_most_it_can_be() {
+        let shares = AnswerShares::from_view(&made_up());
+        assert_eq!(shares.requests(), Some(0.9));
+        assert_eq!(shares.bytes(), None);
+        assert!(
+            shares
+                .requests_text()
+                .contains("(at most 90.0 %), at least 100")
+        );
+        assert!(shares.bytes_text().contains("not known"));
+        assert_eq!(shares.to_json()["server"], Value::Null);
+        assert_eq!(shares.to_json()["handed_up"], 100);
+    }
+
+    #[test]
+    fn with_one_it_is_of_all_requests_and_bytes() {
+        let mut view = made_up();
+        view.above = above(9, 900, 270_000);
+        let shares = AnswerShares::from_view(&view);
+        assert_eq!(shares.requests(), Some(0.5));
+        assert_eq!(shares.bytes(), Some(0.25));
+        assert_eq!(shares.to_json()["bytes"], 0.25);
+        // It was asked before the last requests came to it.
+        view.above = above(9, 0, 0);
+        assert_eq!(AnswerShares::from_view(&view).requests(), Some(0.9));
+    }
+
+    #[test]
+    fn a_span_has_what_came_in_it() {
+        let mut view = made_up();
+        view.above = above(9, 200, 1000);
+        let before = AnswerShares::from_view(&view);
+        view.counters[0] += 30;
+        view.answered_bytes += 100;
+        view.above = above(9, 270, 1300);
+        let span = AnswerShares::from_view(&view).since(&before);
+        assert_eq!(span.requests(), Some(0.3));
+        assert_eq!(span.bytes(), Some(0.25));
+        view.above = above(10, 270, 1300);
+        assert_eq!(AnswerShares::from_view(&view).since(&before).bytes(), None);
+        assert_eq!(before.since(&before).requests(), None);
+    }
+
+    #[test]
+    fn the_most_frequent_reasons_come_first() {
+        let count = |name: &str| match name {
+            "answer_hit" | "pass_kernel" => 1000,
+            "up_cookie" => 5,
+            "up_miss" => 7,
+            "pass_syn_socket" => 6,
+            "up_field" => 1,
+            _ => 0,
+        };
+        let names: Vec<&str> = went_up(count).iter().map(|one| one.name).collect();
+        assert_eq!(names, ["up_miss", "pass_syn_socket", "up_cookie"]);
+        assert!(went_up(|_| 0).is_empty());
+        let stored = not_stored(made_up().denials);
+        assert_eq!(stored, [(7, DenialKind::Size), (4, DenialKind::Vary)]);
+    }
+}

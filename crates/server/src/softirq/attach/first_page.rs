@@ -1,0 +1,117 @@
+//! First-page check after attaching: reports whether the server's first page can be answered by the level, and which
+//! of the servers' status pages only this machine may see. The sites' names are unknown here, so requests name the
+//! address.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lowroad_cache::storage_policy::StorageRefusal;
+use lowroad_softirq::fetch::address_fetcher::{AddressFetcher, ServerConnector};
+use lowroad_softirq::key::{ConnectionClass, RequestKey, KeyParts};
+use lowroad_softirq::learner::{self, FetchDenial, LearnSettings, VerdictTerms};
+use lowroad_softirq::response::FetchError;
+use lowroad_softirq::response::fetched_response::RevalidationFields;
+
+use super::origin;
+use crate::terminal_output;
+
+/// Default paths of status pages: Apache's two, and nginx's.
+const OF_FEW: [&str; 3] = ["/server-status", "/server-info", "/nginx_status"];
+
+/// The inputs of the check.
+pub struct LevelQuery<'a> {
+    /// The attached ports.
+    pub ports: &'a [u16],
+    /// The daemon's rules.
+    pub learning: LearnSettings,
+    /// Connects to the server above.
+    pub connect: ServerConnector,
+}
+
+impl LevelQuery<'_> {
+    /// Runs the check and prints its findings. Ends early when `over` is true.
+    pub fn look(&self, over: &AtomicBool) {
+        let mut asker = AddressFetcher::new(&self.connect, true);
+        for port in self.ports {
+            // `check_servers` has reported ports without a usable server.
+            let Ok(server) = origin::server_of(*port) else {
+                continue;
+            };
+            for path in ["/"].iter().chain(&OF_FEW) {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Some(text) = self.judged(&mut asker, server, path) {
+                    terminal_output::note(format_args!("http://{server}{path} {text}"));
+                }
+            }
+        }
+    }
+
+    /// Checks one page. Returns the message to print, if there is one.
+    fn judged(&self, asker: &mut AddressFetcher, server: SocketAddr, path: &str) -> Option<String> {
+        // The fields of a browser: a compressed response may be short enough.
+        let host = server.to_string();
+        let parts = KeyParts {
+            class: ConnectionClass::default(),
+            address: server.ip(),
+            port: server.port(),
+            target: path.as_bytes(),
+            host: host.as_bytes(),
+            accept_encoding: Some(b"gzip, deflate"),
+            if_none_match: None,
+            if_modified_since: None,
+        };
+        let key = RequestKey::build(&parts)?;
+        // Fetched from this machine's address and from the probe address, whose responses must be equal.
+        let told = match asker.fetch(&key.parts(), &RevalidationFields::default()) {
+            Ok(told) => told,
+            Err(FetchError::ForFew { machine, outsider }) => {
+                return Some(format!(
+                    "is answered with status {machine} to this machine and with {outsider} to others: \
+                     nothing is learnt of it"
+                ));
+            }
+            Err(error) if path == "/" => {
+                return Some(format!(
+                    "could not be asked for as a stranger would: {error}"
+                ));
+            }
+            Err(_) => return None,
+        };
+        if path != "/" || told.status != 200 {
+            return None;
+        }
+        let why = FetchDenial::for_path(&parts, &self.learning).or_else(|| {
+            let terms = VerdictTerms {
+                key: parts,
+                settings: &self.learning,
+                delay_ms: 0,
+            };
+            learner::judge(Ok(told), None, &terms).err()
+        })?;
+        Some(left(&why))
+    }
+}
+
+/// A message that the level does not answer a page, and for how long.
+fn left(why: &FetchDenial) -> String {
+    let long = match why {
+        FetchDenial::NotStorable(StorageRefusal::JustChanged) | FetchDenial::ServerError(_) => "for now",
+        _ => "as long as it is answered so",
+    };
+    format!("is not answered below the socket {long}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_true_for_a_moment_is_said_of_that() {
+        let changed = left(&FetchDenial::NotStorable(StorageRefusal::JustChanged));
+        assert!(changed.starts_with("is not answered below the socket for now: "));
+        let private = left(&FetchDenial::NotStorable(StorageRefusal::Private));
+        assert!(private.contains(" as long as it is answered so: Cache-Control has private"));
+    }
+}

@@ -1,0 +1,272 @@
+//! Placement of a level: its namespace, interfaces and tiers, and the requirements of the machine.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use lowroad_softirq::doctor;
+use lowroad_softirq::error::LevelError;
+use lowroad_softirq::migration;
+use lowroad_softirq::layout;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::machine::interfaces::NetworkInterface;
+use lowroad_softirq::machine::interfaces::{self, InterfaceDetails};
+use lowroad_softirq::machine::tcp_settings::TcpSettings;
+use lowroad_softirq::programs::folder;
+use lowroad_softirq::programs::links;
+use lowroad_softirq::programs::loader::{self, LoadedPrograms, ProgramTier};
+use lowroad_softirq::programs::sizes::MapSizes;
+
+use crate::cli::softirq::{AttachArgs, TierArg};
+
+/// An interface with attached programs.
+#[derive(Debug)]
+pub struct AttachedInterface {
+    interface: NetworkInterface,
+    tier: ProgramTier,
+    mtu: u32,
+    /// The reason that it does not use native XDP.
+    reason: Option<String>,
+}
+
+impl AttachedInterface {
+    /// The interface.
+    pub fn interface(&self) -> &NetworkInterface {
+        &self.interface
+    }
+}
+
+/// The smallest MTU of these interfaces.
+pub fn least_mtu(placed: &[AttachedInterface]) -> u32 {
+    placed.iter().map(|one| one.mtu).min().unwrap_or(1500)
+}
+
+impl fmt::Display for AttachedInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tier = match self.tier {
+            ProgramTier::Xdp => "native XDP",
+            ProgramTier::Tc => "TC ingress",
+        };
+        write!(f, "{}: {tier}", self.interface.name)?;
+        match &self.reason {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Checks the requirements of all levels.
+///
+/// # Errors
+/// A message for the user: the missing part, and a remedy.
+pub fn check_machine() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("this needs root, for CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON".into());
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(
+            "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): the programs can't hand \
+                    connections over"
+                .into(),
+        );
+    }
+    if doctor::machine().has_handover == Some(false) {
+        return Err(
+            "the kernel can't take connections over from eBPF (bpf_sk_assign_tcp_reqsk, Linux \
+                    6.9): requests that are not answered here would be lost"
+                .into(),
+        );
+    }
+    // The kernel takes connections over as validated SYN cookies.
+    if TcpSettings::read().cookies == Some(0) {
+        let why = migration::describe(layout::HANDOVER_NO_COOKIES);
+        return Err(why.unwrap_or_default().to_owned());
+    }
+    Ok(())
+}
+
+/// Checks whether pins persist and other processes can see them.
+///
+/// # Errors
+/// A message for the user.
+pub fn check_pins() -> Result<(), String> {
+    folder::why_not_lasting().map_or(Ok(()), Err)
+}
+
+/// Checks whether connections can migrate to the sockets of a port.
+///
+/// # Errors
+/// A message for the user.
+pub fn check_port(port: u16) -> Result<(), String> {
+    let found =
+        doctor::port(port).map_err(|error| format!("who listens on port {port}: {error}"))?;
+    let listeners = found.listeners.unwrap_or_default();
+    match listeners.iter().any(|listener| listener.is_mptcp) {
+        true => Err(format!(
+            "the server on port {port} listens for Multipath TCP, and such sockets can't be handed \
+             connections; switch that off there (Go: GODEBUG=multipathtcp=0)"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Checks that no other level answers on one of these ports.
+///
+/// # Errors
+/// A message for the user if one does.
+pub fn check_ports_free(ports: &[u16], own: &Path) -> Result<(), String> {
+    let all = folder::all().map_err(|error| error.to_string())?;
+    for other in all.iter().filter(|folder| *folder != own) {
+        let theirs = SoftirqLevel::open(other).map_or(Vec::new(), |level| level.ports());
+        if let Some(port) = ports.iter().find(|port| theirs.contains(port)) {
+            return Err(format!(
+                "port {port} is attached already, together with {theirs:?}; detach that first"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Loads the programs and attaches them to the selected interfaces.
+///
+/// # Errors
+/// A message for the user.
+pub fn load(args: &AttachArgs, folder: &Path) -> Result<Vec<AttachedInterface>, String> {
+    let mut loads = TierPrograms::new(args, folder);
+    let mut placed = Vec::new();
+    for details in wanted(&args.interface)? {
+        match loads.place(&details, args.tier) {
+            Ok(one) => placed.push(one),
+            // The interface has gone since it was listed, and the user did not name it.
+            Err(_) if args.interface.is_empty() && !is_there(&details) => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    // Removes programs of an earlier daemon from other interfaces and tiers.
+    for (name, tier) in links::attached(folder) {
+        if !placed
+            .iter()
+            .any(|one| one.interface.name == name && one.tier == tier)
+        {
+            links::remove(&name, tier, folder).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(placed)
+}
+
+/// Attaches to an interface that has replaced one of the same name.
+///
+/// # Errors
+/// A message for the user.
+pub fn again(args: &AttachArgs, folder: &Path, details: &InterfaceDetails) -> Result<AttachedInterface, String> {
+    TierPrograms::new(args, folder).place(details, args.tier)
+}
+
+fn is_there(details: &InterfaceDetails) -> bool {
+    let all = interfaces::all().unwrap_or_default();
+    all.iter().any(|one| one.interface == details.interface)
+}
+
+fn wanted(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
+    let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
+    if names.is_empty() {
+        // The programs parse Ethernet frames.
+        let usable = |one: &InterfaceDetails| one.is_up && one.is_ethernet && !one.is_loopback;
+        let found: Vec<InterfaceDetails> = all.into_iter().filter(usable).collect();
+        return match found.is_empty() {
+            true => Err("no Ethernet interface is up; --interface names one".into()),
+            false => Ok(found),
+        };
+    }
+    let known: Vec<&str> = all.iter().map(|one| one.interface.name.as_str()).collect();
+    let known = known.join(", ");
+    names
+        .iter()
+        .map(|name| {
+            let found = all.iter().find(|one| one.interface.name == *name);
+            let found = found.ok_or(format!("--interface {name}: there is {known}"))?;
+            match found.is_ethernet {
+                true => Ok(found.clone()),
+                false => Err(format!("--interface {name}: its frames are not Ethernet's")),
+            }
+        })
+        .collect()
+}
+
+/// The sizes of the maps.
+pub fn sizes(args: &AttachArgs) -> MapSizes {
+    MapSizes {
+        connections: args.connections,
+        memory: args.memory,
+    }
+}
+
+/// Programs loaded so far, each with its tier.
+struct TierPrograms<'a> {
+    sizes: MapSizes,
+    folder: &'a Path,
+    loaded: Vec<(ProgramTier, LoadedPrograms)>,
+}
+
+impl<'a> TierPrograms<'a> {
+    fn new(args: &AttachArgs, folder: &'a Path) -> Self {
+        Self {
+            sizes: sizes(args),
+            folder,
+            loaded: Vec::new(),
+        }
+    }
+
+    fn place(&mut self, details: &InterfaceDetails, wanted: TierArg) -> Result<AttachedInterface, String> {
+        let name = &details.interface.name;
+        let placed = |tier, reason| AttachedInterface {
+            interface: details.interface.clone(),
+            tier,
+            mtu: details.mtu,
+            reason,
+        };
+        let why_not = details.why_not_xdp().or_else(|| {
+            has_vlans(name).then_some("it has VLANs, whose tags native XDP may not see")
+        });
+        let reason = match (wanted, why_not) {
+            (TierArg::None, _) => return Err("--tier none attaches to no interface".into()),
+            (TierArg::Tc, _) => None,
+            (TierArg::Xdp, Some(reason)) => return Err(format!("{name}: {reason}")),
+            (TierArg::Auto, Some(reason)) => Some(reason.to_owned()),
+            (_, None) => match self.attach(details, ProgramTier::Xdp) {
+                Ok(()) => return Ok(placed(ProgramTier::Xdp, None)),
+                // Only the system's refusal falls back to TC; a fault of the programs is reported.
+                Err(error @ LevelError::System { .. }) if wanted == TierArg::Auto => {
+                    Some(error.to_string())
+                }
+                Err(error) => return Err(error.to_string()),
+            },
+        };
+        self.attach(details, ProgramTier::Tc)
+            .map_err(|error| error.to_string())?;
+        Ok(placed(ProgramTier::Tc, reason))
+    }
+
+    fn attach(&mut self, details: &InterfaceDetails, tier: ProgramTier) -> Result<(), LevelError> {
+        let there = self.loaded.iter().position(|(other, _)| *other == tier);
+        let at = match there {
+            Some(at) => at,
+            None => {
+                let loaded = loader::load(tier, self.sizes, self.folder)?;
+                self.loaded.push((tier, loaded));
+                self.loaded.len() - 1
+            }
+        };
+        links::attach(&self.loaded[at].1, &details.interface, self.folder)
+    }
+}
+
+/// Whether an interface has 802.1Q subinterfaces.
+fn has_vlans(name: &str) -> bool {
+    let table = fs::read_to_string("/proc/net/vlan/config").unwrap_or_default();
+    table.lines().any(|line| {
+        line.rsplit('|')
+            .next()
+            .is_some_and(|parent| parent.trim() == name)
+    })
+}

@@ -1,0 +1,310 @@
+//! The visible state of a level at one moment, as plain data for `status` and `top`.
+
+use lowroad_softirq::migration;
+use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
+use lowroad_softirq::learner::DenialKind;
+use lowroad_softirq::level::SoftirqLevel;
+use lowroad_softirq::level::connections::ConnectionCounts;
+use lowroad_softirq::programs::links;
+use lowroad_softirq::programs::loader::ProgramTier;
+use lowroad_softirq::programs::runs::{self, RunStats};
+
+use super::upper_server::{self, ServerCounts};
+use super::level_lock;
+use super::levels::grouped;
+
+/// A level's state at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelView {
+    /// The ports that the level answers.
+    pub ports: Vec<u16>,
+    /// Names of interfaces, each with its tier.
+    pub interfaces: Vec<(String, &'static str)>,
+    /// off, serving or draining.
+    pub mode: &'static str,
+    /// The daemon's process, if it runs.
+    pub pid: Option<u32>,
+    /// Age of its last heartbeat; `None` if there was none.
+    pub heartbeat_age_ms: Option<u64>,
+    /// Number of published responses, and the maximum.
+    pub published: (u32, usize),
+    /// Number of connections.
+    pub connections: ConnectionCounts,
+    /// The reason, with a remedy, why the kernel takes over no connections and so all are left to it.
+    pub trouble: Option<&'static str>,
+    /// The bypass period in progress, if there is one.
+    pub rest: Option<BypassPeriod>,
+    /// Seconds until fetches resume; they pause because recent ones brought too few hits.
+    pub pause_s: Option<u64>,
+    /// Active settings.
+    pub settings: Vec<&'static str>,
+    /// Counters, in the order of [`REASONS`].
+    pub counters: Vec<u64>,
+    /// Bytes of heads and bodies sent.
+    pub answered_bytes: u64,
+    /// How often the daemon did not store a requested response, in the order of [`DenialKind::ALL`].
+    pub denials: [u64; DenialKind::ALL.len()],
+    /// Time since counting began.
+    pub age_s: Option<u64>,
+    /// Counters of the server above, if it is a Lowroad server and was queried.
+    pub above: Option<ServerCounts>,
+    /// Runs of the programs, counted by the kernel.
+    pub runs: Vec<RunStats>,
+}
+
+/// Level bypass: all connections are left to the kernel for a while, because the level answered too few requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BypassPeriod {
+    /// The programs return before they parse a packet.
+    pub is_asleep: bool,
+    /// Seconds until its end.
+    pub left_s: u64,
+    /// Requests answered by the level before it.
+    pub answers: u64,
+    /// All requests before it.
+    pub requests: u64,
+}
+
+impl BypassPeriod {
+    fn from_control(control: &layout::control, now_ns: u64) -> Option<BypassPeriod> {
+        (control.resting != layout::AWAKE).then_some(BypassPeriod {
+            is_asleep: control.resting == layout::ASLEEP,
+            left_s: seconds_until(control.rest_until_ns, now_ns),
+            answers: control.rest_answers,
+            requests: control.rest_requests,
+        })
+    }
+
+    /// The bypass as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!(
+            "all connections are left to the kernel for {} s more: of {} requests {} were answered here; \
+             `lowroad purge all` ends that at once{}",
+            grouped(self.left_s),
+            grouped(self.requests),
+            grouped(self.answers),
+            if self.is_asleep {
+                " (asleep: no packet is looked at)"
+            } else {
+                ""
+            }
+        )
+    }
+}
+
+/// Seconds until a time, rounded up.
+fn seconds_until(until_ns: u64, now_ns: u64) -> u64 {
+    until_ns.saturating_sub(now_ns).div_ceil(1_000_000_000)
+}
+
+/// Groups of counters by the prefix of their names, with titles.
+pub const GROUPS: [(&str, &str); 6] = [
+    ("answer_", "answered here"),
+    ("up_", "handed up to the server"),
+    ("tcp_", "connections"),
+    ("drop_", "dropped"),
+    ("pass_", "passed by"),
+    ("event_", "events"),
+];
+
+impl LevelView {
+    /// Reads a level's state.
+    ///
+    /// # Errors
+    /// When the counters can't be read: a message for the user.
+    pub fn new(level: &SoftirqLevel) -> Result<LevelView, String> {
+        let control = level.control();
+        let heard = control.heartbeat_ns;
+        let now_ns = lowroad_softirq::now_ns();
+        let age_ms = now_ns.saturating_sub(heard) / 1_000_000;
+        let pause_s = seconds_until(control.pause_until_ns, now_ns);
+        Ok(LevelView {
+            ports: level.ports(),
+            interfaces: links::attached(level.folder())
+                .into_iter()
+                .map(|(name, tier)| (name, tier_name(tier)))
+                .collect(),
+            mode: mode_name(control.mode),
+            pid: level_lock::keeper(level.folder()),
+            heartbeat_age_ms: (heard != 0).then_some(age_ms),
+            published: (control.published, level.places()),
+            connections: level.connections(),
+            trouble: migration::describe(control.handover_broken),
+            rest: BypassPeriod::from_control(&control, now_ns),
+            pause_s: (pause_s > 0).then_some(pause_s),
+            settings: settings(control.settings),
+            counters: level.counters().map_err(|error| error.to_string())?,
+            answered_bytes: level.answered_bytes().map_err(|error| error.to_string())?,
+            denials: level.denials(),
+            age_s: level.age().map(|age| age.as_secs()),
+            above: None,
+            runs: runs::read_runs(level.folder()),
+        })
+    }
+
+    /// Reads a level's state, and the counters of the server above.
+    ///
+    /// # Errors
+    /// As [`LevelView::of`].
+    pub fn with_above(level: &SoftirqLevel) -> Result<LevelView, String> {
+        let view = LevelView::new(level)?;
+        let above = upper_server::at(&view.ports);
+        Ok(LevelView { above, ..view })
+    }
+
+    /// Whether the programs consider the daemon alive.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        // The same limit as in the programs.
+        let limit_ms = HEARTBEAT_LIMIT_NS / 1_000_000;
+        self.heartbeat_age_ms.is_some_and(|age| age < limit_ms)
+    }
+
+    /// The non-zero counters of a group: name, text, count.
+    pub fn group(&self, begin: &str) -> Vec<(&'static str, &'static str, u64)> {
+        let all = REASONS.iter().zip(&self.counters);
+        all.filter(|((name, _), count)| name.starts_with(begin) && **count > 0)
+            .map(|((name, text), count)| (*name, *text, *count))
+            .collect()
+    }
+
+    /// The value of a counter.
+    #[must_use]
+    pub fn count(&self, reason: &str) -> u64 {
+        let at = REASONS.iter().position(|(name, _)| *name == reason);
+        at.and_then(|at| self.counters.get(at))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// The sum of a group's counters.
+    #[must_use]
+    pub fn sum(&self, begin: &str) -> u64 {
+        self.group(begin).iter().map(|(_, _, count)| count).sum()
+    }
+}
+
+/// A tier's name for the operator.
+pub fn tier_name(tier: ProgramTier) -> &'static str {
+    match tier {
+        ProgramTier::Xdp => "native XDP",
+        ProgramTier::Tc => "TC ingress",
+    }
+}
+
+fn mode_name(mode: u32) -> &'static str {
+    match mode {
+        layout::MODE_OFF => "off",
+        layout::MODE_SERVE => "serving",
+        layout::MODE_DRAIN => "draining",
+        _ => "unknown to this program",
+    }
+}
+
+const TRACKED: &str = "what goes up stays up (nf_conntrack_count above 0, or tcp_rfc1337)";
+
+fn settings(bits: u32) -> Vec<&'static str> {
+    [
+        (layout::SETTING_LEARN, "learn"),
+        (layout::SETTING_LOG, "log"),
+        (layout::SETTING_IGNORE_COOKIES, "ignore-cookies"),
+        (layout::SETTING_IGNORE_CACHE_CONTROL, "ignore-cache-control"),
+        (layout::SETTING_DENY, "deny"),
+        (layout::SETTING_ADMIT, "admit"),
+        (layout::SETTING_KEEP_TIME_WAIT, TRACKED),
+        (
+            layout::SETTING_STAY_UP,
+            "what goes up stays up (no SOCK_DESTROY)",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (bits & bit != 0).then_some(name))
+    .collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// An example of a level that answers.
+    pub fn made_up() -> LevelView {
+        let mut counters = vec![0; REASONS.len()];
+        for (name, count) in [("answer_hit", 900), ("up_miss", 90), ("up_cookie", 10)] {
+            let at = REASONS.iter().position(|(other, _)| *other == name);
+            counters[at.expect("a reason")] = count;
+        }
+        LevelView {
+            ports: vec![80],
+            interfaces: vec![("eth0".into(), "TC ingress")],
+            mode: "serving",
+            pid: Some(7),
+            heartbeat_age_ms: Some(400),
+            published: (3, 4096),
+            connections: ConnectionCounts {
+                open: 5,
+                handed: 1,
+                kernel: 2,
+                kept: 3,
+                places: 65_536,
+            },
+            trouble: None,
+            rest: None,
+            pause_s: None,
+            settings: vec!["learn"],
+            counters,
+            answered_bytes: 90_000,
+            denials: [0, 0, 0, 4, 7, 0, 0],
+            age_s: Some(60),
+            above: None,
+            runs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_reason_is_in_one_group() {
+        for (name, _) in REASONS {
+            let groups = GROUPS.iter().filter(|(begin, _)| name.starts_with(begin));
+            assert_eq!(groups.count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn groups_have_what_happened() {
+        let view = made_up();
+        assert_eq!(view.sum("up_"), 100);
+        assert_eq!(
+            view.group("answer_"),
+            [("answer_hit", "a stored response", 900)]
+        );
+        assert!(view.group("drop_").is_empty());
+    }
+
+    #[test]
+    fn a_daemon_that_was_not_heard_of_for_long_is_not_alive() {
+        let mut view = made_up();
+        assert!(view.is_kept());
+        view.heartbeat_age_ms = Some(30_000);
+        assert!(!view.is_kept());
+        view.heartbeat_age_ms = None;
+        assert!(!view.is_kept());
+    }
+
+    #[test]
+    fn a_rest_has_an_end_and_a_reason() {
+        let mut control = layout::control {
+            resting: layout::RESTING,
+            rest_until_ns: 12_500_000_000,
+            rest_answers: 3,
+            rest_requests: 2130,
+            ..layout::control::default()
+        };
+        let rest = |control: &_| BypassPeriod::from_control(control, 500_000_001);
+        let text = rest(&control).expect("it rests").text();
+        assert!(text.contains("for 12 s more: of 2,130 requests 3 were answered here"));
+        control.resting = layout::ASLEEP;
+        assert!(rest(&control).is_some_and(|rest| rest.text().contains("asleep")));
+        control.resting = layout::AWAKE;
+        assert_eq!(rest(&control), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! Reads the output of the level's processes: access log lines for the server's log, and state reports for the error
+//! log and `lowroad status`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::Arc;
+
+use lowroad_config::AccessLogFormat;
+use lowroad_log::{ErrorLogger, LineSink};
+
+use super::health::{LevelHealthState, OFF};
+use super::messages::{ATTACHED, GONE};
+use lowroad_store::change_feed::ChangeFeed;
+
+/// Bytes of lines passed to the log at a time.
+const BATCH_LEN: usize = 64 * 1024;
+
+/// Reads and applies the level's output.
+pub struct LevelFeedback<R> {
+    /// The processes' standard output.
+    pub said: BufReader<R>,
+    /// The access log.
+    pub access: Option<(LineSink, AccessLogFormat)>,
+    /// The error log.
+    pub logger: ErrorLogger,
+    /// The level's state.
+    pub health: Arc<LevelHealthState>,
+    /// Marked as changed when a daemon starts that has not received earlier changes.
+    pub changes: Arc<ChangeFeed>,
+}
+
+impl<R: Read> LevelFeedback<R> {
+    /// Reads until the level answers. Returns false if it ends first.
+    pub fn until_attached(&mut self) -> bool {
+        let mut line = Vec::new();
+        while self.next(&mut line) {
+            if line.starts_with(b"=") {
+                self.told(&line);
+                return line.starts_with(ATTACHED.as_bytes());
+            }
+        }
+        false
+    }
+
+    /// Reads until the processes have ended.
+    pub fn until_the_end(&mut self) {
+        let (mut line, mut batch) = (Vec::new(), Vec::new());
+        while self.next(&mut line) {
+            match (line.first(), &self.access) {
+                (Some(b'='), _) => self.told(&line),
+                (Some(_), Some((_, format))) if is_whole(&line, *format) => {
+                    batch.extend_from_slice(&line);
+                }
+                _ => {}
+            }
+            // Lines are batched while more are buffered, and passed on before the next read may block.
+            let waits = self.said.buffer().is_empty();
+            if let Some((sink, _)) = &self.access
+                && (batch.len() >= BATCH_LEN || waits && !batch.is_empty())
+            {
+                // The log counts lost lines.
+                let _ = sink.push(&batch);
+                batch.clear();
+            }
+        }
+        if let Some((sink, _)) = &self.access {
+            let _ = sink.push(&batch);
+        }
+        if self.health.is_off() {
+            self.logger.error(format_args!("softirq: {OFF}"));
+        }
+    }
+
+    /// Reads the next line. Returns false at the end.
+    fn next(&mut self, line: &mut Vec<u8>) -> bool {
+        line.clear();
+        matches!(self.said.read_until(b'\n', line), Ok(1..))
+    }
+
+    fn told(&self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        let line = line.trim_end();
+        if line.starts_with(ATTACHED) {
+            // The first start is no restart, so it is not reported.
+            if let again @ 1.. = self.health.is_attached() {
+                self.logger
+                    .warn(format_args!("softirq: the level is back (start {again})"));
+            }
+            // Earlier changes went to the previous daemon.
+            self.changes.tell();
+        } else if let Some(how) = line.strip_prefix(GONE) {
+            self.logger
+                .error(format_args!("softirq: the level's process is gone: {how}"));
+            self.health.is_gone(how);
+        }
+    }
+}
+
+/// Whether a line is complete: the last one of a killed writer may be cut.
+fn is_whole(line: &[u8], format: AccessLogFormat) -> bool {
+    line.ends_with(match format {
+        AccessLogFormat::Combined | AccessLogFormat::Extended => b"\"\n",
+        AccessLogFormat::Json => b"}\n",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use lowroad_log::{LogLevel, LogDestination, LogWriter};
+
+    use super::*;
+
+    fn file(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("lowroad-heard-{name}-{}", std::process::id()))
+    }
+
+    /// Runs this output through a reader. Returns the access log, the error log, and the state.
+    fn after(name: &str, said: &str) -> (String, String, String) {
+        let files = [
+            file(&format!("{name}-access")),
+            file(&format!("{name}-error")),
+        ];
+        let open = |path: &PathBuf| LogWriter::open(&LogDestination::File(path.clone())).expect("a log");
+        let (access, errors) = (open(&files[0]), open(&files[1]));
+        let health = Arc::new(LevelHealthState::default());
+        let mut hearing = LevelFeedback {
+            said: BufReader::new(said.as_bytes()),
+            access: Some((access.sink(), AccessLogFormat::Combined)),
+            logger: ErrorLogger::new(errors.sink(), LogLevel::Info),
+            health: health.clone(),
+            changes: Arc::default(),
+        };
+        let healthy = match hearing.until_attached() {
+            true => health.text(),
+            false => "no".into(),
+        };
+        hearing.until_the_end();
+        drop(hearing);
+        access.close();
+        errors.close();
+        let [access, errors] = files.map(|path| {
+            let text = std::fs::read_to_string(&path).expect("a log");
+            std::fs::remove_file(path).expect("removed");
+            text
+        });
+        assert_eq!(health.text(), OFF);
+        (access, errors, healthy)
+    }
+
+    #[test]
+    fn lines_of_the_log_pass_and_cut_ones_do_not() {
+        let said = "\n=attached: to port 80\n1.2.3.4 - \"a\"\n1.2.3.5 - \"cu\n=gone: signal 9\n\
+                    \n=attached: to port 80\n1.2.3.6 - \"b\"\n";
+        let (access, errors, healthy) = after("cut", said);
+        assert_eq!(access, "1.2.3.4 - \"a\"\n1.2.3.6 - \"b\"\n");
+        assert_eq!(healthy, "attached");
+        for part in ["gone: signal 9", "back (start 1)", OFF] {
+            assert!(errors.contains(part), "{part} in {errors}");
+        }
+    }
+
+    #[test]
+    fn one_that_dies_at_once_is_not_attached() {
+        assert_eq!(after("dies", "\n=gone: signal 9\n").2, "no");
+        assert_eq!(after("silent", "").2, "no");
+    }
+}

@@ -1,0 +1,82 @@
+//! The state of the own server's level, for `lowroad status`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The level's state.
+#[derive(Default)]
+pub struct LevelHealthState {
+    state: Mutex<HealthRecord>,
+    /// Whether the server has begun to end the level.
+    is_ending: AtomicBool,
+}
+
+#[derive(Default)]
+struct HealthRecord {
+    /// How often the daemon has reported readiness.
+    starts: u64,
+    now: CurrentHealth,
+}
+
+#[derive(Default)]
+enum CurrentHealth {
+    #[default]
+    Starting,
+    Attached,
+    /// The daemon has ended and will be restarted; the text describes its end.
+    Gone(String),
+    /// The level was not started, or its processes have ended; the text gives the reason.
+    Off(String),
+}
+
+/// The text after the processes have ended.
+pub const OFF: &str = "off: its processes have ended; a restart of the server brings it back";
+
+impl LevelHealthState {
+    /// The state as text.
+    pub fn text(&self) -> String {
+        let state = self.state();
+        // The first start is no restart.
+        let again = state.starts.saturating_sub(1);
+        match &state.now {
+            CurrentHealth::Starting => "starting".into(),
+            CurrentHealth::Attached if again > 0 => format!("attached, started again: {again}"),
+            CurrentHealth::Attached => "attached".into(),
+            CurrentHealth::Gone(how) => format!("gone: {how}; started again before: {again}"),
+            CurrentHealth::Off(text) => text.clone(),
+        }
+    }
+
+    /// Records that the daemon is ready. Returns the number of restarts.
+    pub fn is_attached(&self) -> u64 {
+        let mut state = self.state();
+        state.starts += 1;
+        state.now = CurrentHealth::Attached;
+        state.starts - 1
+    }
+
+    /// Records that the daemon has ended and will be restarted.
+    pub fn is_gone(&self, how: &str) {
+        self.state().now = CurrentHealth::Gone(how.into());
+    }
+
+    /// Records that the processes have ended. Returns whether that is unexpected.
+    pub fn is_off(&self) -> bool {
+        self.state().now = CurrentHealth::Off(OFF.into());
+        !self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Records that the level was not started.
+    pub fn is_not_here(&self, text: &str) {
+        self.state().now = CurrentHealth::Off(text.into());
+    }
+
+    /// Records that the server ends the level, so that its end is expected.
+    pub fn is_to_end(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, HealthRecord> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,197 @@
+//! Messages between the own server and the daemon of its level, over one channel: the server reports changes, and the
+//! daemon requests responses without a connection. Independent of how responses are made and used.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lowroad_children::message::{PacketChannel, MessageError, SendMode, decode, encode};
+use lowroad_engine::worker::MailboxMessage;
+use lowroad_site::decision::{WorkerCommand, LevelOffer};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::limits;
+use crate::running_server::{RunningServer, lock};
+
+/// Timeout of a request; after it the daemon uses a connection.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A message from the server to the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToDaemon {
+    /// Any response may have changed.
+    Changed,
+    /// The responses that match these patterns, one on each line, are purged.
+    Purged(String),
+    /// Any response may have changed, and not all later changes will be reported.
+    Brief,
+    /// The response to the request with this number; empty: the daemon has to use a connection.
+    Answer(u64, ByteBuf),
+}
+
+/// A message from the daemon to the server: a request at an address.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct OfferRequest {
+    number: u64,
+    local: SocketAddr,
+    head: ByteBuf,
+}
+
+/// Sends a message if the channel has room.
+///
+/// # Errors
+/// [`MessageError::NotReady`]: the channel is full.
+pub fn send(channel: &PacketChannel, message: &impl Serialize) -> Result<(), MessageError> {
+    channel.send(&encode(message)?, &[], SendMode::Try)
+}
+
+/// The server's end: passes requests to workers until the daemon closes the channel.
+pub fn answer(channel: &Arc<PacketChannel>, running: &Mutex<RunningServer>) {
+    let mut buffer = Vec::new();
+    while channel.receive(&mut buffer).is_ok() {
+        let Ok(OfferRequest {
+            number,
+            local,
+            head,
+        }) = decode(&buffer)
+        else {
+            continue;
+        };
+        let channel = channel.clone();
+        let reply = move |answer: Option<&[u8]>| {
+            let answer = ByteBuf::from(answer.unwrap_or_default());
+            // If it is not sent, the daemon uses a connection after its timeout.
+            let _ = send(&channel, &ToDaemon::Answer(number, answer));
+        };
+        let running = lock(running);
+        // An address without a listener of this server: the daemon has to ask as clients do.
+        let Some(listener) = running.listeners.at(local) else {
+            reply(None);
+            continue;
+        };
+        let offer = LevelOffer {
+            head: head.into_vec(),
+            limits: limits::settings(&running.config, &running.listeners, running.fd_limit).http,
+            listener,
+            // The client is unknown: a response for all clients must not depend on it.
+            peer: local.ip(),
+            reply: Box::new(reply),
+        };
+        // Any worker will do: all share the store.
+        let workers = u64::try_from(running.workers.len().max(1)).unwrap_or(1);
+        let worker = usize::try_from(number % workers).unwrap_or(0);
+        if let Some(worker) = running.workers.get(worker) {
+            worker.post(MailboxMessage::Command(WorkerCommand::Offer(Box::new(offer))));
+        }
+    }
+}
+
+/// The daemon's end.
+pub struct OfferRequests {
+    channel: PacketChannel,
+    number_next: AtomicU64,
+    waiting: Mutex<HashMap<u64, Sender<Vec<u8>>>>,
+}
+
+impl OfferRequests {
+    /// Creates the daemon's end. The process number is part of request numbers, so that responses to an earlier daemon
+    /// match no request.
+    pub fn new(channel: PacketChannel) -> OfferRequests {
+        OfferRequests {
+            channel,
+            number_next: AtomicU64::new(u64::from(std::process::id()) << 32),
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Requests the response to a request at this address. `None`: the server did not answer in time.
+    pub fn ask(&self, local: SocketAddr, head: &[u8]) -> Option<Vec<u8>> {
+        let number = self.number_next.fetch_add(1, Ordering::Relaxed);
+        let (tell, told) = channel();
+        // Before the request is sent: the response may arrive at once.
+        self.waiting().insert(number, tell);
+        let question = OfferRequest {
+            number,
+            // The server's listeners have IPv4 addresses in their short form.
+            local: SocketAddr::new(local.ip().to_canonical(), local.port()),
+            head: head.to_vec().into(),
+        };
+        let sent = send(&self.channel, &question);
+        let answer = sent.ok().and_then(|()| told.recv_timeout(PATIENCE).ok());
+        // A response after the timeout must find no entry.
+        self.waiting().remove(&number);
+        answer.filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Returns the server's next report of a change. Passes responses received before it to their requests. `None`:
+    /// the server has ended.
+    pub fn next_word(&self, buffer: &mut Vec<u8>) -> Option<ToDaemon> {
+        loop {
+            self.channel.receive(buffer).ok()?;
+            match decode(buffer) {
+                Ok(ToDaemon::Answer(number, bytes)) => self.take(number, bytes),
+                Ok(word) => return Some(word),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn take(&self, number: u64, bytes: ByteBuf) {
+        if let Some(waits) = self.waiting().remove(&number) {
+            // The request may have timed out.
+            let _ = waits.send(bytes.into_vec());
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Sender<Vec<u8>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_go_to_who_asked() {
+        let (server, daemon) = PacketChannel::pair().expect("sockets");
+        let asks = OfferRequests::new(daemon.into());
+        let (tell, told) = channel();
+        asks.waiting().insert(5, tell);
+        let answer = |number, bytes: &[u8]| ToDaemon::Answer(number, ByteBuf::from(bytes));
+        for word in [
+            answer(4, b"of another"),
+            answer(5, b"ours"),
+            answer(5, b"again"),
+            ToDaemon::Purged("/a*".into()),
+        ] {
+            send(&server, &word).expect("room");
+        }
+        let word = asks.next_word(&mut Vec::new());
+        assert_eq!(word, Some(ToDaemon::Purged("/a*".into())));
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [b"ours".to_vec()]);
+        drop(server);
+        assert_eq!(asks.next_word(&mut Vec::new()), None);
+    }
+
+    #[test]
+    fn a_question_names_the_address_in_its_short_form() {
+        let (server, daemon) = PacketChannel::pair().expect("sockets");
+        let asks = OfferRequests::new(daemon.into());
+        let asking = std::thread::spawn(move || {
+            let local = "[::ffff:192.0.2.1]:80".parse().expect("an address");
+            asks.ask(local, b"GET /")
+        });
+        let mut buffer = Vec::new();
+        server.receive(&mut buffer).expect("a question");
+        let question: OfferRequest = decode(&buffer).expect("a question");
+        let local = "192.0.2.1:80".parse().expect("an address");
+        assert_eq!((question.local, &question.head[..]), (local, &b"GET /"[..]));
+        drop(server);
+        assert_eq!(asking.join().expect("no panic"), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! The counters of the Lowroad server above a level, if there is one. Other servers' counters are unknown: their
+//! sockets do not distinguish requests.
+
+use std::net::SocketAddr;
+
+use super::namespace::is_here;
+use crate::admin;
+
+/// A server's counters since its start, for all its ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// The server's process.
+    pub process: u32,
+    /// Time since its start.
+    pub age_s: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes sent: heads and bodies.
+    pub bytes: u64,
+}
+
+/// Returns the server that listens at one of these ports in this network namespace. After a restart the youngest: the
+/// old process only finishes its requests.
+#[must_use]
+pub fn at(ports: &[u16]) -> Option<ServerCounts> {
+    let found = admin::statuses();
+    let found = found.iter().filter_map(|text| read(text, ports));
+    let here = found.filter(|above| is_here(above.process));
+    here.min_by_key(|above| above.age_s)
+}
+
+/// Parses the text of `lowroad status`; `None` if the server listens at other ports or has another format.
+fn read(text: &str, ports: &[u16]) -> Option<ServerCounts> {
+    let lines = || text.lines().filter_map(|line| line.trim().split_once(' '));
+    let value = |name: &str| {
+        lines()
+            .find(|(other, _)| *other == name)
+            .map(|(_, value)| value.trim())
+    };
+    let listens = lines()
+        .filter(|(name, _)| *name == "listens")
+        .filter_map(|(_, address)| address.trim().parse::<SocketAddr>().ok())
+        // Any address counts: a level in front of a port covers all of them.
+        .any(|address| ports.contains(&address.port()));
+    // Parses the output format of `status`; another version may differ, and is then ignored.
+    let (process, up) = value("process")?.split_once(", up ")?;
+    listens.then_some(ServerCounts {
+        process: process.parse().ok()?,
+        age_s: up.strip_suffix(" s")?.parse().ok()?,
+        requests: value("requests")?.parse().ok()?,
+        bytes: value("sent_bytes")?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "lowroad 0.1.0\n  process                7, up 60 s\n  listens                0.0.0.0:80\n  \
+                        listens                [::1]:8080\n  requests               5\n  sent_bytes             900\n";
+
+    #[test]
+    fn an_account_is_read_if_it_is_of_one_of_the_ports() {
+        let above = ServerCounts {
+            process: 7,
+            age_s: 60,
+            requests: 5,
+            bytes: 900,
+        };
+        assert_eq!(read(TEXT, &[8080]), Some(above));
+        assert_eq!(read(TEXT, &[81, 80]), Some(above));
+        assert_eq!(read(TEXT, &[81]), None);
+        assert_eq!(read("what", &[80]), None);
+        assert_eq!(read(&TEXT.replace("sent_", "other_"), &[80]), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Intercepting servers of this network namespace, found by their lock files.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use lowroad_softirq::machine::probe_source;
+use lowroad_softirq::programs::folder;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::softirq::level_lock;
+
+/// Suffix of their lock names.
+const SUFFIX: &str = "-worker";
+
+/// A running intercepting server.
+#[derive(Debug)]
+pub struct WorkerInstance {
+    /// The intercepted port.
+    pub port: u16,
+    /// The server's process.
+    pub pid: u32,
+}
+
+/// The lock name of a port's intercepting server.
+///
+/// # Errors
+/// When the thread's namespace can't be determined: a message for the user.
+pub fn place_of(port: u16) -> Result<PathBuf, String> {
+    let level = folder::port_folder(port).map_err(|error| error.to_string())?;
+    let name = level.file_name().unwrap_or_default().to_string_lossy();
+    Ok(PathBuf::from(format!("{name}{SUFFIX}")))
+}
+
+/// All intercepting servers of this namespace.
+#[must_use]
+pub fn all() -> Vec<WorkerInstance> {
+    let Ok(any) = place_of(0) else {
+        return Vec::new();
+    };
+    let any = any.to_string_lossy().into_owned();
+    // Lock names differ only in the port: that of port 0 gives their prefix.
+    let begin = any.trim_end_matches(SUFFIX).trim_end_matches('0');
+    let ports = level_lock::names().into_iter().filter_map(|name| {
+        let port = name.strip_prefix(begin)?.strip_suffix(SUFFIX)?;
+        port.parse().ok()
+    });
+    let mut found: Vec<WorkerInstance> = ports
+        .filter_map(|port| {
+            // A file without a lock is left over from a killed server.
+            let pid = level_lock::keeper(&place_of(port).ok()?)?;
+            Some(WorkerInstance { port, pid })
+        })
+        .collect();
+    found.sort_by_key(|one| one.port);
+    found
+}
+
+/// Sends SIGTERM to a port's intercepting server, if there is one.
+///
+/// # Errors
+/// A message for the user.
+pub fn tell_to_end(port: u16) -> Result<Option<(OwnedFd, u32)>, String> {
+    let Some((process, pid)) = level_lock::keeper_itself(&place_of(port)?) else {
+        return Ok(None);
+    };
+    pidfd_send_signal(&process, Signal::TERM).map_err(|error| format!("process {pid}: {error}"))?;
+    Ok(Some((process, pid)))
+}
+
+/// Removes the route to the probe address, unless a level or an intercepting server of this namespace needs it.
+pub fn remove_unused_way() {
+    let has_levels = folder::all().is_ok_and(|levels| !levels.is_empty());
+    if !has_levels && all().is_empty() {
+        probe_source::remove();
+    }
+}
+
+/// Removes the lock file of an ended server that lacked the permission to remove it.
+pub fn tidy(port: u16) {
+    if let Ok(place) = place_of(port) {
+        level_lock::remove_unheld(Path::new(&place));
+    }
+}

@@ -1,0 +1,96 @@
+//! Interception by a server in front of another: starts it before root is given up, reports readiness, and ends it
+//! when the server receives an end signal or its supervisor has ended.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
+
+use lowroad_engine::panic_policy;
+use lowroad_site::listeners::{ListenerSet, NewSockets};
+use lowroad_softirq::programs::interception::{SocketInterception, InterceptAddress};
+use signal_hook::consts::SIGTERM;
+
+use crate::level::FrontServer;
+use crate::news::MainEvent;
+use crate::softirq::level_lock::LevelLock;
+use crate::softirq::policy::AttachPolicy;
+
+/// The byte written to standard input, a socket, when the server is ready.
+pub const SERVES: u8 = b's';
+
+/// An intercepted address.
+#[derive(Clone, Copy, Debug)]
+pub struct FrontAddress {
+    /// The address that clients connect to.
+    pub asked: SocketAddr,
+    /// The workers' listen address.
+    pub listen: SocketAddr,
+}
+
+/// The addresses to intercept, and the interception while it runs.
+pub struct WorkerFront {
+    places: Vec<FrontAddress>,
+    policy: AttachPolicy,
+    interception: Option<SocketInterception>,
+    held: LevelLock,
+    drain_s: u32,
+}
+
+impl WorkerFront {
+    /// Creates it for these addresses and the clients of this policy.
+    pub fn new(places: Vec<FrontAddress>, policy: AttachPolicy, (held, drain_s): (LevelLock, u32)) -> WorkerFront {
+        WorkerFront {
+            places,
+            policy,
+            interception: None,
+            held,
+            drain_s,
+        }
+    }
+}
+
+impl FrontServer for WorkerFront {
+    fn intercept(&mut self, listeners: &mut ListenerSet, opened: &NewSockets) -> Result<(), String> {
+        let mut taken = Vec::new();
+        for place in &self.places {
+            let id = listeners.ids.get(&place.listen).copied();
+            let sockets = opened.iter().flatten();
+            // One socket is enough: all workers' sockets share its port, and the kernel selects among them.
+            let mut own = sockets.filter(|(listener, _)| Some(*listener) == id);
+            let (id, listener) = own
+                .next()
+                .ok_or("sockets of a supervisor can't intercept")?;
+            taken.push(InterceptAddress {
+                asked: place.asked,
+                socket: listener.socket.as_fd(),
+            });
+            // The listener then stands for the address that clients connect to.
+            listeners.stand_for(*id, place.asked);
+        }
+        let clients = self.policy.clients();
+        let clients = (clients.denied(), clients.allowed());
+        let started = SocketInterception::start(&taken, clients).map_err(|error| error.to_string());
+        self.interception = Some(started?);
+        Ok(())
+    }
+
+    fn serves(&self, news: Sender<MainEvent>) -> std::io::Result<()> {
+        let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        // Without a supervisor the write fails, which is no error.
+        let _ = socket.write_all(&[SERVES]);
+        panic_policy::start("starter", move || {
+            // The read ends when the supervisor closes its end, at the latest with its process.
+            while let Ok(1..) = (&socket).read(&mut [0; 16]) {}
+            // The main thread may have ended.
+            let _ = news.send(MainEvent::Signal(SIGTERM));
+        })
+    }
+
+    fn let_go(&mut self) {
+        // Without the program the kernel gives new connections to the other server again.
+        self.interception = None;
+        self.held.begin_end(self.drain_s);
+    }
+}

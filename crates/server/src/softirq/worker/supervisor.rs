@@ -1,0 +1,225 @@
+//! Supervisor of an interception: starts the intercepting server and the level below it, and restarts the server when
+//! it dies. It serves no requests, so little can make it fail; if it is killed, the others end.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use lowroad_children::backoff::RestartBackoff;
+use lowroad_children::process::{ChildProcess, readable, ready, same_command};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+
+use super::instances;
+use crate::cli::softirq::{AttachArgs, WorkerRole, TierArg};
+use crate::softirq::namespace;
+use crate::{terminal_output, signals};
+
+/// Pause before a restart: the first one, and the maximum.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A server that ran this long did not fail at its start, so the pause is reset.
+const LONG_LIFE: Duration = Duration::from_secs(60);
+
+/// Starts both processes, and restarts the server until one of them ends normally or a signal arrives.
+///
+/// # Errors
+/// When a process can't be started or fails; it has printed the reason.
+pub fn keep(args: &AttachArgs) -> Result<(), String> {
+    if args.ports.len() > 1 {
+        return Err("--worker takes one port; attach each by itself".into());
+    }
+    if let Some(namespace) = &args.netns {
+        namespace::enter_namespace(namespace)?;
+    }
+    // The signal to reopen logs is for the process that writes them, but a whole process group may receive it.
+    signals::discard(&[SIGUSR1])?;
+    let mut kept = SupervisedProcesses {
+        has_level: args.tier != TierArg::None,
+        // Before any child starts, so that no signal is lost.
+        stop: signals::receive(&[SIGTERM, SIGINT, SIGQUIT, SIGHUP])?,
+        worker: None,
+        level: None,
+        backoff: RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE),
+    };
+    let done = kept.live();
+    instances::tidy(args.ports[0]);
+    instances::remove_unused_way();
+    done
+}
+
+struct SupervisedProcesses {
+    has_level: bool,
+    /// Receives a byte for each end signal.
+    stop: UnixStream,
+    worker: Option<WorkerProcess>,
+    level: Option<ChildProcess>,
+    backoff: RestartBackoff,
+}
+
+/// The server, and a socket that closes with the supervisor and so ends the server.
+type WorkerProcess = (ChildProcess, UnixStream);
+
+/// The events of one wait.
+struct KeeperEvents {
+    is_told: bool,
+    worker: Option<ChildProcess>,
+    level: Option<ChildProcess>,
+}
+
+impl SupervisedProcesses {
+    fn live(&mut self) -> Result<(), String> {
+        let worker = self.start_worker()?;
+        // The worker has printed the reason to standard error.
+        let ended = |_| "the worker could not start; its reason stands above";
+        self.worker = Some(worker.map_err(ended)?);
+        let started = match self.has_level {
+            true => start(command(WorkerRole::Level), ChildProcess::spawn).map(Some),
+            false => Ok(None),
+        };
+        let done = started.and_then(|level| {
+            self.level = level;
+            self.until_the_end()
+        });
+        let ended = self.end();
+        done.and(ended)
+    }
+
+    /// Handles events until a process ends normally or a signal arrives.
+    fn until_the_end(&mut self) -> Result<(), String> {
+        let mut again: Option<Instant> = None;
+        loop {
+            let events = self.wait(again)?;
+            if events.is_told {
+                return Ok(());
+            }
+            if let Some(mut level) = events.level {
+                let status = reap(&mut level)?;
+                return match status.success() {
+                    true => Ok(()),
+                    false => Err(no_level(status)),
+                };
+            }
+            if let Some(mut worker) = events.worker {
+                let lifetime = worker.lifetime();
+                let status = reap(&mut worker)?;
+                if !status.success() {
+                    again = Some(self.next_try(status, lifetime));
+                } else if !self.has_level {
+                    // A normal end is caused by `detach`, which also signals the level; without a level this was the
+                    // last process.
+                    return Ok(());
+                }
+            }
+            if again.is_some_and(|at| at <= Instant::now()) {
+                again = None;
+                match self.start_worker() {
+                    Ok(Ok(worker)) => self.worker = Some(worker),
+                    // It ended before it was ready: a failed start, which lengthens the pause.
+                    Ok(Err(status)) => again = Some(self.next_try(status, Duration::ZERO)),
+                    // The process could not be started at all, so it has no lifetime.
+                    Err(_) => again = Some(Instant::now() + self.backoff.failed()),
+                }
+            }
+        }
+    }
+
+    /// Waits for a signal, the end of a process, or the deadline.
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<KeeperEvents, String> {
+        let descriptors = [
+            Some(readable(&self.stop)),
+            self.worker.as_ref().map(|(worker, _)| readable(worker)),
+            self.level.as_ref().map(readable),
+        ];
+        let [is_told, worker_ended, level_ended] =
+            ready(descriptors, deadline).map_err(|error| format!("waiting: {error}"))?;
+        if is_told {
+            // Reads all signals received so far; they have the same effect.
+            let _ = self.stop.read(&mut [0; 64]);
+        }
+        let worker = self.worker.take_if(|_| worker_ended);
+        Ok(KeeperEvents {
+            is_told,
+            worker: worker.map(|(worker, _)| worker),
+            level: self.level.take_if(|_| level_ended),
+        })
+    }
+
+    /// Computes and prints the time of the next start.
+    fn next_try(&mut self, status: ExitStatus, lifetime: Duration) -> Instant {
+        let pause = self.backoff.ended(lifetime);
+        terminal_output::note(format_args!(
+            "the worker {}; the server on the port has its connections, and it is started again in {} s",
+            describe(status),
+            pause.as_secs()
+        ));
+        Instant::now() + pause
+    }
+
+    /// Starts the server, and waits until it is ready or ends.
+    fn start_worker(&self) -> Result<Result<WorkerProcess, ExitStatus>, String> {
+        let mut command = command(WorkerRole::Worker);
+        if self.has_level {
+            // The service is ready when the level is, too, which reports it.
+            command.env_remove("NOTIFY_SOCKET");
+        }
+        let (mut worker, mut socket) = start(command, ChildProcess::spawn_with_stream)?;
+        match socket.read_exact(&mut [0]) {
+            Ok(()) => Ok(Ok((worker, socket))),
+            Err(_) => reap(&mut worker).map(Err),
+        }
+    }
+
+    /// Ends both processes and waits for them. Further signals are passed on: a second one ends a server without a
+    /// drain.
+    fn end(&mut self) -> Result<(), String> {
+        // The first round signals both processes without a further signal.
+        let mut is_told = true;
+        while self.worker.is_some() || self.level.is_some() {
+            if is_told {
+                let worker = self.worker.iter().map(|(worker, _)| worker);
+                worker
+                    .chain(&self.level)
+                    .for_each(|child| child.signal(Signal::TERM));
+            }
+            let events = self.wait(None)?;
+            is_told = events.is_told;
+            for mut child in [events.worker, events.level].into_iter().flatten() {
+                reap(&mut child)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_level(status: ExitStatus) -> String {
+    format!(
+        "the level below the socket {}; --tier none attaches the workers alone",
+        describe(status)
+    )
+}
+
+fn command(part: WorkerRole) -> Command {
+    let mut command = same_command(|_| true);
+    command.args(["--part", part.name()]);
+    command
+}
+
+fn start<T>(command: Command, spawn: fn(Command) -> std::io::Result<T>) -> Result<T, String> {
+    spawn(command).map_err(|error| format!("starting a process: {error}"))
+}
+
+fn reap(child: &mut ChildProcess) -> Result<ExitStatus, String> {
+    child
+        .reap()
+        .map_err(|error| format!("waiting for a process: {error}"))
+}
+
+fn describe(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("was killed by signal {signal}"),
+        None => format!("ended ({status})"),
+    }
+}

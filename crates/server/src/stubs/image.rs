@@ -1,0 +1,17 @@
+//! `lowroad image` in a build without it.
+
+use lowroad_config::BuildFeature;
+
+use crate::cli::ImageCommand;
+use crate::features;
+
+/// The command's options.
+pub mod options {
+    pub use crate::stubs::UnavailableArgs as Build;
+    pub use crate::stubs::UnavailableArgs as Run;
+}
+
+/// Reports the missing feature.
+pub fn run(_: &ImageCommand) -> Result<(), String> {
+    features::need(BuildFeature::Image, "lowroad image")
+}

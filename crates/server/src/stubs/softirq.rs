@@ -1,0 +1,87 @@
+//! The softirq level in a build without it. Commands that concern servers, too, query only servers.
+
+use lowroad_config::BuildFeature;
+use lowroad_response_cache::purge::{PurgeTarget, NOTHING_MEANT};
+
+use crate::cli::ExplainArgs;
+use crate::cli::servers::{PurgeArgs, StatusArgs};
+use crate::cli::softirq::{Attach, Detach, Doctor, Top};
+use crate::{admin, features, terminal_output};
+
+/// The level in front of this server.
+pub mod own {
+    use std::sync::Arc;
+
+    use lowroad_config::{Config, BuildFeature, AccessLogFormat, SoftirqMode};
+    use lowroad_log::{ErrorLogger, LineSink};
+    use lowroad_store::change_feed::ChangeFeed;
+
+    use crate::features;
+    use crate::level::ManagedLevel;
+
+    /// Refuses the level if it is configured.
+    pub fn start(
+        config: &Config,
+        _: Option<(LineSink, AccessLogFormat)>,
+        _: &ErrorLogger,
+        _: &Arc<ChangeFeed>,
+    ) -> Result<ManagedLevel, String> {
+        match &config.server.softirq {
+            SoftirqMode::Off => Ok(ManagedLevel::default()),
+            _ => features::need(BuildFeature::Softirq, "softirq").map(|()| ManagedLevel::default()),
+        }
+    }
+}
+
+/// `lowroad explain`.
+pub fn explain(args: &ExplainArgs) -> Result<(), String> {
+    match args.netns {
+        Some(_) => lacking("--netns"),
+        None => admin::ask_to_explain(args, admin::EVERY_SERVER),
+    }
+}
+
+/// `lowroad status`.
+pub fn status(args: &StatusArgs) -> Result<(), String> {
+    admin::ask_status(args.admin.as_deref())
+}
+
+/// `lowroad purge`.
+pub fn purge(args: &PurgeArgs) -> Result<(), String> {
+    let _: PurgeTarget = args.what.parse()?;
+    let servers = admin::ask_to_purge(args, admin::EVERY_SERVER);
+    if servers.is_empty() {
+        return Err(format!(
+            "{}: no server that may be asked was found",
+            args.what
+        ));
+    }
+    match servers.iter().all(|server| server.is_unmatched) {
+        true => terminal_output::out(NOTHING_MEANT),
+        false => terminal_output::out("purged at once\n"),
+    }
+}
+
+/// `lowroad attach`.
+pub fn attach(_: &Attach) -> Result<(), String> {
+    lacking("lowroad attach")
+}
+
+/// `lowroad detach`.
+pub fn detach(_: &Detach) -> Result<(), String> {
+    lacking("lowroad detach")
+}
+
+/// `lowroad doctor`.
+pub fn doctor(_: &Doctor) -> Result<(), String> {
+    lacking("lowroad doctor")
+}
+
+/// `lowroad top`.
+pub fn top(_: &Top) -> Result<(), String> {
+    lacking("lowroad top")
+}
+
+fn lacking(what: &str) -> Result<(), String> {
+    features::need(BuildFeature::Softirq, what)
+}

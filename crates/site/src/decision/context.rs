@@ -1,0 +1,163 @@
+//! The context of a request with a known site, the decision about it, and the state of a request that waits.
+
+use std::sync::Arc;
+
+use lowroad_access_control::{AccessRule, RuleInput};
+use lowroad_config::RequestPath;
+use lowroad_http::request::OwnedRequest;
+use lowroad_http::status::StatusCode;
+use lowroad_routes::routes::Route;
+use lowroad_site_rules::PathMatches;
+
+use super::rewritten_target::RewrittenTarget;
+use super::deferral::WaitReason;
+use crate::access::RequestOutcome as Logged;
+use crate::responder::RequestResponder;
+use crate::sites::{SitePath, Site};
+
+/// The result of a decision.
+pub enum RequestDecision {
+    /// The response was written.
+    Answered(StatusCode, Logged),
+    /// The request waits and resumes later.
+    Deferred(Box<PendingRequest>),
+}
+
+/// A request that waits.
+pub struct PendingRequest {
+    /// Its head: the fields select the response when the request resumes.
+    pub request: OwnedRequest,
+    /// The decisions made so far.
+    pub waiting: WaitContext,
+}
+
+/// The decisions made so far about a request that waits.
+pub struct WaitContext {
+    pub site: Arc<Site>,
+    /// As in `RequestContext`.
+    pub host: Box<[u8]>,
+    /// The decoded path.
+    pub path: Box<[u8]>,
+    /// As in `RequestContext`.
+    pub is_for_files: bool,
+    /// As in `RequestContext`.
+    pub is_fallback: bool,
+    /// As in `RequestContext`.
+    pub inner: Option<Arc<RewrittenTarget>>,
+    /// The event that resumes the request.
+    pub waits_for: WaitReason,
+}
+
+/// A request with a known site.
+pub struct RequestContext<'a> {
+    pub site: &'a Arc<Site>,
+    /// The normalised host name, if each host of the site has its own folder; else empty.
+    pub host: &'a [u8],
+    /// The decoded path.
+    pub path: &'a [u8],
+    /// The percent-encoded path.
+    pub raw_path: &'a [u8],
+    /// The patterns of the site that the path matches.
+    pub matches: PathMatches<'a>,
+    /// The query as the client sent it.
+    pub query: Option<&'a [u8]>,
+    /// A file may have this path: the target had no encoded slash.
+    pub is_for_files: bool,
+    /// The requested file is missing and this path replaces it.
+    pub is_fallback: bool,
+    /// The rewrite or internal redirect that led to this target; `None` for the target that the client sent.
+    pub inner: Option<&'a Arc<RewrittenTarget>>,
+}
+
+/// The input of a site's access rules.
+#[derive(Clone, Copy)]
+pub struct AccessCheck<'a> {
+    /// The site and the path.
+    pub at: SitePath<'a>,
+    /// The patterns that the path matches.
+    pub matches: &'a PathMatches<'a>,
+    /// The decoded path before an internal redirect or rewrite; the rules have already admitted it.
+    pub before: Option<&'a [u8]>,
+}
+
+impl<'a> RequestContext<'a> {
+    /// Both forms of the path, for rules that lead to another path.
+    pub fn request_path(&self) -> RequestPath<'a> {
+        RequestPath::new(self.raw_path, self.path)
+    }
+}
+
+impl RequestContext<'_> {
+    /// The site and path, for their rules.
+    pub fn at(&self) -> SitePath<'_> {
+        SitePath {
+            site: self.site,
+            path: self.path,
+        }
+    }
+
+    /// The input of the access rules.
+    pub fn passing(&self) -> AccessCheck<'_> {
+        AccessCheck {
+            at: self.at(),
+            matches: &self.matches,
+            before: self.inner.map(|inner| inner.before()),
+        }
+    }
+
+    /// The site's rule for missing files and the path that replaces the requested one.
+    pub fn fallback(&self, to: &RequestResponder<'_, '_>) -> Option<(&AccessRule, &str)> {
+        let guard = self.site.guard.as_ref().filter(|_| !self.is_fallback)?;
+        let input = RuleInput {
+            method: to.request.method,
+            peer: to.exchange.peer,
+        };
+        guard.fallback(&self.matches, input)
+    }
+
+    /// Keeps the decisions made so far until the event arrives.
+    pub fn wait(&self, to: &RequestResponder<'_, '_>, waits_for: WaitReason) -> RequestDecision {
+        let waiting = WaitContext {
+            site: self.site.clone(),
+            host: self.host.into(),
+            path: self.path.into(),
+            is_for_files: self.is_for_files,
+            is_fallback: self.is_fallback,
+            inner: self.inner.cloned(),
+            waits_for,
+        };
+        RequestDecision::Deferred(Box::new(PendingRequest {
+            request: OwnedRequest::copy_of(to.request),
+            waiting,
+        }))
+    }
+
+    /// Waits until a helper has verified the password for the rule with this number.
+    pub fn wait_for_password(&self, to: &mut RequestResponder<'_, '_>, rule: usize) -> RequestDecision {
+        let body = to.exchange.body.take();
+        to.exchange.is_body_undecided = true;
+        self.wait(to, WaitReason::Password { body, rule })
+    }
+
+    /// Waits for the response of a handler.
+    pub fn wait_for_program(
+        &self,
+        to: &RequestResponder<'_, '_>,
+        (work, is_variant): (Box<dyn Send>, bool),
+        path: &[u8],
+        route: &Arc<Route>,
+    ) -> RequestDecision {
+        let waits_for = WaitReason::Program {
+            _work: work,
+            is_variant,
+            route: route.clone(),
+            path: path.into(),
+        };
+        self.wait(to, waits_for)
+    }
+}
+
+/// A decision with a response generated for this request.
+pub fn generated_response(status: StatusCode) -> RequestDecision {
+    RequestDecision::Answered(status, Logged::Made)
+}

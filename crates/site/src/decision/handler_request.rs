@@ -1,0 +1,421 @@
+//! Answers with a stored response of a handler, or calls the handler or origin.
+
+use std::sync::Arc;
+
+use lowroad_cache::vary::SelectingFields;
+use lowroad_handler::HandlerFailure;
+use lowroad_http::method::Method;
+use lowroad_http::status::StatusCode;
+use lowroad_response_cache::calls::{HandlerCall, CallStatus};
+use lowroad_response_cache::reply::HandlerReply;
+use lowroad_response_cache::reuse::{KeyFacts, CacheKey, RequestedPart};
+use lowroad_response_cache::storage::{StoredResponse, HitKind};
+use lowroad_routes::response_redirect;
+use lowroad_routes::routes::Route;
+use lowroad_store::object::ObjectKind;
+use lowroad_store::validity::Reusability;
+use lowroad_store::{VariantSet, ObjectArc};
+
+use super::context::{RequestContext, RequestDecision, generated_response};
+use super::internal_redirect;
+use super::lookup::ResponseLookup;
+use super::deferral::{DiskLookups, WaitReason};
+use super::effects::{DiskRecall, TraceEvent, Effects};
+use crate::access::RequestOutcome as Logged;
+use crate::responder::RequestResponder;
+use crate::sites::SitePath;
+
+/// A stored response and how it may be used.
+type StoredMatch = (ObjectArc, Reusability);
+
+impl<W: Effects> ResponseLookup<'_, W> {
+    /// Answers with a stored response of the route, or calls its handler; `path` may be that of a folder's index file.
+    pub fn ask(
+        &mut self,
+        asked: &RequestContext<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        if route.is_internal && !asked.is_led() {
+            self.world.trace(TraceEvent::InternalRoute(route));
+            return generated_response(to.refuse(Some(asked.at()), StatusCode::NOT_FOUND));
+        }
+        self.world.trace(TraceEvent::Route(route));
+        self.ask_in_turn(asked, path, route, DiskLookups::First, to)
+    }
+
+    /// Continues after `ask`, or after the disk look-up that `turn` describes.
+    pub fn ask_in_turn(
+        &mut self,
+        asked: &RequestContext<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        turn: DiskLookups,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        // Hits need only the hash; the key is copied into an allocation only by later steps.
+        let facts = self.facts_of(asked, route, to);
+        let entry = self.entry_of(facts, route);
+        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        if let Some((object, Reusability::Fresh)) = found
+            && let ObjectKind::Representation(whole) = &object.kind
+        {
+            self.world.trace(TraceEvent::Reused(route, object));
+            let status = to.hit(asked.at(), object, whole, route);
+            return RequestDecision::Answered(status, Logged::Hit);
+        }
+        if found.is_none() && self.recall(asked, route, facts, turn, to) {
+            let (route, path) = (route.clone(), path.into());
+            return asked.wait(to, WaitReason::Disk { route, path, turn });
+        }
+        let found = found.map(|(object, now)| (object.clone(), now));
+        self.ask_further(asked, (path, route), (facts, entry.as_ref(), found), to)
+    }
+
+    /// Handles all cases but a fresh, whole, stored response. Not inlined, to keep the hit path small.
+    #[inline(never)]
+    fn ask_further(
+        &mut self,
+        asked: &RequestContext<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (facts, entry, found): (Option<KeyFacts>, Option<&VariantSet>, Option<StoredMatch>),
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        if let Some((object, now)) = &found {
+            let stored = StoredResponse::from_object(object, HitKind::Hit);
+            if is_usable(*now)
+                && let Some(decision) =
+                    self.reuse(asked, (path, route), stored, logged_of(*now), to)
+            {
+                if let RequestDecision::Answered(..) = decision {
+                    self.world.trace(TraceEvent::Reused(route, object));
+                    if *now == Reusability::StaleWhileRevalidate {
+                        let key = facts.map(|facts| facts.key(self.key));
+                        self.refresh(asked, (path, route), (key, object), to);
+                    }
+                }
+                return decision;
+            }
+            if *now == Reusability::Unusable {
+                return generated_response(to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT));
+            }
+        }
+        // only-if-cached must not reach the origin (RFC 9111 §5.2.1.7).
+        if found.is_none() && facts.is_some() && route.asked(to.request).only_if_cached {
+            return generated_response(to.refuse(Some(asked.at()), StatusCode::GATEWAY_TIMEOUT));
+        }
+        let key = facts.map(|facts| facts.key(self.key));
+        self.world.trace(TraceEvent::Unused(key.as_ref(), found.as_ref()));
+        let selecting = entry.and_then(VariantSet::selecting);
+        let key = key.map(|key| key.with_variant(selecting, to.request));
+        let stale = found
+            .map(|(object, _)| object)
+            .or_else(|| to_complete(entry?, (facts, route), to));
+        self.call(asked, path, route, (key, stale), to)
+    }
+
+    /// Revalidates a response that was just used stale: by a GET for the whole of it, even if this request is a HEAD
+    /// or a range.
+    fn refresh(
+        &self,
+        asked: &RequestContext<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (key, stale): (Option<CacheKey>, &ObjectArc),
+        to: &mut RequestResponder<'_, '_>,
+    ) {
+        let mut whole = to.request.clone();
+        whole.method = Method::Get;
+        let stored = (key.map(CacheKey::without_range), Some(stale.clone()));
+        let call = HandlerCall {
+            request: &whole,
+            asked: route.asked(&whole),
+            ..self.call_of(asked, path, route, stored, to)
+        };
+        self.world.refresh(&call, to.exchange);
+    }
+
+    /// Starts a disk look-up for a request; its key's bytes must be in the key buffer.
+    fn recall(
+        &self,
+        asked: &RequestContext<'_>,
+        route: &Route,
+        facts: Option<KeyFacts>,
+        turn: DiskLookups,
+        to: &RequestResponder<'_, '_>,
+    ) -> bool {
+        let Some(facts) = facts.filter(|_| route.is_origin && turn != DiskLookups::Over) else {
+            return false;
+        };
+        let recalling = DiskRecall {
+            site: asked.site,
+            key: self.key,
+            hash: facts.hash,
+            request: to.request,
+            is_for_lines: turn == DiskLookups::ForFields,
+        };
+        let is_recalled = self.world.recall(&recalling, to.exchange.id);
+        if is_recalled {
+            route.begin_storing();
+        }
+        is_recalled
+    }
+
+    fn call_of<'c>(
+        &self,
+        asked: &'c RequestContext<'c>,
+        path: &'c [u8],
+        route: &'c Arc<Route>,
+        (key, stale): (Option<CacheKey>, Option<ObjectArc>),
+        to: &RequestResponder<'c, '_>,
+    ) -> HandlerCall<'c> {
+        HandlerCall {
+            rules: &asked.site.rules,
+            routes: &asked.site.routes,
+            host: asked.host,
+            path,
+            target: asked.inner.map(|inner| inner.target()),
+            local: self.sites.address(to.exchange.listener),
+            request: to.request,
+            route,
+            key,
+            asked: route.asked(to.request),
+            is_user: to.exchange.is_user,
+            stale,
+            class: self
+                .sites
+                .classes
+                .as_ref()
+                .map(|classes| classes.choose(to.request, asked.path, to.exchange.peer)),
+        }
+    }
+
+    /// Calls the handler of a route. With a key, other requests may share the response. A stale stored response may be
+    /// revalidated.
+    pub fn call(
+        &mut self,
+        asked: &RequestContext<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        stored: (Option<CacheKey>, Option<ObjectArc>),
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        let is_variant = stored.0.as_ref().is_some_and(|key| !key.variant.is_empty());
+        let call = self.call_of(asked, path, route, stored, to);
+        match self.world.call(&call, to.exchange) {
+            CallStatus::Runs(work) => asked.wait_for_program(to, (work, is_variant), path, route),
+            CallStatus::Stored(stored) => self.on_stored(asked, (path, route), (stored, is_variant), to),
+            CallStatus::Over(reply) => self.on_reply(asked, route, reply, to),
+        }
+    }
+
+    /// Calls the handler for a request that waited for another request's response. The response may be stored, too.
+    pub fn call_alone(
+        &mut self,
+        asked: &RequestContext<'_>,
+        path: &[u8],
+        route: &Arc<Route>,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        let facts = self.facts_of(asked, route, to);
+        let key = facts.map(|facts| CacheKey {
+            has_waited: true,
+            ..facts.key(self.key)
+        });
+        let entry = self.entry_of(facts, route);
+        let found = entry.as_ref().and_then(|entry| found(entry, route, to));
+        // A stored response may replace an error of the origin (RFC 5861 §4).
+        let stale = found.map(|(object, _)| object.clone());
+        let stale = stale.filter(|object| object.representation().is_some());
+        self.call(asked, path, route, (key, stale), to)
+    }
+
+    /// The stored responses under the key whose bytes are in the key buffer.
+    fn entry_of(&self, facts: Option<KeyFacts>, route: &Route) -> Option<VariantSet> {
+        let facts = facts.filter(|_| route.is_storing())?;
+        self.world.find_kept(facts.hash, self.key)
+    }
+
+    /// The key under which the response of a handler would be stored.
+    fn key_of(&mut self, asked: &RequestContext<'_>, route: &Route, to: &RequestResponder<'_, '_>) -> Option<CacheKey> {
+        let facts = self.facts_of(asked, route, to)?;
+        Some(facts.key(self.key))
+    }
+
+    /// The facts of the key, without its bytes, which are left in the key buffer.
+    fn facts_of(
+        &mut self,
+        asked: &RequestContext<'_>,
+        route: &Route,
+        to: &RequestResponder<'_, '_>,
+    ) -> Option<KeyFacts> {
+        let world = self.world;
+        let has_body = to.exchange.body_len != Some(0);
+        let request = (to.request, has_body);
+        let hash = |key: &[u8]| world.hash(key);
+        // The target of a program's internal redirect can differ with each response.
+        let is_of_program = asked.inner.is_some_and(|inner| inner.is_of_program());
+        if route.keeps_nothing || is_of_program || route.bypasses(to.request) {
+            return None;
+        }
+        let secured = to.exchange.secured.as_ref();
+        if !route.is_origin && secured.is_some_and(|it| it.client.is_some()) {
+            // A program receives the client's certificate and need not send Vary for it, so its response can't be
+            // shared.
+            return None;
+        }
+        let is_https = to.exchange.is_https();
+        let site = (asked.site.rules.id, is_https);
+        if let Some(forwarded) = &to.exchange.forwarded
+            && let Some(authority) = to.request.authority
+            && let Some(complete) = forwarded.authority_with_port(authority, is_https)
+        {
+            let mut complete_request = to.request.clone();
+            complete_request.authority = Some(&complete);
+            let request = (&complete_request, has_body);
+            return KeyFacts::from_request(request, route.is_origin, site, self.key, hash);
+        }
+        KeyFacts::from_request(request, route.is_origin, site, self.key, hash)
+    }
+
+    /// Answers with the stored form of a handler's response.
+    pub fn on_stored(
+        &mut self,
+        asked: &RequestContext<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        (stored, is_variant): (StoredResponse, bool),
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        let object = stored.object.clone();
+        let selecting = object.selecting();
+        let takes = |selecting: &SelectingFields| selecting.takes(to.request.fields());
+        if stored.way.is_own() || selecting.is_none_or(takes) {
+            let logged = Logged::from_hit(stored.way, route.is_origin);
+            let reused = self.reuse(asked, (path, route), stored, logged, to);
+            // Too much time has passed: the stored response can no longer be sent.
+            return reused.unwrap_or_else(|| self.call_alone(asked, path, route, to));
+        }
+        if is_variant {
+            return self.call_alone(asked, path, route, to);
+        }
+        // The leader's response varies and doesn't match; its Vary field now gives the key of this request's variant.
+        let key = self.key_of(asked, route, to);
+        let key = key.map(|key| key.with_variant(selecting, to.request));
+        self.call(asked, path, route, (key, None), to)
+    }
+
+    /// Answers with a stored response, or waits until its body begins; `None` if its body is gone.
+    fn reuse(
+        &self,
+        asked: &RequestContext<'_>,
+        (path, route): (&[u8], &Arc<Route>),
+        stored: StoredResponse,
+        logged: Logged,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> Option<RequestDecision> {
+        let begins = match to.request.method {
+            Method::Head => Some(stored),
+            _ => self.world.wait(stored, to.exchange.id),
+        };
+        match begins {
+            Some(stored) => Some(RequestDecision::Answered(
+                to.reuse(asked.at(), stored, route)?,
+                logged,
+            )),
+            None => Some(asked.wait_for_program(to, (Box::new(()), true), path, route)),
+        }
+    }
+
+    /// Answers with the response of a handler, which is not stored.
+    pub fn on_reply(
+        &mut self,
+        asked: &RequestContext<'_>,
+        route: &Route,
+        reply: Result<HandlerReply, HandlerFailure>,
+        to: &mut RequestResponder<'_, '_>,
+    ) -> RequestDecision {
+        if let Ok(reply) = &reply
+            && let Some(elsewhere) = route.elsewhere(&reply.response)
+        {
+            let led = (elsewhere, &reply.response.fields);
+            return internal_redirect::follow(self, asked, route, led, to);
+        }
+        let first = asked.inner.and_then(|inner| inner.kept());
+        let at = match first {
+            None => asked.at(),
+            // Header rules apply to the path that the client requested.
+            Some((path, _)) => SitePath { path, ..asked.at() },
+        };
+        let status = match reply {
+            Ok(mut reply) => {
+                if let Some((_, fields)) = first {
+                    response_redirect::add_fields(fields, &mut reply.response);
+                }
+                to.reply(at, route, reply)
+            }
+            Err(failure) => to.failed(at, route, &failure, self.logger),
+        };
+        let logged = match route.is_origin {
+            true => Logged::Passed,
+            false => Logged::Program,
+        };
+        RequestDecision::Answered(status, logged)
+    }
+}
+
+/// The stored response for a request, and how it may be used.
+#[inline]
+fn found<'e>(
+    entry: &'e VariantSet,
+    route: &Route,
+    to: &RequestResponder<'_, '_>,
+) -> Option<(&'e ObjectArc, Reusability)> {
+    let object = entry.selected(to.request.fields())?;
+    let is_ready = match &object.kind {
+        ObjectKind::Representation(_) => true,
+        ObjectKind::Parts(partial) => partial.answers(to.request, to.exchange.unix_s),
+        _ => route.spools.is_some(),
+    };
+    is_ready.then(|| {
+        let (validity, now_ms) = (&object.validity, to.exchange.now_ms);
+        // Fast path: most requests carry no cache directives, and their stored response is fresh.
+        let now = match !to.request.concerns_caches() && validity.holds(now_ms) {
+            true => Reusability::Fresh,
+            false => validity.use_for(&route.asked(to.request), now_ms),
+        };
+        match &object.kind {
+            // A background refresh would fetch the whole, which no request may want.
+            ObjectKind::Parts(_) if now == Reusability::StaleWhileRevalidate => (object, Reusability::Validate),
+            _ => (object, now),
+        }
+    })
+}
+
+/// A partially stored response, if one more range completes it for a request that wants the whole.
+fn to_complete(
+    entry: &VariantSet,
+    (facts, route): (Option<KeyFacts>, &Route),
+    to: &RequestResponder<'_, '_>,
+) -> Option<ObjectArc> {
+    facts.filter(|facts| facts.wants == RequestedPart::Whole)?;
+    let object = entry.selected(to.request.fields())?;
+    let ObjectKind::Parts(partial) = &object.kind else {
+        return None;
+    };
+    let asked = route.asked(to.request);
+    let is_fresh = object.validity.use_for(&asked, to.exchange.now_ms) == Reusability::Fresh;
+    (is_fresh && partial.gap().is_some()).then(|| object.clone())
+}
+
+/// Whether a stored response can be sent without asking the origin.
+fn is_usable(now: Reusability) -> bool {
+    matches!(now, Reusability::Fresh | Reusability::Stale | Reusability::StaleWhileRevalidate)
+}
+
+/// The outcome under which a stored response is logged.
+fn logged_of(now: Reusability) -> Logged {
+    match now {
+        Reusability::Fresh => Logged::Hit,
+        _ => Logged::Stale,
+    }
+}

@@ -1,0 +1,157 @@
+//! Level offers: answers requests of the level below from memory, without a connection, by the decision that clients
+//! get. Requests that need a load or a handler are declined; the level forwards them as ordinary requests.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use lowroad_access_control::traffic_classes::TrafficClass;
+use lowroad_engine::{Exchange, ExchangeId, ListenerId, ResponseWriter, DetachedResponse};
+use lowroad_files::file_loader::LoadRequest;
+use lowroad_http::date;
+use lowroad_http::limits::RequestLimits;
+use lowroad_http::request::{Request, RequestTarget};
+use lowroad_http::version::HttpVersion;
+use lowroad_response_cache::calls::{HandlerCall, CallStatus, HandlerCalls};
+use lowroad_store::VariantSet;
+use lowroad_store::clock;
+
+use super::{CHALLENGES, RequestDecider, RequestDecision, LoadProgress, DiskRecall, TraceEvent, SiteService, Effects};
+use crate::access::RequestOutcome as Logged;
+use crate::responder::RequestResponder;
+
+/// Longer responses are not offered.
+pub const OFFER_LEN_MAX: usize = 24 * 1024;
+
+/// Receives the response, or `None`.
+pub type OfferReply = Box<dyn FnOnce(Option<&[u8]>) + Send>;
+
+/// A request of the level below.
+pub struct LevelOffer {
+    /// The request's bytes, as on a connection.
+    pub head: Vec<u8>,
+    /// The request limits in force.
+    pub limits: RequestLimits,
+    /// The listener at which the client connects.
+    pub listener: ListenerId,
+    /// The client's address.
+    pub peer: IpAddr,
+    /// Receives the response.
+    pub reply: OfferReply,
+}
+
+impl SiteService {
+    /// Answers or declines an offer.
+    pub(super) fn offer(&mut self, offer: LevelOffer) {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let unix_s = since.map_or(0, |since| since.as_secs());
+        let date = date::format(unix_s);
+        let mut unsent = DetachedResponse::default();
+        let is_answered = match unsent.request(&offer.head, &offer.limits) {
+            Some(request) => {
+                let protocol = unsent.protocol();
+                let response = &mut unsent.response(&date);
+                self.answer_stored(&request, &offer, (protocol, unix_s), response)
+            }
+            None => false,
+        };
+        let answer = is_answered.then(|| unsent.whole(OFFER_LEN_MAX)).flatten();
+        (offer.reply)(answer.as_deref());
+    }
+
+    fn answer_stored(
+        &mut self,
+        request: &Request<'_>,
+        offer: &LevelOffer,
+        (protocol, unix_s): (HttpVersion, u64),
+        response: &mut ResponseWriter<'_>,
+    ) -> bool {
+        let now_ms = clock::now_ms();
+        let from = (offer.listener, offer.peer);
+        let mut exchange = Exchange::without_client(from, protocol, now_ms, unix_s);
+        let mut to = RequestResponder {
+            request,
+            exchange: &mut exchange,
+            response,
+        };
+        let world = MemoryEffects {
+            calls: &self.calls,
+            is_for_level: Cell::new(true),
+            is_redirect: Cell::new(false),
+        };
+        let decider = RequestDecider {
+            sites: &self.sites,
+            world: &world,
+            logger: &self.logger,
+            scratch: &mut self.scratch,
+        };
+        let decision = decider.decide(request, &mut to);
+        let is_lasting = match decision {
+            RequestDecision::Answered(_, Logged::Hit) => true,
+            // A redirect is valid as long as the rules are, and a reload discards all copies in the level.
+            RequestDecision::Answered(_, Logged::Made) => {
+                world.is_redirect.get() && !may_become_challenge(request)
+            }
+            _ => false,
+        };
+        is_lasting && world.is_for_level.get()
+    }
+}
+
+/// Whether a path may be that of an ACME challenge, which precedes all redirects (RFC 8555 §8.3).
+fn may_become_challenge(request: &Request<'_>) -> bool {
+    match request.target {
+        RequestTarget::Origin { path, plain, .. } => !plain || path.starts_with(CHALLENGES),
+        RequestTarget::Asterisk | RequestTarget::Authority(_) => false,
+    }
+}
+
+/// The effects of an offer: answers from memory only.
+struct MemoryEffects<'c> {
+    calls: &'c HandlerCalls,
+    /// The level may keep the response: no handler produces it, and no access rule applies. Otherwise each request
+    /// must be forwarded.
+    is_for_level: Cell<bool>,
+    /// A rule redirects the client.
+    is_redirect: Cell<bool>,
+}
+
+impl Effects for MemoryEffects<'_> {
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.calls.hash(key)
+    }
+
+    fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+        self.calls.find(hash, key)
+    }
+
+    fn find_kept(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
+        self.calls.find_kept(hash, key)
+    }
+
+    fn fetch(&self, _: LoadRequest, _: ExchangeId) -> LoadProgress {
+        LoadProgress::Later
+    }
+
+    fn recall(&self, _: &DiskRecall<'_>, _: ExchangeId) -> bool {
+        false
+    }
+
+    fn call(&self, _: &HandlerCall<'_>, _: &mut Exchange) -> CallStatus {
+        CallStatus::Runs(Box::new(()))
+    }
+
+    fn refresh(&self, _: &HandlerCall<'_>, _: &mut Exchange) {}
+
+    fn take(&self, _: &TrafficClass, _: u64) -> Result<(), u64> {
+        Ok(())
+    }
+
+    fn trace(&self, step: TraceEvent<'_>) {
+        match step {
+            TraceEvent::Route(_) | TraceEvent::Ruled => self.is_for_level.set(false),
+            TraceEvent::Redirect(_) => self.is_redirect.set(true),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Decodes a request's path, and checks whether its client may request it.
+
+use lowroad_engine::Exchange;
+use lowroad_http::refusal::RequestRefusal;
+use lowroad_http::target;
+use lowroad_site_rules::PathMatches;
+
+use crate::sites::Site;
+
+/// Decodes a path; the flag tells whether a file may have it. A path with an encoded slash is for handlers only.
+#[inline]
+pub fn decoded<'p>(
+    site: &Site,
+    path: &'p [u8],
+    scratch: &'p mut [u8],
+) -> Result<(&'p [u8], bool), RequestRefusal> {
+    let decoded = target::decode(path, scratch).map(<[u8]>::len);
+    match decoded {
+        Ok(len) => Ok((&scratch[..len], true)),
+        Err(RequestRefusal::PathSlash) if site.rules.takes_slashes() => {
+            Ok((target::decode_with_slashes(path, scratch)?, false))
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Whether a client may request the path: some paths require a client certificate.
+#[inline]
+pub fn may_have(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
+    let secured = exchange.secured.as_ref();
+    !matches.wants_certificate() || secured.is_some_and(|it| it.client.is_some())
+}

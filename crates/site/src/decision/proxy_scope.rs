@@ -1,0 +1,145 @@
+//! Selects the requests that this proxy, in front of another web server, may process itself: those that all servers
+//! read alike. A request that a proxy would change, drop or refuse is passed through instead, so its server answers it
+//! as it would without a proxy.
+
+use lowroad_http::fields::FieldLines;
+use lowroad_http::forwarding;
+use lowroad_http::h1::H1RequestHead;
+use lowroad_http::method::Method;
+use lowroad_http::request::RequestTarget;
+use lowroad_http::target;
+use lowroad_http::{BodyFraming, Request};
+
+/// Whether a stored response or a rewritten request gives the same result as the original request.
+pub fn is_understood(head: &H1RequestHead<'_>, scratch: &mut Vec<u8>) -> bool {
+    let request = &head.request;
+    request.authority.is_some()
+        && matches!(
+            request.method,
+            Method::Get
+                | Method::Head
+                | Method::Post
+                | Method::Put
+                | Method::Patch
+                | Method::Delete
+                | Method::Options
+        )
+        // Servers differ in their parsing of chunks.
+        && head.framing != BodyFraming::Chunked
+        // The server decides whether it wants the body.
+        && !head.expect_continue
+        && has_plain_path(request, scratch)
+        && request
+            .fields()
+            .all(|(name, value)| is_passed_on(name, value, request.fields()))
+}
+
+/// Whether the target is a path that all servers read alike.
+fn has_plain_path(request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
+    let RequestTarget::Origin { path, plain, .. } = request.target else {
+        return false;
+    };
+    if !request.raw_target().starts_with(b"/") {
+        return false;
+    }
+    scratch.resize(path.len(), 0);
+    plain || target::decode(path, scratch).is_ok()
+}
+
+/// Whether the proxy forwards a field, or its effect. The proxy itself sets `X-Forwarded-For` and `X-Real-IP`.
+fn is_passed_on(name: &[u8], value: &[u8], fields: FieldLines<'_>) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    match () {
+        () if is("connection") => names_nothing(value),
+        () if is("upgrade") => is_websocket(value, fields),
+        () => {
+            !name.contains(&b'_')
+                && !forwarding::tells_other_request(name)
+                && !DROPPED.into_iter().any(is)
+        }
+    }
+}
+
+/// Fields that a proxy drops, in addition to hop-by-hop fields.
+const DROPPED: [&str; 5] = [
+    "HTTP2-Settings",
+    "Proxy",
+    "Proxy-Authorization",
+    "Proxy-Connection",
+    "X-HTTP-Host-Override",
+];
+
+/// Whether Connection names no field as hop-by-hop.
+fn names_nothing(value: &[u8]) -> bool {
+    let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    options.all(|option| {
+        ["close", "keep-alive", "upgrade", ""]
+            .into_iter()
+            .any(|known| option.eq_ignore_ascii_case(known.as_bytes()))
+    })
+}
+
+/// Whether the upgrade is forwarded completely.
+fn is_websocket(value: &[u8], mut fields: FieldLines<'_>) -> bool {
+    value.eq_ignore_ascii_case(b"websocket")
+        && fields.any(|(name, _)| name.eq_ignore_ascii_case(b"sec-websocket-key"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_http::h1;
+    use lowroad_http::limits::RequestLimits;
+
+    fn is(text: &str) -> bool {
+        let head = h1::parse(text.as_bytes(), &RequestLimits::default());
+        let head = head.expect("no refusal").expect("whole");
+        is_understood(&head, &mut Vec::new())
+    }
+
+    #[test]
+    fn what_proxies_pass_on_unchanged_is_understood() {
+        for request in [
+            "GET /a//b%20c?d HTTP/1.1\r\nHost: h\r\nCookie: e\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9999999999\r\n\r\n",
+            "HEAD / HTTP/1.0\r\nHost: h\r\nConnection: Keep-Alive\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\
+             Sec-WebSocket-Key: x\r\n\r\n",
+            "OPTIONS / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n",
+        ] {
+            assert!(is(request), "{request}");
+        }
+    }
+
+    #[test]
+    fn what_they_would_change_or_refuse_is_not() {
+        for line in [
+            "OPTIONS * HTTP/1.1",
+            "GET http://h/ HTTP/1.1",
+            "GET /a/../b HTTP/1.1",
+            "GET /a\\b HTTP/1.1",
+            "GET /%00 HTTP/1.1",
+            "GET /a%2fb HTTP/1.1",
+            "TRACE / HTTP/1.1",
+            "CONNECT h:1 HTTP/1.1",
+            "PURGE / HTTP/1.1",
+            "BREW / HTTP/1.1",
+        ] {
+            assert!(!is(&format!("{line}\r\nHost: h\r\n\r\n")), "{line}");
+        }
+        for field in [
+            "Transfer-Encoding: chunked",
+            "X_Y: z",
+            "X-Forwarded-Proto: https",
+            "Proxy: x",
+            "Connection: close, x",
+            "Upgrade: h2c",
+            "Upgrade: websocket",
+            "Content-Length: 1\r\nExpect: 100-continue",
+        ] {
+            let request = format!("POST / HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n");
+            assert!(!is(&request), "{field}");
+        }
+        assert!(!is("GET / HTTP/1.0\r\n\r\n"));
+    }
+}

@@ -1,0 +1,88 @@
+//! A target inside the server, set by a rewrite or by a program's internal redirect.
+
+use std::sync::Arc;
+
+use lowroad_handler::ResponseFields;
+use lowroad_http::method::Method;
+use lowroad_response_cache::calls::InternalTarget;
+
+/// A target in place of the requested one.
+pub struct RewrittenTarget {
+    /// Path and query, percent-encoded.
+    pub(super) target: Vec<u8>,
+    pub(super) path_len: usize,
+    /// The decoded path that it replaces.
+    pub(super) before: Box<[u8]>,
+    pub(super) stage: RewriteStage,
+    /// The number of internal redirects by programs so far.
+    pub(super) programs: u8,
+    /// The method and path of the client.
+    pub(super) asked: Arc<ClientTarget>,
+    /// Fields of the program's response that set this target.
+    pub(super) kept: Option<ResponseFields>,
+}
+
+/// The method and path of the client.
+pub(super) struct ClientTarget {
+    pub(super) method: Method,
+    /// The decoded path.
+    pub(super) path: Box<[u8]>,
+}
+
+/// The rules that may still apply to a target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RewriteStage {
+    /// All rules, as for a client's target; internal aliases are refused.
+    AsAsked,
+    /// All rules; internal aliases are allowed.
+    Named,
+    /// Only rewrites for missing files.
+    Rewritten,
+    /// No rewrites.
+    Last,
+}
+
+impl RewrittenTarget {
+    /// The target for its handler.
+    pub fn target(&self) -> InternalTarget<'_> {
+        InternalTarget {
+            path: self.path(),
+            query: self.query(),
+        }
+    }
+
+    /// The path, percent-encoded.
+    pub fn path(&self) -> &[u8] {
+        &self.target[..self.path_len]
+    }
+
+    /// The query, without the `?`.
+    pub fn query(&self) -> Option<&[u8]> {
+        self.target.get(self.path_len + 1..)
+    }
+
+    /// The decoded path that led here.
+    pub fn before(&self) -> &[u8] {
+        &self.before
+    }
+
+    /// The client's method and decoded path.
+    pub fn asked(&self) -> (Method, &[u8]) {
+        (self.asked.method, &self.asked.path)
+    }
+
+    /// Whether redirects and rewrites for client targets apply.
+    pub fn is_fresh(&self) -> bool {
+        matches!(self.stage, RewriteStage::AsAsked | RewriteStage::Named)
+    }
+
+    /// Whether a program set this target.
+    pub fn is_of_program(&self) -> bool {
+        self.programs > 0
+    }
+
+    /// The path that the client requested and the program's fields, if a program set this target.
+    pub fn kept(&self) -> Option<(&[u8], &ResponseFields)> {
+        Some((&self.asked.path, self.kept.as_ref()?))
+    }
+}

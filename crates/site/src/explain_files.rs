@@ -1,0 +1,128 @@
+//! Explains why a path of a site's folder is not served. Only `lowroad explain` uses it: it examines the path again,
+//! component by component, so that serving need not record the cause. Ignores routes. Blocks on the disk.
+
+use std::path::{Path, PathBuf};
+
+use lowroad_config::SymlinkPolicy;
+use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, statat};
+use rustix::io::Errno;
+
+use crate::sites::Site;
+
+/// The cause for a decoded path below the folder of a site (of `host`, if each host has a folder); `None` if there is
+/// no cause any more.
+pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
+    let below = site.rules.below(host, path);
+    if below.is_hidden(&site.rules) {
+        return Some(
+            "names that begin with a dot are not served; hidden = true changes that".into(),
+        );
+    }
+    let mut at = match below.folder.as_os_str().is_empty() {
+        true => below.base.to_path_buf(),
+        false => below.base.join(&below.folder),
+    };
+    if let Some(why) = unusable(&at, false) {
+        return Some(format!("{}: {why}", at.display()));
+    }
+    let relative = below.relative();
+    let mut parts = relative.components().peekable();
+    while let Some(part) = parts.next() {
+        at.push(part);
+        let is_last = parts.peek().is_none();
+        if let Some(why) = step((site, below.base), &at, is_last && !path.ends_with(b"/")) {
+            return Some(format!("{}: {why}", at.display()));
+        }
+    }
+    match path.ends_with(b"/") {
+        true => index((site, below.base), &at),
+        false => None,
+    }
+}
+
+/// The reason why a folder has no index.
+fn index((site, base): (&Site, &Path), folder: &Path) -> Option<String> {
+    for name in &site.rules.config.index {
+        let file = folder.join(name);
+        if statat(CWD, &file, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            let why = step((site, base), &file, true)?;
+            return Some(format!("{}: {why}", file.display()));
+        }
+    }
+    let names = site.rules.config.index.join(" or ");
+    let names = if names.is_empty() {
+        "index file"
+    } else {
+        &names
+    };
+    Some(format!(
+        "there is no {names} in {}, and listing is off; listing = true in the site, or --listing, changes that",
+        folder.display()
+    ))
+}
+
+/// The reason why the walk ends at one component of the path.
+fn step((site, base): (&Site, &Path), at: &Path, is_file: bool) -> Option<String> {
+    let is_link = statat(CWD, at, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+    if is_link {
+        let leads_out = || leaves(base, at);
+        match site.rules.config.symlinks {
+            SymlinkPolicy::None => {
+                return Some(
+                    "a symbolic link; symlinks = \"beneath\" follows it if it stays in the folder"
+                        .into(),
+                );
+            }
+            SymlinkPolicy::Beneath if leads_out() => {
+                return Some("a symbolic link that leads out of the site's folder; symlinks = \"follow\" follows it".into());
+            }
+            SymlinkPolicy::Beneath | SymlinkPolicy::Follow => {}
+        }
+    }
+    unusable(at, is_file)
+}
+
+/// Whether a link leads out of a folder or has an absolute target: neither is followed.
+fn leaves(base: &Path, link: &Path) -> bool {
+    let leads_to = std::fs::read_link(link).unwrap_or_default();
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
+    leads_to.is_absolute() || !real(link).starts_with(real(base))
+}
+
+/// The reason why this process can't read a file or enter a folder.
+fn unusable(at: &Path, is_file: bool) -> Option<String> {
+    let stat = match statat(CWD, at, AtFlags::empty()) {
+        Ok(stat) => stat,
+        Err(error) => return Some(in_words(error)),
+    };
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let wanted = match (kind, is_file) {
+        (FileType::Directory, _) => Access::EXEC_OK,
+        (FileType::RegularFile, true) => Access::READ_OK,
+        (FileType::RegularFile, false) => {
+            return Some("a file, and the path goes on behind it".into());
+        }
+        _ => return Some("neither a file nor a folder".into()),
+    };
+    let may = accessat(CWD, at, wanted, AtFlags::EACCESS);
+    may.err().map(in_words)
+}
+
+fn in_words(error: Errno) -> String {
+    match error {
+        Errno::NOENT | Errno::NOTDIR => "there is nothing of this name".into(),
+        Errno::ACCESS | Errno::PERM => format!("{} may not read it", me()),
+        Errno::LOOP => "symbolic links that lead to one another".into(),
+        other => other.to_string(),
+    }
+}
+
+/// The user account of the server.
+fn me() -> String {
+    let uid = nix::unistd::Uid::effective();
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => format!("the server's user {}", user.name),
+        _ => format!("the server's user {uid}"),
+    }
+}

@@ -1,0 +1,507 @@
+//! Writes responses: a representation, ranges of it, 304, redirects and refusals. Independent of the HTTP version,
+//! which the engine handles.
+
+mod extra_headers;
+
+use bytes::Bytes;
+use lowroad_engine::service::ConnectionRefusal;
+use lowroad_engine::{PreparedResponse, Exchange, HeadBuilder, BodyPart, ResponseWriter};
+use lowroad_handler::ResponseFields;
+use lowroad_http::preconditions::{self, PreconditionOutcome};
+use lowroad_http::stored_head::StoredSection;
+use lowroad_http::error_page;
+use lowroad_http::h1::BodyLen;
+use lowroad_http::head_writer::HeadWriter;
+use lowroad_http::method::Method;
+use lowroad_http::range::{ByteRange, RangeSet, RangesSpecifier};
+use lowroad_http::refusal::RequestRefusal;
+use lowroad_http::request::Request;
+use lowroad_http::status::StatusCode;
+use lowroad_site_rules::SiteFields;
+use lowroad_store::object::{BodyLocation, Representation};
+
+use crate::sites::SitePath;
+use extra_headers::ProgramFields;
+pub use extra_headers::{ExtraHeaders, HeaderLines};
+
+/// The methods of a site's files, as the value of Allow.
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// Retry-After in seconds of an overloaded server.
+const RETRY_AFTER_S: &[u8] = b"1";
+/// The field name Retry-After (RFC 9110 §10.2.3).
+pub const RETRY_AFTER: &str = "Retry-After";
+
+/// Writes the response to one request.
+pub struct RequestResponder<'r, 'o> {
+    pub request: &'r Request<'r>,
+    /// The connection's facts about the request.
+    pub exchange: &'r mut Exchange,
+    /// The response being written.
+    pub response: &'r mut ResponseWriter<'o>,
+}
+
+impl RequestResponder<'_, '_> {
+    /// Sends a representation, subject to the request's conditions and ranges.
+    #[inline]
+    pub fn send(&mut self, at: SitePath<'_>, representation: &Representation) -> StatusCode {
+        if preconditions::may_differ(self.request) {
+            return self.send_on_condition(at, representation, None);
+        }
+        self.send_whole(representation);
+        StatusCode::OK
+    }
+
+    /// Sends a stored response again, with extra headers. Conditions and ranges apply only to a 200 (RFC 9110 §13.2.1).
+    pub fn send_again(
+        &mut self,
+        at: SitePath<'_>,
+        representation: &Representation,
+        aside: &ExtraHeaders<'_>,
+    ) -> StatusCode {
+        let status = representation.head.status();
+        if status == StatusCode::OK && preconditions::may_differ(self.request) {
+            return self.send_on_condition(at, representation, Some(aside));
+        }
+        self.send_whole_with(representation, aside);
+        status
+    }
+
+    /// Sends a file that a program named, with fields of the program's response. `at` is the file's path; `asked` is
+    /// the path that the client requested.
+    pub fn send_for_program(
+        &mut self,
+        (at, asked): (SitePath<'_>, SitePath<'_>),
+        representation: &Representation,
+        fields: &ResponseFields,
+    ) -> StatusCode {
+        let aside = ExtraHeaders {
+            program: Some(ProgramFields {
+                fields,
+                at: asked,
+                is_about_bytes: true,
+            }),
+            ..ExtraHeaders::default()
+        };
+        self.send_again(at, representation, &aside)
+    }
+
+    fn send_whole_with(&mut self, representation: &Representation, aside: &ExtraHeaders<'_>) {
+        let fields = representation.head.all(representation.bytes());
+        let head = self.begin(representation.head.status(), fields, Some(aside));
+        if head.end(BodyLen::Known(representation.len())) {
+            let whole = ByteRange {
+                start: 0,
+                end: representation.len(),
+            };
+            append(representation, whole, self.response);
+        }
+    }
+
+    /// Begins a head with the fields of a stored one.
+    pub fn begin(
+        &mut self,
+        status: StatusCode,
+        fields: StoredSection<'_>,
+        aside: Option<&ExtraHeaders<'_>>,
+    ) -> HeadBuilder<'_> {
+        let date = aside.and_then(|aside| aside.date);
+        let mut head = self.response.head_dated(status, date);
+        match aside.and_then(|aside| aside.program.as_ref()) {
+            None => drop(head.encoded(fields)),
+            Some(program) => program.put(status, fields, &mut head),
+        }
+        if let Some(aside) = aside {
+            aside.put(&mut head);
+        }
+        head
+    }
+
+    /// Sends head and body as they are stored: the common case.
+    #[inline]
+    fn send_whole(&mut self, representation: &Representation) {
+        self.send_built(representation, b"");
+    }
+
+    /// Sends a stored response of known length with a few header lines between head and body.
+    #[inline(always)]
+    pub fn send_built(&mut self, representation: &Representation, aside: &[u8]) {
+        let built = PreparedResponse {
+            status: representation.head.status(),
+            bytes: representation.bytes(),
+            is_dated: representation.head.is_dated(),
+            head_len: representation.head.h1_len(),
+            body_len: representation.len(),
+            is_inline: matches!(representation.content(), BodyLocation::Inline),
+            aside,
+        };
+        if self.response.built(&built, || representation.block()) {
+            let whole = ByteRange {
+                start: 0,
+                end: representation.len(),
+            };
+            append(representation, whole, self.response);
+        }
+    }
+
+    /// Evaluates preconditions first, then the range if If-Range allows (RFC 9110 §13.2.2).
+    fn send_on_condition(
+        &mut self,
+        at: SitePath<'_>,
+        representation: &Representation,
+        aside: Option<&ExtraHeaders<'_>>,
+    ) -> StatusCode {
+        let validators = representation.validators();
+        let now_s = self.exchange.unix_s;
+        match preconditions::evaluate(self.request, &validators, now_s) {
+            PreconditionOutcome::NotModified => return self.not_modified(representation, aside),
+            PreconditionOutcome::Failed => return self.refuse(Some(at), StatusCode::PRECONDITION_FAILED),
+            PreconditionOutcome::Proceed => {}
+        }
+        let ranges = preconditions::ranges(self.request, &validators, now_s, representation.len());
+        match ranges {
+            RangesSpecifier::Whole => {
+                match aside {
+                    Some(aside) => self.send_whole_with(representation, aside),
+                    None => self.send_whole(representation),
+                }
+                StatusCode::OK
+            }
+            RangesSpecifier::One(range) => self.send_range(representation, range, aside),
+            RangesSpecifier::Many(ranges) => self.send_ranges(representation, &ranges, aside),
+            RangesSpecifier::Unsatisfiable => self.unsatisfiable(at, representation),
+        }
+    }
+
+    fn not_modified(
+        &mut self,
+        representation: &Representation,
+        aside: Option<&ExtraHeaders<'_>>,
+    ) -> StatusCode {
+        let fields = representation.head.shared(representation.bytes());
+        let aside = aside.map(ExtraHeaders::without_content);
+        let head = self.begin(StatusCode::NOT_MODIFIED, fields, aside.as_ref());
+        head.end(BodyLen::None);
+        StatusCode::NOT_MODIFIED
+    }
+
+    fn send_range(
+        &mut self,
+        representation: &Representation,
+        range: ByteRange,
+        aside: Option<&ExtraHeaders<'_>>,
+    ) -> StatusCode {
+        let fields = representation.head.all(representation.bytes());
+        let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, aside);
+        head.content_range(range.start, range.end, representation.len());
+        if head.end(BodyLen::Known(range.end - range.start)) {
+            append(representation, range, self.response);
+        }
+        StatusCode::PARTIAL_CONTENT
+    }
+
+    /// Sends multipart/byteranges (RFC 9110 §14.6).
+    fn send_ranges(
+        &mut self,
+        representation: &Representation,
+        ranges: &RangeSet,
+        aside: Option<&ExtraHeaders<'_>>,
+    ) -> StatusCode {
+        let boundary = boundary(self.exchange, representation);
+        let program = aside.and_then(|aside| aside.program.as_ref());
+        let content_type = program.and_then(ProgramFields::content_type);
+        let content_type = content_type.unwrap_or(representation.content_type());
+        let aside = aside.map(ExtraHeaders::without_content);
+        let part_heads: Vec<Vec<u8>> = ranges
+            .iter()
+            .map(|range| part_head(&boundary, (content_type, representation.len()), range))
+            .collect();
+        let end = format!("\r\n--{boundary}--\r\n").into_bytes();
+        let heads_len: usize = part_heads.iter().map(Vec::len).sum();
+        let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        let len = heads_len as u64 + ranges_len + end.len() as u64;
+        let fields = representation.head.shared(representation.bytes());
+        let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, aside.as_ref());
+        let content_type = format!("multipart/byteranges; boundary={boundary}");
+        head.field("Content-Type", content_type.as_bytes());
+        let encoding = representation.encoding;
+        if encoding != lowroad_http::content_coding::ContentCoding::Identity {
+            head.field("Content-Encoding", encoding.as_str().as_bytes());
+        }
+        if head.end(BodyLen::Known(len)) {
+            for (part_head, range) in part_heads.into_iter().zip(ranges.iter()) {
+                self.response.bytes(part_head.into());
+                append(representation, *range, self.response);
+            }
+            self.response.bytes(end.into());
+        }
+        StatusCode::PARTIAL_CONTENT
+    }
+
+    fn unsatisfiable(&mut self, at: SitePath<'_>, representation: &Representation) -> StatusCode {
+        // A 416 gives the current length (RFC 9110 §15.5.17).
+        let value = format!("bytes */{}", representation.len());
+        self.page(
+            Some(at),
+            StatusCode::RANGE_NOT_SATISFIABLE,
+            None,
+            &[("Content-Range", value.as_bytes())],
+        );
+        StatusCode::RANGE_NOT_SATISFIABLE
+    }
+
+    /// Answers OPTIONS; refuses other methods with 405.
+    pub fn other_method(&mut self, at: SitePath<'_>) -> StatusCode {
+        if self.request.method != Method::Options {
+            return self.refuse(Some(at), StatusCode::METHOD_NOT_ALLOWED);
+        }
+        let mut head = self.response.head(StatusCode::NO_CONTENT);
+        head.field("Allow", ALLOW.as_bytes());
+        let rules = SiteFields::new(&at.site.rules, at.path, StatusCode::NO_CONTENT);
+        for (name, value) in rules.added(|name| name.eq_ignore_ascii_case("Allow")) {
+            head.field(name, value.as_bytes());
+        }
+        head.end(BodyLen::None);
+        StatusCode::NO_CONTENT
+    }
+
+    /// Redirects the client.
+    pub fn redirect(&mut self, at: SitePath<'_>, status: StatusCode, location: &[u8]) -> StatusCode {
+        self.page(
+            Some(at),
+            status,
+            Some("It is to be found elsewhere."),
+            &[("Location", location)],
+        );
+        status
+    }
+
+    /// Redirects to https: 301 for GET and HEAD, 308 otherwise.
+    pub fn redirect_to_tls(&mut self, location: &[u8]) -> StatusCode {
+        let status = match self.request.method {
+            Method::Get | Method::Head => StatusCode::MOVED_PERMANENTLY,
+            _ => StatusCode::PERMANENT_REDIRECT,
+        };
+        // Without the site's header fields: they may be meant for TLS only (such as Strict-Transport-Security).
+        let explanation = Some("It is to be found elsewhere.");
+        self.page(None, status, explanation, &[("Location", location)]);
+        status
+    }
+
+    /// Sends a short, uncacheable text for a program (an ACME challenge).
+    pub fn text(&mut self, text: &str) -> StatusCode {
+        let mut head = self.response.head(StatusCode::OK);
+        head.field("Content-Type", b"application/octet-stream")
+            .field("Cache-Control", b"no-store");
+        if head.end(BodyLen::Known(text.len() as u64)) {
+            self.response.copied(text.as_bytes());
+        }
+        StatusCode::OK
+    }
+
+    /// Sends an error page.
+    pub fn refuse(&mut self, at: Option<SitePath<'_>>, status: StatusCode) -> StatusCode {
+        self.page(at, status, None, &[]);
+        status
+    }
+
+    /// Refuses a body that exceeds the limit, before any of it is read.
+    pub fn refuse_body(&mut self, at: SitePath<'_>) -> StatusCode {
+        self.refuse_target(at, RequestRefusal::BodyTooLarge)
+    }
+
+    /// Refuses a folder without an index file or a listing.
+    pub fn refuse_folder(&mut self, at: SitePath<'_>) -> StatusCode {
+        let status = StatusCode::FORBIDDEN;
+        self.page(Some(at), status, Some(error_page::NO_INDEX), &[]);
+        status
+    }
+
+    /// Refuses a request that exceeds a rate, with Retry-After.
+    pub fn refuse_often(&mut self, at: SitePath<'_>, retry_after_s: u64) -> StatusCode {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let seconds = retry_after_s.to_string();
+        let fields: [(&str, &[u8]); 2] = [
+            ("Cache-Control", b"no-store"),
+            (RETRY_AFTER, seconds.as_bytes()),
+        ];
+        self.page(Some(at), status, None, &fields);
+        status
+    }
+
+    /// Refuses by an access rule. Uncacheable, because the rule may admit another client.
+    pub fn refuse_by_rule(
+        &mut self,
+        at: SitePath<'_>,
+        status: StatusCode,
+        fields: &[(&str, &[u8])],
+    ) -> StatusCode {
+        let mut all = vec![("Cache-Control", &b"no-store"[..])];
+        all.extend_from_slice(fields);
+        self.page(Some(at), status, None, &all);
+        status
+    }
+
+    /// Sends an error page for a handler. Uncacheable, because the handler may answer a moment later.
+    pub fn refuse_program(&mut self, at: SitePath<'_>, status: StatusCode, explanation: Option<&str>) {
+        self.page(
+            Some(at),
+            status,
+            explanation,
+            &[("Cache-Control", b"no-store")],
+        );
+    }
+
+    /// Refuses a target that is not a valid path.
+    pub fn refuse_target(&mut self, at: SitePath<'_>, refusal: RequestRefusal) -> StatusCode {
+        // Closed: a target with two readings may be an attempt at request smuggling on a connection that clients share.
+        self.response.close();
+        self.exchange.is_refused = true;
+        self.page(Some(at), refusal.status(), Some(refusal.as_str()), &[]);
+        refusal.status()
+    }
+
+    fn page(
+        &mut self,
+        at: Option<SitePath<'_>>,
+        status: StatusCode,
+        explanation: Option<&str>,
+        fields: &[(&str, &[u8])],
+    ) {
+        let page = ErrorBody {
+            at,
+            status,
+            explanation,
+            fields,
+        };
+        write_page(&page, self.response);
+    }
+}
+
+/// Answers input that is not a complete request. Returns the status for the log.
+pub fn refused(why: ConnectionRefusal, at: Option<SitePath<'_>>, response: &mut ResponseWriter<'_>) -> StatusCode {
+    let (status, explanation) = match why {
+        ConnectionRefusal::Request(refusal) => (refusal.status(), Some(refusal.as_str())),
+        ConnectionRefusal::Timeout => (StatusCode::REQUEST_TIMEOUT, None),
+        ConnectionRefusal::Overload => (StatusCode::SERVICE_UNAVAILABLE, None),
+        ConnectionRefusal::ClearText => (
+            StatusCode::BAD_REQUEST,
+            Some("This port speaks TLS: ask by https instead of http."),
+        ),
+    };
+    let page = ErrorBody {
+        at,
+        status,
+        explanation,
+        fields: &[],
+    };
+    write_page(&page, response);
+    status
+}
+
+/// An error page to be written.
+struct ErrorBody<'p> {
+    at: Option<SitePath<'p>>,
+    status: StatusCode,
+    explanation: Option<&'p str>,
+    fields: &'p [(&'p str, &'p [u8])],
+}
+
+fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
+    let status = page.status;
+    let own = page.at.and_then(|at| at.site.pages.find(status.code()));
+    let (content_type, body) = match own {
+        Some(own) => (own.content_type, own.body),
+        None => {
+            let explanation = page
+                .explanation
+                .unwrap_or_else(|| error_page::explanation(status));
+            let bytes = error_page::built_in(status, explanation);
+            ("text/html; charset=utf-8".into(), Bytes::from(bytes))
+        }
+    };
+    let mut own = page.fields.to_vec();
+    // Allow is required in a 405 (RFC 9110 §15.5.6).
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        own.push(("Allow", ALLOW.as_bytes()));
+    }
+    let has = |own: &[(&str, &[u8])], name: &str| {
+        own.iter()
+            .any(|(known, _)| known.eq_ignore_ascii_case(name))
+    };
+    if status == StatusCode::SERVICE_UNAVAILABLE && !has(&own, RETRY_AFTER) {
+        own.push((RETRY_AFTER, RETRY_AFTER_S));
+    }
+    let rules = page
+        .at
+        .map(|at| SiteFields::new(&at.site.rules, at.path, status));
+    let rules = rules.unwrap_or_default();
+    let mut head = response.head(status);
+    head.field("Content-Type", content_type.as_bytes());
+    for (name, value) in own.iter().filter(|(name, value)| rules.keeps(name, value)) {
+        head.field(name, value);
+    }
+    for (name, value) in rules.added(|name| has(&own, name)) {
+        head.field(name, value.as_bytes());
+    }
+    if head.end(BodyLen::Known(body.len() as u64)) {
+        response.bytes(body);
+    }
+}
+
+/// Appends a range of a body: short bodies are copied, long ones are referenced.
+pub fn append(representation: &Representation, range: ByteRange, response: &mut ResponseWriter<'_>) {
+    // The casts are exact: ranges are cut to the representation's length, which is a usize for bodies in memory.
+    let within = range.start as usize..range.end as usize;
+    match representation.content() {
+        BodyLocation::File(file) => response.part(BodyPart::File {
+            file: file.clone(),
+            range: range.start..range.end,
+        }),
+        BodyLocation::Segment(segment) => response.part(BodyPart::File {
+            file: segment.file.clone(),
+            range: segment.offset + range.start..segment.offset + range.end,
+        }),
+        BodyLocation::Block(block) => response.part(BodyPart::Block {
+            block: block.clone(),
+            range: within,
+        }),
+        BodyLocation::Pieces(pieces) => {
+            for piece in &pieces.0 {
+                if let Some(within) = piece.within(range) {
+                    response.part(BodyPart::Block {
+                        block: piece.block.clone(),
+                        range: within,
+                    });
+                }
+            }
+        }
+        // Only listings are on the heap, with `--cache 0`; they are never requested by range.
+        BodyLocation::Heap(data) if within == (0..data.len()) => {
+            response.part(BodyPart::Bytes((**data).clone()))
+        }
+        BodyLocation::Inline | BodyLocation::Heap(_) => {
+            if let Some(bytes) = representation.body(within) {
+                response.copied(bytes);
+            }
+        }
+    }
+}
+
+fn part_head(boundary: &str, (content_type, len): (&[u8], u64), range: &ByteRange) -> Vec<u8> {
+    let mut out = format!("\r\n--{boundary}\r\n").into_bytes();
+    let mut head = HeadWriter::resume(&mut out);
+    head.field("Content-Type", content_type);
+    head.content_range(range.start, range.end, len);
+    head.finish();
+    out
+}
+
+/// A boundary that no body contains by accident: it depends on a random seed, the time and the exchange.
+fn boundary(exchange: &Exchange, representation: &Representation) -> String {
+    use std::hash::BuildHasher;
+    let seed = foldhash::fast::RandomState::default();
+    let (id, now_ms) = (exchange.id, exchange.now_ms);
+    let one = seed.hash_one((id, now_ms));
+    let two = seed.hash_one((now_ms, representation.len(), id));
+    format!("{one:016x}{two:016x}")
+}

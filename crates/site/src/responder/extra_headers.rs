@@ -1,0 +1,211 @@
+//! Extra header fields of a stored response: its age and its Cache-Status. For a hit, only two numbers vary: the lines
+//! are written from their end into a buffer of fixed length and copied behind the stored head in one piece.
+//! Independent of the response and the store.
+
+use lowroad_cache::cache_status::CacheStatus;
+use lowroad_engine::HeadBuilder;
+use lowroad_http::stored_head::StoredSection;
+use lowroad_http::fields::{ResponseFields, StandardHeader, FieldName};
+use lowroad_http::status::StatusCode;
+use lowroad_response_cache::cache_status;
+use lowroad_routes::response_redirect;
+use lowroad_site_rules::SiteFields;
+
+use crate::sites::SitePath;
+
+/// Fields in addition to those of the stored head.
+#[derive(Clone, Copy, Default)]
+pub struct ExtraHeaders<'a> {
+    /// The Date of the response, if the origin sent one.
+    pub date: Option<&'a [u8; 29]>,
+    /// Its age in seconds, if Age is sent (RFC 9111 §5.1).
+    pub age_s: Option<u64>,
+    /// The value of Cache-Status (RFC 9211).
+    pub cache_status: Option<CacheStatus<'a>>,
+    /// Fields for this client only.
+    pub own: Option<&'a ResponseFields>,
+    /// The fields of a program's response that named this file; they take precedence.
+    pub program: Option<ProgramFields<'a>>,
+}
+
+/// The fields of a program's response that named a file.
+#[derive(Clone, Copy)]
+pub struct ProgramFields<'a> {
+    /// Its fields.
+    pub fields: &'a ResponseFields,
+    /// The path that the client requested.
+    pub at: SitePath<'a>,
+    /// Fields about the content are included.
+    pub is_about_bytes: bool,
+}
+
+impl ProgramFields<'_> {
+    /// The program's Content-Type.
+    pub fn content_type(&self) -> Option<&[u8]> {
+        self.fields.known(StandardHeader::ContentType).next()
+    }
+
+    /// Writes the file's fields about its bytes, then the program's other fields.
+    pub fn put(&self, status: StatusCode, of_file: StoredSection<'_>, head: &mut HeadBuilder<'_>) {
+        let has_type = self.content_type().is_some();
+        let rules = SiteFields::new(&self.at.site.rules, self.at.path, status);
+        for (name, value) in of_file.fields() {
+            let is_said = match name {
+                FieldName::Known(StandardHeader::ContentType) => !has_type,
+                name => response_redirect::is_own(name.as_str()) || name.as_str() == "Vary",
+            };
+            if is_said {
+                head.field(name.as_str(), value);
+            }
+        }
+        let is_type = |name| name == FieldName::Known(StandardHeader::ContentType);
+        let fields = self.fields.for_clients();
+        for (name, value) in fields.filter(|(name, _)| self.is_about_bytes || !is_type(*name)) {
+            if rules.keeps(name.as_str(), value) {
+                head.field(name.as_str(), value);
+            }
+        }
+        for (name, value) in rules.added(|name| self.fields.values(name).next().is_some()) {
+            head.field(name, value.as_bytes());
+        }
+    }
+}
+
+impl ExtraHeaders<'_> {
+    /// A copy for a response without the file's content, such as 304.
+    pub fn without_content(&self) -> Self {
+        let mut aside = *self;
+        if let Some(program) = &mut aside.program {
+            program.is_about_bytes = false;
+        }
+        aside
+    }
+
+    /// Adds the fields to a head.
+    pub fn put(&self, head: &mut HeadBuilder<'_>) {
+        if let Some(own) = self.own {
+            head.fields(own);
+        }
+        if let Some(age_s) = self.age_s {
+            head.field_u64("Age", age_s);
+        }
+        if let Some(status) = &self.cache_status {
+            cache_status::write(status, head);
+        }
+    }
+}
+
+/// The number of digits of `u64::MAX`.
+const DIGITS_MAX: usize = 20;
+const LEN_MAX: usize =
+    b"Age: \r\nCache-Status: lowroad; hit; ttl=-; detail=memory\r\n".len() + 2 * DIGITS_MAX;
+
+/// Field lines, written from their end.
+pub struct HeaderLines {
+    bytes: [u8; LEN_MAX],
+    /// The start of the lines; `<= LEN_MAX`.
+    at: usize,
+}
+
+impl Default for HeaderLines {
+    #[inline]
+    fn default() -> HeaderLines {
+        HeaderLines {
+            bytes: [0; LEN_MAX],
+            at: LEN_MAX,
+        }
+    }
+}
+
+impl HeaderLines {
+    /// The lines of a hit in memory; an absent number omits its line.
+    #[inline]
+    pub fn for_hit(age_s: Option<u64>, ttl_secs: Option<i64>) -> HeaderLines {
+        let mut lines = HeaderLines::default();
+        if let Some(ttl_secs) = ttl_secs {
+            lines.prepend(b"; detail=memory\r\n");
+            lines.prepend_number(ttl_secs.unsigned_abs());
+            if ttl_secs < 0 {
+                lines.prepend(b"-");
+            }
+            lines.prepend(b"Cache-Status: lowroad; hit; ttl=");
+        }
+        if let Some(age_s) = age_s {
+            lines.prepend(b"\r\n");
+            lines.prepend_number(age_s);
+            lines.prepend(b"Age: ");
+        }
+        lines
+    }
+
+    /// The lines as bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    #[inline(always)]
+    fn prepend(&mut self, text: &[u8]) {
+        let end = self.at;
+        self.at -= text.len();
+        self.bytes[self.at..end].copy_from_slice(text);
+    }
+
+    #[inline(always)]
+    fn prepend_number(&mut self, mut number: u64) {
+        loop {
+            self.at -= 1;
+            self.bytes[self.at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_engine::response::DetachedResponse;
+    use lowroad_http::h1::BodyLen;
+    use lowroad_http::limits::RequestLimits;
+    use lowroad_http::status::StatusCode;
+
+    const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+    /// The lines as `ExtraHeaders::put` writes them.
+    fn put(aside: &ExtraHeaders<'_>) -> String {
+        let mut unsent = DetachedResponse::default();
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert!(unsent.request(request, &RequestLimits::default()).is_some());
+        let mut response = unsent.response(DATE);
+        let mut head = response.head(StatusCode::OK);
+        aside.put(&mut head);
+        head.end(BodyLen::Known(0));
+        let text = String::from_utf8(unsent.whole(1000).expect("short")).expect("ASCII");
+        let text = text.split_once("GMT\r\n").expect("a date").1;
+        text.split_once("Content-Length")
+            .expect("a length")
+            .0
+            .into()
+    }
+
+    #[test]
+    fn a_hit_says_what_others_say() {
+        let ttls = [None, Some(0), Some(-17), Some(i64::MIN), Some(i64::MAX)];
+        for (age_s, ttl_secs) in [None, Some(0), Some(10), Some(u64::MAX)]
+            .into_iter()
+            .flat_map(|age_s| ttls.map(|ttl_secs| (age_s, ttl_secs)))
+        {
+            let aside = ExtraHeaders {
+                date: None,
+                age_s,
+                cache_status: ttl_secs.map(|ttl_secs| cache_status::hit(ttl_secs, None)),
+                ..ExtraHeaders::default()
+            };
+            let lines = HeaderLines::for_hit(age_s, ttl_secs);
+            assert_eq!(String::from_utf8_lossy(lines.as_bytes()), put(&aside));
+        }
+    }
+}

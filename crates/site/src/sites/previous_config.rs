@@ -1,0 +1,61 @@
+//! The sites of the previous configuration, indexed for the parts that new sites take over.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use lowroad_access_control::passwords::PasswordFile;
+use lowroad_config::{self as config, SiteName};
+
+use super::fingerprint::SiteFingerprint;
+use super::{Site, SiteTable};
+
+/// The sites that were served until now.
+#[derive(Default)]
+pub struct EarlierSites<'b> {
+    /// The sites that no new site continues yet, by the key of their fingerprint.
+    left: HashMap<u64, Vec<&'b Arc<Site>>>,
+    by_names: HashMap<(&'b [SiteName], &'b [SocketAddr]), &'b Arc<Site>>,
+    /// The password files in force, by path.
+    users: HashMap<&'b Path, &'b Arc<PasswordFile>>,
+}
+
+impl<'b> EarlierSites<'b> {
+    /// Indexes the sites of the previous configuration.
+    pub fn new(before: &'b SiteTable) -> EarlierSites<'b> {
+        let mut earlier = EarlierSites::default();
+        for site in &before.all {
+            let same_key = earlier.left.entry(site.identity.key()).or_default();
+            same_key.push(site);
+            let names = (
+                site.rules.config.names.as_slice(),
+                site.rules.config.listen.as_slice(),
+            );
+            earlier.by_names.entry(names).or_insert(site);
+            let guard = site.guard.iter();
+            let users = guard.flat_map(|guard| guard.passwords());
+            earlier.users.extend(users.map(|it| (it.file(), it)));
+        }
+        earlier
+    }
+
+    /// Takes a site whose stored responses a new one may use. At most one new site continues each.
+    pub fn take_continued(&mut self, identity: &SiteFingerprint) -> Option<&'b Arc<Site>> {
+        let same_key = self.left.get_mut(&identity.key())?;
+        let continued = |old: &&Arc<Site>| identity.continues(&old.identity);
+        let at = same_key.iter().position(continued)?;
+        Some(same_key.swap_remove(at))
+    }
+
+    /// The site with the same names at the same addresses.
+    pub fn with_names(&self, rules: &config::SiteConfig) -> Option<&'b Arc<Site>> {
+        let names = (rules.names.as_slice(), rules.listen.as_slice());
+        self.by_names.get(&names).copied()
+    }
+
+    /// The password file in force at this path.
+    pub fn users(&self, file: &Path) -> Option<Arc<PasswordFile>> {
+        self.users.get(file).map(|users| (*users).clone())
+    }
+}

@@ -1,0 +1,132 @@
+//! Applies fetch pauses and level bypass to the level. `learner` and its `bypass` decide on them.
+
+use crate::error::LevelError;
+use crate::learner::ResponseLearner;
+use crate::learner::bypass::{AnswerProspect, LevelBypass, LevelBypassRules, TrafficSample, LevelBypassAction};
+use crate::level::SoftirqLevel;
+use crate::level::parked;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The state that the programs have.
+#[derive(Debug)]
+pub(super) struct BypassControl {
+    rest: LevelBypass,
+    rests: bool,
+    pause_until_ns: Option<u64>,
+    is_learning: Option<bool>,
+}
+
+impl BypassControl {
+    /// Starts without bypass.
+    pub(super) fn new(rules: LevelBypassRules) -> BypassControl {
+        BypassControl {
+            rest: LevelBypass::new(rules),
+            rests: false,
+            pause_until_ns: None,
+            is_learning: None,
+        }
+    }
+
+    /// Updates whether the programs report misses. To be called often.
+    pub(super) fn tick(&mut self, level: &SoftirqLevel, learner: &mut ResponseLearner, now_ns: u64) {
+        let until_ns = learner.paused_until(now_ns);
+        if until_ns != self.pause_until_ns {
+            self.pause_until_ns = until_ns;
+            level.set_pause(until_ns);
+        }
+        let wanted = !self.rests && until_ns.is_none();
+        if self.is_learning != Some(wanted) {
+            self.is_learning = Some(wanted);
+            level.set_learning(wanted);
+        }
+    }
+
+    /// Samples the traffic. To be called every second. Returns a message for the operator, if any.
+    ///
+    /// # Errors
+    /// When counters can't be read.
+    pub(super) fn look(
+        &mut self,
+        level: &SoftirqLevel,
+        learner: &mut ResponseLearner,
+        now_ns: u64,
+    ) -> Result<Option<String>, LevelError> {
+        let (answers, handed_up) = level.requests()?;
+        let seen = TrafficSample {
+            answers,
+            handed_up,
+            kernel_segments: level.kernel_segments()?,
+            published: learner.counters().published,
+        };
+        let prospect = prospect(learner, now_ns);
+        let left = || {
+            // Counted in the order in which a connection passes these states, so that none is missed.
+            let translated = usize::from(parked::is_any(level, |_| true));
+            let there = level.connections();
+            translated + there.open + there.handed
+        };
+        let step = self.rest.look(now_ns, seen, prospect, left);
+        step.map_or(Ok(None), |step| self.go(step, level, learner, now_ns))
+    }
+
+    /// Starts over on an operator's request: past observations are discarded.
+    pub(super) fn begin_anew(&mut self, level: &SoftirqLevel, learner: &mut ResponseLearner, now_ns: u64) {
+        learner.trust_anew();
+        if self.rest.wake().is_some() {
+            self.wake(level);
+        }
+        self.tick(level, learner, now_ns);
+    }
+
+    fn wake(&mut self, level: &SoftirqLevel) {
+        self.rests = false;
+        level.wake();
+    }
+
+    fn go(
+        &mut self,
+        step: LevelBypassAction,
+        level: &SoftirqLevel,
+        learner: &mut ResponseLearner,
+        now_ns: u64,
+    ) -> Result<Option<String>, LevelError> {
+        let mut told = None;
+        match step {
+            LevelBypassAction::Rest {
+                until_ns,
+                answers,
+                requests,
+            } => {
+                self.rests = true;
+                level.rest(until_ns, answers, requests);
+                told = Some(format!(
+                    "of the last {requests} requests only {answers} were answered here: all connections are left \
+                     to the kernel for {} s; `lowroad purge all` ends that at once",
+                    until_ns.saturating_sub(now_ns) / SECOND_NS
+                ));
+            }
+            // While the programs still run, so that clients receive the resets.
+            LevelBypassAction::FallAsleep => {
+                parked::end(level, |_| true);
+                level.fall_asleep()?;
+            }
+            LevelBypassAction::Wake => {
+                learner.try_again();
+                self.wake(level);
+            }
+        }
+        self.tick(level, learner, now_ns);
+        Ok(told)
+    }
+}
+
+fn prospect(learner: &mut ResponseLearner, now_ns: u64) -> AnswerProspect {
+    if learner.published() == 0 && learner.busy() == (0, 0) {
+        return AnswerProspect::Nothing;
+    }
+    match learner.paused_until(now_ns) {
+        None => AnswerProspect::New,
+        Some(_) => AnswerProspect::Old,
+    }
+}

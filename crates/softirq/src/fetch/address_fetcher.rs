@@ -1,0 +1,166 @@
+//! Fetches the response for unknown clients: from a probe source address that is not this machine's. A response that
+//! only this machine gets, or that differs for it, is not published. Independent of how connections are opened, and of
+//! storage.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use crate::fetch::{self, ResponseFetcher, FetchLimits};
+use crate::response::FetchError;
+use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
+use lowroad_wire::key::KeyParts;
+
+/// The source address of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectSource {
+    /// The local address that it goes to.
+    Machine,
+    /// The probe source address: `machine::probe_source`.
+    Outsider,
+}
+
+/// Connects to the server, at the local address that the client requested.
+pub type ServerConnector = Arc<dyn Fn(SocketAddr, ConnectSource) -> io::Result<TcpStream> + Send + Sync>;
+
+/// Asks a server of ours for its response at this address without a connection; `None`: it must be fetched like from
+/// other servers.
+pub type OfferLookup = Arc<dyn Fn(SocketAddr, &[u8]) -> Option<Vec<u8>> + Send + Sync>;
+
+type BoxedConnector = Box<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send>;
+
+/// Fetches one response at a time over pooled connections.
+pub struct AddressFetcher {
+    machine: ResponseFetcher<BoxedConnector>,
+    /// `None`: the server is ours, and decides itself which responses are for all clients.
+    outsider: Option<ResponseFetcher<BoxedConnector>>,
+    offered: Option<OfferLookup>,
+}
+
+impl AddressFetcher {
+    /// Starts without connections. `as_outsider` is false for a server of ours only.
+    #[must_use]
+    pub fn new(connect: &ServerConnector, as_outsider: bool) -> AddressFetcher {
+        let fetcher = |asks| {
+            let connect = connect.clone();
+            let connector: BoxedConnector = Box::new(move |to| connect(to, asks));
+            ResponseFetcher::new(connector, FetchLimits::default())
+        };
+        AddressFetcher {
+            machine: fetcher(ConnectSource::Machine),
+            outsider: as_outsider.then(|| fetcher(ConnectSource::Outsider)),
+            offered: None,
+        }
+    }
+
+    /// Uses offered responses instead of fetches. For a server of ours only.
+    #[must_use]
+    pub fn and_offered(self, offered: Option<OfferLookup>) -> AddressFetcher {
+        AddressFetcher { offered, ..self }
+    }
+
+    /// Fetches the response that all clients get for the key.
+    ///
+    /// # Errors
+    /// When there is no complete and unambiguous response, or it is not for all clients.
+    pub fn fetch(
+        &mut self,
+        key: &KeyParts<'_>,
+        validators: &RevalidationFields,
+    ) -> Result<FetchedResponse, FetchError> {
+        // Without a usable offer the response is fetched.
+        if let Some(offered) = &self.offered
+            && let Some(bytes) = offered(key.local(), &fetch::request(key, validators))
+            && let Ok(response) = fetch::read(&bytes)
+        {
+            return Ok(response);
+        }
+        let outsider = match &mut self.outsider {
+            // Only this machine itself can request 127.0.0.1.
+            Some(outsider) if !key.address.is_loopback() => outsider,
+            _ => return self.machine.fetch(key, validators),
+        };
+        let told = outsider.fetch(key, validators)?;
+        // An unchanged response was compared before; after a failure there is nothing to compare.
+        let is_unchanged = told.status == 304 && !key.is_conditional();
+        if is_unchanged || told.status >= 500 {
+            return Ok(told);
+        }
+        // Unconditional: a 304 could not be compared.
+        let own = self.machine.fetch(key, &RevalidationFields::default())?;
+        match is_alike(&told, &own) {
+            true => Ok(told),
+            false => Err(FetchError::ForFew {
+                machine: own.status,
+                outsider: told.status,
+            }),
+        }
+    }
+}
+
+/// Whether both sources got the same response, as far as that is visible: pages may contain the time, or a request
+/// number.
+fn is_alike(told: &FetchedResponse, own: &FetchedResponse) -> bool {
+    told.status == own.status && told.field("location") == own.field("location")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowroad_wire::key;
+    use lowroad_wire::segment_context::IgnoredFields;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// A server that answers each connection with one text.
+    fn says(text: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut lines = BufReader::new(&stream).lines();
+                while lines
+                    .next()
+                    .is_some_and(|line| line.is_ok_and(|l| !l.is_empty()))
+                {}
+                let _ = (&stream).write_all(text.as_bytes());
+            }
+        });
+        address
+    }
+
+    fn asked(machine: &'static str, outsider: Option<&'static str>) -> Result<u16, FetchError> {
+        let servers = (says(machine), says(outsider.unwrap_or("")));
+        let connect: ServerConnector = Arc::new(move |_, asks| {
+            TcpStream::connect(match asks {
+                ConnectSource::Machine => servers.0,
+                ConnectSource::Outsider => servers.1,
+            })
+        });
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let local = ([192, 0, 2, 1], 80).into();
+        let key = key::read(head, local, IgnoredFields::default())
+            .expect("a key")
+            .key;
+        AddressFetcher::new(&connect, outsider.is_some())
+            .fetch(&key.parts(), &RevalidationFields::default())
+            .map(|told| told.status)
+    }
+
+    const YES: &str = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+    const NO: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+
+    #[test]
+    fn what_differs_is_nobodys() {
+        assert_eq!(asked(YES, Some(YES)), Ok(200));
+        assert_eq!(asked(NO, Some(NO)), Ok(403));
+        let few = |machine, outsider| Err(FetchError::ForFew { machine, outsider });
+        assert_eq!(asked(YES, Some(NO)), few(200, 403));
+        assert_eq!(asked(NO, Some(YES)), few(403, 200));
+        let there = "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n";
+        let elsewhere = "HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(asked(there, Some(elsewhere)), few(302, 302));
+        assert_eq!(asked(YES, None), Ok(200));
+    }
+}

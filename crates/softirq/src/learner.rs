@@ -1,0 +1,429 @@
+//! The learner: decides what is fetched, published, extended and retired, as a pure state machine. Time and events come
+//! in, `LearnAction`s go out, to be carried out in their order.
+//!
+//! ```text
+//!           asked              pump                 fetched
+//! (nothing) ─────► waiting ───────────► under way ───────────► published ──► retired
+//!                     ▲                  │     │                 │  ▲  expired, evicted, purged
+//!                     └──────────────────┘     └─► denied        └──┘
+//!                  overtaken by a purge          10 s or 60 s   validated at 80 % of its life
+//! ```
+//!
+//! Fetches that bring too few hits are paused: `account`.
+//!
+//! A hash stands for its key: while one key has it, another key with the same hash is left to the server.
+//!
+//! Order of actions: a Publish may name a serial that it replaces, which a later action retires. Retiring clears an
+//! index entry only if it still holds that serial.
+
+mod account;
+mod action;
+mod jobs;
+mod denial_kind;
+mod hit_forecast;
+mod responses;
+pub mod bypass;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use self::account::FetchBudget;
+pub use self::account::FetchBudgetRules as Trust;
+pub use self::action::{LearnAction, WithdrawnResponse, ResponseSerial, FetchTicket};
+use self::jobs::{FetchJob, FetchJobs};
+pub use self::denial_kind::DenialKind;
+use self::responses::{LearnedResponses, LearnedResponse};
+pub use self::settings::LearnSettings;
+pub use self::verdict::{PublishableResponse, FetchDenial, VerdictTerms, judge};
+use crate::pattern::{RequestPattern, is_meant};
+use crate::response::FetchError;
+use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
+use lowroad_wire::key::RequestKey;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// Maximum number of remembered denials. One that is forgotten early costs a fetch.
+const DENIED_MAX: usize = 16_384;
+
+/// Counters of a `ResponseLearner`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LearnCounters {
+    /// Keys that were reported.
+    pub asked: u64,
+    /// Fetches started.
+    pub fetches: u64,
+    /// Responses published.
+    pub published: u64,
+    /// Responses that were validated as unchanged.
+    pub extended: u64,
+    /// Responses retired at the end of their freshness.
+    pub expired: u64,
+    /// Responses evicted for room.
+    pub evicted: u64,
+    /// Responses retired by a purge.
+    pub purged: u64,
+    /// Responses replaced because their successor differed or was not storable.
+    pub replaced: u64,
+    /// Fetches discarded because of a purge in the meantime.
+    pub overtaken: u64,
+    /// Keys not fetched because fetching was paused.
+    pub paused: u64,
+    /// Keys with the hash of another key.
+    pub collisions: u64,
+    /// Denials by reason, see `FetchDenial::label`.
+    pub denied: BTreeMap<&'static str, u64>,
+}
+
+/// The state machine. `now_ns` is of the same monotonic clock in all calls; actions are appended to `out`.
+#[derive(Debug)]
+pub struct ResponseLearner {
+    settings: LearnSettings,
+    jobs: FetchJobs,
+    published: LearnedResponses,
+    /// Denied hashes, with the end of their denial.
+    denied: HashMap<u64, u64>,
+    account: FetchBudget,
+    /// The next time at which all hits are counted.
+    next_count_ns: u64,
+    serial_next: u64,
+    counters: LearnCounters,
+}
+
+impl ResponseLearner {
+    /// Starts without published responses.
+    pub fn new(settings: LearnSettings) -> ResponseLearner {
+        ResponseLearner {
+            account: FetchBudget::new(settings.trust.clone()),
+            settings,
+            jobs: FetchJobs::default(),
+            published: LearnedResponses::default(),
+            denied: HashMap::new(),
+            next_count_ns: 0,
+            serial_next: 0,
+            counters: LearnCounters::default(),
+        }
+    }
+
+    /// Limits the lifetimes of responses published from now on, regardless of their fields.
+    pub fn limit_lifetimes(&mut self, secs: u64) {
+        self.settings.lifetime_secs_max = secs.min(self.settings.lifetime_secs_max);
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &LearnCounters {
+        &self.counters
+    }
+
+    /// Number of published responses.
+    pub fn published(&self) -> usize {
+        self.published.len()
+    }
+
+    /// Numbers of running fetches, and of waiting keys.
+    pub fn busy(&self) -> (usize, usize) {
+        (self.jobs.under_way(), self.jobs.waiting())
+    }
+
+    /// End of a pause in which no new key is fetched, because fetches brought too few hits; `None`: no pause.
+    pub fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
+        self.account.paused_until(now_ns)
+    }
+
+    /// Ends a pause of the fetches.
+    pub fn try_again(&mut self) {
+        self.account.try_again();
+    }
+
+    /// Resets the fetch budget: past results do not predict future requests any more.
+    pub fn trust_anew(&mut self) {
+        self.account.begin_anew();
+    }
+
+    /// Processes a repeated request for a key that is not published.
+    pub fn asked(&mut self, key: RequestKey, hash: u64, now_ns: u64, out: &mut Vec<LearnAction>) {
+        self.counters.asked += 1;
+        if let Some(entry) = self.published.by_hash(hash) {
+            if entry.key != key {
+                self.counters.collisions += 1;
+                return;
+            }
+            // The report was written before the publication.
+            if entry.expires_ns > now_ns {
+                return;
+            }
+            self.counters.expired += 1;
+            let gone = self.published.remove(hash);
+            retire(gone, out);
+        }
+        if self.denied.get(&hash).is_some_and(|until| *until > now_ns) {
+            return;
+        }
+        match FetchDenial::for_path(&key.parts(), &self.settings) {
+            Some(excluded) => self.deny(hash, excluded, now_ns, out),
+            None if !self.account.allows(now_ns) => self.counters.paused += 1,
+            None => self.enqueue(key, hash, now_ns, out),
+        }
+        self.pump(now_ns, out);
+    }
+
+    /// Processes the end of a fetch.
+    pub fn fetched(
+        &mut self,
+        ticket: FetchTicket,
+        result: Result<FetchedResponse, FetchError>,
+        now_ns: u64,
+        out: &mut Vec<LearnAction>,
+    ) {
+        // A fetch that has timed out was ended before.
+        let Some(job) = self.jobs.end(ticket) else {
+            return;
+        };
+        if job.overtaken {
+            // The response from before the purge is unusable, but clients still request the key.
+            self.counters.overtaken += 1;
+            self.enqueue(job.key, job.hash, now_ns, out);
+        } else {
+            self.conclude(job, result, now_ns, out);
+        }
+        self.pump(now_ns, out);
+    }
+
+    /// Processes timeouts, expiry and validation; to be called several times a second. `hits` returns the number of
+    /// hits of a response since its publication.
+    pub fn tick(
+        &mut self,
+        now_ns: u64,
+        hits: impl FnMut(ResponseSerial, &RequestKey) -> u64,
+        out: &mut Vec<LearnAction>,
+    ) {
+        self.denied.retain(|_, until| *until > now_ns);
+        let fetch_ns_max = self.settings.fetch_secs_max * SECOND_NS;
+        // A fetcher may be stuck; its late result will be ignored.
+        for ticket in self.jobs.begun_before(now_ns.saturating_sub(fetch_ns_max)) {
+            self.fetched(ticket, Err(FetchError::TimedOut), now_ns, out);
+        }
+        // Reading all counters is expensive, so it is done once a second.
+        let of_all = now_ns >= self.next_count_ns;
+        if of_all {
+            self.next_count_ns = now_ns.saturating_add(SECOND_NS);
+        }
+        // Before the expiry below, so that the last hits of expired responses count.
+        let new = self.published.count_hits(now_ns, of_all, hits);
+        self.account.pay(new.hits, new.promised, now_ns);
+        let gone = self.published.remove_where(|e| e.expires_ns <= now_ns);
+        self.counters.expired += gone.len() as u64;
+        retire(gone, out);
+        for (key, hash, hits) in self.published.due(now_ns) {
+            // Half of the queue is reserved for new keys.
+            let has_room = self.jobs.waiting() < self.settings.waiting_max.div_ceil(2);
+            if has_room && (FetchBudget::is_paid_by(hits) || self.account.allows(now_ns)) {
+                self.wait(key, hash);
+            }
+        }
+        self.pump(now_ns, out);
+    }
+
+    /// Retires matching responses. Matching fetches in progress are discarded and repeated, since the origin may have
+    /// responded before the change that caused the purge.
+    pub fn purge(&mut self, pattern: &RequestPattern, out: &mut Vec<LearnAction>) {
+        let gone = self.published.remove_where(|e| is_meant(pattern, &e.key));
+        self.counters.purged += gone.len() as u64;
+        retire(gone, out);
+        self.jobs.overtake(|key| is_meant(pattern, key));
+        if *pattern == RequestPattern::All {
+            self.denied.clear();
+        }
+    }
+
+    /// Enqueues a key for fetching, unless it is queued already.
+    fn enqueue(&mut self, key: RequestKey, hash: u64, now_ns: u64, out: &mut Vec<LearnAction>) {
+        if self.jobs.is_known(hash) {
+            return;
+        }
+        if self.jobs.waiting() >= self.settings.waiting_max {
+            self.deny(hash, FetchDenial::Busy, now_ns, out);
+            return;
+        }
+        self.wait(key, hash);
+    }
+
+    /// Enqueues a key and charges the fetch budget.
+    fn wait(&mut self, key: RequestKey, hash: u64) {
+        if self.jobs.enqueue(key, hash) {
+            self.account.take();
+        }
+    }
+
+    /// Starts as many fetches as the limit allows.
+    fn pump(&mut self, now_ns: u64, out: &mut Vec<LearnAction>) {
+        while self.jobs.under_way() < self.settings.under_way_max {
+            let Some((key, hash)) = self.jobs.next_waiting() else {
+                return;
+            };
+            let entry = self.published.by_hash(hash).filter(|e| e.key == key);
+            // A key with conditional fields is fetched with these, not with ours.
+            let asks_after = entry.filter(|_| !key.parts().is_conditional());
+            let previous = asks_after.map(|e| Arc::clone(&e.stored));
+            let validators = previous.as_deref().map(RevalidationFields::from_response).unwrap_or_default();
+            let ticket = self.jobs.begin(FetchJob {
+                key: key.clone(),
+                hash,
+                previous: previous.filter(|_| !validators.is_empty()),
+                begun_ns: now_ns,
+                overtaken: false,
+            });
+            self.counters.fetches += 1;
+            out.push(LearnAction::Fetch {
+                ticket,
+                key,
+                validators,
+            });
+        }
+    }
+
+    /// Processes the result of a fetch.
+    fn conclude(
+        &mut self,
+        job: FetchJob,
+        result: Result<FetchedResponse, FetchError>,
+        now_ns: u64,
+        out: &mut Vec<LearnAction>,
+    ) {
+        let terms = VerdictTerms {
+            key: job.key.parts(),
+            settings: &self.settings,
+            // Includes the waiting time on both sides of the socket: the age is rather too high than too low.
+            delay_ms: now_ns.saturating_sub(job.begun_ns) / MILLISECOND_NS,
+        };
+        match judge(result, job.previous.as_deref(), &terms) {
+            Ok(accepted) => self.accept(job, accepted, now_ns, out),
+            Err(denial) => self.refuse(&job, denial, now_ns, out),
+        }
+    }
+
+    fn accept(&mut self, job: FetchJob, accepted: PublishableResponse, now_ns: u64, out: &mut Vec<LearnAction>) {
+        let born_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
+        let expires_ns = now_ns.saturating_add(accepted.left_ms * MILLISECOND_NS);
+        let with_age = self.settings.with_age;
+        // Identical bytes: only the times change, and the slot, its counters and memos stay valid.
+        if let Some(entry) = self.published.by_hash_mut(job.hash)
+            && entry.is_sent_as(&accepted, with_age)
+        {
+            entry.renew(accepted.stored, now_ns, expires_ns);
+            let (serial, hash) = (entry.serial, job.hash);
+            self.counters.extended += 1;
+            out.push(LearnAction::Extend {
+                serial,
+                key: job.key,
+                hash,
+                born_ns,
+                expires_ns,
+            });
+            return;
+        }
+        // First, so that its room counts as free.
+        let old = self.published.remove(job.hash);
+        self.counters.replaced += old.len() as u64;
+        if !self.make_room(accepted.prepared.bytes.len(), out) {
+            retire(old, out);
+            self.deny(job.hash, FetchDenial::Busy, now_ns, out);
+            return;
+        }
+        let serial = self.next_serial();
+        let stored = accepted.stored;
+        let (key, hash) = (job.key, job.hash);
+        self.published.insert(LearnedResponse::new(
+            serial,
+            key.clone(),
+            hash,
+            stored,
+            (now_ns, expires_ns),
+            accepted.prepared.bytes.len(),
+        ));
+        self.counters.published += 1;
+        out.push(LearnAction::Publish {
+            serial,
+            key,
+            hash,
+            prepared: accepted.prepared,
+            born_ns,
+            expires_ns,
+            replaces: old.first().map(|gone| gone.serial),
+        });
+        retire(old, out);
+    }
+
+    /// Evicts until a response of this length fits; false if it can't fit at all.
+    fn make_room(&mut self, len: usize, out: &mut Vec<LearnAction>) -> bool {
+        let mut gone = Vec::new();
+        while !self.has_room(len) {
+            match self.published.evict() {
+                Some(one) => gone.push(one),
+                None => break,
+            }
+        }
+        self.counters.evicted += gone.len() as u64;
+        retire(gone, out);
+        self.has_room(len)
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.published.len() < self.settings.published_max
+            && self.published.bytes() + len as u64 <= self.settings.published_bytes_max
+    }
+
+    /// Denies a key. A published response stays if the origin merely failed, and is retired if the origin sent another
+    /// response.
+    fn refuse(&mut self, job: &FetchJob, denial: FetchDenial, now_ns: u64, out: &mut Vec<LearnAction>) {
+        if denial.is_failure()
+            && let Some(entry) = self.published.by_hash_mut(job.hash)
+        {
+            // Answered with until it expires; validation is retried later.
+            entry.put_off(now_ns.saturating_add(self.settings.denied_secs * SECOND_NS));
+            *self.counters.denied.entry(denial.label()).or_default() += 1;
+            return;
+        }
+        let gone = self.published.remove(job.hash);
+        self.counters.replaced += gone.len() as u64;
+        retire(gone, out);
+        self.deny(job.hash, denial, now_ns, out);
+    }
+
+    /// Reports that a response could not be published under this hash: no room, or an unusable head.
+    pub fn not_published(&mut self, hash: u64, now_ns: u64) -> Vec<LearnAction> {
+        let mut out = Vec::new();
+        // It was entered when its publication was requested.
+        self.published.remove(hash);
+        self.deny(hash, FetchDenial::NoRoom, now_ns, &mut out);
+        out
+    }
+
+    fn deny(&mut self, hash: u64, reason: FetchDenial, now_ns: u64, out: &mut Vec<LearnAction>) {
+        let secs = reason.secs(&self.settings);
+        let until_ns = now_ns.saturating_add(secs * SECOND_NS);
+        *self.counters.denied.entry(reason.label()).or_default() += 1;
+        if self.denied.len() < DENIED_MAX {
+            self.denied.insert(hash, until_ns);
+        }
+        out.push(LearnAction::Deny {
+            hash,
+            until_ns,
+            reason,
+        });
+    }
+
+    fn next_serial(&mut self) -> ResponseSerial {
+        self.serial_next += 1;
+        ResponseSerial(self.serial_next)
+    }
+}
+
+fn retire(gone: Vec<WithdrawnResponse>, out: &mut Vec<LearnAction>) {
+    if !gone.is_empty() {
+        out.push(LearnAction::Retire { gone });
+    }
+}

@@ -1,0 +1,193 @@
+//! Fetch budget: each fetch costs the server a request, which only hits repay. Hits are credited, fetches are charged,
+//! and the budget may be overdrawn by the forecast hits. Once it is exhausted, fetching pauses, and resumes with a
+//! small trial budget.
+
+use super::hit_forecast::HitForecast;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Average number of hits that a fetch must bring.
+const HITS_PER_FETCH: u64 = 2;
+
+/// Limits of fetches without hits, and pauses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchBudgetRules {
+    /// Initial budget in fetches, so that a hot set is learned at once. Default 512.
+    pub on_trust: u64,
+    /// Maximum number of fetches that hits may prepay. Default 2048.
+    pub in_advance_max: u64,
+    /// Budget in fetches after a pause. Default 32.
+    pub on_trial: u64,
+    /// The first pause; each later one is twice as long, until hits have repaid the debt. Default 1 s.
+    pub pause_ns_min: u64,
+    /// The longest pause. Default 5 min.
+    pub pause_ns_max: u64,
+}
+
+impl Default for FetchBudgetRules {
+    fn default() -> FetchBudgetRules {
+        FetchBudgetRules {
+            on_trust: 512,
+            in_advance_max: 2048,
+            on_trial: 32,
+            pause_ns_min: SECOND_NS,
+            pause_ns_max: 300 * SECOND_NS,
+        }
+    }
+}
+
+/// The budget.
+#[derive(Debug)]
+pub(super) struct FetchBudget {
+    rules: FetchBudgetRules,
+    /// Balance in hits; negative: debt.
+    hits: i64,
+    /// Forecast hits, by which it may be overdrawn.
+    outlook: HitForecast,
+    paused_until_ns: Option<u64>,
+    pause_ns_next: u64,
+}
+
+impl FetchBudget {
+    pub(super) fn new(rules: FetchBudgetRules) -> FetchBudget {
+        FetchBudget {
+            hits: price(rules.on_trust),
+            outlook: HitForecast::default(),
+            paused_until_ns: None,
+            pause_ns_next: rules.pause_ns_min,
+            rules,
+        }
+    }
+
+    /// Whether a key without hits may be fetched. If not, a pause begins.
+    pub(super) fn allows(&mut self, now_ns: u64) -> bool {
+        if self.paused_until(now_ns).is_some() {
+            return false;
+        }
+        if self.left() >= price(1) {
+            return true;
+        }
+        self.paused_until_ns = Some(now_ns.saturating_add(self.pause_ns_next));
+        self.pause_ns_next = (self.pause_ns_next.saturating_mul(2)).min(self.rules.pause_ns_max);
+        false
+    }
+
+    /// Whether this many hits pay for a fetch by themselves.
+    pub(super) fn is_paid_by(hits: u64) -> bool {
+        hits >= HITS_PER_FETCH
+    }
+
+    /// Charges a fetch.
+    pub(super) fn take(&mut self) {
+        self.hits = self.hits.saturating_sub(price(1));
+    }
+
+    /// Credits hits, with their projection: `hit_forecast::promise`.
+    pub(super) fn pay(&mut self, hits: u64, promised: u64, now_ns: u64) {
+        let most = price(self.rules.in_advance_max.max(self.rules.on_trust));
+        self.hits = self.hits.saturating_add(signed(hits)).min(most);
+        self.outlook.add(promised, now_ns);
+        // Fetching pays off again.
+        if hits > 0 && self.left() >= price(self.rules.on_trust) {
+            self.paused_until_ns = None;
+            self.pause_ns_next = self.rules.pause_ns_min;
+        }
+    }
+
+    /// Hits that may be spent.
+    fn left(&self) -> i64 {
+        self.hits.saturating_add(signed(self.outlook.hits()))
+    }
+
+    /// End of the pause. A pause that is over grants the trial budget.
+    pub(super) fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
+        if self.paused_until_ns.is_some_and(|until| until <= now_ns) {
+            self.try_again();
+        }
+        self.paused_until_ns
+    }
+
+    /// Ends a pause and writes off the debt; the length of the next pause stays.
+    pub(super) fn try_again(&mut self) {
+        self.paused_until_ns = None;
+        // A larger balance stays.
+        let missing = price(self.rules.on_trial).saturating_sub(self.left());
+        self.hits = self.hits.saturating_add(missing.max(0));
+    }
+
+    /// Starts again with the initial budget.
+    pub(super) fn begin_anew(&mut self) {
+        *self = FetchBudget::new(self.rules.clone());
+    }
+}
+
+/// Cost of fetches, in hits.
+fn price(fetches: u64) -> i64 {
+    signed(fetches.saturating_mul(HITS_PER_FETCH))
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetches(account: &mut FetchBudget, now_ns: u64) -> u64 {
+        let mut count = 0;
+        while account.allows(now_ns) {
+            account.take();
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn pauses_grow_while_nothing_is_hit() {
+        let mut account = FetchBudget::new(FetchBudgetRules::default());
+        assert_eq!(fetches(&mut account, 0), 512);
+        let (mut now_ns, mut pauses_s) = (0, Vec::new());
+        for _ in 0..11 {
+            let until_ns = account.paused_until(now_ns).expect("a pause");
+            pauses_s.push((until_ns - now_ns) / SECOND_NS);
+            assert!(!account.allows(until_ns - 1));
+            now_ns = until_ns;
+            assert_eq!(fetches(&mut account, now_ns), 32);
+        }
+        assert_eq!(pauses_s, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+    }
+
+    #[test]
+    fn hits_end_a_pause_and_make_the_next_one_short() {
+        let mut account = FetchBudget::new(FetchBudgetRules::default());
+        fetches(&mut account, 0);
+        let until_ns = account.paused_until(0).expect("a pause");
+        assert_eq!(fetches(&mut account, until_ns), 32);
+        // 512 fetches cost 1,024 hits.
+        account.pay(1023, 0, until_ns);
+        assert!(account.paused_until(until_ns).is_some());
+        account.pay(1, 0, until_ns);
+        assert_eq!(fetches(&mut account, until_ns), 512);
+        let pause_ns = account.paused_until(until_ns).map(|end| end - until_ns);
+        assert_eq!(pause_ns, Some(SECOND_NS));
+    }
+
+    #[test]
+    fn what_is_paid_in_advance_is_bounded() {
+        let mut account = FetchBudget::new(FetchBudgetRules::default());
+        account.pay(u64::MAX, 0, 0);
+        account.pay(u64::MAX, 0, 0);
+        assert_eq!(fetches(&mut account, 0), 2048);
+    }
+
+    #[test]
+    fn somebody_may_end_a_pause() {
+        let mut account = FetchBudget::new(FetchBudgetRules::default());
+        fetches(&mut account, 0);
+        account.try_again();
+        assert_eq!(fetches(&mut account, 0), 32);
+        account.begin_anew();
+        assert_eq!(fetches(&mut account, 0), 512);
+    }
+}

@@ -1,0 +1,91 @@
+//! Actions that the state machine requests, and its identifiers.
+
+use super::verdict::FetchDenial;
+use crate::response::fetched_response::RevalidationFields;
+use crate::response::encoder::EncodedResponse;
+use lowroad_wire::key::RequestKey;
+
+/// Identifies a fetch. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FetchTicket(pub(super) u64);
+
+/// Identifies a published response. Never used twice, and larger than all before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResponseSerial(pub(super) u64);
+
+impl ResponseSerial {
+    /// For publication without a `ResponseLearner`; the caller must keep serials unique and increasing.
+    #[must_use]
+    pub fn new(number: u64) -> ResponseSerial {
+        ResponseSerial(number)
+    }
+}
+
+/// A response that is not published any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithdrawnResponse {
+    /// Its serial.
+    pub serial: ResponseSerial,
+    /// Its key, under which another response may be published by now.
+    pub key: RequestKey,
+    /// The hash of the key.
+    pub hash: u64,
+}
+
+/// An action to carry out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LearnAction {
+    /// Fetch a response and report the result with `ResponseLearner::fetched_response`.
+    Fetch {
+        /// Identifies the fetch in the report.
+        ticket: FetchTicket,
+        /// The request.
+        key: RequestKey,
+        /// Validators for a conditional request; empty for a plain one.
+        validators: RevalidationFields,
+    },
+    /// Enter a response into the index, in the place of one with the same key if there is one.
+    Publish {
+        /// Its serial.
+        serial: ResponseSerial,
+        /// Its key.
+        key: RequestKey,
+        /// The hash of the key.
+        hash: u64,
+        /// Its bytes.
+        prepared: EncodedResponse,
+        /// Its age is `now - born_ns`, modulo 2^64: it may have been born before the clock began.
+        born_ns: u64,
+        /// It must not be sent from then on.
+        expires_ns: u64,
+        /// The response of the same key that a later `LearnAction::Retire` retires.
+        replaces: Option<ResponseSerial>,
+    },
+    /// Change the times of a published response.
+    Extend {
+        /// Its serial.
+        serial: ResponseSerial,
+        /// Its key.
+        key: RequestKey,
+        /// The hash of the key.
+        hash: u64,
+        /// As in `LearnAction::Publish`.
+        born_ns: u64,
+        /// As in `LearnAction::Publish`.
+        expires_ns: u64,
+    },
+    /// Remove responses from the index and free them after a grace period.
+    Retire {
+        /// The responses; never empty.
+        gone: Vec<WithdrawnResponse>,
+    },
+    /// Do not report requests with this hash until the given time.
+    Deny {
+        /// The hash of the key.
+        hash: u64,
+        /// The end of the denial.
+        until_ns: u64,
+        /// The reason, for the log.
+        reason: FetchDenial,
+    },
+}

@@ -1,0 +1,410 @@
+//! Level bypass: decides when a level that answers little leaves connections to the kernel, and when it tries again. A
+//! pure state machine: counts and time come in, steps go out.
+//!
+//! ```text
+//!          almost nothing answered              no live connection
+//! awake ──────────────────────────► resting ───────────────────────► asleep
+//!   ▲                                  │                                │
+//!   └──────────────────────────────────┴── its time is over, or a purge ┘
+//! ```
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// At least one of this many requests must be answered on the fast path.
+const REQUESTS_PER_ANSWER: u64 = 50;
+/// Requests on kernel connections are not parsed, but each of their segments is looked up. This many segments cost
+/// about as much as a punted request.
+const SEGMENTS_PER_REQUEST: u64 = 16;
+
+/// Lengths of observation windows and of bypasses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelBypassRules {
+    /// Minimum length of a window. Default 5 s.
+    pub window_ns: u64,
+    /// Minimum number of requests in a window. Default 2000.
+    pub requests_min: u64,
+    /// Minimum length if there is nothing to answer with. Default 1 s.
+    pub vain_window_ns: u64,
+    /// Minimum number of parsed requests in that case; segments do not count. Default 500.
+    pub vain_requests_min: u64,
+    /// The first bypass; each later one is twice as long, until requests are answered again. Default 30 s.
+    pub rest_ns_min: u64,
+    /// The longest bypass. Default 10 min.
+    pub rest_ns_max: u64,
+    /// Time in which pending handshakes may still complete, and interval of the checks for remaining connections.
+    /// Default 10 s.
+    pub settle_ns: u64,
+}
+
+impl Default for LevelBypassRules {
+    fn default() -> LevelBypassRules {
+        LevelBypassRules {
+            window_ns: 5 * SECOND_NS,
+            requests_min: 2000,
+            vain_window_ns: SECOND_NS,
+            vain_requests_min: 500,
+            rest_ns_min: 30 * SECOND_NS,
+            rest_ns_max: 600 * SECOND_NS,
+            settle_ns: 10 * SECOND_NS,
+        }
+    }
+}
+
+/// Counters of the traffic since counting began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficSample {
+    /// Requests answered on the fast path.
+    pub answers: u64,
+    /// Requests punted.
+    pub handed_up: u64,
+    /// Segments on kernel connections.
+    pub kernel_segments: u64,
+    /// Responses published.
+    pub published: u64,
+}
+
+impl TrafficSample {
+    fn since(self, before: TrafficSample) -> TrafficSample {
+        TrafficSample {
+            answers: self.answers.saturating_sub(before.answers),
+            handed_up: self.handed_up.saturating_sub(before.handed_up),
+            kernel_segments: self.kernel_segments.saturating_sub(before.kernel_segments),
+            published: self.published.saturating_sub(before.published),
+        }
+    }
+}
+
+/// Prospect of future answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerProspect {
+    /// Nothing is published or being fetched.
+    Nothing,
+    /// Responses are published, but fetching is paused.
+    Old,
+    /// Recently published responses may still get hits.
+    New,
+}
+
+/// A step to carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LevelBypassAction {
+    /// Leave connections to the kernel.
+    Rest {
+        /// End of the bypass.
+        until_ns: u64,
+        /// Requests answered in the window.
+        answers: u64,
+        /// All requests in the window.
+        requests: u64,
+    },
+    /// Stop examining frames.
+    FallAsleep,
+    /// End the bypass.
+    Wake,
+}
+
+/// Which part of the traffic is processed.
+#[derive(Debug)]
+enum SamplingState {
+    /// With the start of the window, and the counters at that time; `None` before the first sample.
+    Awake(Option<(u64, TrafficSample)>),
+    Resting {
+        /// Start of the bypass, or last check that found connections.
+        since_ns: u64,
+        until_ns: u64,
+    },
+    Asleep {
+        until_ns: u64,
+    },
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct LevelBypass {
+    rules: LevelBypassRules,
+    state: SamplingState,
+    rest_ns_next: u64,
+}
+
+impl LevelBypass {
+    /// Starts without bypass.
+    #[must_use]
+    pub fn new(rules: LevelBypassRules) -> LevelBypass {
+        LevelBypass {
+            rest_ns_next: rules.rest_ns_min,
+            rules,
+            state: SamplingState::Awake(None),
+        }
+    }
+
+    /// To be called every second. `left`: number of this level's connections, evaluated only if needed.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        seen: TrafficSample,
+        prospect: AnswerProspect,
+        left: impl FnOnce() -> usize,
+    ) -> Option<LevelBypassAction> {
+        match self.state {
+            SamplingState::Awake(window) => {
+                let (begin_ns, before) = window.unwrap_or((now_ns, seen));
+                self.state = SamplingState::Awake(Some((begin_ns, before)));
+                self.judge(now_ns, begin_ns, seen, before, prospect)
+            }
+            SamplingState::Resting { until_ns, .. } | SamplingState::Asleep { until_ns }
+                if until_ns <= now_ns =>
+            {
+                self.wake()
+            }
+            SamplingState::Resting { since_ns, until_ns }
+                if now_ns.saturating_sub(since_ns) >= self.rules.settle_ns =>
+            {
+                let is_over = left() == 0;
+                self.state = match is_over {
+                    true => SamplingState::Asleep { until_ns },
+                    // Counting them takes a while, so the next check is after `settle_ns` again.
+                    false => SamplingState::Resting {
+                        since_ns: now_ns,
+                        until_ns,
+                    },
+                };
+                is_over.then_some(LevelBypassAction::FallAsleep)
+            }
+            SamplingState::Resting { .. } | SamplingState::Asleep { .. } => None,
+        }
+    }
+
+    /// Ends a bypass, if there is one.
+    pub fn wake(&mut self) -> Option<LevelBypassAction> {
+        let rests = !matches!(self.state, SamplingState::Awake(_));
+        self.state = SamplingState::Awake(None);
+        rests.then_some(LevelBypassAction::Wake)
+    }
+
+    fn judge(
+        &mut self,
+        now_ns: u64,
+        begin_ns: u64,
+        seen: TrafficSample,
+        before: TrafficSample,
+        prospect: AnswerProspect,
+    ) -> Option<LevelBypassAction> {
+        let came = seen.since(before);
+        let read = came.answers.saturating_add(came.handed_up);
+        let requests = read.saturating_add(came.kernel_segments / SEGMENTS_PER_REQUEST);
+        let passed_ns = now_ns.saturating_sub(begin_ns);
+        let is_vain = prospect == AnswerProspect::Nothing && came.published == 0;
+        let rules = &self.rules;
+        let is_enough = passed_ns >= rules.window_ns && requests >= rules.requests_min;
+        let is_enough_in_vain =
+            is_vain && passed_ns >= rules.vain_window_ns && read >= rules.vain_requests_min;
+        if !(is_enough || is_enough_in_vain) {
+            return None;
+        }
+        // A new window begins, regardless of the result.
+        self.state = SamplingState::Awake(Some((now_ns, seen)));
+        if came.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
+            self.rest_ns_next = self.rules.rest_ns_min;
+            return None;
+        }
+        // New responses need time to get hits.
+        if prospect == AnswerProspect::New && came.published > 0 {
+            return None;
+        }
+        let until_ns = now_ns.saturating_add(self.rest_ns_next);
+        self.rest_ns_next = self
+            .rest_ns_next
+            .saturating_mul(2)
+            .min(self.rules.rest_ns_max);
+        self.state = SamplingState::Resting {
+            since_ns: now_ns,
+            until_ns,
+        };
+        Some(LevelBypassAction::Rest {
+            until_ns,
+            answers: came.answers,
+            requests,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A level, simulated second by second.
+    struct Bench {
+        rest: LevelBypass,
+        now_s: u64,
+        seen: TrafficSample,
+        left: usize,
+        prospect: AnswerProspect,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench {
+                rest: LevelBypass::new(LevelBypassRules::default()),
+                now_s: 1000,
+                // An earlier daemon has counted as well.
+                seen: TrafficSample {
+                    answers: 1_000_000,
+                    handed_up: 5,
+                    kernel_segments: 7,
+                    published: 0,
+                },
+                left: 0,
+                prospect: AnswerProspect::Old,
+            }
+        }
+
+        /// Runs seconds with this many requests each until a step; returns when, and which.
+        fn until(&mut self, secs: u64, answers: u64, handed_up: u64) -> Option<(u64, LevelBypassAction)> {
+            let begin_s = self.now_s;
+            for _ in 0..secs {
+                let (now_ns, left) = (self.now_s * SECOND_NS, self.left);
+                let step = self.rest.look(now_ns, self.seen, self.prospect, || left);
+                self.now_s += 1;
+                if let Some(step) = step {
+                    return Some((self.now_s - 1 - begin_s, step));
+                }
+                self.seen.answers += answers;
+                self.seen.handed_up += handed_up;
+            }
+            None
+        }
+
+        fn rested(&mut self, answers: u64, handed_up: u64) -> u64 {
+            match self.until(100, answers, handed_up) {
+                Some((_, LevelBypassAction::Rest { until_ns, .. })) => until_ns / SECOND_NS - (self.now_s - 1),
+                other => panic!("no rest: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_answers_nothing_rests_sleeps_and_tries_again() {
+        let mut bench = Bench::new();
+        let rest = LevelBypassAction::Rest {
+            until_ns: 1035 * SECOND_NS,
+            answers: 50,
+            requests: 5000,
+        };
+        // 10 of 1,000 are fewer than one of 50.
+        assert_eq!(bench.until(100, 10, 990), Some((5, rest)));
+        // The first check for connections comes after 10 s.
+        assert_eq!(bench.until(100, 0, 0), Some((9, LevelBypassAction::FallAsleep)));
+        assert_eq!(bench.until(100, 0, 0), Some((19, LevelBypassAction::Wake)));
+        let mut rests = Vec::new();
+        for _ in 0..6 {
+            rests.push(bench.rested(0, 1000));
+            bench.now_s += 600;
+            assert_eq!(bench.until(1, 0, 0), Some((0, LevelBypassAction::Wake)));
+        }
+        assert_eq!(rests, [60, 120, 240, 480, 600, 600]);
+    }
+
+    #[test]
+    fn who_answers_something_does_not_rest() {
+        for (answers, handed_up) in [(20, 980), (500, 500), (1000, 0)] {
+            assert_eq!(Bench::new().until(1000, answers, handed_up), None);
+        }
+        // A difficult time once is no reason for a long bypass later.
+        let mut bench = Bench::new();
+        for _ in 0..3 {
+            bench.rested(0, 1000);
+            bench.now_s += 600;
+            bench.until(1, 0, 0);
+        }
+        assert_eq!(bench.until(10, 500, 500), None);
+        assert_eq!(bench.rested(0, 1000), 30);
+    }
+
+    #[test]
+    fn few_requests_say_little() {
+        let mut bench = Bench::new();
+        // Fewer than the minimum of 2,000 requests.
+        assert_eq!(bench.until(1900, 0, 1), None);
+        assert!(matches!(
+            bench.until(200, 0, 1),
+            Some((_, LevelBypassAction::Rest { .. }))
+        ));
+    }
+
+    #[test]
+    fn what_was_just_published_may_be_hit_yet() {
+        let mut bench = Bench::new();
+        bench.prospect = AnswerProspect::New;
+        for _ in 0..5 {
+            bench.seen.published += 100;
+            assert_eq!(bench.until(5, 0, 1000), None);
+        }
+        bench.prospect = AnswerProspect::Old;
+        bench.seen.published += 100;
+        assert!(matches!(
+            bench.until(6, 0, 1000),
+            Some((_, LevelBypassAction::Rest { .. }))
+        ));
+    }
+
+    #[test]
+    fn where_nothing_can_be_answered_less_is_enough() {
+        let rest = LevelBypassAction::Rest {
+            until_ns: 1031 * SECOND_NS,
+            answers: 0,
+            requests: 500,
+        };
+        let mut bench = Bench::new();
+        assert_eq!(bench.until(4, 0, 500), None);
+        let mut bench = Bench::new();
+        bench.prospect = AnswerProspect::Nothing;
+        assert_eq!(bench.until(4, 0, 500), Some((1, rest)));
+        // A response published and gone again may come back.
+        let mut bench = Bench::new();
+        bench.prospect = AnswerProspect::Nothing;
+        bench.until(1, 0, 500);
+        bench.seen.published += 1;
+        assert_eq!(bench.until(4, 0, 500), None);
+    }
+
+    #[test]
+    fn segments_of_kept_connections_cost_too() {
+        let mut bench = Bench::new();
+        bench.until(1, 0, 0);
+        for _ in 0..4 {
+            // They cost as much as 500 requests.
+            bench.seen.kernel_segments += 16 * 500;
+            assert_eq!(bench.until(1, 7, 0), None);
+        }
+        assert!(matches!(
+            bench.until(1, 7, 0),
+            Some((
+                0,
+                LevelBypassAction::Rest {
+                    answers: 28,
+                    requests: 2028,
+                    ..
+                }
+            ))
+        ));
+    }
+
+    #[test]
+    fn nobody_sleeps_while_a_connection_of_ours_is_left() {
+        let mut bench = Bench::new();
+        bench.rested(0, 1000);
+        bench.left = 1;
+        assert_eq!(bench.until(12, 0, 0), None);
+        bench.left = 0;
+        assert_eq!(bench.until(9, 0, 0), Some((7, LevelBypassAction::FallAsleep)));
+    }
+
+    #[test]
+    fn somebody_may_wake_it() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.rest.wake(), None);
+        bench.rested(0, 1000);
+        assert_eq!(bench.rest.wake(), Some(LevelBypassAction::Wake));
+        assert_eq!(bench.rested(0, 1000), 60);
+    }
+}

@@ -1,0 +1,85 @@
+//! The queue of waiting keys, and the fetches in progress.
+
+use super::FetchTicket;
+use crate::response::fetched_response::FetchedResponse;
+use lowroad_wire::key::RequestKey;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// A fetch in progress.
+#[derive(Debug)]
+pub(super) struct FetchJob {
+    pub(super) key: RequestKey,
+    pub(super) hash: u64,
+    /// The stored response to validate; `None` for a plain request.
+    pub(super) previous: Option<Arc<FetchedResponse>>,
+    pub(super) begun_ns: u64,
+    /// A matching purge arrived after its start.
+    pub(super) overtaken: bool,
+}
+
+/// All waiting and running fetches.
+#[derive(Debug, Default)]
+pub(super) struct FetchJobs {
+    waiting: VecDeque<(RequestKey, u64)>,
+    under_way: BTreeMap<FetchTicket, FetchJob>,
+    /// The hashes of both.
+    known: HashSet<u64>,
+    ticket_next: u64,
+}
+
+impl FetchJobs {
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Whether the hash is waiting or being fetched.
+    pub(super) fn is_known(&self, hash: u64) -> bool {
+        self.known.contains(&hash)
+    }
+
+    /// Appends a key, unless it is waiting or being fetched. Returns whether it was appended.
+    pub(super) fn enqueue(&mut self, key: RequestKey, hash: u64) -> bool {
+        let is_new = self.known.insert(hash);
+        if is_new {
+            self.waiting.push_back((key, hash));
+        }
+        is_new
+    }
+
+    /// Takes the next key. The caller must continue with `FetchJobs::begin`.
+    pub(super) fn next_waiting(&mut self) -> Option<(RequestKey, u64)> {
+        self.waiting.pop_front()
+    }
+
+    pub(super) fn begin(&mut self, job: FetchJob) -> FetchTicket {
+        self.ticket_next += 1;
+        let ticket = FetchTicket(self.ticket_next);
+        self.under_way.insert(ticket, job);
+        ticket
+    }
+
+    /// Removes a fetch at its end; `None` if it was removed before.
+    pub(super) fn end(&mut self, ticket: FetchTicket) -> Option<FetchJob> {
+        let job = self.under_way.remove(&ticket)?;
+        self.known.remove(&job.hash);
+        Some(job)
+    }
+
+    /// The fetches started before a time.
+    pub(super) fn begun_before(&self, time_ns: u64) -> Vec<FetchTicket> {
+        let old = self.under_way.iter().filter(|(_, j)| j.begun_ns < time_ns);
+        old.map(|(ticket, _)| *ticket).collect()
+    }
+
+    /// Marks matching fetches so that their results are discarded.
+    pub(super) fn overtake(&mut self, is_meant: impl Fn(&RequestKey) -> bool) {
+        for job in self.under_way.values_mut() {
+            job.overtaken |= is_meant(&job.key);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The published responses, and their eviction. Independent of fetches.
+//!
+//! Eviction is CLOCK with a window: the hand examines a few entries, evicts the one with the fewest hits, and halves
+//! the hits of the others, so that briefly popular entries leave after a few rounds. A hit weighs enough for several
+//! rounds: an entry with occasional hits stays before one without any. The cost of an eviction so does not depend on
+//! the number of entries, and a crawl over the whole site, even one that requests everything twice, evicts its own
+//! entries before those with hits.
+
+use super::hit_forecast;
+use super::verdict::{self, PublishableResponse};
+use super::{WithdrawnResponse, ResponseSerial};
+use crate::response::fetched_response::FetchedResponse;
+use lowroad_wire::key::RequestKey;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Entries that the hand examines for one eviction.
+const WINDOW: usize = 16;
+/// Weight of a hit; each pass of the hand halves it. In twenty rounds about as many entries are evicted as there are
+/// slots.
+const HIT_WEIGHT: u64 = 1 << 20;
+
+/// Newly counted hits, and their projection: `hit_forecast::promise`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NewHits {
+    pub(super) hits: u64,
+    pub(super) promised: u64,
+}
+
+/// A published response.
+#[derive(Debug)]
+pub(super) struct LearnedResponse {
+    pub(super) serial: ResponseSerial,
+    pub(super) key: RequestKey,
+    pub(super) hash: u64,
+    /// The response as fetched, for validation.
+    pub(super) stored: Arc<FetchedResponse>,
+    pub(super) expires_ns: u64,
+    published_ns: u64,
+    /// When `stored` was fetched or validated.
+    stored_ns: u64,
+    /// Bytes of the published form.
+    len: u64,
+    /// When it is validated, if it had hits since `stored_ns`.
+    due_ns: u64,
+    /// Hits counted so far.
+    hits: u64,
+    /// Hits since `stored_ns`.
+    hits_since_fetch: u64,
+    /// Weight of the hits since the hand's last pass, plus the rest of earlier ones.
+    weight: u64,
+}
+
+impl LearnedResponse {
+    pub(super) fn new(
+        serial: ResponseSerial,
+        key: RequestKey,
+        hash: u64,
+        stored: FetchedResponse,
+        (now_ns, expires_ns): (u64, u64),
+        len: usize,
+    ) -> LearnedResponse {
+        LearnedResponse {
+            len: len as u64,
+            published_ns: now_ns,
+            stored_ns: now_ns,
+            serial,
+            key,
+            hash,
+            stored: Arc::new(stored),
+            expires_ns,
+            due_ns: due_ns(now_ns, expires_ns),
+            hits: 0,
+            hits_since_fetch: 0,
+            weight: 0,
+        }
+    }
+
+    /// Whether the new response would be sent as the same bytes.
+    pub(super) fn is_sent_as(&self, accepted: &PublishableResponse, with_age: bool) -> bool {
+        let class = self.key.parts().class;
+        verdict::prepared(&self.stored, class, with_age, usize::MAX)
+            .is_ok_and(|own| own.is_same_as(&accepted.prepared))
+    }
+
+    /// Renews it after the origin has confirmed it.
+    pub(super) fn renew(&mut self, stored: FetchedResponse, now_ns: u64, expires_ns: u64) {
+        self.stored = Arc::new(stored);
+        self.stored_ns = now_ns;
+        self.expires_ns = expires_ns;
+        self.due_ns = due_ns(now_ns, expires_ns);
+        self.hits_since_fetch = 0;
+    }
+
+    /// Postpones its validation to this time at least.
+    pub(super) fn put_off(&mut self, until_ns: u64) {
+        self.due_ns = self.due_ns.max(until_ns);
+    }
+
+    /// Takes over its counter. Returns the new hits.
+    fn count(&mut self, hits: u64, now_ns: u64) -> NewHits {
+        // A counter that went back was reset.
+        let new = hits.checked_sub(self.hits).unwrap_or(hits);
+        let age_ns = now_ns.saturating_sub(self.published_ns);
+        let life_ns = self.expires_ns.saturating_sub(self.stored_ns);
+        let promised = hit_forecast::promise(self.hits, new, age_ns, life_ns);
+        self.hits = hits;
+        self.hits_since_fetch = self.hits_since_fetch.saturating_add(new);
+        self.weight = self.weight.saturating_add(new.saturating_mul(HIT_WEIGHT));
+        NewHits {
+            hits: new,
+            promised,
+        }
+    }
+
+    fn gone(self) -> WithdrawnResponse {
+        WithdrawnResponse {
+            serial: self.serial,
+            key: self.key,
+            hash: self.hash,
+        }
+    }
+}
+
+/// 80 % of the lifetime.
+fn due_ns(now_ns: u64, expires_ns: u64) -> u64 {
+    now_ns + expires_ns.saturating_sub(now_ns) / 5 * 4
+}
+
+/// All published responses.
+#[derive(Debug, Default)]
+pub(super) struct LearnedResponses {
+    slots: Vec<Option<LearnedResponse>>,
+    /// Indices of empty slots.
+    free: Vec<usize>,
+    by_hash: HashMap<u64, usize>,
+    /// The slot that the hand examines next.
+    hand: usize,
+    /// Bytes of all entries.
+    bytes: u64,
+}
+
+impl LearnedResponses {
+    pub(super) fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+
+    /// Bytes of all published responses.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn by_hash(&self, hash: u64) -> Option<&LearnedResponse> {
+        self.slots.get(*self.by_hash.get(&hash)?)?.as_ref()
+    }
+
+    pub(super) fn by_hash_mut(&mut self, hash: u64) -> Option<&mut LearnedResponse> {
+        self.slots.get_mut(*self.by_hash.get(&hash)?)?.as_mut()
+    }
+
+    /// Adds an entry with a new hash.
+    pub(super) fn insert(&mut self, entry: LearnedResponse) {
+        let hash = entry.hash;
+        self.bytes += entry.len;
+        // Entries keep their slots, over which the hand walks.
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.slots[at] = Some(entry);
+                at
+            }
+            None => {
+                self.slots.push(Some(entry));
+                self.slots.len() - 1
+            }
+        };
+        let before = self.by_hash.insert(hash, at);
+        debug_assert!(before.is_none(), "the caller removes what was there");
+    }
+
+    /// Removes the entry with this hash, if there is one.
+    pub(super) fn remove(&mut self, hash: u64) -> Vec<WithdrawnResponse> {
+        let at = self.by_hash.get(&hash).copied();
+        at.and_then(|at| self.take(at)).into_iter().collect()
+    }
+
+    /// Removes all entries that satisfy the predicate.
+    pub(super) fn remove_where(&mut self, is_meant: impl Fn(&LearnedResponse) -> bool) -> Vec<WithdrawnResponse> {
+        let is_meant = |slot: &Option<LearnedResponse>| slot.as_ref().is_some_and(&is_meant);
+        // Collected first, since taking an entry changes the slots.
+        let meant: Vec<usize> = (0..self.slots.len())
+            .filter(|at| is_meant(&self.slots[*at]))
+            .collect();
+        meant.into_iter().filter_map(|at| self.take(at)).collect()
+    }
+
+    /// Reads the hit counters, of all entries or only of those that may need validation. Returns the new hits.
+    pub(super) fn count_hits(
+        &mut self,
+        now_ns: u64,
+        of_all: bool,
+        mut hits: impl FnMut(ResponseSerial, &RequestKey) -> u64,
+    ) -> NewHits {
+        let mut new = NewHits::default();
+        let entries = self.slots.iter_mut().flatten();
+        for entry in entries.filter(|e| of_all || e.due_ns <= now_ns) {
+            let one = entry.count(hits(entry.serial, &entry.key), now_ns);
+            new.hits = new.hits.saturating_add(one.hits);
+            new.promised = new.promised.saturating_add(one.promised);
+        }
+        new
+    }
+
+    /// Entries to validate: most of their lifetime is over, and they had hits; with the number of hits since the last
+    /// fetch.
+    pub(super) fn due(&self, now_ns: u64) -> Vec<(RequestKey, u64, u64)> {
+        let entries = self.slots.iter().flatten();
+        entries
+            .filter(|e| e.due_ns <= now_ns && e.hits_since_fetch > 0)
+            .map(|e| (e.key.clone(), e.hash, e.hits_since_fetch))
+            .collect()
+    }
+
+    /// Evicts the entry with the lowest weight in the window; `None` if there are no entries.
+    pub(super) fn evict(&mut self) -> Option<WithdrawnResponse> {
+        // Of equal ones the oldest is evicted; else newcomers would only displace each other.
+        let mut fewest: Option<(u64, ResponseSerial, usize)> = None;
+        let mut looked_at = 0;
+        for _ in 0..self.slots.len() {
+            let at = self.hand % self.slots.len();
+            self.hand = at + 1;
+            let Some(entry) = &mut self.slots[at] else {
+                continue;
+            };
+            let candidate = (entry.weight, entry.serial, at);
+            fewest = Some(fewest.map_or(candidate, |known| known.min(candidate)));
+            entry.weight /= 2;
+            looked_at += 1;
+            if looked_at == WINDOW {
+                break;
+            }
+        }
+        self.take(fewest?.2)
+    }
+
+    fn take(&mut self, at: usize) -> Option<WithdrawnResponse> {
+        let entry = self.slots.get_mut(at)?.take()?;
+        self.bytes -= entry.len;
+        self.by_hash.remove(&entry.hash);
+        self.free.push(at);
+        Some(entry.gone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: u64) -> LearnedResponse {
+        let key = super::super::tests::key_of("/", None);
+        let stored = FetchedResponse {
+            status: 200,
+            reason: Vec::new(),
+            fields: Vec::new(),
+            body: Vec::new(),
+            at_unix_secs: 0,
+        };
+        LearnedResponse::new(ResponseSerial(number), key, number, stored, (0, 100), 1000)
+    }
+
+    fn published(len: u64) -> LearnedResponses {
+        let mut all = LearnedResponses::default();
+        (0..len).for_each(|number| all.insert(entry(number)));
+        all
+    }
+
+    #[test]
+    fn what_is_hit_survives_a_walk_over_the_site() {
+        let mut all = published(64);
+        for number in 100..1000 {
+            all.count_hits(
+                0,
+                true,
+                |serial, _| if serial.0 < 8 { number * 100 } else { 0 },
+            );
+            all.evict().expect("there are entries");
+            all.insert(entry(number));
+        }
+        assert_eq!(all.len(), 64);
+        assert!((0..8).all(|hot| all.by_hash(hot).is_some()));
+    }
+
+    #[test]
+    fn without_hits_everything_leaves_in_the_end() {
+        let mut all = published(64);
+        all.count_hits(0, true, |_, _| 1_000_000);
+        // Enough rounds of the hand to halve all weights to 0.
+        for number in 100..2000 {
+            all.evict().expect("there are entries");
+            all.insert(entry(number));
+        }
+        assert!((0..64).all(|old| all.by_hash(old).is_none()));
+    }
+
+    #[test]
+    fn removed_entries_are_not_found_and_their_slots_used_again() {
+        let mut all = published(4);
+        assert_eq!(all.remove(2).len(), 1);
+        assert_eq!(all.remove(2).len(), 0);
+        assert_eq!(all.remove_where(|e| e.hash < 2).len(), 2);
+        all.insert(entry(9));
+        assert_eq!((all.len(), all.slots.len()), (2, 4));
+        assert_eq!(all.by_hash(9).map(|e| e.serial), Some(ResponseSerial(9)));
+    }
+
+    #[test]
+    fn an_eviction_of_nothing_is_nothing() {
+        assert_eq!(LearnedResponses::default().evict(), None);
+    }
+
+    #[test]
+    fn what_may_have_to_be_asked_after_is_counted_at_once() {
+        let mut all = published(2);
+        // Due at 80 % of the lifetime of 100.
+        assert_eq!(all.count_hits(79, false, |_, _| 3).hits, 0);
+        assert_eq!(all.count_hits(80, false, |_, _| 3).hits, 6);
+        assert_eq!(all.count_hits(80, true, |_, _| 4).hits, 2);
+    }
+
+    #[test]
+    fn a_counter_that_went_back_was_begun_anew() {
+        let mut one = entry(1);
+        one.count(5, 0);
+        one.count(7, 0);
+        one.count(3, 0);
+        assert_eq!((one.hits, one.hits_since_fetch), (3, 10));
+    }
+}

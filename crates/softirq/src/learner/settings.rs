@@ -1,0 +1,82 @@
+//! Limits and rules of the learner.
+
+use lowroad_cache::excluded_paths::ExcludedPaths;
+
+use super::account::FetchBudgetRules as Trust;
+use crate::layout::{PARTS_MAX, RESPONSE_MAX, RESPONSE_MAX_V6};
+use lowroad_wire::key::KeyParts;
+
+/// Limits and rules of a `ResponseLearner`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnSettings {
+    /// Maximum number of published responses. Default 16384.
+    pub published_max: usize,
+    /// Maximum number of concurrent fetches. Default 8.
+    pub under_way_max: usize,
+    /// Maximum number of keys waiting for a fetch. Default 1024, half a KiB each.
+    pub waiting_max: usize,
+    /// Maximum bytes of all published responses. Default 24 MiB.
+    pub published_bytes_max: u64,
+    /// Maximum number of segments of a response. Default 10.
+    pub parts_max: usize,
+    /// The same on connections that stay open. Default 10.
+    pub kept_parts_max: usize,
+    /// Freshness lifetime of responses without one. Default none: it is estimated, or they are not stored.
+    pub ttl_secs: Option<u64>,
+    /// Maximum heuristic lifetime (RFC 9111 §4.2.2). Default 5: the server is on this machine, so another fetch costs
+    /// little, and a missed change costs more.
+    pub guessed_secs_max: u64,
+    /// Maximum time of a publication. Default a day, since Age has five digits.
+    pub lifetime_secs_max: u64,
+    /// Whether responses get an Age: yes for a cache, no for the origin itself. Default yes.
+    pub with_age: bool,
+    /// How long a key is not fetched again after a failure. Default 10.
+    pub denied_secs: u64,
+    /// The same after a response that is too long. Default 60.
+    pub denied_long_secs: u64,
+    /// Timeout of a fetch. Default 30.
+    pub fetch_secs_max: u64,
+    /// Paths that are not fetched. Default none.
+    pub excluded: ExcludedPaths,
+    /// Limits of fetches without hits.
+    pub trust: Trust,
+}
+
+impl Default for LearnSettings {
+    fn default() -> LearnSettings {
+        LearnSettings {
+            published_max: 16_384,
+            under_way_max: 8,
+            waiting_max: 1024,
+            published_bytes_max: 24 << 20,
+            parts_max: PARTS_MAX as usize,
+            kept_parts_max: PARTS_MAX as usize,
+            ttl_secs: None,
+            guessed_secs_max: 5,
+            lifetime_secs_max: 24 * 3600,
+            with_age: true,
+            denied_secs: 10,
+            denied_long_secs: 60,
+            fetch_secs_max: 30,
+            excluded: ExcludedPaths::default(),
+            trust: Trust::default(),
+        }
+    }
+}
+
+impl LearnSettings {
+    /// Maximum bytes of a response with this key, head and body.
+    #[must_use]
+    pub fn len_max(&self, key: &KeyParts<'_>) -> usize {
+        // On IPv6, parts are sized for the minimum MTU.
+        let cut = match key.local().is_ipv6() {
+            true => RESPONSE_MAX_V6,
+            false => RESPONSE_MAX,
+        };
+        let parts = match key.class.closes() {
+            true => self.parts_max,
+            false => self.kept_parts_max,
+        };
+        parts * cut as usize
+    }
+}

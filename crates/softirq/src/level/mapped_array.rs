@@ -1,0 +1,141 @@
+//! A BPF array mapped into memory. The programs access it concurrently, so every access is a volatile or atomic access
+//! of whole words; writers order accesses that belong together.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Values of one type, stored contiguously.
+#[derive(Debug)]
+pub struct MappedArray<T> {
+    first: NonNull<T>,
+    len: usize,
+    bytes: usize,
+    of: PhantomData<T>,
+}
+
+// SAFETY: it is memory of the process, accessed by volatile operations only.
+unsafe impl<T: Send> Send for MappedArray<T> {}
+// SAFETY: as above; each word has one writer at a time.
+unsafe impl<T: Sync> Sync for MappedArray<T> {}
+
+#[allow(clippy::len_without_is_empty, reason = "a map has at least one value")]
+impl<T: Copy> MappedArray<T> {
+    /// Maps `len` values of an array created with `BPF_F_MMAPABLE`.
+    ///
+    /// # Errors
+    /// Those of `mmap`; `EINVAL` if the map is smaller.
+    pub fn new(map: impl AsFd, len: usize) -> io::Result<Self> {
+        // The kernel maps whole pages.
+        let bytes = (len * size_of::<T>()).next_multiple_of(rustix::param::page_size());
+        // SAFETY: the kernel chooses the address; it checks the length against the map's size.
+        let first = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                map.as_fd(),
+                0,
+            )?
+        };
+        let first = NonNull::new(first.cast()).expect("mmap gives no null");
+        Ok(Self {
+            first,
+            len,
+            bytes,
+            of: PhantomData,
+        })
+    }
+
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A copy of a value.
+    ///
+    /// # Panics
+    /// When there is none at the index.
+    #[must_use]
+    pub fn read(&self, index: usize) -> T {
+        // SAFETY: within the mapping (`at` checks), aligned, and any bytes are a value: the types are
+        // plain integers.
+        unsafe { self.at(index).read_volatile() }
+    }
+
+    /// Writes a whole value.
+    ///
+    /// # Panics
+    /// When there is none at the index.
+    pub fn write(&self, index: usize, value: T) {
+        // SAFETY: as for `read`.
+        unsafe { self.at(index).write_volatile(value) }
+    }
+
+    /// Writes one word of a value; other words may belong to other writers. The offset is from `offset_of!`.
+    ///
+    /// # Panics
+    /// When there is no such value, or no such word in it.
+    pub fn set<W: Copy>(&self, index: usize, offset: usize, word: W) {
+        assert!(
+            offset + size_of::<W>() <= size_of::<T>() && offset.is_multiple_of(align_of::<W>())
+        );
+        // SAFETY: within the value, which is within the mapping, and aligned, as just checked.
+        unsafe {
+            self.at(index)
+                .byte_add(offset)
+                .cast::<W>()
+                .write_volatile(word)
+        }
+    }
+
+    /// Writes one word of a value with release ordering after all earlier writes of this thread: a reader that follows
+    /// the word sees the data behind it completely. The offset is from `offset_of!`.
+    ///
+    /// # Panics
+    /// As `MappedArray::set`.
+    pub fn publish(&self, index: usize, offset: usize, word: u64) {
+        assert!(
+            offset + size_of::<u64>() <= size_of::<T>()
+                && offset.is_multiple_of(align_of::<u64>())
+                && align_of::<T>() >= align_of::<u64>()
+        );
+        // SAFETY: within the value, which is within the mapping for as long as `self`, and aligned, as just checked.
+        // All other accesses, also in the kernel, are of whole words.
+        let place = unsafe { AtomicU64::from_ptr(self.at(index).byte_add(offset).cast::<u64>()) };
+        place.store(word, Ordering::Release);
+    }
+
+    /// Reads one word of a value; the offset is from `offset_of!`.
+    ///
+    /// # Panics
+    /// As `MappedArray::set`.
+    pub fn get<W: Copy>(&self, index: usize, offset: usize) -> W {
+        assert!(
+            offset + size_of::<W>() <= size_of::<T>() && offset.is_multiple_of(align_of::<W>())
+        );
+        // SAFETY: as for `set`; any bytes are a word.
+        unsafe { self.at(index).byte_add(offset).cast::<W>().read_volatile() }
+    }
+
+    fn at(&self, index: usize) -> *mut T {
+        assert!(index < self.len, "{index} of {}", self.len);
+        // SAFETY: the index is within the mapping.
+        unsafe { self.first.as_ptr().add(index) }
+    }
+}
+
+impl<T> Drop for MappedArray<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned, and not borrowed any more. An error would mean that it is not mapped.
+        unsafe {
+            let _ = munmap(self.first.as_ptr().cast(), self.bytes);
+        }
+    }
+}

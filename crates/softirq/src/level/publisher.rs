@@ -1,0 +1,437 @@
+//! Publication: writes responses into their slots, and removes them from the index. Only the daemon has a
+//! `ResponsePublisher`; other processes purge by clearing index entries, and count that in the control.
+//!
+//! The programs also find responses without the index, by memos of requests (memo.h): a response that leaves the index
+//! is therefore expired at the same time, or counted as purged.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::offset_of;
+
+use lowroad_wire::width::{index, long_index, lower};
+
+use crate::error::LevelError;
+use crate::layout::{self, response, sum_of};
+use crate::learner::ResponseSerial;
+use crate::level::SoftirqLevel;
+use crate::level::extents::{StoreExtent, FreeExtents};
+use lowroad_wire::key::KEY_LEN_MAX;
+
+/// How long a retired response can be retransmitted: clients repeat their requests after 0.2 s, 0.6 s, 1.4 s, and so
+/// on.
+const LINGER_NS: u64 = 60_000_000_000;
+/// Number of retired slots that are reused together before that time, if there is no room.
+const REUSED_AT_ONCE: usize = 64;
+
+/// A response to publish.
+#[derive(Clone, Debug)]
+pub struct PublishRequest<'a> {
+    /// Its key, at most `KEY_MAX` bytes.
+    pub key: &'a [u8],
+    /// Head and body, at most [`LEN_MAX`] bytes.
+    pub bytes: &'a [u8],
+    /// Offset of the body.
+    pub head_len: u16,
+    /// Offset of the value of Date.
+    pub date_at: Option<u16>,
+    /// Offset of the value of Age, five digits.
+    pub age_at: Option<u16>,
+    /// Its status.
+    pub status: u16,
+    /// CLOCK_MONOTONIC: when its Age was 0.
+    pub born_ns: u64,
+    /// CLOCK_MONOTONIC: the end of its freshness.
+    pub expires_ns: u64,
+}
+
+/// Why a response is not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishRefusal {
+    /// Key or response are too long, or an offset is out of range.
+    Form,
+    /// All slots are taken, or all entries of the bucket, or no extent of the store is long enough.
+    Full,
+}
+
+/// Bytes of a response, head and body.
+pub const LEN_MAX: usize = layout::PARTS_MAX as usize * layout::RESPONSE_MAX as usize;
+
+/// Allocates slots and store extents, and knows the published responses.
+#[derive(Debug)]
+pub struct ResponsePublisher {
+    free: Vec<u32>,
+    store: FreeExtents,
+    /// Slots removed from the index, with the time, in this order; a response in flight may have to be retransmitted.
+    retired: VecDeque<(u32, u64)>,
+    by_serial: HashMap<ResponseSerial, ResponseSlot>,
+    next_id: u32,
+}
+
+/// The slot of a response, and the hash by which it is found.
+#[derive(Clone, Copy, Debug)]
+struct ResponseSlot {
+    number: u32,
+    hash: u64,
+}
+
+impl ResponsePublisher {
+    /// Starts with an empty index: responses of an earlier daemon are removed from it.
+    ///
+    /// # Errors
+    /// When the grace period can't be waited for.
+    pub fn new(level: &SoftirqLevel) -> Result<Self, LevelError> {
+        for bucket in 0..level.index.len() {
+            level.index.write(bucket, layout::index_bucket::default());
+        }
+        level.set_published(0);
+        level.wait_for_programs()?;
+        let mut publisher = Self {
+            free: Vec::new(),
+            store: FreeExtents::new(level.store_len()),
+            retired: VecDeque::new(),
+            by_serial: HashMap::new(),
+            next_id: 1,
+        };
+        let now_ns = crate::clock::now_ns();
+        for place in (0..level.response_places()).rev() {
+            let number = index_of(place);
+            let id: u32 = level.responses.get(number, offset_of!(response, id));
+            // A response sent by the earlier daemon's level may have to be retransmitted.
+            match id {
+                0 => publisher.free.push(place),
+                _ if publisher.store.take_at(extent_of(level, place)) => {
+                    publisher.retired.push_back((place, now_ns));
+                }
+                // Its publication was interrupted.
+                _ => {
+                    level.responses.set(number, offset_of!(response, id), 0u32);
+                    publisher.free.push(place);
+                }
+            }
+            // Memos would find it without the index.
+            level
+                .responses
+                .set(number, offset_of!(response, expires_ns), 0u64);
+            // Ids must not repeat: memos identify responses by them.
+            publisher.next_id = publisher.next_id.max(id.wrapping_add(1));
+        }
+        Ok(publisher)
+    }
+
+    /// Publishes a response under a serial number. It takes the index entry of `replaces` if there is one; the caller
+    /// retires that response later.
+    ///
+    /// # Errors
+    /// `PublishRefusal`; then nothing has changed.
+    pub fn publish(
+        &mut self,
+        level: &SoftirqLevel,
+        serial: ResponseSerial,
+        what: &PublishRequest<'_>,
+        replaces: Option<ResponseSerial>,
+    ) -> Result<(), PublishRefusal> {
+        let hash = level.hash_of(what.key);
+        let (mut fresh, bytes) = form(what, hash).ok_or(PublishRefusal::Form)?;
+        let old = replaces.and_then(|old| self.by_serial.get(&old)).copied();
+        let (bucket, way) = old
+            .and_then(|old| find_entry(level, old))
+            .or_else(|| free_entry(level, hash))
+            .ok_or(PublishRefusal::Full)?;
+        // After all other checks, so that a refusal takes no slot.
+        let (number, extent) = self.room(level, bytes.len()).ok_or(PublishRefusal::Full)?;
+        fresh.id = self.next_id;
+        fresh.at = extent.at;
+        // Id 0 marks a slot without a response.
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+        level.write_store(extent.at, &bytes);
+        level.responses.write(index_of(number), fresh);
+        level.clear_hits(index_of(number));
+        let place = ResponseSlot { number, hash };
+        // The release store makes the complete response visible before its entry.
+        level.index.publish(bucket, way * 8, place.entry());
+        if let Some(old) = old {
+            // Memos of the old response would hide the new one.
+            forget(level, old);
+        }
+        self.by_serial.insert(serial, place);
+        self.tell_count(level);
+        Ok(())
+    }
+
+    /// Allocates a slot and an extent of the store; retired slots are reused in the order of their retirement.
+    fn room(&mut self, level: &SoftirqLevel, len: usize) -> Option<(u32, StoreExtent)> {
+        loop {
+            if !self.free.is_empty()
+                && let Some(extent) = self.store.take(len)
+            {
+                return self.free.pop().map(|number| (number, extent));
+            }
+            if self.retired.is_empty() {
+                return None;
+            }
+            // In batches, since each costs a grace period.
+            self.reuse(level, REUSED_AT_ONCE).ok()?;
+        }
+    }
+
+    /// Retires responses: after this call, no program answers with them, except for retransmissions of earlier answers.
+    ///
+    /// # Errors
+    /// When the grace period can't be waited for; then their slots stay taken.
+    pub fn retire(
+        &mut self,
+        level: &SoftirqLevel,
+        serials: impl IntoIterator<Item = ResponseSerial>,
+    ) -> Result<(), LevelError> {
+        let mut gone = Vec::new();
+        for serial in serials {
+            if let Some(place) = self.by_serial.remove(&serial) {
+                clear_entry(level, place);
+                forget(level, place);
+                gone.push(place.number);
+            }
+        }
+        self.tell_count(level);
+        if !gone.is_empty() {
+            // Programs that have read an entry before may still answer with it.
+            level.wait_for_programs()?;
+            let now_ns = crate::clock::now_ns();
+            let retired = gone.into_iter().map(|number| (number, now_ns));
+            self.retired.extend(retired);
+        }
+        Ok(())
+    }
+
+    /// Frees the slots that were retired long enough ago. To be called every second.
+    ///
+    /// # Errors
+    /// When the grace period can't be waited for; then these slots are lost.
+    pub fn recycle(&mut self, level: &SoftirqLevel, now_ns: u64) -> Result<(), LevelError> {
+        let before_ns = now_ns.saturating_sub(LINGER_NS);
+        let is_old = |(_, since_ns): &(u32, u64)| *since_ns < before_ns;
+        self.reuse(level, self.retired.partition_point(is_old))
+    }
+
+    /// Frees this many slots, in the order of their retirement.
+    fn reuse(&mut self, level: &SoftirqLevel, count: usize) -> Result<(), LevelError> {
+        let count = count.min(self.retired.len());
+        let places: Vec<u32> = self.retired.drain(..count).map(|one| one.0).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        // Without its id, a response is not retransmitted any more. After the grace period no program reads its bytes.
+        for number in &places {
+            let id = offset_of!(response, id);
+            level.responses.set(index_of(*number), id, 0u32);
+        }
+        level.wait_for_programs()?;
+        for number in &places {
+            self.store.give_back(extent_of(level, *number));
+        }
+        self.free.extend(places);
+        Ok(())
+    }
+
+    /// Changes the times of a response.
+    pub fn extend(&self, level: &SoftirqLevel, serial: ResponseSerial, born_ns: u64, expires_ns: u64) {
+        if let Some(place) = self.by_serial.get(&serial) {
+            let set =
+                |offset, value: u64| level.responses.set(index_of(place.number), offset, value);
+            set(offset_of!(response, born_ns), born_ns);
+            set(offset_of!(response, expires_ns), expires_ns);
+        }
+    }
+
+    /// The number of its hits.
+    #[must_use]
+    pub fn hits(&self, level: &SoftirqLevel, serial: ResponseSerial) -> u64 {
+        self.by_serial
+            .get(&serial)
+            .map_or(0, |place| level.hits(index_of(place.number)))
+    }
+
+    fn tell_count(&self, level: &SoftirqLevel) {
+        // Bounded by the number of slots.
+        let count = u32::try_from(self.by_serial.len());
+        level.set_published(count.unwrap_or(u32::MAX));
+    }
+}
+
+/// A published response, for status commands and purges.
+#[derive(Clone, Debug)]
+pub struct PublishedResponse {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The number of its hits.
+    pub hits: u64,
+    /// Its status.
+    pub status: u16,
+    /// Bytes of head and body.
+    pub len: u16,
+    /// CLOCK_MONOTONIC.
+    pub expires_ns: u64,
+    place: ResponseSlot,
+}
+
+/// Lists all responses in the index.
+#[must_use]
+pub fn published(level: &SoftirqLevel) -> Vec<PublishedResponse> {
+    let mut found = Vec::new();
+    for bucket in 0..level.index.len() {
+        for entry in level.index.read(bucket).entry {
+            // 0: the entry is free.
+            let Some(number) = lower(entry).checked_sub(1) else {
+                continue;
+            };
+            let place = level.responses.read(index_of(number));
+            found.push(PublishedResponse {
+                key: place.key[..usize::from(place.key_len)].to_vec(),
+                hits: level.hits(index_of(number)),
+                status: place.status,
+                len: place.len,
+                expires_ns: place.expires_ns,
+                place: ResponseSlot {
+                    number,
+                    hash: place.hash,
+                },
+            });
+        }
+    }
+    found
+}
+
+/// Increments of the purge counter for each purge.
+pub const COUNTS_PER_PURGE: u32 = 2;
+
+/// Purges responses from a process other than the daemon: after this call, no program answers with them, and the daemon
+/// publishes nothing that it fetched before.
+///
+/// # Errors
+/// When the grace period can't be waited for.
+pub fn purge(level: &SoftirqLevel, which: &[PublishedResponse]) -> Result<(), LevelError> {
+    // First, so that the daemon publishes no older response while the entries are cleared.
+    level.count_purge();
+    for one in which {
+        clear_entry(level, one.place);
+    }
+    // Counted again, since a program may have made a memo after the first count. The expiry can't be used: the daemon,
+    // which does not know of the purge yet, may extend it.
+    level.count_purge();
+    level.wait_for_programs()
+}
+
+impl ResponseSlot {
+    /// The slot as an index entry.
+    fn entry(self) -> u64 {
+        (self.hash & 0xffff_ffff_0000_0000) | u64::from(self.number + 1)
+    }
+}
+
+/// The response's extent in the store.
+fn extent_of(level: &SoftirqLevel, number: u32) -> StoreExtent {
+    let place = index_of(number);
+    let len: u16 = level.responses.get(place, offset_of!(response, len));
+    StoreExtent {
+        at: level.responses.get(place, offset_of!(response, at)),
+        len: FreeExtents::rounded(usize::from(len)),
+    }
+}
+
+fn index_of(number: u32) -> usize {
+    index(number)
+}
+
+fn bucket_of(level: &SoftirqLevel, hash: u64) -> usize {
+    long_index(hash) & (level.index.len() - 1)
+}
+
+fn free_entry(level: &SoftirqLevel, hash: u64) -> Option<(usize, usize)> {
+    let bucket = bucket_of(level, hash);
+    let entries = level.index.read(bucket).entry;
+    // Of two entries with the same upper half in one bucket, only the first would be found.
+    if entries
+        .iter()
+        .any(|entry| *entry != 0 && entry >> 32 == hash >> 32)
+    {
+        return None;
+    }
+    let way = entries.iter().position(|entry| *entry == 0)?;
+    Some((bucket, way))
+}
+
+fn find_entry(level: &SoftirqLevel, place: ResponseSlot) -> Option<(usize, usize)> {
+    let bucket = bucket_of(level, place.hash);
+    let entries = level.index.read(bucket).entry;
+    let way = entries.iter().position(|entry| *entry == place.entry())?;
+    Some((bucket, way))
+}
+
+fn clear_entry(level: &SoftirqLevel, place: ResponseSlot) {
+    if let Some((bucket, way)) = find_entry(level, place) {
+        level.index.set(bucket, way * 8, 0u64);
+    }
+}
+
+/// Expires a response, which invalidates the memos that refer to it.
+fn forget(level: &SoftirqLevel, place: ResponseSlot) {
+    let expires_ns = offset_of!(response, expires_ns);
+    level
+        .responses
+        .set(index_of(place.number), expires_ns, 0u64);
+}
+
+/// The response in the map's form, and its bytes for the store.
+fn form(what: &PublishRequest<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
+    let (len, head_len) = (what.bytes.len(), usize::from(what.head_len));
+    if len == 0
+        || len > LEN_MAX
+        || head_len > len
+        || what.key.is_empty()
+        || what.key.len() > KEY_LEN_MAX
+    {
+        return None;
+    }
+    let mut fresh = response {
+        expires_ns: what.expires_ns,
+        born_ns: what.born_ns,
+        hash,
+        len: u16::try_from(len).ok()?,
+        head_len: what.head_len,
+        date_at: what.date_at.unwrap_or(0),
+        age_at: what.age_at.unwrap_or(0),
+        key_len: u16::try_from(what.key.len()).ok()?,
+        status: what.status,
+        ..response::default()
+    };
+    fresh.key[..what.key.len()].copy_from_slice(what.key);
+    let mut bytes = what.bytes.to_vec();
+    // Date and Age must be in the first part. For shorter parts, the programs check that themselves.
+    let within = match len > PART_LENS[0] {
+        true => head_len.min(PART_LENS[0]),
+        false => head_len,
+    };
+    for (at, len_there) in [
+        (what.date_at, layout::DATE_LEN),
+        (what.age_at, layout::AGE_LEN),
+    ] {
+        let Some(at) = at else { continue };
+        let (at, len_there) = (usize::from(at), index(len_there));
+        if at == 0 || at + len_there > within {
+            return None;
+        }
+        // The checksums are computed over zeros: the programs add those of the actual values.
+        bytes[at..at + len_there].fill(0);
+    }
+    for (sums, part_len) in fresh.sums.iter_mut().zip(PART_LENS) {
+        for (sum, part) in sums.iter_mut().zip(bytes.chunks(part_len)) {
+            *sum = sum_of(part);
+        }
+    }
+    fresh.head_sum = sum_of(&bytes[..head_len]);
+    Some((fresh, bytes))
+}
+
+/// The lengths of parts into which a response may be cut.
+const PART_LENS: [usize; 2] = [
+    layout::RESPONSE_MAX as usize,
+    layout::RESPONSE_MAX_V6 as usize,
+];

@@ -1,0 +1,135 @@
+//! Migration watch: finds out whether the kernel accepts migrated connections. The programs can't see that: a firewall
+//! behind them may drop segments if it has not seen the connection's SYN, and clients would wait for ever. So migrated
+//! connections are looked up in the kernel's tables; while they have no socket there, connections are left to the
+//! kernel from their SYN on. `judge` decides; this module collects and applies.
+
+mod judge;
+
+use std::net::SocketAddrV6;
+
+use lowroad_wire::width::index;
+
+use crate::clock::units_since;
+use crate::error::LevelError;
+use crate::layout;
+use crate::level::SoftirqLevel;
+use crate::level::connections::ends_of;
+use crate::machine::netlink::{self, KernelSocket};
+use crate::machine::tcp_settings::{self, TcpSettings};
+
+use judge::{MigrationCounters, MigrationJudge, MigratedConnection};
+
+/// Why connections are left to the kernel, and the remedy; `None`: they are not.
+#[must_use]
+pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
+    match problem {
+        layout::HANDOVER_WORKS => None,
+        layout::HANDOVER_NO_COOKIES => Some(
+            "net.ipv4.tcp_syncookies is 0, so the kernel refuses connections that are handed to it: \
+             sysctl -w net.ipv4.tcp_syncookies=1",
+        ),
+        layout::HANDOVER_NOT_TAKEN => Some(
+            "connections that are handed up do not arrive at the server: a firewall drops or resets those \
+             whose SYN it has not seen (sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or a rule that \
+             accepts the port before the one against new connections without SYN)",
+        ),
+        _ => Some(
+            "the kernel refuses connections that are handed to it (is the listener one of Multipath \
+             TCP, or a setting of net.ipv4.tcp_* off?)",
+        ),
+    }
+}
+
+/// The watch, which samples once a second.
+#[derive(Debug, Default)]
+pub struct MigrationWatch {
+    judge: MigrationJudge,
+    settings: Option<TcpSettings>,
+}
+
+impl MigrationWatch {
+    /// Checks the settings and the migrated connections. Returns a message for the operator, if any.
+    ///
+    /// # Errors
+    /// When counters can't be read.
+    pub fn look(&mut self, level: &SoftirqLevel, now_ns: u64) -> Result<Option<String>, LevelError> {
+        let settings = TcpSettings::read();
+        let known = level.control().settings;
+        // Sysctls may change while the level runs.
+        if known & tcp_settings::BITS != settings.bits() {
+            level.set_settings(known & !tcp_settings::BITS | settings.bits());
+        }
+        // Whether any connection is tracked varies with the traffic, so it is no change of settings.
+        let set = TcpSettings {
+            are_tracked: false,
+            ..settings
+        };
+        let have_changed = self.settings.replace(set) != Some(set);
+        let counts = counts(level)?;
+        let wants_to_see = self.judge.wants_to_see(&counts);
+        // A walk through the table is expensive, so it is done on suspicion only.
+        let seen = if wants_to_see {
+            look_through(level, now_ns)
+        } else {
+            Vec::new()
+        };
+        let has_socket = |who: &SocketAddrV6, server: &SocketAddrV6| {
+            // A failed query is no evidence.
+            !matches!(netlink::socket_of(*server, *who), Ok(KernelSocket::Listener))
+        };
+        let before = self.judge.problem();
+        let has_cookies = settings.cookies != Some(0);
+        self.judge.settings(has_cookies, have_changed);
+        self.judge.look(&counts, &seen, has_socket, now_ns);
+        let now = self.judge.problem();
+        if level.control().handover_broken != now {
+            level.set_handover(now);
+        }
+        Ok((now != before).then(|| self.told(now, before)))
+    }
+
+    fn told(&self, now: layout::handover_problem, before: layout::handover_problem) -> String {
+        match (describe(now), self.judge.pause_s(), before) {
+            (Some(why), Some(pause_s), _) => format!(
+                "{why}; all connections are left to the kernel, and it is tried again in {pause_s} s, or \
+                 when these settings change"
+            ),
+            (Some(why), None, _) => {
+                format!("{why}; until then all connections are left to the kernel")
+            }
+            (None, _, _) => "connections are answered and handed up again".to_owned(),
+        }
+    }
+}
+
+fn counts(level: &SoftirqLevel) -> Result<MigrationCounters, LevelError> {
+    let all = level.counters()?;
+    let of = |reason| all[index(reason)];
+    Ok(MigrationCounters {
+        handed: of(layout::reason_tcp_handed),
+        kept: of(layout::reason_tcp_kept),
+        refused: of(layout::reason_tcp_not_handed),
+    })
+}
+
+/// Recently active connections that have migrated.
+fn look_through(level: &SoftirqLevel, now_ns: u64) -> Vec<MigratedConnection> {
+    let mut found = Vec::new();
+    for way in level.entries() {
+        let age = u32::from(units_since(now_ns, way.seen));
+        let state = u32::from(way.state);
+        let is_handed = state == layout::STATE_HANDED;
+        // Connections that the kernel had from the start have no handshake of this level.
+        let is_kept = state == layout::STATE_KERNEL && way.handshake != 0;
+        if age <= judge::FRESH && (is_handed || is_kept) {
+            let (server, client) = ends_of(&way.tuple);
+            found.push(MigratedConnection {
+                client,
+                server,
+                seen: way.seen,
+                is_kept,
+            });
+        }
+    }
+    found
+}

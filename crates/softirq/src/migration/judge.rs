@@ -1,0 +1,335 @@
+//! Judges from counters and samples whether migration works. Pure: no clock, maps or sockets.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{Ipv6Addr, SocketAddrV6};
+
+use crate::layout;
+
+/// Units of `seen` within which a connection counts as active. A client without a reply retransmits after 0.2 s, 0.6 s,
+/// 1.4 s, 3 s and so on.
+pub const FRESH: u32 = 3;
+/// A client that has retransmitted this often, each time in another second, and still has no socket, waits in vain. A
+/// client that merely resets is seen once more.
+const REPEATS: u32 = 2;
+/// This many such clients, with none that succeeded, are no coincidence.
+const NOT_TAKEN_MAX: usize = 4;
+/// Distinct client addresses that fell silent without a socket, with no successful migration in between: the kernel
+/// resets them. Single clients that reset their connections look the same.
+const SILENT_MAX: usize = 8;
+/// Refusals within a second without a successful migration.
+const REFUSED_MAX: u64 = 8;
+/// Maximum number of remembered clients.
+const SUSPECTS_MAX: usize = 1024;
+/// Pause before another attempt: the first one, and the longest.
+const PAUSE_MIN_S: u64 = 60;
+const PAUSE_MAX_S: u64 = 3600;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Counters of the programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MigrationCounters {
+    /// Segments from which the kernel was to create a socket.
+    pub handed: u64,
+    /// Connections that were seen to have a socket.
+    pub kept: u64,
+    /// Segments for which it refused.
+    pub refused: u64,
+}
+
+/// A migrated connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MigratedConnection {
+    /// The client's address; IPv4 as `::ffff:a.b.c.d`.
+    pub client: SocketAddrV6,
+    /// The server's address.
+    pub server: SocketAddrV6,
+    /// Time of its last segment.
+    pub seen: u16,
+    /// Whether the kernel has its socket.
+    pub is_kept: bool,
+}
+
+type AddressPair = (SocketAddrV6, SocketAddrV6);
+
+/// State of the judgement.
+#[derive(Debug, Default)]
+pub struct MigrationJudge {
+    problem: layout::handover_problem,
+    before: Option<MigrationCounters>,
+    /// Clients that may wait: time of the last segment, and number of retransmissions.
+    suspects: HashMap<AddressPair, (u16, u32)>,
+    /// Clients that wait in vain, over IPv4 and over IPv6: firewalls have separate rules for them.
+    failed: [HashSet<AddressPair>; 2],
+    /// Addresses of clients that fell silent without a socket.
+    silent: HashSet<Ipv6Addr>,
+    /// End of the pause, while migration is not tried.
+    retry_ns: u64,
+    pause_s: u64,
+}
+
+impl MigrationJudge {
+    /// One of the problems of `shared.h`.
+    pub fn problem(&self) -> layout::handover_problem {
+        self.problem
+    }
+
+    /// Length of the pause; `None`: the problem does not end with time.
+    pub fn pause_s(&self) -> Option<u64> {
+        let is_timed = self.problem != layout::HANDOVER_NO_COOKIES;
+        is_timed.then_some(self.pause_s)
+    }
+
+    /// Whether connections must be sampled: fewer succeeded than were migrated.
+    pub fn wants_to_see(&self, counts: &MigrationCounters) -> bool {
+        let (handed, kept) = self.grown(counts);
+        !self.suspects.is_empty() || handed > 0 && kept * 4 < handed * 3
+    }
+
+    /// Takes the kernel's settings. After a change, migration is tried again.
+    pub fn settings(&mut self, has_cookies: bool, have_changed: bool) {
+        if !has_cookies {
+            self.problem = layout::HANDOVER_NO_COOKIES;
+        } else if have_changed {
+            self.problem = layout::HANDOVER_WORKS;
+            self.pause_s = 0;
+            self.forget();
+        }
+    }
+
+    /// Judges the last second. `has_socket` returns whether the pair of addresses may have a socket.
+    pub fn look(
+        &mut self,
+        counts: &MigrationCounters,
+        seen: &[MigratedConnection],
+        has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool,
+        now_ns: u64,
+    ) {
+        let (handed, kept) = self.grown(counts);
+        let before = self.before.replace(*counts).unwrap_or(*counts);
+        if self.problem != layout::HANDOVER_WORKS {
+            if self.problem != layout::HANDOVER_NO_COOKIES && now_ns >= self.retry_ns {
+                self.problem = layout::HANDOVER_WORKS;
+                self.forget();
+            }
+            return;
+        }
+        // Clients that fell silent before a success had other reasons.
+        if kept > 0 {
+            self.silent.clear();
+        }
+        self.follow(seen, has_socket);
+        if handed == 0 && counts.refused > before.refused + REFUSED_MAX {
+            self.give_up(layout::HANDOVER_REFUSED, now_ns);
+        } else if self.wait_in_vain() || self.silent.len() >= SILENT_MAX {
+            self.give_up(layout::HANDOVER_NOT_TAKEN, now_ns);
+        }
+    }
+
+    /// Follows clients that were seen before, and adds new ones.
+    fn follow(&mut self, seen: &[MigratedConnection], has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool) {
+        for kept in seen.iter().filter(|one| one.is_kept) {
+            self.failed[family(kept)].clear();
+            // Migration works, so the next problem starts with the shortest pause.
+            self.pause_s = 0;
+        }
+        let mut old = std::mem::take(&mut self.suspects);
+        for one in seen.iter().filter(|one| !one.is_kept) {
+            let ends = (one.client, one.server);
+            if self.failed[family(one)].contains(&ends) || self.suspects.len() >= SUSPECTS_MAX {
+                continue;
+            }
+            let (at, repeats) = old.remove(&ends).unwrap_or((one.seen, 0));
+            let repeats = repeats + u32::from(at != one.seen);
+            if repeats < REPEATS {
+                self.suspects.insert(ends, (one.seen, repeats));
+            } else if !has_socket(&one.client, &one.server) {
+                self.failed[family(one)].insert(ends);
+            }
+        }
+        // Those that were not seen this time.
+        let gone = old
+            .keys()
+            .filter(|(client, server)| !has_socket(client, server));
+        let room = SUSPECTS_MAX.saturating_sub(self.silent.len());
+        self.silent
+            .extend(gone.map(|(client, _)| *client.ip()).take(room));
+    }
+
+    /// After a pause, fewer clients suffice.
+    fn wait_in_vain(&self) -> bool {
+        let most = if self.pause_s == 0 {
+            NOT_TAKEN_MAX
+        } else {
+            NOT_TAKEN_MAX / 2
+        };
+        self.failed.iter().any(|failed| failed.len() >= most)
+    }
+
+    fn give_up(&mut self, problem: layout::handover_problem, now_ns: u64) {
+        self.problem = problem;
+        // Exponential backoff: each attempt makes some clients wait in vain.
+        self.pause_s = (self.pause_s * 2).clamp(PAUSE_MIN_S, PAUSE_MAX_S);
+        self.retry_ns = now_ns + self.pause_s * SECOND_NS;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.suspects.clear();
+        self.silent.clear();
+        self.failed.iter_mut().for_each(HashSet::clear);
+    }
+
+    /// Increases of migrated and of successful connections since the last sample.
+    fn grown(&self, counts: &MigrationCounters) -> (u64, u64) {
+        let before = self.before.unwrap_or(*counts);
+        (
+            counts.handed.saturating_sub(before.handed),
+            counts.kept.saturating_sub(before.kept),
+        )
+    }
+}
+
+fn family(one: &MigratedConnection) -> usize {
+    usize::from(one.client.ip().to_ipv4_mapped().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_NS: u64 = 1_000 * SECOND_NS;
+
+    fn seen(port: u16, seen: u16, is_kept: bool) -> MigratedConnection {
+        let end = |address: &str, port| SocketAddrV6::new(address.parse().expect("v6"), port, 0, 0);
+        MigratedConnection {
+            client: end("::ffff:10.0.0.1", port),
+            server: end("::ffff:10.0.0.2", 80),
+            seen,
+            is_kept,
+        }
+    }
+
+    /// A second in which these connections were seen, none with a socket.
+    fn second(judge: &mut MigrationJudge, at: u64, all: &[MigratedConnection]) {
+        let counts = MigrationCounters {
+            handed: at * 100,
+            ..MigrationCounters::default()
+        };
+        let is_tried = judge.problem() == layout::HANDOVER_WORKS;
+        assert!(all.is_empty() || at == 0 || !is_tried || judge.wants_to_see(&counts));
+        judge.look(&counts, all, |_, _| false, NOW_NS + at * SECOND_NS);
+    }
+
+    fn waiting(at: u16) -> Vec<MigratedConnection> {
+        (1..=4).map(|port| seen(port, at, false)).collect()
+    }
+
+    #[test]
+    fn clients_that_repeat_themselves_without_a_socket_are_noticed() {
+        let mut judge = MigrationJudge::default();
+        for at in 0..3 {
+            assert_eq!(judge.problem(), layout::HANDOVER_WORKS, "{at}");
+            second(&mut judge, at, &waiting(u16::try_from(at).expect("small")));
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
+        assert_eq!(judge.pause_s(), Some(60));
+        // It is tried again after that, and two clients are enough then.
+        // The pause of 60 s began in second 2.
+        second(&mut judge, 61, &[]);
+        assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
+        second(&mut judge, 63, &[]);
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+        for at in 70..73 {
+            second(
+                &mut judge,
+                at,
+                &waiting(u16::try_from(at).expect("small"))[..2],
+            );
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
+        assert_eq!(judge.pause_s(), Some(120));
+        judge.settings(true, true);
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+    }
+
+    #[test]
+    fn who_is_silent_or_has_a_socket_is_no_trouble() {
+        let mut judge = MigrationJudge::default();
+        // Seen once more, as a client that resets.
+        for at in 0..10 {
+            second(&mut judge, at, &waiting(u16::from(at > 3)));
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+        let mut judge = MigrationJudge::default();
+        for at in 0..10u16 {
+            let counts = MigrationCounters {
+                handed: u64::from(at) * 100,
+                ..MigrationCounters::default()
+            };
+            judge.look(&counts, &waiting(at), |_, _| true, NOW_NS);
+        }
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+    }
+
+    #[test]
+    fn one_that_gets_through_clears_the_others_of_its_family() {
+        let to_v6 = |mut one: MigratedConnection| {
+            one.client.set_ip("2001:db8::1".parse().expect("v6"));
+            one
+        };
+        for is_v6 in [false, true] {
+            let mut judge = MigrationJudge::default();
+            // Each second one more waits in vain, and another one over IPv4 succeeds.
+            for at in 0..20u16 {
+                let ports = at.saturating_sub(2)..=at;
+                let waiting = ports.map(|port| seen(port, at, false));
+                let waiting = waiting.map(|one| if is_v6 { to_v6(one) } else { one });
+                let all: Vec<MigratedConnection> = waiting.chain([seen(100, at, true)]).collect();
+                second(&mut judge, at.into(), &all);
+            }
+            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_trouble, is_v6);
+        }
+    }
+
+    #[test]
+    fn clients_that_are_reset_are_noticed_unless_others_get_through() {
+        for gets_through in [false, true] {
+            let mut judge = MigrationJudge::default();
+            for at in 0..12u16 {
+                // Another client address each second.
+                let mut one = seen(9, at, false);
+                one.client
+                    .set_ip(Ipv6Addr::from(u128::from(at) + (0xffff << 32)));
+                let counts = MigrationCounters {
+                    handed: u64::from(at),
+                    kept: u64::from(gets_through && at > 5),
+                    ..MigrationCounters::default()
+                };
+                judge.look(&counts, &[one], |_, _| false, NOW_NS);
+            }
+            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_trouble, !gets_through);
+        }
+    }
+
+    #[test]
+    fn refusals_are_noticed_at_once_and_cookies_are_not_waited_for() {
+        let mut judge = MigrationJudge::default();
+        let refused = |refused| MigrationCounters {
+            refused,
+            ..MigrationCounters::default()
+        };
+        // Nine refusals within a second exceed the limit of eight.
+        judge.look(&refused(0), &[], |_, _| false, NOW_NS);
+        judge.look(&refused(9), &[], |_, _| false, NOW_NS);
+        assert_eq!(judge.problem(), layout::HANDOVER_REFUSED);
+        judge.settings(false, true);
+        assert_eq!(judge.problem(), layout::HANDOVER_NO_COOKIES);
+        assert_eq!(judge.pause_s(), None);
+        judge.look(&refused(9), &[], |_, _| false, u64::MAX);
+        assert_eq!(judge.problem(), layout::HANDOVER_NO_COOKIES);
+        judge.settings(true, true);
+        assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
+    }
+}

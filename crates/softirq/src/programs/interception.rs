@@ -1,0 +1,185 @@
+//! Interception: a BPF `sk_lookup` program gives new connections to a server's port to listening sockets of this
+//! process. Read Documentation/bpf/prog_sk_lookup.rst.
+//!
+//! Nothing is pinned: program, map and link end with the process, however it ends, and the kernel removes a closed
+//! socket from the map. Then connections go to the server, as without interception.
+
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
+use lowroad_wire::width::index;
+
+use crate::error::LevelError;
+use crate::layout as level_layout;
+use crate::level::clients::{ClientPrefix, prefix_key};
+
+use super::calls::owned;
+use super::loader::{AlignedObject, last_lines, messages};
+
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic
+)]
+mod layout {
+    include!(concat!(env!("OUT_DIR"), "/taken.rs"));
+}
+
+static OBJECT: &AlignedObject<[u8]> =
+    &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/lookup.bpf.o")));
+
+/// The program's name in the kernel, where names have at most 15 bytes.
+pub const PROGRAM: &str = "lowroad_lookup";
+
+const KEY_LEN: usize = size_of::<layout::taken>();
+
+/// An intercepted address, and the socket that gets its connections.
+#[derive(Debug)]
+pub struct InterceptAddress<'s> {
+    /// The address of the intercepted server.
+    pub asked: SocketAddr,
+    /// A listening socket, one of those that share its port.
+    pub socket: BorrowedFd<'s>,
+}
+
+/// An attached program, which is detached when the value is dropped.
+#[derive(Debug)]
+pub struct SocketInterception {
+    /// Closing the link detaches the program.
+    _link: OwnedFd,
+}
+
+impl SocketInterception {
+    /// Intercepts new connections to these addresses in the network namespace of the thread, except from clients with
+    /// denied prefixes (IPv4 as `::ffff:a.b.c.d`). The pair holds denied prefixes, then allowed ones. The longest
+    /// matching prefix decides, and a denial wins between equal ones.
+    ///
+    /// `LevelError::Verifier` with its last lines; `LevelError::Usage` when there are too many addresses; `LevelError::System`
+    /// when the kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
+    pub fn start(
+        all: &[InterceptAddress<'_>],
+        (denied, allowed): (&[ClientPrefix], &[ClientPrefix]),
+    ) -> Result<SocketInterception, LevelError> {
+        if all.len() > index(layout::TAKEN_MAX) {
+            let (count, max) = (all.len(), layout::TAKEN_MAX);
+            return Err(LevelError::Usage(format!(
+                "{count} addresses can't be intercepted, {max} can"
+            )));
+        }
+        let object = load()?;
+        let mut maps = object.maps();
+        let takers = maps.find(|map| map.name() == "listen_sockets");
+        let takers = takers.expect("the object has it");
+        for taken in all {
+            // A SOCKHASH is written with descriptors, and stores the sockets.
+            let socket = u64::try_from(taken.socket.as_raw_fd()).unwrap_or(u64::MAX);
+            takers
+                .update(&key(taken.asked), &socket.to_ne_bytes(), MapFlags::ANY)
+                .map_err(LevelError::bpf(format!("intercepting {}", taken.asked)))?;
+        }
+        let clients = maps.find(|map| map.name() == "denied_clients");
+        let clients = clients.expect("the object has it");
+        // Denials last: they overwrite equal prefixes.
+        for (prefixes, says) in [
+            (allowed, level_layout::PREFIX_ALLOWED),
+            (denied, level_layout::PREFIX_DENIED),
+        ] {
+            for prefix in prefixes {
+                clients
+                    .update(&prefix_key(prefix), &says.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(LevelError::bpf("a prefix of clients"))?;
+            }
+        }
+        // The link keeps the program alive, and the program its maps.
+        attach(&object).map(|link| SocketInterception { _link: link })
+    }
+}
+
+/// The number of sk_lookup programs attached to this network namespace, by any process.
+///
+/// # Errors
+/// When the kernel does not report it.
+pub fn attached(namespace: &File) -> Result<u32, LevelError> {
+    let mut count = 0;
+    // SAFETY: the descriptor is open; no program ids are requested, so none are written.
+    let status = unsafe {
+        libbpf_sys::bpf_prog_query(
+            namespace.as_raw_fd(),
+            libbpf_sys::BPF_SK_LOOKUP,
+            0,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            &raw mut count,
+        )
+    };
+    super::calls::checked(status).map_err(LevelError::system("asking for programs"))?;
+    Ok(count)
+}
+
+/// Whether this kernel can intercept; an error if that can't be determined.
+///
+/// # Errors
+/// Usually that the process may not load programs.
+pub fn is_available() -> Result<bool, LevelError> {
+    // SAFETY: no options; the call loads a program of two instructions and closes it again.
+    let status = unsafe {
+        libbpf_sys::libbpf_probe_bpf_prog_type(
+            libbpf_sys::BPF_PROG_TYPE_SK_LOOKUP,
+            std::ptr::null(),
+        )
+    };
+    super::calls::checked(status).map_err(LevelError::system("trying a program"))?;
+    Ok(status == 1)
+}
+
+fn load() -> Result<Object, LevelError> {
+    // libbpf prints the verifier's log while it loads.
+    let said = messages();
+    let open = ObjectBuilder::default()
+        .open_memory(&OBJECT.0)
+        .map_err(LevelError::bpf("opening the program that intercepts"))?;
+    open.load().map_err(|error| {
+        let lines = said
+            .lock()
+            .map_or_else(|_| String::new(), |said| last_lines(&said));
+        match lines.is_empty() {
+            true => LevelError::bpf("loading the program that intercepts")(error),
+            false => LevelError::Verifier(lines),
+        }
+    })
+}
+
+fn attach(object: &Object) -> Result<OwnedFd, LevelError> {
+    let namespace =
+        File::open("/proc/thread-self/ns/net").map_err(LevelError::system("the network namespace"))?;
+    let mut programs = object.progs();
+    let program = programs.find(|program| program.name() == PROGRAM);
+    let program = program.expect("the object has it");
+    // SAFETY: both descriptors are open; no options.
+    owned(unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_fd().as_raw_fd(),
+            namespace.as_raw_fd(),
+            libbpf_sys::BPF_SK_LOOKUP,
+            std::ptr::null(),
+        )
+    })
+    .map_err(LevelError::system("intercepting connections (sk_lookup)"))
+}
+
+/// `struct taken`.
+fn key(asked: SocketAddr) -> [u8; KEY_LEN] {
+    let address = match asked.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let mut key = [0; KEY_LEN];
+    let (begin, end) = key.split_at_mut(16);
+    begin.copy_from_slice(&address.octets());
+    end.copy_from_slice(&u32::from(asked.port()).to_ne_bytes());
+    key
+}

@@ -1,0 +1,334 @@
+//! Loads the embedded objects as programs into the kernel. Independent of interfaces, to which `links` attaches them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Mutex;
+
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramAttachType, ProgramInput,
+};
+
+use crate::error::LevelError;
+use crate::layout::{self, constants};
+
+use super::maps::{FreshMaps, MapSource, PinnedMaps};
+use super::sizes::{MapCapacity, MapSizes};
+
+/// An object file with the alignment that libbpf needs.
+#[repr(C, align(8))]
+pub(super) struct AlignedObject<T: ?Sized>(pub(super) T);
+
+static XDP: &AlignedObject<[u8]> = &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
+static TC: &AlignedObject<[u8]> = &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
+
+/// The hook at which responses are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramTier {
+    /// Native XDP, with a second program at TC ingress for work that needs its helpers.
+    Xdp,
+    /// TC ingress.
+    Tc,
+}
+
+/// Maximum length of a frame that a program returns in a trial.
+const TRIAL_FRAME_MAX: usize = 4096;
+
+/// Loaded programs, with the descriptors of their maps.
+#[derive(Debug)]
+pub struct LoadedPrograms {
+    tier: ProgramTier,
+    answering: LoadedProgram,
+    behind: Option<LoadedProgram>,
+    parts: Option<LoadedProgram>,
+    out: LoadedProgram,
+}
+
+impl LoadedPrograms {
+    /// The program that answers requests.
+    #[must_use]
+    pub fn answering(&self) -> BorrowedFd<'_> {
+        self.answering.fd()
+    }
+
+    /// The program at TC behind native XDP, at the XDP tier.
+    #[must_use]
+    pub fn behind(&self) -> Option<BorrowedFd<'_>> {
+        self.behind.as_ref().map(LoadedProgram::fd)
+    }
+
+    /// The program at devmap egress that turns copies of a frame into parts of a response.
+    #[must_use]
+    pub fn parts(&self) -> Option<BorrowedFd<'_>> {
+        self.parts.as_ref().map(LoadedProgram::fd)
+    }
+
+    /// The program at TC egress.
+    #[must_use]
+    pub fn out(&self) -> BorrowedFd<'_> {
+        self.out.fd()
+    }
+
+    /// The tier.
+    #[must_use]
+    pub fn tier(&self) -> ProgramTier {
+        self.tier
+    }
+}
+
+/// One program of an object; the others are not loaded.
+#[derive(Debug)]
+pub(crate) struct LoadedProgram {
+    object: Object,
+    name: &'static str,
+}
+
+impl LoadedProgram {
+    /// Runs the program on a frame that arrives from `lo` of the thread's network namespace, without a device. Returns
+    /// its verdict and the resulting frame, preceded by its metadata.
+    ///
+    /// # Errors
+    /// When the kernel does not run it.
+    pub(crate) fn try_on(&self, frame: &[u8]) -> Result<(i32, Vec<u8>), LevelError> {
+        let mut programs = self.object.progs_mut();
+        let program = programs.find(|program| program.name() == self.name);
+        let mut out = vec![0; TRIAL_FRAME_MAX];
+        let input = ProgramInput {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ..ProgramInput::default()
+        };
+        let tried = program.expect("the object has it").test_run(input);
+        let tried = tried.map_err(LevelError::bpf("trying a program"))?;
+        let verdict = tried.return_value.cast_signed();
+        let len = tried.data.map_or(0, |data| data.len());
+        out.truncate(len);
+        Ok((verdict, out))
+    }
+
+    /// Its descriptor.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        let mut programs = self.object.progs();
+        let program = programs.find(|program| program.name() == self.name);
+        let fd = program.expect("the object has it").as_fd().as_raw_fd();
+        // SAFETY: the object owns the descriptor, and is borrowed for the same time.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+/// Loads the programs of a tier. Maps that are pinned in `folder` are used, the others are created and pinned there, so
+/// that all programs share them.
+///
+/// `LevelError::Verifier` with its last lines; `LevelError::Usage` when a pinned map has another size; `LevelError::System` when
+/// the process lacks permission.
+pub fn load(tier: ProgramTier, sizes: MapSizes, folder: &Path) -> Result<LoadedPrograms, LevelError> {
+    let maps = PinnedMaps::new(folder);
+    let one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
+    // XDP has no egress hook, so that both tiers use the one at TC.
+    let out = one(&TC.0, "lowroad_out")?;
+    match tier {
+        ProgramTier::Tc => Ok(LoadedPrograms {
+            tier,
+            answering: one(&TC.0, "lowroad_tc")?,
+            behind: None,
+            parts: None,
+            out,
+        }),
+        ProgramTier::Xdp => Ok(LoadedPrograms {
+            tier,
+            answering: one(&XDP.0, "lowroad_xdp")?,
+            behind: Some(one(&TC.0, "lowroad_marked")?),
+            parts: Some(one(&XDP.0, "lowroad_part")?),
+            out,
+        }),
+    }
+}
+
+/// The programs of a tier for a trial, which share the private maps. The program for parts is not run: it is only
+/// entered into the fan-out maps.
+pub(crate) struct TrialPrograms {
+    /// The program that answers.
+    pub(crate) answering: LoadedProgram,
+    /// At the XDP tier: the full TC program, for frames that XDP passes on.
+    pub(crate) behind: Option<LoadedProgram>,
+    /// At the XDP tier: the program for the parts of long responses.
+    pub(crate) parts: Option<LoadedProgram>,
+}
+
+/// Loads the programs of a tier with private maps only.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_for_trial(tier: ProgramTier, room: MapCapacity, maps: &FreshMaps) -> Result<TrialPrograms, LevelError> {
+    let one = |object: &[u8], name| load_as(object, name, room, maps, false);
+    match tier {
+        ProgramTier::Tc => Ok(TrialPrograms {
+            answering: one(&TC.0, "lowroad_tc")?,
+            behind: None,
+            parts: None,
+        }),
+        ProgramTier::Xdp => Ok(TrialPrograms {
+            answering: one(&XDP.0, "lowroad_xdp")?,
+            behind: Some(one(&TC.0, "lowroad_tc")?),
+            parts: Some(one(&XDP.0, "lowroad_part")?),
+        }),
+    }
+}
+
+/// Loads the program for parts as an ordinary XDP program (`BPF_PROG_TEST_RUN` refuses devmap programs).
+///
+/// # Errors
+/// As [`load`].
+pub fn load_parts_for_trial(sizes: MapSizes, folder: &Path) -> Result<OwnedFd, LevelError> {
+    let maps = PinnedMaps::new(folder);
+    let program = load_as(&XDP.0, "lowroad_part", sizes.room(), &maps, true)?;
+    let fd = program.fd().try_clone_to_owned();
+    fd.map_err(LevelError::system("duplicating a descriptor"))
+}
+
+fn load_as(
+    bytes: &[u8],
+    name: &'static str,
+    room: MapCapacity,
+    maps: &dyn MapSource,
+    is_trial: bool,
+) -> Result<LoadedProgram, LevelError> {
+    let messages = messages();
+    let mut open = ObjectBuilder::default()
+        .open_memory(bytes)
+        .map_err(LevelError::bpf("opening the programs"))?;
+    for mut program in open.progs_mut() {
+        program.set_autoload(program.name() == name);
+        if is_trial && program.name() == name {
+            program.set_attach_type(ProgramAttachType::Xdp);
+        }
+    }
+    let inner = prepare(&mut open, room, maps)?;
+    let loaded = open.load();
+    // libbpf needs the template until the maps are created.
+    drop(inner);
+    let mut object = loaded.map_err(|error| {
+        let said = messages
+            .lock()
+            .map_or_else(|_| String::new(), |said| last_lines(&said));
+        match said.is_empty() {
+            true => LevelError::bpf("loading the programs")(error),
+            false => LevelError::Verifier(said),
+        }
+    })?;
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        // Maps with a point in the name hold constants, and belong to one program.
+        if !name.contains('.') {
+            maps.keep(&name, &mut map)?;
+        }
+    }
+    Ok(LoadedProgram { object, name })
+}
+
+fn prepare(open: &mut OpenObject, room: MapCapacity, maps: &dyn MapSource) -> Result<Option<OwnedFd>, LevelError> {
+    let mut inner = None;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(".rodata") {
+            let value = map.initial_value_mut().expect("constants have a value");
+            write_constants(value, room);
+            continue;
+        }
+        let (wanted_entries, value_len) = (room.entries(&name)?, room.value_len(&name));
+        if let Some(entries) = wanted_entries {
+            map.set_max_entries(entries)
+                .map_err(LevelError::bpf(format!("sizing {name}")))?;
+        }
+        if let Some(len) = value_len {
+            map.set_value_size(len)
+                .map_err(LevelError::bpf(format!("sizing {name}")))?;
+        }
+        if name == "admission_grace" {
+            // libbpf needs a template of the inner map to create a map of maps.
+            let template = grace_inner()?;
+            map.set_inner_map_fd(template.as_fd())
+                .map_err(LevelError::bpf("the map of maps"))?;
+            inner = Some(template);
+        }
+        // The programs' masks are derived from the requested sizes, so existing maps must match.
+        if let Some(there) = maps.find(&name)? {
+            let fits = wanted_entries.is_none_or(|entries| entries == there.max_entries())
+                && value_len.is_none_or(|len| len == there.value_size());
+            if !fits || map.reuse_fd(there.as_fd()).is_err() {
+                return Err(maps.unfit(&name));
+            }
+        }
+    }
+    Ok(inner)
+}
+
+fn write_constants(value: &mut [u8], room: MapCapacity) {
+    let wanted = constants {
+        connection_mask: room.connection_buckets - 1,
+        index_mask: room.index_buckets - 1,
+        response_mask: room.response_places - 1,
+        store_last: room.store_len - layout::STORE_MARGIN,
+    };
+    // In the order of the structure.
+    let words = [
+        wanted.connection_mask,
+        wanted.index_mask,
+        wanted.response_mask,
+        wanted.store_last,
+    ];
+    assert_eq!(
+        value.len(),
+        size_of::<constants>(),
+        "nothing else is constant"
+    );
+    for (to, word) in value.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+}
+
+/// Creates an inner map for `grace`, the replacement of which waits for a grace period.
+pub(crate) fn grace_inner() -> Result<OwnedFd, LevelError> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let map = MapHandle::create(MapType::Array, Some("grace_inner"), 4, 4, 1, &options)
+        .map_err(LevelError::bpf("making a map"))?;
+    map.as_fd()
+        .try_clone_to_owned()
+        .map_err(LevelError::system("duplicating a descriptor"))
+}
+
+/// Waits until no run of a program that began before is in progress. The kernel does that when an element of a map of
+/// maps is replaced (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c).
+///
+/// # Errors
+/// When maps can't be created.
+pub fn wait_for_programs(grace: &MapHandle) -> Result<(), LevelError> {
+    let inner = grace_inner()?;
+    let fd = inner.as_raw_fd().to_ne_bytes();
+    grace
+        .update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)
+        .map_err(LevelError::bpf("waiting for a grace period"))
+}
+
+/// Redirects libbpf's messages from standard error into a buffer.
+pub(super) fn messages() -> &'static Mutex<String> {
+    static SAID: Mutex<String> = Mutex::new(String::new());
+    fn keep(_level: PrintLevel, text: String) {
+        if let Ok(mut said) = SAID.lock() {
+            said.push_str(&text);
+        }
+    }
+    libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+    &SAID
+}
+
+pub(super) fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

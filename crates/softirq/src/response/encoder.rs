@@ -1,0 +1,293 @@
+//! Encodes an origin's response into the bytes to publish. Independent of packets, and of storability.
+//!
+//! Fields of the origin's connection are removed, those of the client's connection are added, and everything else stays
+//! byte for byte and in its order. Read RFC 9110 §7.6.1, RFC 9112 §9.
+
+use crate::response::fetched_response::FetchedResponse;
+use lowroad_http::date;
+use lowroad_wire::key::ConnectionClass;
+use std::fmt;
+
+/// Length of a date, which is overwritten in each transmission.
+const DATE_LEN: usize = 29;
+/// Placeholder of the age: five digits, a little more than a day.
+const AGE: &[u8] = b"00000";
+
+/// A response in its published form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedResponse {
+    /// Head and body.
+    pub bytes: Vec<u8>,
+    /// Offset of the body; HEAD is answered with the bytes before it.
+    pub head_len: u16,
+    /// Offset of the 29 bytes of Date.
+    pub date_at: Option<u16>,
+    /// Offset of the five digits of Age.
+    pub age_at: Option<u16>,
+    /// The status.
+    pub status: u16,
+}
+
+/// Options of the encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrepareOptions {
+    /// The class of the client's connection.
+    pub class: ConnectionClass,
+    /// Whether an Age replaces the origin's. Yes for a cache, no for the origin itself.
+    pub with_age: bool,
+    /// Maximum bytes, head and body.
+    pub len_max: usize,
+}
+
+/// Why a response cannot be encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrepareError {
+    /// It would exceed the limit.
+    TooLong {
+        /// Bytes of head and body.
+        len: usize,
+        /// The limit.
+        len_max: usize,
+    },
+    /// The status does not have three digits, or is an interim one.
+    Status(u16),
+    /// The reason, a name or a value contains a control character.
+    Field,
+    /// Content-Length differs from the length of the body.
+    Length,
+    /// 204 or 304 with a body.
+    BodyNotAllowed,
+}
+
+impl fmt::Display for PrepareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PrepareError::TooLong { len, len_max } => write!(
+                f,
+                "the response is {len} bytes long with its head; at most {len_max} are sent from here"
+            ),
+            PrepareError::Status(status) => write!(f, "{status} is no final status"),
+            PrepareError::Field => f.write_str("the head holds a byte that no head may hold"),
+            PrepareError::Length => f.write_str("Content-Length is not the length of the body"),
+            PrepareError::BodyNotAllowed => {
+                f.write_str("the response has a body, which its status forbids")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PrepareError {}
+
+/// Encodes the response for one class of requests. Adds a Date if it has none that can be overwritten.
+///
+/// # Errors
+/// When it is too long, or invalid.
+pub fn prepare(response: &FetchedResponse, form: &PrepareOptions) -> Result<EncodedResponse, PrepareError> {
+    check(response)?;
+    let mut head = HeadDraft::new(response);
+    for (name, value) in response.fields() {
+        head.copy(response, form, name, value)?;
+    }
+    head.add_missing(response, form);
+    let HeadDraft {
+        mut bytes,
+        date_at,
+        age_at,
+        ..
+    } = head;
+    let head_len = bytes.len();
+    bytes.extend_from_slice(&response.body);
+    // Offsets have 16 bits, regardless of the operator's limit.
+    let len_max = form.len_max.min(usize::from(u16::MAX));
+    if bytes.len() > len_max {
+        return Err(PrepareError::TooLong {
+            len: bytes.len(),
+            len_max,
+        });
+    }
+    let offset = |at: usize| u16::try_from(at).expect("within the length that was checked");
+    Ok(EncodedResponse {
+        bytes,
+        head_len: offset(head_len),
+        date_at: date_at.map(offset),
+        age_at: age_at.map(offset),
+        status: response.status,
+    })
+}
+
+impl EncodedResponse {
+    /// Whether both are sent as the same bytes, apart from the date.
+    pub fn is_same_as(&self, other: &EncodedResponse) -> bool {
+        let shape = |p: &EncodedResponse| (p.head_len, p.date_at, p.age_at, p.status);
+        shape(self) == shape(other) && self.without_date() == other.without_date()
+    }
+
+    /// The bytes before the date and after it.
+    fn without_date(&self) -> (&[u8], &[u8]) {
+        match self.date_at.map(usize::from) {
+            Some(at) => (&self.bytes[..at], &self.bytes[at + DATE_LEN..]),
+            None => (&self.bytes, &[]),
+        }
+    }
+}
+
+/// The head under construction.
+struct HeadDraft {
+    bytes: Vec<u8>,
+    date_at: Option<usize>,
+    age_at: Option<usize>,
+    has_length: bool,
+}
+
+impl HeadDraft {
+    fn new(response: &FetchedResponse) -> HeadDraft {
+        let mut bytes = format!("HTTP/1.1 {} ", response.status).into_bytes();
+        bytes.extend_from_slice(&response.reason);
+        bytes.extend_from_slice(b"\r\n");
+        HeadDraft {
+            bytes,
+            date_at: None,
+            age_at: None,
+            has_length: false,
+        }
+    }
+
+    /// Copies one field of the response, or drops it.
+    fn copy(
+        &mut self,
+        response: &FetchedResponse,
+        form: &PrepareOptions,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), PrepareError> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        // The programs write the current age, which includes the origin's.
+        if is_hop_by_hop(response, name) || (form.with_age && is("age")) {
+            return Ok(());
+        }
+        if is("content-length") {
+            return self.copy_length(response, name, value);
+        }
+        if is("date") {
+            self.copy_date(name, value);
+            return Ok(());
+        }
+        self.put(name, value);
+        Ok(())
+    }
+
+    fn copy_length(
+        &mut self,
+        response: &FetchedResponse,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), PrepareError> {
+        match response.status {
+            // A 304 may carry the length of the content of a 200 (RFC 9110 §8.6).
+            304 if !self.has_length => {}
+            204 | 304 => return Ok(()),
+            _ if decimal(value) != Some(response.body.len()) => return Err(PrepareError::Length),
+            _ if self.has_length => return Ok(()),
+            _ => {}
+        }
+        self.has_length = true;
+        self.put(name, value);
+        Ok(())
+    }
+
+    /// Keeps the first date that can be overwritten, and drops others.
+    fn copy_date(&mut self, name: &[u8], value: &[u8]) {
+        // The two obsolete formats never have 29 bytes with a comma after the day's name.
+        let fits = value.len() == DATE_LEN && value[3] == b',' && date::parse(value, 0).is_some();
+        if self.date_at.is_none() && fits {
+            self.date_at = Some(self.put(name, value));
+        }
+    }
+
+    /// Adds the fields that the client's connection needs, and the empty line.
+    fn add_missing(&mut self, response: &FetchedResponse, form: &PrepareOptions) {
+        let is_bodiless = matches!(response.status, 204 | 304);
+        if !self.has_length && !is_bodiless {
+            let len = response.body.len().to_string();
+            self.put(b"Content-Length", len.as_bytes());
+        }
+        // The programs need its position, and overwrite it in each transmission.
+        if self.date_at.is_none() {
+            let now = date::format(response.at_unix_secs);
+            self.date_at = Some(self.put(b"Date", &now));
+        }
+        if form.with_age {
+            self.age_at = Some(self.put(b"Age", AGE));
+        }
+        // HTTP/1.1 connections persist by default, HTTP/1.0 ones only with the option (RFC 9112 §9.3).
+        if form.class.closes() {
+            self.put(b"Connection", b"close");
+        } else if form.class.is_http10() {
+            self.put(b"Connection", b"keep-alive");
+        }
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes a line. Returns the offset of its value.
+    fn put(&mut self, name: &[u8], value: &[u8]) -> usize {
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(b": ");
+        let value_at = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(b"\r\n");
+        value_at
+    }
+}
+
+fn check(response: &FetchedResponse) -> Result<(), PrepareError> {
+    if !(200..1000).contains(&response.status) {
+        return Err(PrepareError::Status(response.status));
+    }
+    if matches!(response.status, 204 | 304) && !response.body.is_empty() {
+        return Err(PrepareError::BodyNotAllowed);
+    }
+    // Control characters except HTAB (RFC 9110 §5.5).
+    let ends_line = |b: &u8| matches!(b, 0..0x20 | 0x7f) && *b != b'\t';
+    let is_name = |name: &[u8]| !name.is_empty() && name.iter().all(|b| b.is_ascii_graphic());
+    let fits = |(name, value): (&[u8], &[u8])| {
+        is_name(name) && !name.contains(&b':') && !value.iter().any(ends_line)
+    };
+    if response.reason.iter().any(ends_line) || !response.fields().all(fits) {
+        return Err(PrepareError::Field);
+    }
+    Ok(())
+}
+
+/// Whether a field belongs to the origin's connection.
+fn is_hop_by_hop(response: &FetchedResponse, name: &[u8]) -> bool {
+    const KNOWN: [&str; 6] = [
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let is_proxy = name
+        .get(..6)
+        .is_some_and(|s| s.eq_ignore_ascii_case(b"proxy-"));
+    // Fields named by Connection are hop-by-hop, too (RFC 9110 §7.6.1).
+    let named_by = |(_, options): (&[u8], &[u8])| {
+        let mut options = options.split(|b| *b == b',');
+        options.any(|option| is(option.trim_ascii()))
+    };
+    let mut connection = response
+        .fields()
+        .filter(|(other, _)| other.eq_ignore_ascii_case(b"connection"));
+    is_proxy || KNOWN.iter().any(|known| is(known.as_bytes())) || connection.any(named_by)
+}
+
+fn decimal(digits: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let all_digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| all_digits)
+}
+
+#[cfg(test)]
+mod tests;

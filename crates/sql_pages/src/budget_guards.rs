@@ -1,0 +1,278 @@
+//! Checks of the budget while a page is rendered: at operators and loops, where `template_budget` inserts calls; for
+//! output; and in the engine's filters, each of which first computes an upper bound of its result's size.
+
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error, State, filters, functions};
+
+use super::budget::{self, ask, items, list_len, pretty_len, text_len, texts_len, written};
+
+/// The longest escape sequence of one character.
+const ESCAPED_LEN_MAX: usize = 6;
+
+/// Adds the checks to an environment.
+pub fn add_to(environment: &mut Environment<'_>) {
+    environment.add_function("_lowroad_step", || ask(0).map(|()| Value::from("")));
+    environment.add_filter("_lowroad_made", |made: Value| ask(0).map(|()| made));
+    environment.add_function("debug", |state: &State, args: Rest<Value>| {
+        ask(debug_len(state, &args))?;
+        Ok::<_, Error>(functions::debug(state, args))
+    });
+    environment.add_filter("_lowroad_left", |left: Value| {
+        budget::push(&left);
+        left
+    });
+    operator(environment, "_lowroad_add", add_len);
+    operator(environment, "_lowroad_concat", |left, right| {
+        text_len(left).saturating_add(text_len(right))
+    });
+    operator(environment, "_lowroad_mul", mul_len);
+    texts(environment);
+    lists(environment);
+}
+
+/// Checks that a value may be written, escaped unless it is marked as safe.
+pub fn emit(value: &Value) -> Result<(), Error> {
+    ask(escaped_len(value))
+}
+
+/// An upper bound of the result's size of an operator on two values.
+type BinarySizeBound = fn(&Value, &Value) -> usize;
+/// An upper bound of the result's size of a filter's arguments; the first is the filtered value.
+type FilterSizeBound = fn(&[Value]) -> usize;
+
+fn operator(environment: &mut Environment<'_>, name: &'static str, len: BinarySizeBound) {
+    environment.add_filter(name, move |right: Value| {
+        if let Some(left) = budget::pop() {
+            ask(len(&left, &right))?;
+        }
+        Ok::<_, Error>(right)
+    });
+}
+
+fn is_list(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
+}
+
+fn add_len(left: &Value, right: &Value) -> usize {
+    match (left.kind(), right.kind()) {
+        (ValueKind::String, ValueKind::String) => text_len(left).saturating_add(text_len(right)),
+        // The engine concatenates lists lazily, but then as a whole.
+        _ if is_list(left) && is_list(right) => list_len(left).saturating_add(list_len(right)),
+        _ => 0,
+    }
+}
+
+fn mul_len(left: &Value, right: &Value) -> usize {
+    let of = |repeated: &Value, times: &Value| {
+        let len = match repeated.kind() {
+            ValueKind::String => text_len(repeated),
+            _ if is_list(repeated) => list_len(repeated),
+            _ => return 0,
+        };
+        len.saturating_mul(times.as_usize().unwrap_or(0))
+    };
+    of(left, right).max(of(right, left))
+}
+
+/// Bytes of a value as written.
+fn escaped_len(value: &Value) -> usize {
+    let special = |byte: &u8| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'' | b'/');
+    match value.as_str() {
+        Some(text) if !value.is_safe() => {
+            text.len() + text.bytes().filter(|byte| special(byte)).count() * (ESCAPED_LEN_MAX - 1)
+        }
+        _ => text_len(value),
+    }
+}
+
+/// Wraps `$filter`, which has these names, with a check of the size `$len`.
+macro_rules! guard {
+    ($environment:ident, $($name:literal)|+ => $filter:path, $len:expr) => {{
+        let len: FilterSizeBound = $len;
+        $(
+            let original = Value::from_function($filter);
+            let filter = move |state: &mut State, args: Rest<Value>, named: Kwargs| {
+                let mut args = args.0;
+                // The named arguments are passed last, as one value.
+                if named.args().next().is_some() {
+                    args.push(Value::from(named));
+                }
+                ask(len(&args))?;
+                original.call(state, &args)
+            };
+            $environment.add_filter($name, filter);
+        )+
+    }};
+}
+
+/// Filters that return text.
+fn texts(environment: &mut Environment<'_>) {
+    let one: FilterSizeBound = |args| args.first().map_or(0, text_len);
+    guard!(environment, "string" => filters::string, one);
+    guard!(environment, "safe" => filters::safe, one);
+    guard!(environment, "trim" => filters::trim, one);
+    // Few letters have a longer form in the other case; all are at most half as long again.
+    let two: FilterSizeBound = |args| args.first().map_or(0, text_len).saturating_mul(2);
+    guard!(environment, "upper" => filters::upper, two);
+    guard!(environment, "lower" => filters::lower, two);
+    guard!(environment, "title" => filters::title, two);
+    guard!(environment, "capitalize" => filters::capitalize, two);
+    guard!(environment, "escape" | "e" => filters::escape, |args| {
+        args.first().map_or(0, escaped_len)
+    });
+    guard!(environment, "urlencode" => filters::urlencode, |args| {
+        args.first().map_or(0, text_len).saturating_mul(3)
+    });
+    guard!(environment, "pprint" => filters::pprint, |args| {
+        args.first().map_or(0, pretty_len)
+    });
+    guard!(environment, "tojson" => filters::tojson, json_len);
+    guard!(environment, "indent" => filters::indent, indented_len);
+    guard!(environment, "replace" => filters::replace, replaced_len);
+    guard!(environment, "join" => filters::join, joined_len);
+    guard!(environment, "format" => filters::format, formatted_len);
+}
+
+/// Filters that return lists.
+fn lists(environment: &mut Environment<'_>) {
+    let one: FilterSizeBound = |args| args.first().map_or(0, list_len);
+    guard!(environment, "list" => filters::list, one);
+    guard!(environment, "items" => filters::items, one);
+    guard!(environment, "dictsort" => filters::dictsort, one);
+    guard!(environment, "reverse" => filters::reverse, one);
+    guard!(environment, "unique" => filters::unique, one);
+    guard!(environment, "select" => filters::select, one);
+    guard!(environment, "reject" => filters::reject, one);
+    guard!(environment, "selectattr" => filters::selectattr, one);
+    guard!(environment, "rejectattr" => filters::rejectattr, one);
+    guard!(environment, "map" => filters::map, one);
+    guard!(environment, "min" => filters::min, one);
+    guard!(environment, "max" => filters::max, one);
+    // These make keys besides the items.
+    let two: FilterSizeBound = |args| args.first().map_or(0, list_len).saturating_mul(2);
+    guard!(environment, "sort" => filters::sort, two);
+    guard!(environment, "groupby" => filters::groupby, two);
+    let all: FilterSizeBound = |args| args.iter().map(list_len).fold(0, usize::saturating_add);
+    guard!(environment, "chain" => filters::chain, all);
+    guard!(environment, "zip" => filters::zip, all);
+    // These may pad lists, or make empty ones.
+    let counted: FilterSizeBound = |args| {
+        let more = number(args).unwrap_or(0).saturating_mul(64);
+        args.first()
+            .map_or(0, list_len)
+            .saturating_mul(2)
+            .saturating_add(more)
+    };
+    guard!(environment, "batch" => filters::batch, counted);
+    guard!(environment, "slice" => filters::slice, counted);
+    // Each piece becomes a separate text.
+    guard!(environment, "split" => filters::split, |args| {
+        let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
+        let pieces = match args.get(1).and_then(Value::as_str) {
+            Some(by) if !by.is_empty() => text.matches(by).count(),
+            _ => text.len(),
+        };
+        text.len().saturating_add((pieces + 1).saturating_mul(64))
+    });
+    guard!(environment, "lines" => filters::lines, |args| {
+        let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
+        text.len() + (lines(text) + 1) * 64
+    });
+    // With a text as initial value it concatenates texts.
+    guard!(environment, "sum" => filters::sum, |args| match args.len() {
+        0 | 1 => 0,
+        _ => args.iter().map(texts_len).fold(0, usize::saturating_add),
+    });
+}
+
+fn lines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
+}
+
+/// The largest number among a filter's arguments, named ones included, except the first argument.
+fn number(args: &[Value]) -> Option<usize> {
+    let named = args
+        .iter()
+        .skip(1)
+        .filter(|value| value.kind() == ValueKind::Map);
+    let named = named.flat_map(|named| {
+        let names = named.try_iter().into_iter().flatten();
+        names
+            .filter_map(|name| named.get_item(&name).ok())
+            .collect::<Vec<_>>()
+    });
+    let all = args.iter().skip(1).cloned().chain(named);
+    all.filter_map(|value| value.as_usize()).max()
+}
+
+fn json_len(args: &[Value]) -> usize {
+    let indent = number(args).unwrap_or(0) / 4 + 1;
+    let pretty = indent > 1 || args.len() > 1;
+    let len = args
+        .first()
+        .map_or(0, |value| budget::json_len(value, pretty));
+    len.saturating_mul(indent)
+}
+
+/// The size of `debug`'s output: without arguments it prints all variables of the page.
+fn debug_len(state: &State<'_, '_>, args: &[Value]) -> usize {
+    match args {
+        [] => written(format_args!("{state:#?}"), str::len),
+        all => all.iter().map(pretty_len).fold(0, usize::saturating_add),
+    }
+}
+
+fn indented_len(args: &[Value]) -> usize {
+    let Some(text) = args.first().and_then(Value::as_str) else {
+        return 0;
+    };
+    let width = number(args).unwrap_or(4);
+    (lines(text) + 2)
+        .saturating_mul(width)
+        .saturating_add(text.len())
+}
+
+fn replaced_len(args: &[Value]) -> usize {
+    let [value, from, to, ..] = args else {
+        return 0;
+    };
+    let (Some(text), Some(from)) = (value.as_str(), from.as_str()) else {
+        return 0;
+    };
+    // An empty text matches before and after each character.
+    let found = match from.is_empty() {
+        true => text.len() + 1,
+        false => text.matches(from).count(),
+    };
+    escaped_len(value).saturating_add(found.saturating_mul(escaped_len(to)))
+}
+
+fn joined_len(args: &[Value]) -> usize {
+    let Some(value) = args.first() else { return 0 };
+    let between = args.iter().skip(1).map(text_len).max().unwrap_or(0);
+    let between = items(value).saturating_mul(between);
+    texts_len(value).saturating_add(between)
+}
+
+/// The size of formatted text (printf(3)): widths and precisions count in full, even for short values.
+fn formatted_len(args: &[Value]) -> usize {
+    let Some(text) = args.first().and_then(Value::as_str) else {
+        return 0;
+    };
+    let longest = args.iter().skip(1).map(escaped_len).max().unwrap_or(0);
+    let mut sum = text.len();
+    for field in text.split('%').skip(1) {
+        let field = match field.strip_prefix('(') {
+            Some(named) => named.split_once(')').map_or("", |(_, rest)| rest),
+            None => field,
+        };
+        let end = field.find(|c: char| !c.is_ascii_digit() && !"-+ #.*".contains(c));
+        let spec = &field[..end.unwrap_or(field.len())];
+        let numbers = spec.split(|c: char| !c.is_ascii_digit());
+        for digits in numbers.filter(|digits| !digits.is_empty()) {
+            sum = sum.saturating_add(digits.parse().unwrap_or(usize::MAX));
+        }
+        sum = sum.saturating_add(longest);
+    }
+    sum
+}

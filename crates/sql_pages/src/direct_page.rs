@@ -1,0 +1,180 @@
+//! Pages rendered without the template engine, by `lowroad-page`. It continues after a query instead of rendering
+//! again, and rows cost a fraction. It supports a part of the language, and pages that only read. A page that fails
+//! here is rendered by the engine, which reports the fault.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lowroad_handler::{HandlerFailure, HandlerResponse};
+use lowroad_http::fields::FieldLines;
+use lowroad_page::{PageLimits, CompiledPage, PageRequest, PageRun, RunStep, PageValue as Cell};
+
+use super::database::{DatabaseAnswer, DatabaseCall, PageDatabase, CallMode, PageSession, ResultShape};
+use super::functions::CALLS_MAX;
+use super::reply::PageResponseHead;
+use super::templates::TemplateSet;
+use super::value::SqlParam;
+use super::request_values::VisitContext;
+use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, render_attempt, place, statement};
+
+/// The most steps; the engine allows more.
+const STEPS_MAX: u64 = 500_000;
+
+/// The most bytes of its rows and texts; the engine allows as many as the route's limit. A text may be made before its
+/// length is checked, up to six times as long as its source.
+const MEMORY_LEN_MAX: usize = 8 << 20;
+
+/// A page that takes longer than this at a time, and many steps, is moved to the engine's separate threads for good.
+/// The steps count too, since any page may take long on a busy machine.
+const SLICE_MAX: Duration = Duration::from_millis(20);
+
+/// A page and the request for it.
+pub struct DirectPage<'d> {
+    pub templates: &'d TemplateSet,
+    pub name: &'d str,
+    pub page: &'d CompiledPage,
+    pub visit: &'d VisitContext,
+    /// The route's database.
+    pub database: &'d Arc<PageDatabase>,
+    /// Bytes that the page may use.
+    pub memory_len_max: usize,
+}
+
+impl DirectPage<'_> {
+    /// The response; `None` if the engine must make it.
+    pub async fn answer(&self) -> Option<Result<HandlerResponse, HandlerFailure>> {
+        let mut run = PageRun::new(PageLimits {
+            output_len_max: PAGE_LEN_MAX,
+            memory_len_max: self.memory_len_max.min(MEMORY_LEN_MAX),
+            step_count_max: STEPS_MAX,
+            query_count_max: CALLS_MAX as u32,
+        });
+        run.begin(self.page);
+        let mut text = Vec::new();
+        let mut session = PageSession::default();
+        let mut rows_len = 0;
+        while let Some(mut call) = self.step(&mut run, &mut text)? {
+            call.len_max = self.memory_len_max.saturating_sub(rows_len);
+            let answer = match session.call(self.database, &call).await {
+                Ok(answer) => answer,
+                Err(fault) => {
+                    let (part, line) = run.place(self.page);
+                    let reason = render_attempt::told(&call, &fault);
+                    let detail = place(self.templates, part, line as usize, &reason);
+                    return Some(Err(HandlerFailure::new(fault.status, detail)));
+                }
+            };
+            rows_len += answer.len();
+            give(&answer, &mut run)?;
+        }
+        session.end().await.ok()?;
+        let said = run.reply();
+        let reply = reply(said)?;
+        reply.response(text, said.is_personal, true).ok().map(Ok)
+    }
+
+    /// Renders to the next query, if there is one; `None` if the page is unsupported here.
+    fn step(&self, run: &mut PageRun, text: &mut Vec<u8>) -> Option<Option<DatabaseCall>> {
+        let start = Instant::now();
+        let call = match run.step(self.page, self.visit, text) {
+            RunStep::Done => None,
+            RunStep::Failed(_) => return None,
+            RunStep::Query { statement, values } => {
+                let params = values.map(param).collect::<Option<Vec<SqlParam>>>()?;
+                if statement::parameters(statement) != params.len() {
+                    return None;
+                }
+                Some(DatabaseCall {
+                    sql: statement.into(),
+                    params,
+                    want: ResultShape::Rows,
+                    mode: CallMode::from_sql(statement, ResultShape::Rows, true)?,
+                    len_max: 0,
+                    rows_max: self.database.rows_max,
+                    timeout: self.database.timeout,
+                })
+            }
+        };
+        if run.steps() > STEPS_INLINE_MAX && start.elapsed() > SLICE_MAX {
+            self.templates.note_heavy(self.name);
+        }
+        Some(call)
+    }
+}
+
+/// Passes a query's rows to the page; `None` if they contain bytes that are not text, which only the engine supports.
+fn give(answer: &DatabaseAnswer, run: &mut PageRun) -> Option<()> {
+    let DatabaseAnswer::Rows(table) = answer else {
+        return None;
+    };
+    if table.has_bytes() {
+        return None;
+    }
+    run.columns(table.names());
+    for at in 0..table.row_count() {
+        table.row(at).for_each(|cell| run.value(cell));
+        run.row_end();
+    }
+    run.answered();
+    Some(())
+}
+
+fn param(value: Cell<'_>) -> Option<SqlParam> {
+    Some(match value {
+        Cell::Null => SqlParam::Null,
+        Cell::Bool(it) => SqlParam::Bool(it),
+        Cell::Int(it) => SqlParam::Int(it),
+        Cell::UInt(it) => SqlParam::Int(it.try_into().ok()?),
+        Cell::Float(it) => SqlParam::Float(it),
+        Cell::Text(it) => SqlParam::Text(it.to_owned()),
+        Cell::Bytes(it) => SqlParam::Blob(it.to_vec()),
+    })
+}
+
+fn reply(said: &lowroad_page::PageReply) -> Option<PageResponseHead> {
+    let mut reply = PageResponseHead::default();
+    if let Some(code) = said.status {
+        reply.status(code).ok()?;
+    }
+    for (name, value) in &said.fields {
+        reply.field(name, value).ok()?;
+    }
+    if let Some(seconds) = said.cache_s {
+        reply.keep(seconds, Vec::new()).ok()?;
+    }
+    Some(reply)
+}
+
+impl PageRequest for VisitContext {
+    fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    fn target(&self) -> &[u8] {
+        &self.target
+    }
+
+    fn host(&self) -> &[u8] {
+        &self.host
+    }
+
+    fn query(&self) -> &[u8] {
+        &self.query
+    }
+
+    fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        let is_named = |line: &(&[u8], &[u8])| line.0.eq_ignore_ascii_case(name.as_bytes());
+        FieldLines::new(&self.lines)
+            .find(is_named)
+            .map(|(_, value)| value)
+    }
+}

@@ -1,0 +1,365 @@
+//! Inserts checks of the budget into a template's text, since its operators and loops have no hooks. `a ~ b` becomes
+//! `(a)|LEFT ~ (b)|CONCAT`, with two filters that return their input; the second first checks that there is room for
+//! both operands. A part of a text, `a[1:]`, becomes `((a[1:])|MADE)`, which checks that there is room for more. Each
+//! turn of a loop, call of a macro and beginning of a template checks too, unless it certainly writes a value, since
+//! writing checks itself. The filters are in `budget_guards`. Line numbers do not change.
+//!
+//! The engine's own parser locates the operators. Invalid templates are left unchanged: the compiler reports them in
+//! more detail.
+
+use minijinja::Error;
+use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Stmt};
+use minijinja::machinery::{Span, Token, parse, tokenize};
+use minijinja::syntax::SyntaxConfig;
+
+/// The prefix of the inserted filters and functions; templates must not use such names.
+pub const PREFIX: &str = "_lowroad_";
+
+/// A template's text with checks inserted.
+pub fn instrument(name: &str, source: &str) -> String {
+    let tokens: Result<Vec<_>, Error> = tokenize(source, false, SyntaxConfig::default()).collect();
+    let (Ok(tokens), Ok(template)) = (tokens, parse(source, name, SyntaxConfig::default())) else {
+        return source.to_string();
+    };
+    let mut walk = TemplateWalk {
+        source,
+        tokens: &tokens,
+        added: vec![(0, format!("{{{{ {PREFIX}step() }}}}"))],
+        silent: Vec::new(),
+    };
+    walk.statement(&template);
+    walk.bodies();
+    walk.done()
+}
+
+/// Whether a text uses names with the reserved prefix.
+pub fn has_our_names(source: &str) -> bool {
+    source.contains(PREFIX)
+}
+
+struct TemplateWalk<'w, 's> {
+    source: &'s str,
+    tokens: &'w [(Token<'s>, Span)],
+    /// Insertions and their byte positions. Those of inner expressions come first, so that they close first.
+    added: Vec<(usize, String)>,
+    /// For each loop and macro, in order of the text: whether its body may end without writing a value.
+    silent: Vec<bool>,
+}
+
+impl TemplateWalk<'_, '_> {
+    fn done(mut self) -> String {
+        self.added.sort_by_key(|(at, _)| *at);
+        let mut out = String::with_capacity(self.source.len() * 2);
+        let mut from = 0;
+        for (at, text) in &self.added {
+            out.push_str(&self.source[from..*at]);
+            out.push_str(text);
+            from = *at;
+        }
+        out.push_str(&self.source[from..]);
+        out
+    }
+
+    /// Inserts a check at the beginning of loop and macro bodies that may end without one.
+    fn bodies(&mut self) {
+        let mut silent = std::mem::take(&mut self.silent).into_iter();
+        let mut after = false;
+        for pair in self.tokens.windows(2) {
+            let ((first, _), (second, span)) = (&pair[0], &pair[1]);
+            if matches!(first, Token::BlockStart) {
+                after = matches!(second, Token::Ident("for" | "macro"));
+            }
+            if after && matches!(second, Token::BlockEnd) {
+                after = false;
+                if silent.next() == Some(false) {
+                    continue;
+                }
+                let end = &self.source[span.start_offset as usize..span.end_offset as usize];
+                // Keeps the template's whitespace control for the text that follows.
+                let trim = if end.starts_with('-') { "-" } else { "" };
+                let text = format!("{{{{ {PREFIX}step() {trim}}}}}");
+                self.added.push((span.end_offset as usize, text));
+            }
+        }
+    }
+
+    fn statements(&mut self, all: &[Stmt<'_>]) {
+        all.iter().for_each(|one| self.statement(one));
+    }
+
+    fn statement(&mut self, statement: &Stmt<'_>) {
+        match statement {
+            Stmt::Template(it) => self.statements(&it.children),
+            Stmt::EmitExpr(it) if is_short_sum(&it.expr) => {}
+            Stmt::EmitExpr(it) => self.expression(&it.expr),
+            Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
+            Stmt::ForLoop(it) => {
+                self.silent.push(is_silent(&it.body));
+                self.expression(&it.iter);
+                it.filter_expr.iter().for_each(|it| self.expression(it));
+                self.statements(&it.body);
+                self.statements(&it.else_body);
+            }
+            Stmt::IfCond(it) => {
+                self.expression(&it.expr);
+                self.statements(&it.true_body);
+                self.statements(&it.false_body);
+            }
+            Stmt::WithBlock(it) => {
+                it.assignments
+                    .iter()
+                    .for_each(|(_, it)| self.expression(it));
+                self.statements(&it.body);
+            }
+            Stmt::Set(it) => {
+                self.expression(&it.target);
+                self.expression(&it.expr);
+            }
+            Stmt::SetBlock(it) => {
+                it.filter.iter().for_each(|it| self.expression(it));
+                self.statements(&it.body);
+            }
+            Stmt::AutoEscape(it) => {
+                self.expression(&it.enabled);
+                self.statements(&it.body);
+            }
+            Stmt::FilterBlock(it) => {
+                self.expression(&it.filter);
+                self.statements(&it.body);
+            }
+            Stmt::Block(it) => self.statements(&it.body),
+            Stmt::Import(it) => self.expression(&it.expr),
+            Stmt::FromImport(it) => self.expression(&it.expr),
+            Stmt::Extends(it) => self.expression(&it.name),
+            Stmt::Include(it) => self.expression(&it.name),
+            Stmt::Macro(it) => {
+                self.silent.push(is_silent(&it.body));
+                self.expressions(&it.defaults);
+                self.statements(&it.body);
+            }
+            Stmt::CallBlock(it) => {
+                self.call(&it.call);
+                self.expressions(&it.macro_decl.defaults);
+                self.statements(&it.macro_decl.body);
+            }
+            Stmt::Do(it) => self.call(&it.call),
+        }
+    }
+
+    fn expressions(&mut self, all: &[Expr<'_>]) {
+        all.iter().for_each(|one| self.expression(one));
+    }
+
+    fn expression(&mut self, expression: &Expr<'_>) {
+        match expression {
+            Expr::Var(_) | Expr::Const(_) => {}
+            Expr::Slice(it) => {
+                self.expression(&it.expr);
+                let ends = [&it.start, &it.stop, &it.step];
+                ends.into_iter()
+                    .flatten()
+                    .for_each(|it| self.expression(it));
+                let end = it.span().end_offset as usize;
+                self.added.push((start(expression), "((".into()));
+                self.added.push((end, format!(")|{PREFIX}made)")));
+            }
+            Expr::UnaryOp(it) => self.expression(&it.expr),
+            Expr::BinOp(it) => {
+                self.expression(&it.left);
+                self.expression(&it.right);
+                self.operator(it.op, it.span());
+            }
+            Expr::Compare(it) => {
+                self.expression(&it.expr);
+                it.ops.iter().for_each(|it| self.expression(&it.expr));
+            }
+            Expr::IfExpr(it) => {
+                self.expression(&it.test_expr);
+                self.expression(&it.true_expr);
+                it.false_expr.iter().for_each(|it| self.expression(it));
+            }
+            Expr::Filter(it) => {
+                it.expr.iter().for_each(|it| self.expression(it));
+                self.arguments(&it.args);
+            }
+            Expr::Test(it) => {
+                self.expression(&it.expr);
+                self.arguments(&it.args);
+            }
+            Expr::GetAttr(it) => self.expression(&it.expr),
+            Expr::GetItem(it) => {
+                self.expression(&it.expr);
+                self.expression(&it.subscript_expr);
+            }
+            Expr::Call(it) => self.call(it),
+            Expr::List(it) => self.expressions(&it.items),
+            Expr::Tuple(it) => self.expressions(&it.items),
+            Expr::Map(it) => {
+                self.expressions(&it.keys);
+                self.expressions(&it.values);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Call<'_>) {
+        self.expression(&call.expr);
+        self.arguments(&call.args);
+    }
+
+    fn arguments(&mut self, all: &[CallArg<'_>]) {
+        for one in all {
+            match one {
+                CallArg::Pos(it)
+                | CallArg::Kwarg(_, it)
+                | CallArg::PosSplat(it)
+                | CallArg::KwargSplat(it) => self.expression(it),
+            }
+        }
+    }
+
+    /// Guards the operator with two operands that span `span`. It is the last operator of its kind outside brackets
+    /// there, since operators of one kind are left-associative.
+    fn operator(&mut self, kind: BinOpKind, span: Span) {
+        let is_it: fn(&Token<'_>) -> bool = match kind {
+            BinOpKind::Add => |token| matches!(token, Token::Plus),
+            BinOpKind::Concat => |token| matches!(token, Token::Tilde),
+            BinOpKind::Mul => |token| matches!(token, Token::Mul),
+            _ => return,
+        };
+        let name = match kind {
+            BinOpKind::Add => "add",
+            BinOpKind::Concat => "concat",
+            _ => "mul",
+        };
+        let ended = |(_, at): &(Token<'_>, Span)| at.end_offset <= span.end_offset;
+        let within = &self.tokens[..self.tokens.partition_point(ended)];
+        let mut depth = 0;
+        let mut found = None;
+        for (token, at) in within.iter().rev() {
+            match token {
+                Token::ParenClose | Token::BracketClose | Token::BraceClose => depth += 1,
+                Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth -= 1,
+                token if depth == 0 && is_it(token) => found = Some(*at),
+                _ => {}
+            }
+            if found.is_some() || at.start_offset <= span.start_offset {
+                break;
+            }
+        }
+        let Some(at) = found else { return };
+        let (start, end) = (span.start_offset as usize, span.end_offset as usize);
+        self.added.push((start, "(".into()));
+        let left = format!(")|{PREFIX}left ");
+        self.added.push((at.start_offset as usize, left));
+        self.added.push((at.end_offset as usize, "(".into()));
+        self.added.push((end, format!(")|{PREFIX}{name}")));
+    }
+}
+
+/// The most operators in a written expression without a check for each.
+const SHORT_SUM_MAX: usize = 4;
+
+/// Whether an expression is constants around one value, such as `"/item?id=" ~ id`. Writing it checks the budget, and
+/// until then it is at most a few copies of existing values.
+fn is_short_sum(expression: &Expr<'_>) -> bool {
+    let (mut operators, mut values, mut rest) = (0, 0, vec![expression]);
+    while let Some(one) = rest.pop() {
+        match one {
+            Expr::Const(_) => {}
+            Expr::Var(_) => values += 1,
+            Expr::GetAttr(it) if matches!(it.expr, Expr::Var(_)) => values += 1,
+            Expr::BinOp(it) if matches!(it.op, BinOpKind::Concat) => {
+                operators += 1;
+                rest.extend([&it.left, &it.right]);
+            }
+            _ => return false,
+        }
+    }
+    operators <= SHORT_SUM_MAX && values <= 1
+}
+
+/// Whether a body may end before it has written a value, on any path.
+fn is_silent(body: &[Stmt<'_>]) -> bool {
+    let straight =
+        |one: &&Stmt<'_>| matches!(one, Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::Set(_));
+    let mut begin = body.iter().take_while(straight);
+    !begin.any(|one| matches!(one, Stmt::EmitExpr(_)))
+}
+
+/// The start of an expression's first operand, without brackets around it. The engine's spans of postfix expressions
+/// begin after the operand.
+fn start(expression: &Expr<'_>) -> usize {
+    match expression {
+        Expr::Slice(it) => start(&it.expr),
+        Expr::GetAttr(it) => start(&it.expr),
+        Expr::GetItem(it) => start(&it.expr),
+        Expr::Call(it) => start(&it.expr),
+        Expr::Test(it) => start(&it.expr),
+        Expr::BinOp(it) => start(&it.left),
+        Expr::Compare(it) => start(&it.expr),
+        Expr::IfExpr(it) => start(&it.true_expr),
+        Expr::Filter(it) => match &it.expr {
+            Some(expr) => start(expr),
+            None => it.span().start_offset as usize,
+        },
+        _ => expression.span().start_offset as usize,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(source: &str) -> String {
+        let text = instrument("test", source);
+        let step = "{{ _lowroad_step() }}";
+        let text = text.strip_prefix(step).expect("it begins with a question");
+        let filters = text.replace("|_lowroad_", "|");
+        filters.replace("_lowroad_step()", "step")
+    }
+
+    #[test]
+    fn operators_are_guarded_on_both_sides() {
+        let pairs = [
+            ("{{ a ~ b }}", "{{ (a )|left ~( b)|concat }}"),
+            ("{{ 'a' ~ b.c ~ 'd' }}", "{{ 'a' ~ b.c ~ 'd' }}"),
+            ("{{ ['a' ~ b] }}", "{{ [('a' )|left ~( b)|concat] }}"),
+            ("{{ a - b / 2 }}", "{{ a - b / 2 }}"),
+            (
+                "{{ (a+b)*c.d[1] }}",
+                "{{ (((a)|left +(b)|add))|left *(c.d[1])|mul }}",
+            ),
+            (
+                "{{ a~b~c }}",
+                "{{ ((a)|left ~(b)|concat)|left ~(c)|concat }}",
+            ),
+            ("{{ f(*x) ** 2 }}", "{{ f(*x) ** 2 }}"),
+            ("{{ a.b[1:] }}", "{{ ((a.b[1:])|made) }}"),
+            ("{{ -(a|f)()[:1][0] }}", "{{ -(((a|f)()[:1])|made)[0] }}"),
+        ];
+        for (source, text) in pairs {
+            let text = text.replace(
+                "(((a)|left ~(b)|concat)|left ~",
+                "((a)|left ~(b)|concat)|left ~",
+            );
+            assert_eq!(made(source), text, "{source}");
+        }
+    }
+
+    #[test]
+    fn loops_and_macros_ask() {
+        assert_eq!(
+            made("{% for a in b -%} x{% endfor %}{% macro m() %}y{% endmacro %}"),
+            "{% for a in b -%}{{ step -}} x{% endfor %}{% macro m() %}{{ step }}y{% endmacro %}"
+        );
+        assert_eq!(instrument("test", "{% for %}"), "{% for %}");
+        // Writing a value includes a check.
+        let outer = "{% for a in b %}{% if a %}{{ a }}{% endif %}";
+        let inner = "{% for c in a %}x{% set d = c %}{{ d }}{% endfor %}{% endfor %}";
+        let asking = outer.replace("b %}", "b %}{{ step }}");
+        assert_eq!(
+            made(&[outer, inner].concat()),
+            [asking.as_str(), inner].concat()
+        );
+    }
+}

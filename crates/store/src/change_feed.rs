@@ -1,0 +1,134 @@
+//! The change feed: notifies the level below, which keeps copies of responses, that some may be outdated. Changed
+//! files are not named, because the level keeps so few copies that fetching them again is cheap. Purges are named,
+//! since each unsafe request may cause one.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+
+use lowroad_cache::pattern::RequestPattern;
+
+/// If the pending purges exceed this length in bytes of text, they are reported as a purge of everything.
+const PURGES_LEN_MAX: usize = 16 << 10;
+
+/// The change feed of one server, with one listening thread.
+#[derive(Default)]
+pub struct ChangeFeed {
+    listener: OnceLock<Thread>,
+    is_brief: AtomicBool,
+    news: Mutex<Invalidation>,
+}
+
+/// The pending change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Invalidation {
+    /// None.
+    #[default]
+    None,
+    /// Purges by these patterns, one a line.
+    Purged(String),
+    /// Any response may have changed.
+    All,
+}
+
+impl ChangeFeed {
+    /// Makes the current thread the listener, which waits with `ChangeFeed::wait`.
+    pub fn listen(&self) {
+        // A second listener would be a programming error; the first one stays.
+        let _ = self.listener.set(thread::current());
+    }
+
+    /// Waits for a change; returns spuriously at times.
+    pub fn wait(&self) {
+        thread::park();
+    }
+
+    /// Reports a change of files, rules or error pages.
+    pub fn tell(&self) {
+        self.add(|_| Invalidation::All);
+    }
+
+    /// Reports a purge by a pattern.
+    pub fn tell_of(&self, purged: &RequestPattern) {
+        self.add(|news| match news {
+            Invalidation::All => Invalidation::All,
+            Invalidation::None => Invalidation::Purged(format!("{purged}\n")),
+            Invalidation::Purged(before) => Invalidation::Purged(format!("{before}{purged}\n")),
+        });
+    }
+
+    fn add(&self, add: impl FnOnce(Invalidation) -> Invalidation) {
+        let Some(listener) = self.listener.get() else {
+            return;
+        };
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        *news = match add(mem::take(&mut *news)) {
+            Invalidation::Purged(text) if text.len() > PURGES_LEN_MAX => Invalidation::All,
+            news => news,
+        };
+        drop(news);
+        listener.unpark();
+    }
+
+    /// Takes the pending changes.
+    pub fn take(&self) -> Invalidation {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::take(&mut *news)
+    }
+
+    /// Reports that a response was made whose changes can't be detected, so that copies must expire soon from now on.
+    pub fn tell_brief(&self) {
+        if !self.is_brief.swap(true, Ordering::Relaxed) {
+            self.tell();
+        }
+    }
+
+    /// Whether copies must expire soon.
+    pub fn is_brief(&self) -> bool {
+        self.is_brief.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purges_are_told_by_their_text_until_they_are_many() {
+        let changes = ChangeFeed::default();
+        changes.listen();
+        let urls = ["http://a:80/x", "host:b"];
+        let tell = |text: &str| changes.tell_of(&RequestPattern::parse(text).expect(text));
+        urls.iter().for_each(|url| tell(url));
+        assert_eq!(
+            changes.take(),
+            Invalidation::Purged(format!("{}\n", urls.join("\n")))
+        );
+        assert_eq!(changes.take(), Invalidation::None);
+        (0..2000).for_each(|_| tell("http://a:80/x"));
+        assert_eq!(changes.take(), Invalidation::All);
+        tell("all");
+        changes.tell();
+        assert_eq!(changes.take(), Invalidation::All);
+    }
+
+    #[test]
+    fn one_server_s_changes_are_nothing_to_another() {
+        let (one, other) = (ChangeFeed::default(), ChangeFeed::default());
+        one.tell_brief();
+        assert!(one.is_brief() && !other.is_brief());
+        assert_eq!(one.take(), Invalidation::None, "nobody listens");
+        thread::scope(|scope| {
+            let heard = scope.spawn(|| {
+                one.listen();
+                one.wait();
+            });
+            other.listen();
+            while !heard.is_finished() {
+                one.tell();
+                thread::yield_now();
+            }
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! Writes bodies to disk as they arrive, on helper threads (`work_queue`). Backpressure slows the sender if the disk
+//! is slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::task::{Context, Poll};
+
+use lowroad_disk::ObjectWriter;
+use lowroad_engine::stream::{StreamItem, BodyReceiver, BodySender, stream};
+
+use super::key::PrimaryKey;
+use super::meta::{ClockReading, StoredMeta};
+use super::work_queue::{HelperPump, StepProgress, PumpWork};
+use super::reader::{DiskReader, ban};
+use super::tier::DiskCache;
+use super::unfinished_body::UnfinishedBody;
+use crate::object::ObjectArc;
+use crate::purge_rules::BanVerdict;
+use crate::purge_epoch::PurgeEpoch;
+use crate::shared_store::SharedStore;
+
+/// The maximum length of unwritten bytes of one body.
+const WAITING_LEN_MAX: usize = 256 << 10;
+/// After this many bytes, a helper switches to other jobs.
+const QUANTUM_LEN: usize = 4 << 20;
+
+/// An object without its body on disk yet: dropping the last reference removes it from memory.
+pub struct PendingWrite {
+    pub store: Arc<SharedStore>,
+    /// The hash of its key.
+    pub hash: u64,
+    pub key: Arc<[u8]>,
+    pub object: ObjectArc,
+}
+
+impl Drop for PendingWrite {
+    fn drop(&mut self) {
+        self.store.remove(self.hash, &self.key, &self.object);
+    }
+}
+
+/// The source of a response to be written.
+pub struct WriteSource<'s> {
+    /// The store in memory.
+    pub store: &'s Arc<SharedStore>,
+    /// The hash of its key in memory.
+    pub hash: u64,
+    /// Its key on disk.
+    pub primary: PrimaryKey,
+    /// The purge epoch before the fetch.
+    pub purges: PurgeEpoch,
+}
+
+/// A body being written.
+struct BodyWrite {
+    tier: Arc<DiskCache>,
+    store: Arc<SharedStore>,
+    primary: PrimaryKey,
+    response: StoredMeta,
+    len: Option<u64>,
+    from: BodyReceiver,
+    cancelled: Arc<AtomicBool>,
+    /// For readers during the write.
+    unfinished: Arc<UnfinishedBody>,
+    /// The body is complete and readable.
+    is_whole: bool,
+    _held: Option<Arc<PendingWrite>>,
+    /// `None` until the write begins.
+    writer: Option<ObjectWriter>,
+}
+
+impl DiskCache {
+    /// Begins to write a response, of `len` bytes if known. Returns the sender for its body and the source for readers
+    /// during the write. The response becomes visible when the body is complete, unless it was purged or deleted in
+    /// the meantime; `held` is released then. `None`: it is too long, already being written, or too many are. A write
+    /// of a purged or stale response is cancelled in favour of this one.
+    pub fn write(
+        self: &Arc<Self>,
+        source: &WriteSource<'_>,
+        response: StoredMeta,
+        len: Option<u64>,
+        held: Option<Arc<PendingWrite>>,
+    ) -> Option<(BodySender, Arc<UnfinishedBody>)> {
+        let WriteSource { store, primary, .. } = source;
+        let is_too_long = len.is_some_and(|len| len > self.body_len_max());
+        let begun = (!is_too_long).then(|| self.writings.begin(primary, &response));
+        let Some(cancelled) = begun.flatten() else {
+            self.refused.fetch_add(1, Relaxed);
+            return None;
+        };
+        // No gap: a deletion counts itself first, and then cancels the writes that have begun.
+        if store.may_be_forgotten(source.hash, source.purges.forgotten) {
+            return None;
+        }
+        let (to, from) = stream(WAITING_LEN_MAX);
+        let unfinished = UnfinishedBody::new(self.late.clone());
+        let writing = BodyWrite {
+            tier: self.clone(),
+            store: (*store).clone(),
+            primary: primary.clone(),
+            response,
+            len,
+            from,
+            cancelled,
+            unfinished: unfinished.clone(),
+            is_whole: false,
+            _held: held,
+            writer: None,
+        };
+        HelperPump::start(writing, self.writers.clone());
+        Some((to, unfinished))
+    }
+}
+
+impl PumpWork for BodyWrite {
+    /// Writes the received bytes.
+    fn step(&mut self, context: &mut Context<'_>) -> StepProgress {
+        let mut done = 0;
+        while done < QUANTUM_LEN {
+            match self.from.poll_next(context) {
+                Poll::Pending => return StepProgress::Waits,
+                Poll::Ready(StreamItem::Bytes(bytes)) => {
+                    // The store counts the failure.
+                    let appended = self.writer().map(|writer| writer.append(&bytes));
+                    let Some(Ok(())) = appended else {
+                        self.tier.forget_older(&self.primary);
+                        return StepProgress::Over;
+                    };
+                    self.show();
+                    done += bytes.len();
+                }
+                Poll::Ready(StreamItem::End) => {
+                    if !self.commit() {
+                        self.tier.forget_older(&self.primary);
+                    }
+                    return StepProgress::Over;
+                }
+                Poll::Ready(StreamItem::Cut) => return StepProgress::Over,
+            }
+        }
+        StepProgress::More
+    }
+}
+
+impl BodyWrite {
+    fn writer(&mut self) -> Option<&mut ObjectWriter> {
+        if self.writer.is_none() {
+            let (tier, now) = (&self.tier, ClockReading::read());
+            let StoredMeta {
+                generation,
+                selecting,
+                ..
+            } = &self.response;
+            let key =
+                DiskReader::new(tier, &self.store).place_of(&self.primary, selecting, *generation)?;
+            let (meta, expires_ms) = (self.response.encode(now), self.response.expires_ms(now));
+            let begun = tier.store.begin(&key, &meta, expires_ms, self.len);
+            self.writer = begun.ok();
+        }
+        self.writer.as_mut()
+    }
+
+    /// Makes the written bytes readable.
+    fn show(&self) {
+        if let Some(body) = self.writer.as_ref().and_then(ObjectWriter::written) {
+            self.unfinished.is_at(body);
+        }
+    }
+
+    /// Writes the rest of a complete body, which is readable from now on, even if the response does not become visible.
+    fn finish(&mut self) -> bool {
+        let Some(writer) = self.writer() else {
+            return false;
+        };
+        writer.keep_place();
+        if writer.write_rest().is_err() {
+            return false;
+        }
+        self.show();
+        self.is_whole = true;
+        true
+    }
+
+    /// Makes the response visible, unless it was purged or deleted since the fetch began. False if the disk fails: its
+    /// copy is then older than the response that clients received.
+    fn commit(&mut self) -> bool {
+        if !self.finish() {
+            return false;
+        }
+        let _committing = self.tier.commits();
+        let (since, lifetime) = (self.response.generation, &self.response.lifetime);
+        let purging = self.store.purging();
+        let is_wanted = !self.cancelled.load(SeqCst)
+            && ban(purging, since, &self.primary, Some(lifetime)) == BanVerdict::None;
+        match self.writer.take() {
+            Some(writer) if is_wanted => writer.commit().is_ok(), // counted there
+            _ => true,
+        }
+    }
+}
+
+impl Drop for BodyWrite {
+    fn drop(&mut self) {
+        let is_read = !self.is_whole && self.unfinished.give_up();
+        if let Some(writer) = self.writer.as_mut().filter(|_| is_read) {
+            writer.keep_place();
+        }
+    }
+}

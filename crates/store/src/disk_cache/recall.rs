@@ -1,0 +1,146 @@
+//! Recalls objects from disk into memory: the head, and the body if it is short. Runs on helper threads.
+
+use std::sync::Arc;
+
+use lowroad_engine::file::OpenFile;
+
+use super::key::{self, PrimaryKey};
+use super::meta::{ClockReading, StoredMeta};
+use super::reader::{DiskMatch, DiskResponse, DiskReader, ban};
+use super::tier::DiskCache;
+use crate::object::{BodyLocation, ObjectKind, StoredObject, ObjectArc, PlacedResponse, RenewalHandle, Representation, DiskSegment};
+use crate::placement::{self, PlacementError};
+use crate::purge_rules::BanVerdict;
+use crate::purge_epoch::PurgeEpoch;
+use crate::shared_store::SharedStore;
+use crate::validity::ObjectValidity;
+
+/// Longer bodies stay on disk. They occupy a helper at each use, shorter ones only once.
+const COPIED_LEN_MAX: u64 = 64 * 1024;
+
+/// An object to recall.
+pub struct RecallRequest {
+    /// Its key on disk.
+    pub primary: PrimaryKey,
+    /// Its key in memory.
+    pub key: Arc<[u8]>,
+    /// The hash of the key in memory.
+    pub hash: u64,
+    /// The purge epoch before the recall.
+    pub purges: PurgeEpoch,
+    /// Field lines of the request.
+    pub lines: Box<[u8]>,
+    /// The resource is known to vary, so the lines select the object.
+    pub is_for_lines: bool,
+}
+
+/// The result of a recall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecallOutcome {
+    /// The resource varies, so other requests may get another object.
+    pub varies: bool,
+}
+
+impl DiskCache {
+    /// Recalls an object, unless it was purged in the meantime. Blocks on the disk.
+    pub fn recall(&self, store: &SharedStore, recall: &RecallRequest) -> RecallOutcome {
+        let search = DiskReader::new(self, store).find(&recall.primary, &recall.lines);
+        if let Some(on_disk) = search.found
+            && let Some(object) = object(store, recall, on_disk)
+        {
+            let object = ObjectArc::new(object);
+            if store.insert_selected(recall.hash, &recall.key, object.clone()) {
+                self.leaving.add((recall.hash, &recall.key), &object);
+            }
+        }
+        RecallOutcome {
+            varies: search.varies,
+        }
+    }
+
+    /// The length of the object on disk for a request, for `lowroad explain`. Blocks on the disk.
+    pub fn look(&self, store: &SharedStore, primary: &PrimaryKey, lines: &[u8]) -> Option<u64> {
+        let search = DiskReader::new(self, store).find(primary, lines);
+        search.found.map(|on_disk| on_disk.found.body.len)
+    }
+
+    /// Writes the update of a validated response, which is `object` in memory. Runs on a helper; if none is free, the
+    /// response is validated again after the next recall.
+    pub fn renew(
+        self: &Arc<Self>,
+        store: &Arc<SharedStore>,
+        renewable: &RenewalHandle,
+        response: StoredMeta,
+        (hash, key, object): (u64, &Arc<[u8]>, &ObjectArc),
+    ) {
+        self.leaving.add((hash, key), object);
+        let Some(renewal) = key::renewal(&renewable.key) else {
+            return;
+        };
+        let (tier, store) = (self.clone(), store.clone());
+        let forgotten = object.validity.lifetime().map(|known| known.forgotten);
+        let _ = self.helpers.submit(move || {
+            let now = ClockReading::read();
+            let (meta, expires_ms) = (response.encode(now), response.expires_ms(now));
+            let _committing = tier.commits();
+            let (since, lifetime) = (response.generation, Some(&response.lifetime));
+            let is_wanted = ban(store.purging(), since, &renewal, lifetime) == BanVerdict::None
+                && forgotten.is_some_and(|since| !store.may_be_forgotten(hash, since));
+            if is_wanted {
+                let begun = tier.store.begin(&renewal, &meta, expires_ms, Some(0));
+                let _ = begun.and_then(|writer| writer.commit()); // counted there
+            }
+        });
+    }
+}
+
+fn object(store: &SharedStore, recall: &RecallRequest, on_disk: DiskResponse) -> Option<StoredObject> {
+    let DiskResponse {
+        key,
+        found,
+        response,
+        since,
+    } = on_disk;
+    let response = *response;
+    let renewable = RenewalHandle {
+        key,
+        id: response.id,
+    };
+    let lifetime = response.lifetime.since(PurgeEpoch {
+        generation: since,
+        ..recall.purges
+    });
+    let under = (recall.hash, &*recall.key);
+    let placed = place_body(store, under, (&found, renewable), response.head)?;
+    let (len, modified) = (found.body.len, response.modified_s);
+    let representation = Representation::new(placed, len, modified, response.selecting);
+    Some(StoredObject {
+        kind: ObjectKind::Representation(representation),
+        validity: ObjectValidity::Lifetime(lifetime),
+    })
+}
+
+fn place_body(
+    store: &SharedStore,
+    under: (u64, &[u8]),
+    (found, renewable): (&DiskMatch, RenewalHandle),
+    mut head: (Vec<u8>, lowroad_http::stored_head::HeadMap),
+) -> Option<PlacedResponse> {
+    let body = &found.body;
+    head.1.set_length(&mut head.0, body.len);
+    if body.len <= COPIED_LEN_MAX {
+        use std::os::unix::fs::FileExt;
+        let read = |into: &mut [u8]| {
+            let read = body.file.read_exact_at(into, body.offset);
+            read.map_err(|_| PlacementError::Failed)
+        };
+        return placement::in_memory(store, under, head, body.len as usize, read).ok();
+    }
+    let file = Arc::new(OpenFile::immutable(body.file.clone()).ok()?);
+    let content = BodyLocation::Segment(Arc::new(DiskSegment {
+        file,
+        offset: body.offset,
+        renewable: Arc::new(renewable),
+    }));
+    placement::head_alone(store, under, head, content).ok()
+}

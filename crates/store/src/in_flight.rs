@@ -1,0 +1,243 @@
+//! The table of fetches in flight: equal misses share one fetch (request coalescing). The caller that begins a fetch
+//! must end it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::lock::lock;
+
+/// The number of slots that remember keys whose fetches can't be shared.
+const UNSHARED: usize = 4096;
+
+/// The identity of a fetch: a key and all other bytes that distinguish it.
+pub type InFlightKey = Arc<[u8]>;
+
+/// The fetches in flight; `W` is a waiter.
+pub struct InFlightTable<W> {
+    table: Mutex<InFlightMap<W>>,
+    /// Hashes of keys, each in the slot that the hash selects.
+    unshared: Box<[AtomicU64]>,
+    next_id: AtomicU64,
+}
+
+type InFlightMap<W> = HashMap<InFlightKey, InFlightFetch<W>, foldhash::fast::RandomState>;
+
+struct InFlightFetch<W> {
+    id: u64,
+    waiting: Vec<W>,
+    /// The fetch's work, which runs only while a waiter holds it.
+    work: Option<Weak<FetchWork>>,
+}
+
+/// The work of a fetch: cancelled when its last waiter drops it.
+#[derive(Default)]
+pub struct FetchWork(Mutex<Option<Box<dyn Send>>>);
+
+/// Identifies one fetch until its end.
+#[derive(Clone)]
+pub struct InFlightTicket {
+    job: InFlightKey,
+    id: u64,
+}
+
+/// The role of a caller: follower or leader.
+pub enum CoalescingRole {
+    /// Follower: the fetch is running.
+    Waits(Arc<FetchWork>),
+    /// Leader: the caller must fetch.
+    Makes(InFlightTicket, Arc<FetchWork>),
+}
+
+impl FetchWork {
+    /// Sets the running work.
+    pub fn set(&self, work: Box<dyn Send>) {
+        *lock(&self.0) = Some(work);
+    }
+}
+
+impl<W> Default for InFlightTable<W> {
+    fn default() -> InFlightTable<W> {
+        InFlightTable {
+            table: Mutex::default(),
+            unshared: (0..UNSHARED).map(|_| AtomicU64::new(0)).collect(),
+            next_id: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<W> InFlightTable<W> {
+    /// Adds a waiter to a fetch, which is begun if there is none. `begin` runs under the lock, so that no caller can
+    /// join a fetch that is then refused.
+    ///
+    /// # Errors
+    /// The error of `begin`.
+    pub fn share<E>(
+        &self,
+        job: InFlightKey,
+        waits: W,
+        begin: impl FnOnce(InFlightTicket) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match lock(&self.table).entry(job) {
+            Entry::Occupied(mut known) => known.get_mut().waiting.push(waits),
+            Entry::Vacant(vacant) => {
+                let ticket = self.ticket(vacant.key());
+                let id = ticket.id;
+                begin(ticket)?;
+                vacant.insert(InFlightFetch {
+                    id,
+                    waiting: vec![waits],
+                    work: None,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins a running fetch that is not cancelled. Otherwise the caller becomes the leader, without being a waiter;
+    /// the fetch ends when all holders of its work are gone.
+    pub fn join(&self, job: &InFlightKey, waits: W) -> CoalescingRole {
+        let mut table = lock(&self.table);
+        // Without a holder of its work, the fetch is cancelled and can't be joined.
+        if let Some(making) = table.get_mut(job)
+            && let Some(work) = making.work.as_ref().and_then(Weak::upgrade)
+        {
+            making.waiting.push(waits);
+            return CoalescingRole::Waits(work);
+        }
+        let (ticket, work) = self.insert(&mut table, job);
+        CoalescingRole::Makes(ticket, work)
+    }
+
+    /// Begins a fetch without waiters, unless one is running; see `InFlightTable::join`.
+    pub fn begin(&self, job: &InFlightKey) -> Option<(InFlightTicket, Arc<FetchWork>)> {
+        let mut table = lock(&self.table);
+        let is_made = |making: &InFlightFetch<W>| {
+            let work = making.work.as_ref().and_then(Weak::upgrade);
+            work.is_some()
+        };
+        if table.get(job).is_some_and(is_made) {
+            return None;
+        }
+        Some(self.insert(&mut table, job))
+    }
+
+    fn insert(&self, table: &mut InFlightMap<W>, job: &InFlightKey) -> (InFlightTicket, Arc<FetchWork>) {
+        let (ticket, work) = (self.ticket(job), Arc::default());
+        let making = InFlightFetch {
+            id: ticket.id,
+            waiting: Vec::new(),
+            work: Some(Arc::downgrade(&work)),
+        };
+        table.insert(job.clone(), making);
+        (ticket, work)
+    }
+
+    /// Ends a fetch and returns its waiters.
+    pub fn end(&self, ticket: &InFlightTicket) -> Vec<W> {
+        let mut table = lock(&self.table);
+        match table.get(&ticket.job) {
+            // A cancelled fetch may have been replaced by a newer one with the same key.
+            Some(making) if making.id == ticket.id => {}
+            _ => return Vec::new(),
+        }
+        let making = table.remove(&ticket.job);
+        making.map_or(Vec::new(), |making| making.waiting)
+    }
+
+    /// Whether the last fetch for a key with this hash could not be shared. Approximate: keys share slots.
+    pub fn is_unshared(&self, hash: u64) -> bool {
+        self.mark_of(hash).load(Relaxed) == hash
+    }
+
+    /// Records whether the fetch for a key with this hash could be shared.
+    pub fn mark(&self, hash: u64, is_shared: bool) {
+        let mark = self.mark_of(hash);
+        match (is_shared, mark.load(Relaxed) == hash) {
+            (false, false) => mark.store(hash, Relaxed),
+            (true, true) => mark.store(0, Relaxed),
+            _ => {}
+        }
+    }
+
+    fn mark_of(&self, hash: u64) -> &AtomicU64 {
+        &self.unshared[(hash >> 32) as usize % UNSHARED]
+    }
+
+    fn ticket(&self, job: &InFlightKey) -> InFlightTicket {
+        InFlightTicket {
+            job: job.clone(),
+            id: self.next_id.fetch_add(1, Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str) -> InFlightKey {
+        name.as_bytes().into()
+    }
+
+    #[test]
+    fn equal_misses_share_one_making() {
+        let makings = InFlightTable::default();
+        let mut begun = None;
+        for number in 0..3 {
+            let begin = |ticket| {
+                assert!(begun.replace(ticket).is_none());
+                Ok::<_, ()>(())
+            };
+            assert_eq!(makings.share(job("a"), number, begin), Ok(()));
+        }
+        let ticket = begun.take().expect("it was begun");
+        assert_eq!(makings.end(&ticket), [0, 1, 2]);
+        assert!(makings.end(&ticket).is_empty());
+        assert_eq!(makings.share(job("a"), 3, |_| Err("full")), Err("full"));
+        let mut again = false;
+        let begin = |_| {
+            again = true;
+            Ok::<_, ()>(())
+        };
+        assert_eq!(makings.share(job("a"), 4, begin), Ok(()));
+        assert!(again, "what was refused is not waited for");
+    }
+
+    #[test]
+    fn a_making_goes_on_while_one_waits_for_it() {
+        let makings = InFlightTable::default();
+        let CoalescingRole::Makes(ticket, work) = makings.join(&job("a"), 0) else {
+            panic!("nobody makes it");
+        };
+        let task = Arc::new(());
+        work.set(Box::new(task.clone()));
+        let CoalescingRole::Waits(other) = makings.join(&job("a"), 1) else {
+            panic!("it is being made");
+        };
+        drop(work);
+        assert_eq!(Arc::strong_count(&task), 2);
+        drop(other);
+        assert_eq!(Arc::strong_count(&task), 1, "nobody waits");
+        // A cancelled fetch can't be joined, and its end must not end the next one.
+        let CoalescingRole::Makes(next, _work) = makings.join(&job("a"), 2) else {
+            panic!("it was given up");
+        };
+        assert!(makings.end(&ticket).is_empty());
+        assert!(matches!(makings.join(&job("a"), 3), CoalescingRole::Waits(_)));
+        assert_eq!(makings.end(&next), [3]);
+    }
+
+    #[test]
+    fn what_is_of_no_use_to_others_is_remembered_for_a_while() {
+        let makings = InFlightTable::<()>::default();
+        let (one, same_place) = (7 << 32 | 1, 7 << 32 | 2);
+        makings.mark(one, false);
+        assert!(makings.is_unshared(one) && !makings.is_unshared(same_place));
+        makings.mark(same_place, true);
+        assert!(makings.is_unshared(one));
+        makings.mark(one, true);
+        assert!(!makings.is_unshared(one));
+    }
+}

@@ -1,0 +1,145 @@
+//! Places a representation into the arena: head and body in one piece if short; in two if the body is long enough to
+//! be sent from its place.
+
+use lowroad_cache::{PAGE, UNIT};
+use lowroad_engine::arena::{ArenaBlock, BlockDraft, PAGED_LEN_MIN};
+use lowroad_http::stored_head::HeadMap;
+
+use crate::object::{StoredBytes, BodyLocation, PlacedResponse};
+use crate::shared_store::SharedStore;
+
+/// Shorter heads and bodies are stored in one piece and copied for sending. For longer ones only the head is copied,
+/// and the second piece costs a few hundred instructions (`docs/performance.md`).
+const INLINE_LEN_MAX: usize = 16 * 1024;
+/// The line between head and body.
+const EMPTY_LINE: &[u8] = b"\r\n";
+
+/// The reason why a representation was not placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementError {
+    /// The arena has no room; evicted bytes may still be in use by slow clients.
+    NoRoom,
+    /// The bytes changed while they were read.
+    Changed,
+    /// The bytes could not be read.
+    Failed,
+}
+
+/// Places a head, a body of `body_len` bytes that `fill` writes, and their key; `hash` is the key's, whose shard makes
+/// room.
+///
+/// # Errors
+/// The error of `fill`, or no room.
+pub fn in_memory(
+    store: &SharedStore,
+    (hash, key): (u64, &[u8]),
+    head: (Vec<u8>, HeadMap),
+    body_len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
+) -> Result<PlacedResponse, PlacementError> {
+    if head.0.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
+        return beside_key(store, (hash, key), head, (body_len, fill), BodyLocation::Inline);
+    }
+    let content = match filled(store, hash, body_len, fill)? {
+        PlacedBytes::Arena(draft) => BodyLocation::Block(draft.finish()),
+        PlacedBytes::Heap(bytes) => BodyLocation::Heap(Box::new(bytes.into())),
+    };
+    head_alone(store, (hash, key), head, content)
+}
+
+/// Places a head for a body that is already in place.
+///
+/// # Errors
+/// No room.
+pub fn head_alone(
+    store: &SharedStore,
+    under: (u64, &[u8]),
+    head: (Vec<u8>, HeadMap),
+    content: BodyLocation,
+) -> Result<PlacedResponse, PlacementError> {
+    beside_key(store, under, head, (0, |_: &mut [u8]| Ok(())), content)
+}
+
+/// Places the head, `body_len` bytes after it, and the key in one piece.
+fn beside_key(
+    store: &SharedStore,
+    (hash, key): (u64, &[u8]),
+    (head, map): (Vec<u8>, HeadMap),
+    (body_len, fill): (usize, impl FnOnce(&mut [u8]) -> Result<(), PlacementError>),
+    content: BodyLocation,
+) -> Result<PlacedResponse, PlacementError> {
+    let key_len = u16::try_from(key.len()).map_err(|_| PlacementError::NoRoom)?;
+    let len = head.len() + EMPTY_LINE.len() + body_len + key.len();
+    let bytes = filled(store, hash, len, |into| {
+        let (head_part, into) = into.split_at_mut(head.len());
+        let (line, into) = into.split_at_mut(EMPTY_LINE.len());
+        let (body, key_part) = into.split_at_mut(body_len);
+        head_part.copy_from_slice(&head);
+        line.copy_from_slice(EMPTY_LINE);
+        key_part.copy_from_slice(key);
+        fill(body)
+    })?;
+    let size = match &content {
+        BodyLocation::Block(block) => body_size(block.len()),
+        BodyLocation::Pieces(pieces) => pieces.0.iter().map(|it| body_size(it.block.len())).sum(),
+        BodyLocation::Heap(bytes) => bytes.len() as u64,
+        BodyLocation::Inline | BodyLocation::File(_) | BodyLocation::Segment(_) => 0,
+    };
+    Ok(PlacedResponse {
+        bytes: bytes.owned().ok_or(PlacementError::NoRoom)?,
+        head: map,
+        key_len,
+        content,
+        size,
+    })
+}
+
+/// Places part of a body in its own block. `None`: no room.
+pub fn piece(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<ArenaBlock> {
+    let copy = |into: &mut [u8]| {
+        into.copy_from_slice(bytes);
+        Ok(())
+    };
+    match filled(store, hash, bytes.len(), copy) {
+        Ok(PlacedBytes::Arena(draft)) => Some(draft.finish()),
+        Ok(PlacedBytes::Heap(_)) | Err(_) => None,
+    }
+}
+
+fn body_size(len: usize) -> u64 {
+    let unit = if len < PAGED_LEN_MIN { UNIT } else { PAGE };
+    (len as u64).next_multiple_of(unit)
+}
+
+/// Placed bytes.
+enum PlacedBytes {
+    Arena(BlockDraft),
+    Heap(Box<[u8]>),
+}
+
+impl PlacedBytes {
+    /// The bytes with a single owner; `None`: they are too long for one in the arena.
+    fn owned(self) -> Option<StoredBytes> {
+        match self {
+            PlacedBytes::Arena(draft) => draft.finish_owned().map(StoredBytes::Piece),
+            PlacedBytes::Heap(bytes) => Some(StoredBytes::Heap(Box::new(bytes))),
+        }
+    }
+}
+
+fn filled(
+    store: &SharedStore,
+    hash: u64,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
+) -> Result<PlacedBytes, PlacementError> {
+    if !store.has_arena() {
+        // With an empty store, the bytes are on the heap and live as long as the responses made of them.
+        let mut bytes = vec![0; len].into_boxed_slice();
+        fill(&mut bytes)?;
+        return Ok(PlacedBytes::Heap(bytes));
+    }
+    let mut draft = store.allocate(hash, len).ok_or(PlacementError::NoRoom)?;
+    fill(&mut draft)?;
+    Ok(PlacedBytes::Arena(draft))
+}

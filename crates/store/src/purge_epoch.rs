@@ -1,0 +1,17 @@
+//! The purge epoch at the start of a fetch.
+
+/// The purge epoch at the start of a fetch: a response fetched from then on is newer than all purges up to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeEpoch {
+    /// The generation of the purge rules.
+    pub generation: u64,
+    /// The count of deletions of its key.
+    pub forgotten: u32,
+}
+
+impl PurgeEpoch {
+    /// As bytes, for the identity of a fetch.
+    pub fn to_le_bytes(self) -> [u8; 16] {
+        (u128::from(self.generation) << 64 | u128::from(self.forgotten)).to_le_bytes()
+    }
+}

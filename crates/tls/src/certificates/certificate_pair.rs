@@ -1,0 +1,158 @@
+//! A certificate with its chain and its key, loaded from PEM. File names serve for messages only.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::{CertificateError, Error, InconsistentKeys};
+
+use super::chain;
+use super::problem::{CertificateProblem, ProblemReason};
+use crate::der::{self, DerReader};
+use crate::identity::fingerprint;
+use crate::provider::provider;
+use crate::x509::{AltName, X509Certificate};
+
+/// The contents and names of a certificate's files.
+#[derive(Clone, Copy)]
+pub struct PemTexts<'a> {
+    /// The path of the certificates, for messages.
+    pub certificates_file: &'a Path,
+    /// Certificate and chain, in PEM.
+    pub certificates: &'a [u8],
+    /// The path of the key, for messages.
+    pub key_file: &'a Path,
+    /// The key, in PEM.
+    pub key: &'a [u8],
+    /// The path of an OCSP response to staple, and the response in DER.
+    pub staple: Option<(&'a Path, &'a [u8])>,
+}
+
+/// A certificate with chain and key, ready to be served.
+#[derive(Clone, Debug)]
+pub struct CertificatePair {
+    certified: Arc<CertifiedKey>,
+    names: Vec<AltName>,
+    not_after_s: i64,
+    fingerprint: String,
+}
+
+impl CertificatePair {
+    /// Loads a certificate and its key; also returns the problems that do not prevent its use at this time.
+    ///
+    /// # Errors
+    /// The problem that makes the certificate unusable.
+    pub fn load(texts: &PemTexts<'_>, unix_s: u64) -> Result<(CertificatePair, Vec<CertificateProblem>), CertificateProblem> {
+        let in_certificates = |reason| CertificateProblem::new(texts.certificates_file, reason);
+        let in_key = |reason| CertificateProblem::new(texts.key_file, reason);
+        let chain = all(texts.certificates).map_err(in_certificates)?;
+        let key = signing_key(texts.key).map_err(in_key)?;
+        let Some(own) = chain.first().and_then(|own| X509Certificate::parse(own)) else {
+            return Err(in_certificates(ProblemReason::Malformed(
+                "the first certificate is none".into(),
+            )));
+        };
+        let doubts = chain::doubts(&chain, unix_s);
+        let is_its_key = key
+            .public_key()
+            .is_some_and(|public| *public == *own.public_key);
+        let (names, not_after_s) = (own.names, own.not_after_s);
+        let fingerprint = fingerprint(&chain[0]);
+        let mut certified = CertifiedKey::new(chain, key);
+        match certified.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            // `webpki` refuses unknown critical extensions, as an ACME challenge has one (RFC 8737); clients may know
+            // them.
+            Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_its_key => {}
+            Err(Error::InconsistentKeys(_)) => return Err(in_key(ProblemReason::KeyMismatch)),
+            Err(error) => return Err(in_certificates(ProblemReason::Malformed(error.to_string()))),
+        }
+        let mut doubts: Vec<_> = doubts.into_iter().map(in_certificates).collect();
+        match texts.staple {
+            Some((_, staple)) if is_response(staple) => certified.ocsp = Some(staple.to_vec()),
+            // An unusable staple is reported and left out.
+            Some((file, _)) => doubts.push(CertificateProblem::new(file, ProblemReason::NoResponse)),
+            None => {}
+        }
+        let pair = CertificatePair {
+            certified: Arc::new(certified),
+            names,
+            not_after_s,
+            fingerprint,
+        };
+        Ok((pair, doubts))
+    }
+
+    /// The subject alternative names.
+    pub fn names(&self) -> &[AltName] {
+        &self.names
+    }
+
+    /// The DNS names among them, in lower case.
+    pub fn dns_names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().filter_map(|name| match name {
+            AltName::Dns(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The last second at which it is valid.
+    pub fn not_after_s(&self) -> i64 {
+        self.not_after_s
+    }
+
+    /// SHA-256 of the certificate, in hexadecimal digits.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The certificate and its intermediates.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.certified.cert
+    }
+
+    pub(crate) fn certified(&self) -> &Arc<CertifiedKey> {
+        &self.certified
+    }
+}
+
+/// Whether the bytes are a successful OCSP response (RFC 6960, section 4.2.1).
+fn is_response(staple: &[u8]) -> bool {
+    const SUCCESSFUL: &[u8] = &[0];
+    let response = DerReader(staple).expect(der::SEQUENCE);
+    let status = response.and_then(|response| response.inside().expect(der::ENUMERATED));
+    status.is_some_and(|status| status.content == SUCCESSFUL)
+}
+
+/// All certificates of a PEM text, at least one.
+pub(crate) fn all(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ProblemReason> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(|error| ProblemReason::Malformed(error.to_string()))?;
+    match found.is_empty() {
+        true => Err(ProblemReason::NoCertificate),
+        false => Ok(found),
+    }
+}
+
+fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, ProblemReason> {
+    // An encrypted key shows in different errors, depending on its format; the operator gets the one useful reason.
+    let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
+        pem::Error::NoItemsFound if is_encrypted(text) => ProblemReason::EncryptedKey,
+        pem::Error::NoItemsFound => ProblemReason::NoKey,
+        _ if is_encrypted(text) => ProblemReason::EncryptedKey,
+        error => ProblemReason::Malformed(error.to_string()),
+    })?;
+    let key = provider().key_provider.load_private_key(key);
+    key.map_err(|error| match is_encrypted(text) {
+        true => ProblemReason::EncryptedKey,
+        false => ProblemReason::UnusableKey(error.to_string()),
+    })
+}
+
+/// Whether a PEM text holds an encrypted key, of PKCS #8 or of OpenSSL's older format.
+fn is_encrypted(text: &[u8]) -> bool {
+    let has = |what: &[u8]| text.windows(what.len()).any(|part| part == what);
+    has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")
+}

@@ -1,0 +1,437 @@
+//! The records of an established TLS 1.3 connection: encrypted and decrypted in the caller's buffers, without copies or
+//! allocations. RFC 8446, section 5; the other messages of this stage are key updates (section 4.6.3) and alerts
+//! (section 6).
+//!
+//! `rustls` derives the secrets, at the start and after a key update.
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce,
+    UnboundKey,
+};
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, InvalidMessage, PeerMisbehaved};
+
+use crate::failure::{TlsFailure, TlsFault};
+use crate::key_update::{KEY_UPDATE, KeyUpdateReader};
+use crate::ktls::{ALERT, CryptoInfo};
+use crate::byte_queue::ByteQueue;
+use crate::records::{FULL_LEN, RecordParser};
+use crate::session::{PeerClose, HEADER_LEN, ReceiveProgress, missing_len};
+
+/// Record types.
+pub(crate) const HANDSHAKE: u8 = 22;
+pub(crate) const APPLICATION_DATA: u8 = 23;
+const FATAL: u8 = 2;
+const WARNING: u8 = 1;
+const TAG_LEN: usize = 16;
+/// The longest encrypted record, without its header (RFC 8446, section 5.2).
+pub(crate) const SEALED_LEN_MAX: usize = FULL_LEN + 256;
+/// Records that one key encrypts: far below the limit of AES-GCM (RFC 8446, section 5.5).
+const SEALED_MAX: u64 = 1 << 23;
+/// Key updates accepted from a client; each costs the server more than the client.
+const UPDATES_MAX: u8 = 32;
+
+/// An established connection.
+pub(crate) struct EstablishedSession {
+    connection: KernelConnection<ServerConnectionData>,
+    sealing: EncryptionState,
+    to_receive: TrafficKey,
+    /// The start of an incomplete record. Holds no allocation while empty.
+    pending: Vec<u8>,
+    records: RecordParser,
+    key_update: KeyUpdateReader,
+    updates_left: u8,
+    /// The client sent close_notify.
+    closed: bool,
+    failed: bool,
+}
+
+/// Encryption of sent records, by this process or the kernel.
+enum EncryptionState {
+    /// By this process, with this key; its secrets, for the kernel.
+    Ours(TrafficKey, ConnectionTrafficSecrets),
+    Kernel {
+        /// The client requested a key update.
+        is_worn: bool,
+        /// An alert was sent.
+        is_over: bool,
+    },
+}
+
+/// The key of one direction.
+struct TrafficKey {
+    key: LessSafeKey,
+    iv: [u8; NONCE_LEN],
+    sequence: u64,
+}
+
+impl EstablishedSession {
+    /// Continues with the secrets of both directions.
+    pub fn new(
+        connection: KernelConnection<ServerConnectionData>,
+        to_send: (u64, ConnectionTrafficSecrets),
+        to_receive: (u64, ConnectionTrafficSecrets),
+        pending: Vec<u8>,
+        records: RecordParser,
+    ) -> Result<EstablishedSession, TlsFailure> {
+        Ok(EstablishedSession {
+            connection,
+            sealing: EncryptionState::ours(to_send)?,
+            to_receive: TrafficKey::new(&to_receive)?,
+            pending,
+            records,
+            key_update: KeyUpdateReader::default(),
+            updates_left: UPDATES_MAX,
+            closed: false,
+            failed: false,
+        })
+    }
+
+    /// See `TlsServer::receive`.
+    pub fn receive(
+        &mut self,
+        wire: &mut [u8],
+        plain: &mut Vec<u8>,
+        to_send: &mut Vec<u8>,
+    ) -> Result<ReceiveProgress, TlsFailure> {
+        if self.failed || self.closed {
+            return Ok(ReceiveProgress::default());
+        }
+        let taken = self.take(wire, plain, to_send);
+        if self.closed || taken.is_err() {
+            // Frees the buffer at once: no further input is processed.
+            self.pending = Vec::new();
+        }
+        taken.map_err(|error| self.give_up(error, to_send))?;
+        Ok(ReceiveProgress {
+            established: false,
+            closed: self.closed,
+        })
+    }
+
+    /// Completes the pending record first; the rest is decrypted in place.
+    fn take(
+        &mut self,
+        wire: &mut [u8],
+        plain: &mut Vec<u8>,
+        to_send: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut rest = wire;
+        while !self.pending.is_empty() && !rest.is_empty() {
+            let (now, later) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
+            rest = later;
+            let mut pending = std::mem::take(&mut self.pending);
+            pending.extend_from_slice(now);
+            if self.open_all(&mut pending, plain, to_send)? == 0 {
+                self.pending = pending;
+            }
+        }
+        let used = self.open_all(rest, plain, to_send)?;
+        // Bytes behind close_notify are ignored.
+        if used < rest.len() && !self.closed {
+            self.pending = rest[used..].to_vec();
+        }
+        Ok(())
+    }
+
+    /// Decrypts the complete records. Returns their length in bytes.
+    fn open_all(
+        &mut self,
+        wire: &mut [u8],
+        plain: &mut Vec<u8>,
+        to_send: &mut Vec<u8>,
+    ) -> Result<usize, Error> {
+        let mut used = 0;
+        while !self.closed
+            && let Some((header, rest)) = wire[used..].split_first_chunk_mut::<HEADER_LEN>()
+        {
+            let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+            // After the handshake each record is encrypted, with this outer type (RFC 8446, section 5.2).
+            if header[0] != APPLICATION_DATA {
+                return Err(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into());
+            }
+            if len > SEALED_LEN_MAX {
+                return Err(Error::PeerSentOversizedRecord);
+            }
+            // The record is incomplete.
+            let Some(record) = rest.get_mut(..len) else {
+                break;
+            };
+            let opened = self.to_receive.open(*header, record)?;
+            used += HEADER_LEN + len;
+            self.understand(opened, plain, to_send)?;
+        }
+        Ok(used)
+    }
+
+    /// Processes a decrypted record: content, type, padding zeros.
+    fn understand(
+        &mut self,
+        opened: &[u8],
+        plain: &mut Vec<u8>,
+        to_send: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        // RFC 8446, section 5.4: the type is the last byte that isn't zero.
+        let end = opened.iter().rposition(|byte| *byte != 0);
+        let end = end.ok_or(PeerMisbehaved::IllegalTlsInnerPlaintext)?;
+        let content = &opened[..end];
+        if content.len() > FULL_LEN {
+            return Err(Error::PeerSentOversizedRecord);
+        }
+        let kind = opened[end];
+        // RFC 8446, section 5.1: no other record may come between the parts of a handshake message.
+        if self.key_update.has_started() && kind != HANDSHAKE {
+            return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
+        }
+        match (kind, content) {
+            (APPLICATION_DATA, content) => plain.extend_from_slice(content),
+            (ALERT, [_, alert]) => match AlertDescription::from(*alert) {
+                AlertDescription::CloseNotify => self.closed = true,
+                // close_notify follows user_canceled (RFC 8446, section 6.1).
+                AlertDescription::UserCanceled => {}
+                alert => return Err(Error::AlertReceived(alert)),
+            },
+            (HANDSHAKE, content) => {
+                if let Some(wanted) = self.key_update.read(content)? {
+                    self.update_to_receive(wanted, to_send)?;
+                }
+            }
+            _ => return Err(InvalidMessage::InvalidContentType.into()),
+        }
+        Ok(())
+    }
+
+    /// Handles a key update: the client uses its next key from now on and may request that this side does, too.
+    fn update_to_receive(&mut self, wanted: bool, to_send: &mut Vec<u8>) -> Result<(), Error> {
+        let left = self.updates_left.checked_sub(1);
+        self.updates_left = left.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
+        let secrets = self.connection.update_rx_secret()?;
+        self.to_receive = TrafficKey::new(&secrets).map_err(|_| Error::General("a key".into()))?;
+        match &mut self.sealing {
+            EncryptionState::Ours(..) if wanted => self.update_to_send(to_send),
+            // The kernel's key can't be changed here, so the connection is closed after the current responses.
+            EncryptionState::Kernel { is_worn, .. } => {
+                *is_worn |= wanted;
+                Ok(())
+            }
+            EncryptionState::Ours(..) => Ok(()),
+        }
+    }
+
+    /// Sends a KeyUpdate and switches to the next key.
+    fn update_to_send(&mut self, to_send: &mut Vec<u8>) -> Result<(), Error> {
+        // The message is encrypted with the old key (RFC 8446, section 4.6.3).
+        if let EncryptionState::Ours(key, _) = &mut self.sealing {
+            key.seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
+        }
+        let secrets = self.connection.update_tx_secret()?;
+        // The new key's sequence numbers start at 0.
+        self.sealing = EncryptionState::ours(secrets).map_err(|_| Error::General("a key".into()))?;
+        Ok(())
+    }
+
+    /// Appends the alert for an error.
+    fn give_up(&mut self, error: Error, to_send: &mut Vec<u8>) -> TlsFailure {
+        self.failed = true;
+        // Alerts are not answered by alerts.
+        if !matches!(error, Error::AlertReceived(_)) {
+            let alert = [FATAL, u8::from(alert_of(&error))];
+            // A failure to encrypt the alert changes nothing: the connection is over.
+            let _ = self.sealing.alert(alert, to_send);
+        }
+        TlsFailure::from_error(error)
+    }
+
+    /// See `TlsServer::encrypt`.
+    pub fn encrypt(
+        &mut self,
+        pieces: &[&[u8]],
+        to_send: &mut Vec<u8>,
+        now_ms: u64,
+    ) -> Result<(), TlsFailure> {
+        if self.failed {
+            return Err(TlsFault::NotReady.into());
+        }
+        let mut small = self.records.begin(now_ms);
+        let mut waiting: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut pieces = ByteQueue::new(pieces);
+        // One reservation for all records: memory grows at most once.
+        let overhead = HEADER_LEN + 1 + TAG_LEN;
+        to_send.reserve(waiting + (waiting / FULL_LEN + 2) * overhead);
+        while waiting > 0 {
+            let len = RecordParser::len(std::mem::take(&mut small), waiting);
+            // The key changes before its limit (RFC 8446, section 5.5).
+            if self.sealing.is_used_up() {
+                self.update_to_send(to_send).map_err(TlsFailure::from_error)?;
+            }
+            let EncryptionState::Ours(key, _) = &mut self.sealing else {
+                return Err(TlsFault::NotReady.into());
+            };
+            let write = |to: &mut Vec<u8>| pieces.append(len, to);
+            key.seal(APPLICATION_DATA, len, write, to_send)
+                .map_err(TlsFailure::from_error)?;
+            waiting -= len;
+        }
+        Ok(())
+    }
+
+    /// See `TlsServer::close`.
+    pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
+        if self.failed {
+            return Err(TlsFault::NotReady.into());
+        }
+        let alert = [WARNING, u8::from(AlertDescription::CloseNotify)];
+        self.sealing.alert(alert, to_send).map_err(TlsFailure::from_error)
+    }
+
+    /// See `TlsServer::kernel_keys`.
+    pub fn kernel_keys(&self) -> Option<CryptoInfo> {
+        match &self.sealing {
+            EncryptionState::Ours(key, secrets) if !self.failed => CryptoInfo::new(key.sequence, secrets),
+            _ => None,
+        }
+    }
+
+    /// See `TlsServer::leave_to_kernel`.
+    pub fn leave_to_kernel(&mut self) {
+        self.sealing = EncryptionState::Kernel {
+            is_worn: false,
+            is_over: false,
+        };
+    }
+
+    /// See `TlsServer::is_worn`.
+    pub fn is_worn(&self) -> bool {
+        matches!(self.sealing, EncryptionState::Kernel { is_worn: true, .. })
+    }
+
+    /// See `TlsServer::ended`.
+    pub fn ended(&self) -> PeerClose {
+        match self.closed {
+            true => PeerClose::Cleanly,
+            false => PeerClose::Truncated,
+        }
+    }
+}
+
+impl EncryptionState {
+    fn ours(secrets: (u64, ConnectionTrafficSecrets)) -> Result<EncryptionState, TlsFailure> {
+        let key = TrafficKey::new(&secrets)?;
+        Ok(EncryptionState::Ours(key, secrets.1))
+    }
+
+    /// Whether the key has reached its limit of records.
+    fn is_used_up(&self) -> bool {
+        matches!(self, EncryptionState::Ours(key, _) if key.sequence >= SEALED_MAX)
+    }
+
+    /// Appends an alert: a record, or for the kernel its content. The kernel sends one alert only, the last record.
+    fn alert(&mut self, alert: [u8; 2], to_send: &mut Vec<u8>) -> Result<(), Error> {
+        match self {
+            EncryptionState::Ours(key, _) => return key.seal_short(ALERT, &alert, to_send),
+            EncryptionState::Kernel { is_over, .. } if *is_over => {}
+            EncryptionState::Kernel { is_over, .. } => {
+                *is_over = true;
+                to_send.extend_from_slice(&alert);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TrafficKey {
+    fn new((sequence, secrets): &(u64, ConnectionTrafficSecrets)) -> Result<TrafficKey, TlsFailure> {
+        use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
+        let (algorithm, key, iv): (&'static Algorithm, _, _) = match secrets {
+            Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
+            Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
+            Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+            _ => return Err(TlsFault::Internal.into()),
+        };
+        let key = UnboundKey::new(algorithm, key.as_ref());
+        let iv = <[u8; NONCE_LEN]>::try_from(iv.as_ref());
+        match (key, iv) {
+            (Ok(key), Ok(iv)) => Ok(TrafficKey {
+                key: LessSafeKey::new(key),
+                iv,
+                sequence: *sequence,
+            }),
+            _ => Err(TlsFault::Internal.into()),
+        }
+    }
+
+    /// The nonce of the next record (RFC 8446, section 5.3).
+    fn nonce(&mut self) -> Nonce {
+        let mut nonce = self.iv;
+        let number = self.sequence.to_be_bytes();
+        for (byte, number) in nonce[NONCE_LEN - number.len()..].iter_mut().zip(number) {
+            *byte ^= number;
+        }
+        self.sequence += 1;
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    /// Appends a record of `len` bytes, which `write` appends.
+    fn seal(
+        &mut self,
+        kind: u8,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+        to_send: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let sealed_len = u16::try_from(len + 1 + TAG_LEN).expect("no record is that long");
+        let [high, low] = sealed_len.to_be_bytes();
+        let header = [APPLICATION_DATA, 3, 3, high, low];
+        to_send.extend_from_slice(&header);
+        let start = to_send.len();
+        write(to_send);
+        to_send.push(kind);
+        let (nonce, aad) = (self.nonce(), Aad::from(header));
+        let sealed = self
+            .key
+            .seal_in_place_separate_tag(nonce, aad, &mut to_send[start..]);
+        match sealed {
+            Ok(tag) => to_send.extend_from_slice(tag.as_ref()),
+            Err(_) => {
+                // The plain text must not be sent.
+                to_send.truncate(start - HEADER_LEN);
+                return Err(Error::EncryptError);
+            }
+        }
+        Ok(())
+    }
+
+    fn seal_short(&mut self, kind: u8, text: &[u8], to_send: &mut Vec<u8>) -> Result<(), Error> {
+        let write = |to: &mut Vec<u8>| to.extend_from_slice(text);
+        self.seal(kind, text.len(), write, to_send)
+    }
+
+    fn open<'a>(
+        &mut self,
+        header: [u8; HEADER_LEN],
+        record: &'a mut [u8],
+    ) -> Result<&'a [u8], Error> {
+        let (nonce, aad) = (self.nonce(), Aad::from(header));
+        let opened = self.key.open_in_place(nonce, aad, record);
+        opened.map(|plain| &*plain).map_err(|_| Error::DecryptError)
+    }
+}
+
+/// The alert for an error.
+fn alert_of(error: &Error) -> AlertDescription {
+    match error {
+        Error::DecryptError => AlertDescription::BadRecordMac,
+        Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
+        Error::InvalidMessage(InvalidMessage::InvalidKeyUpdate) => {
+            AlertDescription::IllegalParameter
+        }
+        Error::InvalidMessage(InvalidMessage::MissingData(_) | InvalidMessage::TrailingData(_)) => {
+            AlertDescription::DecodeError
+        }
+        Error::InvalidMessage(_)
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
+        _ => AlertDescription::InternalError,
+    }
+}

@@ -1,0 +1,83 @@
+//! Failed handshakes and TLS errors of clients: counted by kind, and logged at most once per kind and second, since any
+//! client can cause them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use lowroad_log::ErrorLogger;
+use lowroad_store::clock;
+use lowroad_tls::{TlsFailure, TlsFault};
+
+/// The counters' names, in the order of [`kind`].
+const KINDS: [&str; 8] = [
+    "tls.plain_http",
+    "tls.not_tls",
+    "tls.nothing_in_common",
+    "tls.no_certificate",
+    "tls.client_certificate",
+    "tls.alerts",
+    "tls.broken",
+    "tls.internal",
+];
+
+/// The least time between two log lines of a kind.
+const PAUSE_MS: u64 = 1000;
+
+/// The failures so far.
+pub struct TlsFaultLog {
+    counts: [AtomicU64; KINDS.len()],
+    /// The earliest time of the next log line of each kind.
+    next_ms: [AtomicU64; KINDS.len()],
+    logger: ErrorLogger,
+}
+
+impl TlsFaultLog {
+    /// A log without failures.
+    pub fn new(logger: ErrorLogger) -> TlsFaultLog {
+        TlsFaultLog {
+            counts: Default::default(),
+            next_ms: Default::default(),
+            logger,
+        }
+    }
+
+    /// Counts a failure, and logs it.
+    pub fn note(&self, failure: &TlsFailure) {
+        let kind = kind(failure.fault);
+        self.counts[kind].fetch_add(1, Relaxed);
+        let now_ms = clock::now_ms();
+        let next_ms = self.next_ms[kind].load(Relaxed);
+        // Of several threads in the same second, one wins the exchange and logs.
+        let is_next = |next: &AtomicU64| {
+            next.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed)
+                .is_ok()
+        };
+        if now_ms >= next_ms && is_next(&self.next_ms[kind]) {
+            self.logger
+                .info(format_args!("TLS with a client failed: {failure}"));
+        }
+    }
+
+    /// Each kind with its count, for `lowroad status`.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let counts = self.counts.iter().map(|count| count.load(Relaxed));
+        KINDS.into_iter().zip(counts.map(|count| count.to_string()))
+    }
+}
+
+fn kind(fault: TlsFault) -> usize {
+    match fault {
+        TlsFault::PlainHttp => 0,
+        TlsFault::NotTls => 1,
+        TlsFault::NothingInCommon => 2,
+        TlsFault::NoCertificate => 3,
+        TlsFault::CertificateMissing
+        | TlsFault::CertificateName
+        | TlsFault::CertificateExpired
+        | TlsFault::CertificateNotYetValid
+        | TlsFault::CertificateIssuer
+        | TlsFault::Certificate => 4,
+        TlsFault::Alert(_) => 5,
+        TlsFault::Undecryptable | TlsFault::Oversized | TlsFault::Protocol => 6,
+        TlsFault::Exhausted | TlsFault::NotReady | TlsFault::Internal => 7,
+    }
+}

@@ -1,0 +1,182 @@
+//! The TLS session of a client connection, for the engine.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use lowroad_engine::tls_session::{ClientIdentity, AlpnProtocol, TlsSession, LayerFault, LayerState, TlsInfo};
+use lowroad_tls::{TlsFault, TlsServer, MinimumVersion};
+
+use super::TlsEndpoint;
+
+/// Bytes encrypted at a time: four full records. Encrypted bytes must be sent in order, and wait in memory while the
+/// socket is full.
+const SEALED_LEN_MAX: usize = 64 * 1024;
+/// The shortest file that turns on kernel TLS for its connection. All later responses on the connection use it too, and
+/// short ones cost more with it.
+const KERNEL_LEN_MIN: u64 = 128 * 1024;
+/// The most pieces encrypted at a time.
+const PIECES_MAX: usize = 32;
+
+thread_local! {
+    /// A buffer for in-place decryption, since received bytes are only borrowed.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The TLS session of a client.
+pub struct ListenerSession {
+    /// `None` if the session could not be created, for example without a random source.
+    server: Option<TlsServer>,
+    secured: Option<Arc<TlsInfo>>,
+    /// Kernel TLS may be used. False after the kernel has refused it.
+    may_offload: bool,
+    offer: Arc<TlsEndpoint>,
+}
+
+impl ListenerSession {
+    /// Starts a session.
+    pub fn new(offer: &Arc<TlsEndpoint>) -> ListenerSession {
+        let server = offer.acceptor.accept();
+        let server = server.inspect_err(|failure| offer.process.faults.note(failure));
+        ListenerSession {
+            server: server.ok(),
+            secured: None,
+            may_offload: offer.may_offload,
+            offer: offer.clone(),
+        }
+    }
+}
+
+impl TlsSession for ListenerSession {
+    fn open(
+        &mut self,
+        came: &[u8],
+        plain: &mut Vec<u8>,
+        wire: &mut Vec<u8>,
+    ) -> Result<LayerState, LayerFault> {
+        // Decryption works in place, and the received bytes are only borrowed, so they are copied.
+        let server = self.server.as_mut().ok_or(LayerFault::Broken)?;
+        let progress = SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            scratch.extend_from_slice(came);
+            server.receive(scratch, plain, wire)
+        });
+        let progress = progress.map_err(|failure| {
+            self.offer.process.faults.note(&failure);
+            // The name is known even if the handshake failed for lack of a certificate.
+            if let Some(name) = server.server_name() {
+                self.offer.wish(name);
+            }
+            match failure.fault {
+                TlsFault::PlainHttp => LayerFault::ClearText,
+                _ => LayerFault::Broken,
+            }
+        })?;
+        if !server.is_established() {
+            return Ok(LayerState::Handshake);
+        }
+        match &self.secured {
+            Some(_) if progress.closed => Ok(LayerState::Ended),
+            Some(secured) => Ok(LayerState::Ready(secured.clone())),
+            // Requests that arrived with the end of the handshake are processed first; the socket reports the client's
+            // close.
+            None => {
+                let secured = Arc::new(agreed(server));
+                self.secured = Some(secured.clone());
+                if !progress.closed {
+                    server.settle().map_err(|failure| {
+                        self.offer.process.faults.note(&failure);
+                        LayerFault::Broken
+                    })?;
+                }
+                Ok(LayerState::Ready(secured))
+            }
+        }
+    }
+
+    fn encrypt(&mut self, pieces: &[&[u8]], now_ms: u64, wire: &mut Vec<u8>) -> usize {
+        let mut chosen: [&[u8]; PIECES_MAX] = [&[]; PIECES_MAX];
+        let (mut count, mut len) = (0, 0);
+        for (place, piece) in chosen.iter_mut().zip(pieces) {
+            *place = &piece[..piece.len().min(SEALED_LEN_MAX - len)];
+            len += place.len();
+            count += 1;
+            if len == SEALED_LEN_MAX {
+                break;
+            }
+        }
+        // Without a session there is nothing to encrypt.
+        let Some(server) = &mut self.server else {
+            return len;
+        };
+        if let Err(failure) = server.encrypt(&chosen[..count], wire, now_ms) {
+            // The engine sends no more after this failure, so the missing bytes cannot pass as an empty response.
+            self.offer.process.faults.note(&failure);
+        }
+        len
+    }
+
+    fn close(&mut self, wire: &mut Vec<u8>) {
+        if let Some(server) = &mut self.server {
+            // After a failure there is no session to close.
+            let _ = server.close(wire);
+        }
+    }
+
+    fn offload(&mut self, len: u64, tell: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        if !self.may_offload || len < KERNEL_LEN_MIN {
+            return false;
+        }
+        // Tried once per connection.
+        self.may_offload = false;
+        let Some(server) = &mut self.server else {
+            return false;
+        };
+        let is_told = server.kernel_keys().is_some_and(|it| tell(it.as_bytes()));
+        if is_told {
+            // From here on only the kernel may encrypt, since both would use the same sequence numbers.
+            server.leave_to_kernel();
+        }
+        is_told
+    }
+
+    fn is_worn(&self) -> bool {
+        self.server.as_ref().is_some_and(TlsServer::is_worn)
+    }
+}
+
+/// The negotiated parameters.
+fn agreed(server: &TlsServer) -> TlsInfo {
+    TlsInfo {
+        inside: match server.protocol() {
+            Some(b"h2") => AlpnProtocol::Http2,
+            _ => AlpnProtocol::Http1,
+        },
+        server_name: server
+            .server_name()
+            .map(|name| name.to_ascii_lowercase().into()),
+        version: match server.version() {
+            Some(MinimumVersion::Tls12) => "TLSv1.2",
+            _ => "TLSv1.3",
+        },
+        cipher: server.cipher().map_or("", cipher),
+        client: server.client_certificate().map(|it| {
+            Arc::new(ClientIdentity {
+                subject: it.subject.into(),
+                issuer: it.issuer.into(),
+                serial: it.serial.into(),
+                fingerprint: it.fingerprint.into(),
+                pem: it.pem.into(),
+            })
+        }),
+    }
+}
+
+/// A cipher suite's name in the IANA registry.
+fn cipher(name: &'static str) -> &'static str {
+    match name {
+        "TLS13_AES_128_GCM_SHA256" => "TLS_AES_128_GCM_SHA256",
+        "TLS13_AES_256_GCM_SHA384" => "TLS_AES_256_GCM_SHA384",
+        "TLS13_CHACHA20_POLY1305_SHA256" => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other,
+    }
+}
